@@ -1,0 +1,236 @@
+"""Measures what autograd itself costs: tiny operations, long chains, huge graphs, and the import.
+
+Every workload is one piece of code, run unchanged with torch (eager, one thread) and with cugrad:
+
+    python benchmarks/overhead.py [--quick] [--check] [--json FILE] [--device cuda] [--only REGEX]
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import sys
+import timeit
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"  # before numpy and torch start their threads
+
+from benchmarks import common  # noqa: E402
+from benchmarks.common import Line, best_of, fresh_process, library, paired  # noqa: E402
+
+# The goals hold on the CPU, where Python's share is all there is to see.
+RECORD_GOAL, CHAIN_GOAL, MILLION_GOAL, MILLION_BYTES, IMPORT_GOAL = 1.0, 0.7, 0.7, 450, 2.0
+
+
+def tiny(lib: Any, device: str, requires_grad: bool = False) -> Any:
+    """Eight float32 ones: any larger and the arithmetic would begin to count."""
+    return lib.ones(8, dtype=lib.float32, device=device, requires_grad=requires_grad)
+
+
+def synchronize(lib: Any, device: str) -> None:
+    if device == "cuda":
+        lib.cuda.synchronize()
+
+
+def one_operation(statement: str, recorded: bool, lib: Any, device: str, n: int) -> float:
+    """Seconds for `statement` n times, its result dropped each time; the collector stays on."""
+    names = {"x": tiny(lib, device, recorded), "y": tiny(lib, device), "gc": gc}
+    timer = timeit.Timer(statement, "gc.enable()", globals=names)
+    synchronize(lib, device)
+    start = perf_counter()
+    timer.timeit(n)
+    synchronize(lib, device)
+    return perf_counter() - start
+
+
+def chain_add(y: Any, c: Any, n: int) -> Any:
+    for _ in range(n):
+        y = y + c
+    return y
+
+
+def chain_mul(y: Any, c: Any, n: int) -> Any:
+    for _ in range(n):
+        y = y * c
+    return y
+
+
+def chain_exp(y: Any, c: Any, n: int) -> Any:
+    """exp and its inverse in turn, so that the value stays where it is."""
+    for _ in range(n // 2):
+        y = y.exp().log()
+    return y
+
+
+def fan_out(x: Any, c: Any, n: int) -> Any:
+    """One tensor with n uses, whose results are summed: n gradients meet in x."""
+    total = x
+    for _ in range(n // 2):
+        total = total + x * c
+    return total
+
+
+def diamonds(y: Any, c: Any, n: int) -> Any:
+    """Each value is used twice and meets itself again."""
+    for _ in range(n // 3):
+        y = y * c + y * c
+    return y
+
+
+Graph = Callable[[Any, Any, int], Any]  # a leaf, a constant, how many nodes -> the root
+GRAPHS: dict[str, Graph] = {
+    graph.__name__: graph for graph in (chain_add, chain_mul, chain_exp, fan_out, diamonds)
+}
+
+
+def forward_backward(graph: Graph, lib: Any, device: str, n: int) -> float:
+    """Seconds to build a graph of about n nodes and to run it backwards."""
+    x, c = tiny(lib, device, True), tiny(lib, device)
+    gc.collect()
+    synchronize(lib, device)
+    start = perf_counter()
+    y = graph(x, c, n)
+    y.sum().backward()
+    synchronize(lib, device)
+    return perf_counter() - start
+
+
+def forward(graph: Graph, lib: Any, device: str, n: int) -> float:
+    """Seconds to build a graph."""
+    x, c = tiny(lib, device, True), tiny(lib, device)
+    gc.collect()
+    synchronize(lib, device)
+    start = perf_counter()
+    y = graph(x, c, n)
+    synchronize(lib, device)
+    elapsed = perf_counter() - start
+    del y
+    return elapsed
+
+
+def build_and_drop(graph: Graph, lib: Any, device: str, n: int) -> float:
+    """Seconds to build a graph and to drop it without backward."""
+    x, c = tiny(lib, device, True), tiny(lib, device)
+    gc.collect()
+    synchronize(lib, device)
+    start = perf_counter()
+    y = graph(x, c, n)
+    del y
+    synchronize(lib, device)
+    return perf_counter() - start
+
+
+USES = {use.__name__: use for use in (forward_backward, build_and_drop)}
+
+
+def child(lib_name: str, device: str, use: str, graph: str, n: int) -> dict[str, float]:
+    """In a fresh process: seconds for one use of a graph, and the peak of memory above the base."""
+    lib = library(lib_name)
+    USES[use](GRAPHS[graph], lib, device, 1000)  # first calls import and allocate once
+    gc.collect()
+    common.reset_peak_memory()
+    base = common.memory_now()
+    seconds = USES[use](GRAPHS[graph], lib, device, n)
+    return {"seconds": seconds, "bytes": common.peak_memory() - base}
+
+
+def huge(use: str, graph: str, n: int, rounds: int, peer: Any, device: str) -> list[Line]:
+    """Time and memory per node of a graph of n nodes, each run in a process of its own."""
+    title = f"{'drop' if use == 'build_and_drop' else 'graph'}_{graph}_{n:.0e}".replace("e+0", "e")
+    time, memory = Line(title, "us/node"), Line(title + "_memory", "B/node")
+
+    def run(lib_name: str, values: list[float]) -> float:
+        seen = fresh_process(__file__, "--child", lib_name, device, use, graph, str(n))
+        values.append(seen["bytes"] / n)
+        return seen["seconds"] / n * 1e6
+
+    paired(
+        time,
+        partial(run, "cugrad", memory.ours),
+        partial(run, "torch", memory.theirs) if peer else None,
+        rounds,
+    )
+    if device == "cpu" and graph.startswith("chain") and use == "forward_backward":
+        time.goal, memory.limit = MILLION_GOAL, MILLION_BYTES
+    return [time, memory]
+
+
+def import_time(rounds: int) -> Line:
+    """Milliseconds for `import cugrad` beside `import numpy`, in fresh processes."""
+
+    def run(name: str) -> float:
+        code = f"from time import perf_counter as t; s = t(); import {name}; print(t() - s)"
+        return best_of(3, lambda: fresh_process("-c", code) * 1e3)
+
+    run("cugrad"), run("numpy")  # compiles to bytecode once
+    line = Line("import", "ms", goal=IMPORT_GOAL, peer="numpy")
+    return paired(line, partial(run, "cugrad"), partial(run, "numpy"), rounds)
+
+
+def measure(options: Any) -> list[Line]:
+    """The lines whose name `options.only` matches."""
+    ours, peer = library("cugrad"), library("torch")
+    if options.device == "cuda" and peer and not peer.cuda.is_available():
+        peer = None
+    on_cpu = options.device == "cpu"
+    rounds = options.rounds or (2 if options.quick else 9)
+    few = options.rounds or (1 if options.quick else 3)
+    n = 500 if options.quick else 20_000
+    huge_n = 20_000 if options.quick else 1_000_000
+    lines: list[Line] = []
+
+    def wanted(name: str) -> bool:
+        return re.search(options.only, name) is not None
+
+    def compare(name: str, goal: float | None, count: int, run: Callable[..., float]) -> None:
+        if not wanted(name):
+            return
+
+        def side(lib: Any) -> Callable[[], float]:
+            return lambda: best_of(3, lambda: run(lib, options.device, count)) / count * 1e6
+
+        for lib in filter(None, (ours, peer)):
+            run(lib, options.device, min(count, 100))  # first calls import, compile and allocate
+        line = Line(name, "us/op", goal=goal if on_cpu else None)
+        lines.append(paired(line, side(ours), side(peer) if peer else None, rounds))
+
+    for name, statement in {"add": "x + y", "mul": "x * y", "exp": "x.exp()"}.items():
+        compare(f"op_nograd_{name}", None, n, partial(one_operation, statement, False))
+        compare(f"op_record_{name}", RECORD_GOAL, n, partial(one_operation, statement, True))
+    for name in ("add", "mul", "exp"):
+        graph = GRAPHS[f"chain_{name}"]
+        compare(f"chain1000_{name}_forward", None, 1000, partial(forward, graph))
+        compare(f"chain1000_{name}", CHAIN_GOAL, 1000, partial(forward_backward, graph))
+    compare("fan_out_10000", None, n // 2, partial(forward_backward, fan_out))
+    compare("diamonds_1000", None, 1000, partial(forward_backward, diamonds))
+    for use, graph_name in (
+        ("forward_backward", "chain_add"),
+        ("forward_backward", "chain_mul"),
+        ("build_and_drop", "chain_mul"),
+    ):
+        if wanted(f"graph_{graph_name}" if use == "forward_backward" else f"drop_{graph_name}"):
+            lines += huge(use, graph_name, huge_n, few, peer, options.device)
+    if wanted("import"):
+        lines.append(import_time(few))
+    return lines
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--child"]:
+        lib_name, device, use, graph, n = sys.argv[2:]
+        print(json.dumps(child(lib_name, device, use, graph, int(n))))
+        return 0
+    options = common.arguments(__doc__.splitlines()[0]).parse_args()
+    return common.report(measure(options), options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What every test gets: sealed global state, a fixed seed, and the devices to run on."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+try:
+    import hypothesis
+except ImportError:  # the tests that need it say so themselves
+    pass
+else:
+    # derandomized: a red run names a fault of the change, not of the day's luck
+    hypothesis.settings.register_profile("cugrad", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("cugrad")
+
+
+# Devices ------------------------------------------------------------
+
+
+def usable_devices() -> list[str]:
+    """The devices that tests run on: "cpu", and "cuda" where it works; CUGRAD_DEVICE picks one.
+
+    The simulated device will be one more name in this list.
+    """
+    import cugrad.backends
+
+    if os.environ.get("CUGRAD_DEVICE") == "cuda":
+        cugrad.backends.get("cuda")  # raises, and says what is missing
+        return ["cuda"]
+    if os.environ.get("CUGRAD_DEVICE") == "cpu":
+        return ["cpu"]
+    return ["cpu"] + ["cuda"] * cugrad.backends.is_usable("cuda")
+
+
+@pytest.fixture(scope="session", params=usable_devices())
+def device(request: pytest.FixtureRequest) -> str:
+    """Each usable device in turn, by name."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def backend(device: str) -> Any:
+    """The Backend of each usable device in turn."""
+    import cugrad.backends
+
+    return cugrad.backends.get(device)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips what needs a GPU where there is none; `--shard` keeps one slice of the tests."""
+    if any("cuda" in item.keywords for item in items) and "cuda" not in usable_devices():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="no usable GPU"))
+    number, _, of = config.getoption("--shard").partition("/")
+    kept = items[int(number) - 1 :: int(of)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", default="1/1", metavar="I/N", help="every Nth test from the Ith on")
+
+
+# Sealed state ------------------------------------------------------------
+
+
+# The global state a test must leave as it found it: module -> its thread-local. A thread-local that
+# gains an attribute is watched without a change here.
+THREAD_LOCALS = {
+    "cugrad.autograd.mode": "state",
+    "cugrad.device": "_state",
+    "cugrad.dtypes": "_default",
+}
+
+
+def fields_of(state: object) -> dict[str, Any]:
+    """The values of a thread-local's fields, those it has from its class too; lists by content."""
+    names = [name for name in dir(state) if not name.startswith("__")]
+    values = {name: getattr(state, name) for name in names}
+    return {
+        name: list(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if not callable(value)
+    }
+
+
+def watched() -> list[tuple[str, object]]:
+    return [
+        (f"{module}.{name}", getattr(importlib.import_module(module), name))
+        for module, name in THREAD_LOCALS.items()
+    ]
+
+
+@pytest.fixture(autouse=True)
+def sealed_state() -> Iterator[None]:
+    """Fails a test that leaks global state, and puts the state back: one leak fails one test."""
+    before = {name: fields_of(state) for name, state in watched()}
+    environment = dict(os.environ)
+    yield
+    leaks = []
+    for name, state in watched():
+        after = fields_of(state)
+        for field in after.keys() | before[name].keys():
+            found, wanted = after.get(field), before[name].get(field)
+            if found is not wanted and found != wanted:
+                leaks.append(f"{name}.{field}: was {wanted!r}, is {found!r}")
+                setattr(state, field, wanted)
+    changed = {key for key in environment.keys() | os.environ.keys()
+               if environment.get(key) != os.environ.get(key)}  # fmt: skip
+    for key in changed - {"PYTEST_CURRENT_TEST"}:
+        leaks.append(
+            f"os.environ[{key!r}]: was {environment.get(key)!r}, is {os.environ.get(key)!r}"
+        )
+        os.environ.pop(key, None)
+        os.environ.update({key: environment[key]} if key in environment else {})
+    assert not leaks, "the test leaks global state:\n" + "\n".join(leaks)
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest) -> None:
+    """Gives each test its own fixed seed, whichever tests ran before it."""
+    import cugrad
+
+    seed = zlib.crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    cugrad.manual_seed(seed)

@@ -1,0 +1,61 @@
+"""The benchmarks run, on small sizes, and their arithmetic is right; their goals are not tested here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.common import Line, paired, table
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_overhead_runs_quickly(tmp_path: Path) -> None:
+    results = tmp_path / "overhead.json"
+    run = subprocess.run(
+        [sys.executable, "benchmarks/overhead.py", "--quick", "--rounds", "1", "--json", results],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = json.loads(results.read_text())
+    names = {line["name"] for line in found["lines"]}
+    assert {"op_record_add", "op_nograd_exp", "chain1000_mul", "import"} <= names
+    assert any(name.startswith("graph_chain_mul") for name in names)
+    assert all(
+        value > 0 for line in found["lines"] for value in line["ours"] if line["unit"] != "B/node"
+    )
+    assert all(name in run.stdout for name in names)
+
+
+def test_rounds_alternate_who_goes_first() -> None:
+    calls = []
+    line = paired(
+        Line("x", "s"), lambda: calls.append("a") or 1.0, lambda: calls.append("b") or 2.0, 2
+    )
+    assert calls == ["b", "a", "a", "b"]
+    assert line.ratio == 0.5
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, verdict",
+    [
+        ([1.0], [2.0], "ok"),
+        ([2.0], [1.0], "MISSED"),
+        ([2.0], [], ""),
+        ([1.0, 9.0, 1.0], [2.0] * 3, "ok"),
+    ],
+)
+def test_verdicts(ours: list[float], theirs: list[float], verdict: str) -> None:
+    line = Line("x", "s", ours, theirs, goal=1.0)
+    assert line.verdict == verdict
+    assert "n/a" in table([line]) or theirs
+
+
+def test_a_limit_needs_no_peer() -> None:
+    assert Line("x", "B", [500.0], [], limit=450).verdict == "MISSED"
+    assert Line("x", "B", [400.0], [], limit=450).verdict == "ok"

@@ -1,0 +1,121 @@
+"""Checks what a user installs: light imports, optional packages, version, the wheel's contents."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import cugrad
+
+ROOT = Path(__file__).resolve().parent.parent
+
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}} (blocked)", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+TRAIN_ONE_STEP = """
+import cugrad
+w = cugrad.ones(3, requires_grad=True)
+((w * w).sum() * 2).backward()
+assert w.grad.tolist() == [4.0, 4.0, 4.0], w.grad
+"""
+
+
+def python(code: str, **environment: str) -> str:
+    """The standard output of `code` in a fresh interpreter, warnings as errors."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu", **environment},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def without(*names: str) -> str:
+    return BLOCKER.format(names=set(names))
+
+
+@pytest.mark.parametrize("package", ["nvtx", "cupy", "ml_dtypes", "scipy"])
+def test_works_without(package: str) -> None:
+    python(without(package, package + "x") + TRAIN_ONE_STEP)
+
+
+def test_works_with_numpy_alone() -> None:
+    names = ("nvtx", "cupy", "cupyx", "cupy_backends", "ml_dtypes", "scipy", "torch", "sklearn")
+    python(without(*names) + TRAIN_ONE_STEP)
+
+
+def test_emit_nvtx_works_without_nvtx() -> None:
+    python(without("nvtx", "cupy") + "import cugrad\nwith cugrad.autograd.profiler.emit_nvtx():\n"
+           "    (cugrad.ones(3, requires_grad=True) * 2).sum().backward()")  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", [("cupy", "cupyx", "cupy_backends")])
+def test_asking_for_cuda_without_cupy_says_what_to_install(missing: tuple[str, ...]) -> None:
+    said = python(
+        without(*missing)
+        + "import cugrad\nassert cugrad.cuda.is_available() is False\n"
+        + "try: cugrad.zeros(1, device='cuda')\nexcept RuntimeError as error: print(error)"
+    )
+    assert "cupy" in said.lower() and "pip install" in said
+
+
+def test_an_unusable_device_in_the_environment_says_what_to_change() -> None:
+    code = "import cugrad\ntry: cugrad.zeros(1)\nexcept RuntimeError as error: print(error)"
+    assert "CUGRAD_DEVICE=quantum" in python(code, CUGRAD_DEVICE="quantum")
+
+
+def test_import_loads_no_optional_package() -> None:
+    loaded = python("import sys, cugrad; print(' '.join(sys.modules))").split()
+    heavy = {"cupy", "cupyx", "torch", "scipy", "ml_dtypes", "matplotlib", "sklearn", "tqdm"}
+    assert not heavy & set(loaded)
+
+
+def test_cpu_work_loads_no_cupy() -> None:
+    loaded = python(TRAIN_ONE_STEP + "import sys; print(' '.join(sys.modules))").split()
+    assert "cupy" not in loaded
+
+
+def test_version_is_the_installed_one() -> None:
+    try:
+        installed = importlib.metadata.version("cugrad")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("cugrad is not installed, it runs from the checkout")
+    assert cugrad.__version__ == installed
+
+
+def test_public_names_exist_and_are_listed_once() -> None:
+    assert len(cugrad.__all__) == len(set(cugrad.__all__))
+    missing = [name for name in cugrad.__all__ if not hasattr(cugrad, name)]
+    assert not missing
+
+
+def test_wheel_ships_the_package_typed_and_nothing_else(tmp_path: Path) -> None:
+    hatchling = pytest.importorskip("hatchling.build", reason="hatchling is not installed")
+    here = os.getcwd()
+    try:
+        os.chdir(ROOT)  # a build backend builds the project of the working directory
+        name = hatchling.build_wheel(str(tmp_path))
+    finally:
+        os.chdir(here)
+    files = zipfile.ZipFile(tmp_path / name).namelist()
+    assert "cugrad/py.typed" in files
+    assert any(file.endswith("licenses/LICENSE") for file in files)
+    tops = {file.partition("/")[0] for file in files}
+    assert tops == {"cugrad", f"cugrad-{cugrad.__version__}.dist-info"}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cugrad").rglob("*.py")}
+    assert sources <= set(files), "a module is missing from the wheel"
