@@ -1,6 +1,6 @@
 """One sample line per row of the op table, or a few; tests/sampling.py says what a line may hold.
 
-    sample("mul", (3, 4), (4,))                    a tuple: a float64 normal input of that shape
+    sample("mul", (3, 4), (4,))                  a tuple: a float64 normal input of that shape
     sample("log", positive((3,)))                or unit away distinct integers boolean exactly
     sample("cat", [(2, 3), (2, 1)], dim=1)       a list for a row with `tensors*`; params by keyword
     sample("conv2d", (2, 3, 5, 5), (4, 3, 3, 3), None, stride=(2, 2))    None for an absent `bias?`
@@ -31,6 +31,9 @@ from tests.sampling import (
 
 # Rows that have no complex meaning, as in PyTorch.
 REAL_ONLY: set[str] = set()
+
+# Rows that compute in no half precision. Row -> reason.
+NO_HALF: dict[str, str] = {}
 
 # Rows that have no reference, and why. Row -> reason.
 NO_REFERENCE: dict[str, str] = {}
