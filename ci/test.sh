@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every check of the project on a machine with nothing but Python 3.10 or newer: makes .venv-test in
-# the checkout, then style, types and tests. Further arguments go to pytest: bash ci/test.sh -k matmul
+# Runs every check of the project on a machine with nothing but Python 3.10 or newer: makes an
+# environment (.venv-test), then style, types and tests. Further arguments go to pytest: -k matmul
 #
 #   PYTHON=python3.12          the interpreter to use instead of python3
 #   CUGRAD_TEST_ORACLE=0       leave PyTorch out; the tests that compare with it are skipped
@@ -10,7 +10,8 @@ started=$SECONDS
 python=${PYTHON:-python3}
 venv=.venv-test
 ORACLE="torch==2.13.0" # the one version whose values, dtypes and messages the tests compare with
-CUDA="cupy-cuda12x>=14,<15 nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12" # the API contract; NVRTC
+# CuPy's API is checked, and CUDA sources are compiled, without a GPU
+CUDA="cupy-cuda12x>=14,<15 nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12"
 
 say() { printf '\n== %s\n' "$*"; }
 fail() { printf '%s\n' "$*" >&2; exit 1; }
@@ -29,13 +30,13 @@ if [ "$(cat "$venv/requirements.sha256" 2>/dev/null || true)" != "$wanted" ]; th
   say "set-up: $("$python" --version) in $venv"
   rm -rf "$venv"
   "$python" -m venv "$venv"
-  "$venv/bin/pip" install --quiet --editable ".[test,bf16,example]"
+  "$venv/bin/pip" install -qq --editable ".[test,bf16,example]"
   # shellcheck disable=SC2086
-  "$venv/bin/pip" install --quiet $CUDA ||
+  "$venv/bin/pip" install -qq $CUDA ||
     echo "CuPy could not be installed: its contract and the CUDA sources are not checked"
   if [ "${CUGRAD_TEST_ORACLE:-1}" != 1 ]; then
     echo "without PyTorch, as asked: nothing is compared with it"
-  elif ! "$venv/bin/pip" install --quiet "$ORACLE"; then
+  elif ! "$venv/bin/pip" install -qq "$ORACLE"; then
     echo "$ORACLE could not be installed: nothing is compared with it"
     wanted=incomplete # try again next time
   fi
@@ -43,7 +44,7 @@ if [ "$(cat "$venv/requirements.sha256" 2>/dev/null || true)" != "$wanted" ]; th
   echo "set-up took $((SECONDS - started)) s"
 fi
 . "$venv/bin/activate"
-command -v "${CC:-cc}" >/dev/null || echo "no C compiler (cc): the tests with a real NVTX client skip"
+command -v "${CC:-cc}" >/dev/null || echo "no C compiler: tests with a real NVTX client skip"
 # two worker processes on two cores: a thread pool in each would only get in the way
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
 
@@ -53,7 +54,6 @@ ruff check --output-format concise . || status=1
 say "types: mypy"
 mypy || status=1
 say "tests: pytest"
-pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rs --durations=10 --durations-min=0.5 "$@" ||
-  status=1
+pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEs --durations=10 "$@" || status=1
 say "$([ $status = 0 ] && echo passed || echo FAILED) in $((SECONDS - started)) s"
 exit $status

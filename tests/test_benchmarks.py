@@ -1,4 +1,4 @@
-"""The benchmarks run, on small sizes, and their arithmetic is right; their goals are not tested here."""
+"""The benchmarks run on small sizes and their arithmetic is right; goals are not tested here."""
 
 from __future__ import annotations
 
