@@ -1,0 +1,130 @@
+"""Philox4x32-10, the counter-based random generator, and the kernels that fill arrays from it.
+
+A number depends on the seed and its position alone, never on the launch: block i of four words is
+philox(counter = offset + i, key = seed). Constants and rounds: Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3", SC 2011, doi:10.1145/2063384.2063405.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DEVICE", "NAMES", "SOURCE"]
+
+# The device functions; other sources may begin with them.
+DEVICE = r"""
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+struct Words { u32 x, y, z, w; };
+
+__device__ __forceinline__ Words philox(Words c, u32 k0, u32 k1)
+{
+    for (int round = 0; round < 10; ++round) {
+        u32 high0 = __umulhi(0xD2511F53u, c.x), low0 = 0xD2511F53u * c.x;
+        u32 high1 = __umulhi(0xCD9E8D57u, c.z), low1 = 0xCD9E8D57u * c.z;
+        c.x = high1 ^ c.y ^ k0;
+        c.y = low1;
+        c.z = high0 ^ c.w ^ k1;
+        c.w = low0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return c;
+}
+
+__device__ __forceinline__ Words philox_block(u64 seed, u64 position)
+{
+    Words counter = {(u32)position, (u32)(position >> 32), 0u, 0u};
+    return philox(counter, (u32)seed, (u32)(seed >> 32));
+}
+
+// [0, 1) with the top `bits` bits, so that the result is exact in a type with that much mantissa
+__device__ __forceinline__ float unit_float(u32 word, int bits)
+{
+    return (float)(word >> (32 - bits)) * (1.0f / (float)(1u << bits));
+}
+
+// [0, 1) in steps of 2^-53
+__device__ __forceinline__ double unit_double(u32 high, u32 low)
+{
+    return ((double)(high >> 5) * 67108864.0 + (double)(low >> 6)) * (1.0 / 9007199254740992.0);
+}
+
+// Box-Muller: two words to two independent standard normals. The radius is taken from (0, 1].
+__device__ __forceinline__ void normal_floats(u32 a, u32 b, float* first, float* second)
+{
+    float u = (float)a * 2.3283064365386963e-10f + 1.1641532182693481e-10f;  // 2^-32, 2^-33
+    float radius = sqrtf(-2.0f * logf(u)), sine, cosine;
+    sincospif((float)(b >> 8) * 1.1920928955078125e-07f, &sine, &cosine);    // pi * [0, 2): 2^-23
+    *first = radius * cosine;
+    *second = radius * sine;
+}
+
+__device__ __forceinline__ void normal_doubles(Words w, double* first, double* second)
+{
+    double radius = sqrt(-2.0 * log(1.0 - unit_double(w.x, w.y))), sine, cosine;
+    sincospi(2.0 * unit_double(w.z, w.w), &sine, &cosine);
+    *first = radius * cosine;
+    *second = radius * sine;
+}
+
+// [0, range) by multiplication; the bias is below range / 2^64. A range of 0 means all 2^64 values.
+__device__ __forceinline__ u64 below(u64 word, u64 range)
+{
+    return range ? __umul64hi(word, range) : word;
+}
+"""
+
+_EACH_BLOCK = """
+    u64 stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i * PER_BLOCK < n; i += stride) {
+        Words w = philox_block(seed, offset + i);
+"""
+
+
+def _kernel(name: str, element: str, extra: str, per_block: int, body: str) -> str:
+    """A kernel that fills `out[0:n]` with `per_block` values out of each block of four words."""
+    loop = _EACH_BLOCK.replace("PER_BLOCK", str(per_block))
+    return f"""
+extern "C" __global__ void {name}({element}* out, u64 n, u64 seed, u64 offset{extra})
+{{{loop}        {element} v[{per_block}];
+        {body}
+        for (int j = 0; j < {per_block}; ++j)
+            if (i * {per_block} + j < n) out[i * {per_block} + j] = v[j];
+    }}
+}}
+"""
+
+
+NAMES = (
+    "philox_uniform_float",
+    "philox_uniform_double",
+    "philox_normal_float",
+    "philox_normal_double",
+    "philox_integers",
+)
+
+SOURCE = (
+    DEVICE
+    + _kernel(
+        "philox_uniform_float", "float", ", int bits", 4,
+        "v[0] = unit_float(w.x, bits); v[1] = unit_float(w.y, bits);\n"
+        "        v[2] = unit_float(w.z, bits); v[3] = unit_float(w.w, bits);",
+    )
+    + _kernel(
+        "philox_uniform_double", "double", "", 2,
+        "v[0] = unit_double(w.x, w.y); v[1] = unit_double(w.z, w.w);",
+    )
+    + _kernel(
+        "philox_normal_float", "float", "", 4,
+        "normal_floats(w.x, w.y, v, v + 1); normal_floats(w.z, w.w, v + 2, v + 3);",
+    )
+    + _kernel(
+        "philox_normal_double", "double", "", 2,
+        "normal_doubles(w, v, v + 1);",
+    )
+    + _kernel(
+        "philox_integers", "long long", ", long long low, u64 range", 2,
+        "v[0] = (long long)((u64)low + below((u64)w.y << 32 | w.x, range));\n"
+        "        v[1] = (long long)((u64)low + below((u64)w.w << 32 | w.z, range));",
+    )
+)  # fmt: skip
