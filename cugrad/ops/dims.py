@@ -1,0 +1,165 @@
+"""Dimensions and shapes as users say them, made canonical or refused with PyTorch's errors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+__all__ = [
+    "broadcast_shapes", "canonical_dim", "canonical_dims", "inferred_shape", "int_tuple",
+    "reduced_dims", "view_strides",
+]  # fmt: skip
+
+Shape = tuple[int, ...]
+
+
+def canonical_dim(dim: Any, ndim: int) -> int:
+    """`dim` counted from the front; a 0-d tensor takes 0 and -1, as if it had one dimension.
+
+    >>> canonical_dim(-1, 3)
+    2
+    """
+    span = ndim or 1
+    try:
+        i = operator.index(dim)
+    except TypeError:
+        raise TypeError(f"dim must be an int, got {dim!r} ({type(dim).__name__})") from None
+    if not -span <= i < span:
+        raise IndexError(
+            "Dimension out of range (expected to be in range of "
+            f"[{-span}, {span - 1}], but got {i})"
+        )
+    return i + span if i < 0 else i
+
+
+def canonical_dims(dims: Any, ndim: int) -> Shape:
+    """One dim or several, counted from the front; RuntimeError where one is named twice.
+
+    >>> canonical_dims((0, -1), 3)
+    (0, 2)
+    """
+    if not isinstance(dims, Iterable):
+        dims = (dims,)
+    found = tuple(canonical_dim(d, ndim) for d in dims)
+    if len(set(found)) < len(found):
+        twice = next(d for i, d in enumerate(found) if d in found[:i])
+        raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
+    return found
+
+
+def reduced_dims(dim: Any, ndim: int) -> Shape | None:
+    """The dims that a reduction runs over, None for all of them, as `None` and `()` both say."""
+    if dim is None:
+        return None
+    if dim.__class__ is int and 0 <= dim < ndim:
+        return (dim,)
+    return canonical_dims(dim, ndim) if ndim else (canonical_dims(dim, 0) and None) or None
+
+
+def int_tuple(values: Any, what: str = "shape") -> Shape:
+    """A shape, or another list of ints, as a tuple of Python ints; one int counts as a list of one.
+
+    >>> int_tuple([2, 3]), int_tuple(4)
+    ((2, 3), (4,))
+    """
+    if not isinstance(values, Iterable):
+        values = (values,)
+    try:
+        return tuple([operator.index(v) for v in values])
+    except TypeError:
+        raise TypeError(f"{what} must be a tuple of ints, got {tuple(values)!r}") from None
+
+
+def inferred_shape(shape: Shape, numel: int) -> Shape:
+    """`shape` with its one -1 replaced by what `numel` elements leave for it.
+
+    >>> inferred_shape((2, -1), 6)
+    (2, 3)
+    """
+    known = 1
+    hole = None
+    for i, n in enumerate(shape):
+        if n == -1:
+            if hole is not None:
+                raise RuntimeError("only one dimension can be inferred")
+            hole = i
+        elif n < 0:
+            raise RuntimeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
+        else:
+            known *= n
+    if hole is None:
+        if known == numel:
+            return shape
+    elif known:
+        if numel % known == 0:
+            return (*shape[:hole], numel // known, *shape[hole + 1 :])
+    elif numel == 0:
+        raise RuntimeError(
+            f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
+            "dimension size -1 can be any value and is ambiguous"
+        )
+    raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
+    """The shape in which tensors of these shapes meet; RuntimeError where they do not.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    ndim = max(map(len, shapes), default=0)
+    out = [1] * ndim
+    for shape in shapes:
+        for i, n in enumerate(shape, ndim - len(shape)):
+            if n != 1 and out[i] != n:
+                if out[i] != 1:
+                    raise RuntimeError(
+                        "Shape mismatch: objects cannot be broadcast to a single shape: got "
+                        + " and ".join(str(tuple(s)) for s in shapes)
+                    )
+                out[i] = n
+    return tuple(out)
+
+
+def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """The strides that show elements laid out by `strides` as `new`, or None where none do.
+
+    The algorithm of PyTorch's `computeStride`: dimensions that lie one behind the other in memory
+    form a chunk, and each chunk has to be cut on its own.
+
+    >>> view_strides((2, 3), (24, 8), (6,)), view_strides((3, 2), (8, 24), (6,))
+    ((8,), None)
+    """
+    if prod(shape) == 0:
+        return _dense_strides(new)
+    result = [0] * len(new)
+    at = len(new) - 1
+    size = viewed = 1
+    base = strides[-1] if strides else 1
+    for d in range(len(shape) - 1, -1, -1):
+        size *= shape[d]
+        if d and (shape[d - 1] == 1 or strides[d - 1] == size * base):
+            continue
+        while at >= 0 and (viewed < size or new[at] == 1):
+            result[at] = viewed * base
+            viewed *= new[at]
+            at -= 1
+        if viewed != size:
+            return None
+        if d:
+            base = strides[d - 1]
+            size = viewed = 1
+    while at >= 0:  # a 0-d array seen as (1, 1, ...)
+        result[at] = base
+        at -= 1
+    return tuple(result)
+
+
+def _dense_strides(shape: Shape) -> Shape:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))

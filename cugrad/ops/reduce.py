@@ -1,0 +1,409 @@
+"""Rows that reduce: sums, means, products, extrema, variances, norms, and running sums.
+
+`dim` is a tuple of dims counted from the front, or None for all; an int where it says so.
+"""
+
+from __future__ import annotations
+
+from math import inf, prod
+from typing import Any
+
+from .table import LINEAR, NONE, row
+
+Shape = tuple[int, ...]
+Dims = tuple[int, ...] | None
+
+
+# What formulas share ------------------------------------------------------------------------------
+
+
+def kept(m: Any, g: Any, shape: Shape, dim: Any, keepdim: bool) -> Any:
+    """`g`, the shape of a reduction of `shape` over `dim`, with the reduced dims back as 1."""
+    if keepdim or dim is None or not shape:
+        return g
+    dims = (dim,) if isinstance(dim, int) else dim
+    return m.reshape(g, tuple([1 if i in dims else n for i, n in enumerate(shape)]))
+
+
+def spread(m: Any, g: Any, shape: Shape, dim: Any, keepdim: bool) -> Any:
+    """`g` of a reduction, given to each element of `shape` that was reduced."""
+    return m.expand(kept(m, g, shape, dim, keepdim), shape)
+
+
+def count(shape: Shape, dim: Dims) -> int:
+    """How many elements go into one element of the result."""
+    return prod(shape) if dim is None else prod([shape[d] for d in dim])
+
+
+def is_half(array: Any) -> bool:
+    return array.dtype.itemsize == 2 and array.dtype.kind not in "iu"
+
+
+def widened(array: Any) -> Any:
+    """Half precision as float32: squares and exponentials of it overflow early."""
+    return array.astype("float32") if is_half(array) else array
+
+
+def sum_dtype(array: Any) -> str | None:
+    """Integers and bools add up in int64."""
+    return "int64" if array.dtype.kind in "biu" else None
+
+
+# Sums, means, products ----------------------------------------------------------------------------
+
+row(
+    "sum", "self",
+    lambda xp, self, dim=None, keepdim=False: xp.sum(self, dim, sum_dtype(self), keepdim),
+    LINEAR,
+    self=lambda m, g, self_shape, dim, keepdim: spread(m, g, self_shape, dim, keepdim),
+)  # fmt: skip
+
+row(
+    "mean", "self",
+    lambda xp, self, dim=None, keepdim=False: xp.mean(self, dim, None, keepdim),
+    LINEAR,
+    self=lambda m, g, self_shape, dim, keepdim: spread(
+        m, g / (count(self_shape, dim) or 1), self_shape, dim, keepdim
+    ),
+)  # fmt: skip
+
+
+def _sum_to_shape(xp: Any, self: Any, shape: Shape) -> Any:
+    lead = self.ndim - len(shape)
+    axes = tuple(range(lead)) + tuple(
+        [i + lead for i, n in enumerate(shape) if n == 1 and self.shape[i + lead] != 1]
+    )
+    return xp.sum(self, axes, None, False).reshape(shape) if axes else self.copy()
+
+
+row(
+    "sum_to_shape", "self", _sum_to_shape, LINEAR, node="SumToSizeBackward0",
+    self=lambda m, g, self_shape: m.expand(g, self_shape),
+    doc="the adjoint of expand: sums what broadcasting repeated",
+)  # fmt: skip
+
+
+def _prod(xp: Any, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return xp.prod(self, dim, sum_dtype(self), keepdim)
+
+
+def _products_of_others(m: Any, x: Any, n: int, dim: int) -> Any:
+    """For each of the `n` elements along `dim` the product of all the others, in O(n).
+
+    No division, so exact at zeros, and differentiable again: elements are multiplied in pairs, and
+    each gets its partner times the product of all other pairs.
+    """
+    if n == 2:
+        return m.flip(x, (dim,))
+    half = n // 2
+
+    def part(array: Any, start: int, stop: int) -> Any:
+        return m.slice_view(array, (slice(None),) * dim + (slice(start, stop, 1),))
+
+    a, b = part(x, 0, half), part(x, half, 2 * half)
+    pairs = a * b
+    if n % 2:
+        pairs = m.cat([pairs, part(x, n - 1, n)], dim)
+    others = _products_of_others(m, pairs, n - half, dim)
+    shared = part(others, 0, half)
+    pieces = [shared * b, shared * a]
+    if n % 2:
+        pieces.append(part(others, half, half + 1))
+    return m.cat(pieces, dim)
+
+
+def _prod_slope(m: Any, self: Any, shape: Shape, dim: int | None) -> Any:
+    """d prod / d self, or None where it is one."""
+    n = prod(shape) if dim is None else shape[dim] if shape else 1
+    if n < 2:
+        return None
+    if dim is None:
+        return m.reshape(_products_of_others(m, m.reshape(self, (n,)), n, 0), shape)
+    return _products_of_others(m, self, n, dim)
+
+
+def _prod_vjp(m: Any, g: Any, self: Any, self_shape: Shape, dim: int | None, keepdim: bool) -> Any:
+    slope = _prod_slope(m, self, self_shape, dim)
+    if slope is None:
+        return spread(m, g, self_shape, dim, keepdim)
+    return kept(m, g, self_shape, dim, keepdim) * slope
+
+
+def _prod_jvp(
+    m: Any, self: Any, self_t: Any, self_shape: Shape, dim: int | None, keepdim: bool
+) -> Any:
+    slope = _prod_slope(m, self, self_shape, dim)
+    dims = None if dim is None or not self_shape else (dim,)
+    return m.sum(self_t if slope is None else self_t * slope, dims, keepdim)
+
+
+row("prod", "self", _prod, NONE, self=_prod_vjp, jvp=_prod_jvp, doc="dim is one int or None")
+
+
+def _cumsum(xp: Any, self: Any, dim: int) -> Any:
+    if not self.ndim:
+        return self.astype(sum_dtype(self) or self.dtype)
+    return xp.cumsum(self, dim, sum_dtype(self))
+
+
+row(
+    "cumsum", "self", _cumsum, LINEAR,
+    self=lambda m, g, dim: m.flip(m.cumsum(m.flip(g, (dim,)), dim), (dim,)),
+)  # fmt: skip
+
+
+# Extrema ------------------------------------------------------------------------------------------
+
+
+def _tie_share(xp: Any, self: Any, extreme: Any, dim: Dims = None) -> Any:
+    ties = self == extreme
+    share = xp.maximum(xp.sum(ties, dim, "int64", True), 1).astype(self.dtype)
+    return ties.astype(self.dtype) / share
+
+
+row(
+    "tie_share", "self extreme", _tie_share,
+    doc="1/n at each of the n elements along dim that equal the extreme, 0 elsewhere",
+)  # fmt: skip
+
+
+def _extreme_vjp(
+    m: Any, g: Any, self: Any, result: Any, self_shape: Shape, dim: Dims, keepdim: bool
+) -> Any:
+    share = m.tie_share(self, kept(m, result, self_shape, dim, keepdim), dim)
+    return kept(m, g, self_shape, dim, keepdim) * share
+
+
+def _extreme_jvp(
+    m: Any, self: Any, self_t: Any, result: Any, self_shape: Shape, dim: Dims, keepdim: bool
+) -> Any:
+    share = m.tie_share(self, kept(m, result, self_shape, dim, keepdim), dim)
+    return m.sum(self_t * share, dim, keepdim)
+
+
+def _amax(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+    return xp.max(self, dim, keepdims=keepdim)
+
+
+def _amin(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+    return xp.min(self, dim, keepdims=keepdim)
+
+
+row("amax", "self", _amax, self=_extreme_vjp, jvp=_extreme_jvp, doc="ties share the gradient")
+row("amin", "self", _amin, self=_extreme_vjp, jvp=_extreme_jvp, doc="ties share the gradient")
+row("max_all", "self", _amax, node="MaxBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
+row("min_all", "self", _amin, node="MinBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
+
+
+def _picked(xp: Any, self: Any, indices: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
+    values = xp.take_along_axis(self, indices, dim)
+    if not keepdim:
+        values, indices = values.squeeze(dim), indices.squeeze(dim)
+    return values, indices
+
+
+def _max(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
+    return _picked(xp, self, xp.argmax(self, dim, keepdims=True), dim, keepdim)
+
+
+def _min(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
+    return _picked(xp, self, xp.argmin(self, dim, keepdims=True), dim, keepdim)
+
+
+def _picked_vjp(m: Any, g: Any, indices: Any, self_shape: Shape, dim: int, keepdim: bool) -> Any:
+    g, indices = (kept(m, x, self_shape, dim, keepdim) for x in (g, indices))
+    return m.gather_backward(g, indices, self_shape, dim)
+
+
+def _picked_jvp(
+    m: Any, self_t: Any, indices: Any, self_shape: Shape, dim: int, keepdim: bool
+) -> Any:
+    tangent = m.gather(self_t, kept(m, indices, self_shape, dim, keepdim), dim)
+    return tangent if keepdim else m.squeeze(tangent, (dim,))
+
+
+for _name, _forward in (("max", _max), ("min", _min)):
+    row(
+        _name, "self", _forward, outputs="values indices", nondifferentiable="indices",
+        self=_picked_vjp, jvp=_picked_jvp, doc="along one dim; the first of equals is taken",
+    )  # fmt: skip
+
+
+def _arg(which: str) -> Any:
+    def forward(xp: Any, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is None and keepdim:
+            return getattr(xp, which)(self.reshape(-1), 0).reshape((1,) * self.ndim)
+        return getattr(xp, which)(self, dim, keepdims=keepdim)
+
+    return forward
+
+
+row("argmax", "self", _arg("argmax"))
+row("argmin", "self", _arg("argmin"))
+
+
+# Variance -----------------------------------------------------------------------------------------
+
+
+def _freedom(shape: Shape, dim: Dims, correction: float) -> float:
+    """Degrees of freedom; none at all divides to nan or inf, as in PyTorch."""
+    return max(count(shape, dim) - correction, 0)
+
+
+def _var(xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: bool = False) -> Any:
+    wide = widened(self)
+    d = wide - xp.mean(wide, dim, None, True)
+    square = (d * d.conj()).real if d.dtype.kind == "c" else d * d
+    total = xp.sum(square, dim, None, keepdim)
+    total = total / _freedom(self.shape, dim, correction)
+    return total.astype(self.dtype) if is_half(self) else total
+
+
+def _centred(m: Any, self: Any, self_shape: Shape, dim: Dims, correction: float) -> Any:
+    """(x - mean) / degrees of freedom: half the slope of the variance."""
+    scale = _freedom(self_shape, dim, correction)
+    return (self - m.mean(self, dim, True)) * (1 / scale if scale else inf)
+
+
+def _var_vjp(
+    m: Any, g: Any, self: Any, self_shape: Shape, dim: Dims, correction: float, keepdim: bool
+) -> Any:
+    slope = _centred(m, self, self_shape, dim, correction)
+    return (2 * kept(m, g, self_shape, dim, keepdim)) * slope
+
+
+def _var_jvp(
+    m: Any, self: Any, self_t: Any, self_shape: Shape, dim: Dims, correction: float, keepdim: bool
+) -> Any:
+    slope = _centred(m, self, self_shape, dim, correction)
+    return m.sum(_inner(m, slope, self_t), dim, keepdim) * 2
+
+
+def _inner(m: Any, x: Any, y: Any) -> Any:
+    """Re(conj(x) y), elementwise: what a real function's slope does to a tangent."""
+    return m.real(m.conj(x) * y) if is_complex(x) else x * y
+
+
+def is_complex(x: Any) -> bool:
+    """Of an array or a Tensor."""
+    return str(x.dtype).rpartition(".")[2].startswith("complex")
+
+
+row(
+    "var", "self", _var, NONE, holomorphic=False, self=_var_vjp, jvp=_var_jvp,
+    doc="dim before correction, which is the number taken off the count",
+)  # fmt: skip
+
+
+def _std_scale(m: Any, x: Any, result: Any) -> Any:
+    """x / (2 std), where the derivative of the square root at 0 is taken to be 0."""
+    return m.masked_fill(x / (result * 2), m.eq(result, 0), 0)
+
+
+row(
+    "std", "self",
+    lambda xp, self, dim=None, correction=1, keepdim=False: xp.sqrt(
+        _var(xp, self, dim, correction, keepdim)
+    ),
+    NONE, holomorphic=False,
+    self=lambda m, g, self, result, self_shape, dim, correction, keepdim: _var_vjp(
+        m, _std_scale(m, g, result), self, self_shape, dim, correction, keepdim
+    ),
+    jvp=lambda m, self, self_t, result, self_shape, dim, correction, keepdim: _std_scale(
+        m, _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim), result
+    ),
+)  # fmt: skip
+
+
+# Others -------------------------------------------------------------------------------------------
+
+
+def _logsumexp(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+    wide = widened(self)
+    if not self.size:
+        return xp.log(xp.sum(wide, dim, None, keepdim)).astype(self.dtype)
+    top = xp.max(wide.real, dim, keepdims=True)
+    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    out = xp.log(xp.sum(xp.exp(wide - top), dim, None, True)) + top
+    if not keepdim:
+        out = out.squeeze(dim)
+    return out.astype(self.dtype)
+
+
+def _softmax_of(m: Any, self: Any, result: Any, self_shape: Shape, dim: Dims, keepdim: bool) -> Any:
+    return m.exp(self - kept(m, result, self_shape, dim, keepdim))
+
+
+row(
+    "logsumexp", "self", _logsumexp, NONE,
+    self=lambda m, g, self, result, self_shape, dim, keepdim: (
+        kept(m, g, self_shape, dim, keepdim)
+        * _softmax_of(m, self, result, self_shape, dim, keepdim)
+    ),
+    jvp=lambda m, self, self_t, result, self_shape, dim, keepdim: m.sum(
+        self_t * _softmax_of(m, self, result, self_shape, dim, keepdim), dim, keepdim
+    ),
+)  # fmt: skip
+
+
+def _vector_norm(
+    xp: Any, self: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False
+) -> Any:
+    size = widened(abs(self))
+    if ord == 2:
+        out = xp.sqrt(xp.sum(size * size, dim, None, keepdim))
+    elif ord == 1:
+        out = xp.sum(size, dim, None, keepdim)
+    elif ord == inf:
+        out = xp.max(size, dim, keepdims=keepdim)
+    elif ord == -inf:
+        out = xp.min(size, dim, keepdims=keepdim)
+    elif ord == 0:
+        out = xp.sum((size != 0).astype(size.dtype), dim, None, keepdim)
+    else:
+        out = xp.sum(size**ord, dim, None, keepdim) ** (1 / ord)
+    return out.astype(self.real.dtype)
+
+
+def _norm_slope(
+    m: Any, self: Any, result: Any, self_shape: Shape, ord: float, dim: Dims, keepdim: bool
+) -> Any:
+    """d|x| / dx = sign(x) (|x| / norm) ** (p - 1), taken to be 0 where it has no derivative."""
+    result = kept(m, result, self_shape, dim, keepdim)
+    if ord == 2:
+        return m.masked_fill(self / result, m.eq(result, 0), 0)
+    direction = m.sgn(self)
+    if ord == 0:
+        return direction * 0
+    if ord == 1:
+        return direction
+    size = m.abs(self)
+    if ord in (inf, -inf):
+        return direction * m.tie_share(size, result, dim)
+    return direction * m.masked_fill((size / result) ** (ord - 1), m.eq(size, 0), 0)
+
+
+row(
+    "linalg_vector_norm", "self", _vector_norm, NONE, holomorphic=False,
+    self=lambda m, g, self, result, self_shape, ord, dim, keepdim: (
+        kept(m, g, self_shape, dim, keepdim)
+        * _norm_slope(m, self, result, self_shape, ord, dim, keepdim)
+    ),
+    jvp=lambda m, self, self_t, result, self_shape, ord, dim, keepdim: m.sum(
+        _inner(m, _norm_slope(m, self, result, self_shape, ord, dim, keepdim), self_t),
+        dim, keepdim,
+    ),
+)  # fmt: skip
+
+
+def _truth(which: str) -> Any:
+    def forward(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+        out = getattr(xp, which)(self != 0, dim, keepdims=keepdim)
+        return out.astype(self.dtype) if self.dtype.name == "uint8" else out
+
+    return forward
+
+
+row("any", "self", _truth("any"), doc="uint8 stays uint8, everything else gives bool")
+row("all", "self", _truth("all"), doc="uint8 stays uint8, everything else gives bool")
+row("count_nonzero", "self", lambda xp, self, dim=None: xp.sum(self != 0, dim, "int64", False))

@@ -1,0 +1,235 @@
+"""Rows that move elements and do no arithmetic: views, copies, joining, and their adjoints.
+
+Dims are counted from the front; shapes hold no -1.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, chain
+from math import prod
+from typing import Any
+
+from .dims import view_strides
+from .table import LINEAR, row
+
+Shape = tuple[int, ...]
+Index = tuple[Any, ...]  # of slices, ints and None: what NumPy calls basic indexing
+
+
+# Views --------------------------------------------------------------------------------------------
+
+
+def is_viewable(array: Any, shape: Shape) -> bool:
+    """Whether the elements of `array` can be seen in `shape` where they lie."""
+    return array.flags.c_contiguous or view_strides(array.shape, array.strides, shape) is not None
+
+
+def _view(xp: Any, self: Any, shape: Shape) -> Any:
+    if not is_viewable(self, shape):
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return self.reshape(shape)
+
+
+row("view", "self", _view, LINEAR, view=True,
+    self=lambda m, g, self_shape: m.reshape(g, self_shape))  # fmt: skip
+
+row(
+    "reshape", "self",
+    lambda xp, self, shape: self.reshape(shape),
+    LINEAR, view=True, node="ReshapeAliasBackward0",
+    self=lambda m, g, self_shape: m.reshape(g, self_shape),
+    doc="for formulas: a view where one is possible, else a copy; the public reshape says which",
+)  # fmt: skip
+
+row(
+    "permute", "self",
+    lambda xp, self, dims: self.transpose(dims),
+    LINEAR, view=True,
+    self=lambda m, g, dims: m.permute(g, _inverse(dims)),
+)  # fmt: skip
+
+
+def _inverse(dims: Shape) -> Shape:
+    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
+
+
+row(
+    "transpose", "self",
+    lambda xp, self, dim0, dim1: self.swapaxes(dim0, dim1) if self.ndim else self[...],
+    LINEAR, view=True,
+    self=lambda m, g, dim0, dim1: m.transpose(g, dim0, dim1),
+)  # fmt: skip
+
+row("t", "self", lambda xp, self: self.T, LINEAR, view=True, self=lambda m, g: m.t(g))
+
+row(
+    "mT", "self",
+    lambda xp, self: self.swapaxes(-1, -2),
+    LINEAR, view=True, node="TransposeBackward0",
+    self=lambda m, g: m.mT(g),
+)  # fmt: skip
+
+
+def _expand(xp: Any, self: Any, size: Shape) -> Any:
+    if self.size == prod(size):  # also keeps the result writable, which NumPy's broadcast_to is not
+        return self.reshape(size)
+    return xp.broadcast_to(self, size)
+
+
+row(
+    "expand", "self", _expand, LINEAR, view=True,
+    self=lambda m, g, self_shape: m.sum_to_shape(g, self_shape),
+)  # fmt: skip
+
+row(
+    "squeeze", "self",
+    lambda xp, self, dim: self.reshape([n for i, n in enumerate(self.shape) if i not in dim]),
+    LINEAR, view=True, node="SqueezeBackward1",
+    self=lambda m, g, self_shape: m.reshape(g, self_shape),
+    doc="dim names dims of extent 1 only",
+)  # fmt: skip
+
+row(
+    "unsqueeze", "self",
+    lambda xp, self, dim: self.reshape((*self.shape[:dim], 1, *self.shape[dim:])),
+    LINEAR, view=True,
+    self=lambda m, g, self_shape: m.reshape(g, self_shape),
+)  # fmt: skip
+
+
+def _at(dim: int, index: Any) -> Index:
+    return (*(slice(None),) * dim, index)
+
+
+row(
+    "select", "self",
+    lambda xp, self, dim, index: self[(*_at(dim, index), ...)],  # the dots keep 0-d results views
+    LINEAR, view=True,
+    self=lambda m, g, self_shape, dim, index: m.slice_backward(g, self_shape, _at(dim, index)),
+)  # fmt: skip
+
+row(
+    "slice_view", "self",
+    lambda xp, self, index: self[(*index, ...)],
+    LINEAR, view=True, node="SliceBackward0",
+    self=lambda m, g, self_shape, index: m.slice_backward(g, self_shape, index),
+    doc="basic indexing: slices, ints and None",
+)  # fmt: skip
+
+
+def _slice_backward(xp: Any, grad: Any, shape: Shape, index: Index) -> Any:
+    out = xp.zeros(shape, grad.dtype)
+    out[(*index, ...)] = grad
+    return out
+
+
+row(
+    "slice_backward", "grad", _slice_backward, LINEAR, node="SliceBackwardBackward0",
+    grad=lambda m, g, index: m.slice_view(g, index),
+    doc="the adjoint of slice_view: zeros of a shape, with `grad` at `index`",
+)  # fmt: skip
+
+
+def _diagonal(xp: Any, self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    rows, columns = self.shape[dim1], self.shape[dim2]
+    n = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    if n:  # as_strided, because NumPy's diagonal cannot be written to
+        self = self[_at(dim2 if offset >= 0 else dim1, slice(abs(offset), None))]
+    rest = [d for d in range(self.ndim) if d not in (dim1, dim2)]
+    return xp.lib.stride_tricks.as_strided(
+        self,
+        (*[self.shape[d] for d in rest], n),
+        (*[self.strides[d] for d in rest], self.strides[dim1] + self.strides[dim2]),
+    )
+
+
+row(
+    "diagonal", "self", _diagonal, LINEAR, view=True,
+    self=lambda m, g, self_shape, offset, dim1, dim2: m.diagonal_backward(
+        g, self_shape, offset, dim1, dim2
+    ),
+)  # fmt: skip
+
+
+def _diagonal_backward(
+    xp: Any, grad: Any, shape: Shape, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Any:
+    out = xp.zeros(shape, grad.dtype)
+    _diagonal(xp, out, offset, dim1, dim2)[...] = grad
+    return out
+
+
+row(
+    "diagonal_backward", "grad", _diagonal_backward, LINEAR,
+    grad=lambda m, g, offset, dim1, dim2: m.diagonal(g, offset, dim1, dim2),
+    doc="the adjoint of diagonal: zeros of a shape, with `grad` on the diagonal",
+)  # fmt: skip
+
+
+# Copies -------------------------------------------------------------------------------------------
+
+row(
+    "clone", "self",
+    lambda xp, self, order="K": self.copy(order),
+    LINEAR,
+    self=lambda g: g,
+    doc='order "C" copies to contiguous memory, "K" keeps the order of dense strides',
+)  # fmt: skip
+
+row(
+    "flip", "self",
+    lambda xp, self, dims: xp.flip(self, dims).copy(),
+    LINEAR,
+    self=lambda m, g, dims: m.flip(g, dims),
+)  # fmt: skip
+
+row(
+    "roll", "self",
+    lambda xp, self, shifts, dims=(): xp.roll(self, shifts, dims or None),
+    LINEAR,
+    self=lambda m, g, shifts, dims: m.roll(g, tuple([-s for s in shifts]), dims),
+    doc="without dims the elements roll as if the tensor were flat",
+)  # fmt: skip
+
+row("tril", "self", lambda xp, self, diagonal=0: xp.tril(self, diagonal), LINEAR,
+    self=lambda m, g, diagonal: m.tril(g, diagonal))  # fmt: skip
+
+row("triu", "self", lambda xp, self, diagonal=0: xp.triu(self, diagonal), LINEAR,
+    self=lambda m, g, diagonal: m.triu(g, diagonal))  # fmt: skip
+
+
+def _repeat_backward(m: Any, g: Any, self_shape: Shape, repeats: Shape) -> Any:
+    shape = (1,) * (len(repeats) - len(self_shape)) + tuple(self_shape)
+    blocks = m.reshape(g, tuple(chain.from_iterable(zip(repeats, shape))))
+    return m.reshape(m.sum(blocks, tuple(range(0, 2 * len(repeats), 2))), self_shape)
+
+
+row(
+    "repeat", "self",
+    lambda xp, self, repeats: xp.tile(self, repeats) if repeats else self.copy(),
+    LINEAR, self=_repeat_backward,
+)  # fmt: skip
+
+
+# Joining ------------------------------------------------------------------------------------------
+
+
+def _cat_vjp(m: Any, g: Any, tensors_shapes: tuple[Shape, ...], dim: int) -> tuple[Any, ...]:
+    ends = list(accumulate([s[dim] for s in tensors_shapes]))
+    return tuple([m.slice_view(g, _at(dim, slice(a, b, 1))) for a, b in zip([0, *ends], ends)])
+
+
+row("cat", "tensors*", lambda xp, tensors, dim=0: xp.concatenate(tensors, dim), LINEAR,
+    promote="common", tensors=_cat_vjp)  # fmt: skip
+
+row(
+    "stack", "tensors*",
+    lambda xp, tensors, dim=0: xp.stack(tensors, dim),
+    LINEAR, promote="common",
+    tensors=lambda m, g, tensors_shapes, dim: tuple(
+        [m.select(g, dim, i) for i in range(len(tensors_shapes))]
+    ),
+)  # fmt: skip
