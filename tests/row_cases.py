@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import cugrad  # noqa: F401 -- declares every row
+from cugrad import backends
 from cugrad.ops.table import ELEMENTWISE, TABLE, Op, raw
 from tests import samples
 from tests.sampling import LINES, REFERENCE, Input, Sample, variants
@@ -25,6 +26,7 @@ with contextlib.suppress(ImportError):
 
     HALF.append("bfloat16")
 
+HOST = backends.get("cpu")
 Grad = tuple[Any, ...]  # one entry per input array, None where it has no gradient
 
 
@@ -127,13 +129,14 @@ class Call:
         for array in filter(is_array, self.inputs):
             freeze(array)
         defaults = {n: p.default for n, p in self.op.params.items()}
-        self.params = {**defaults, **case.params}
+        self.given = case.params_on(backend)
+        self.params = {**defaults, **self.given}
         self.results = self.run(self.inputs)
 
     def run(self, inputs: tuple[Any, ...], m: Any = raw) -> tuple[Any, ...]:
         args = (list(inputs),) if self.op.variadic else inputs
         with self.backend.quiet():
-            found = getattr(m, self.case.row)(*args, **self.case.params)
+            found = getattr(m, self.case.row)(*args, **self.given)
         return found if isinstance(found, tuple) else (found,)
 
     def host(self, value: Any) -> Any:
@@ -142,13 +145,13 @@ class Call:
     def reference(self) -> tuple[Any, ...]:
         """The outputs of the row's NumPy reference, evaluated at float64."""
         function = REFERENCE.get(self.case.row)
-        args = self.case.host_args()
+        args, params = self.case.host_args(), self.case.params_on(HOST)
         args = ([widened(a) for a in args[0]],) if self.op.variadic else map(widened, args)
         with np.errstate(all="ignore"):
             if function is None:
-                found = getattr(np, self.case.row)(*args, **self.case.params)
+                found = getattr(np, self.case.row)(*args, **params)
             else:
-                found = function(np, *args, **self.case.params)
+                found = function(np, *args, **params)
         return tuple(map(np.asarray, found)) if isinstance(found, tuple) else (np.asarray(found),)
 
     @property
@@ -172,12 +175,19 @@ class Call:
             value = value + 1j * np.asarray(rng.standard_normal(array.shape))
         return freeze(self.backend.asarray(value.astype(array.dtype)))
 
-    def cotangents(self, rng: np.random.Generator) -> tuple[Any, ...]:
+    def cotangents(self, rng: np.random.Generator) -> Grad:
         """A random gradient for each differentiable output, None for the others."""
         return tuple(
             self.random_like(r, rng) if i in self.op.differentiable else None
             for i, r in enumerate(self.results)
         )
+
+    def all_cotangents(self, rng: np.random.Generator) -> list[Grad]:
+        """Gradients for all outputs; then, as backward may bring them, for one output alone."""
+        every = self.cotangents(rng)
+        outputs = self.op.differentiable if len(self.op.differentiable) > 1 else ()
+        alone = [tuple(g if i == o else None for i, g in enumerate(every)) for o in outputs]
+        return [every, *alone]
 
     # ------------------------------------------------------------------ derivatives
 
@@ -203,9 +213,7 @@ class Call:
 
     def vjp(self, cotangents: tuple[Any, ...]) -> Grad:
         """The gradient of each input, as the engine makes it of the formulas' answers."""
-        conjugate = self.op.holomorphic and any(
-            is_array(a) and a.dtype.kind == "c" for a in (*self.inputs, *self.results)
-        )
+        conjugate = self.op.holomorphic and self.results[0].dtype.kind == "c"
         conj = (lambda a: a if a is None else a.conj()) if conjugate else (lambda a: a)
         found = self.formulas(tuple(map(conj, cotangents)))
         grads = []
@@ -225,7 +233,7 @@ class Call:
     def jvp(self, tangents: Grad) -> tuple[Any, ...]:
         """The tangent of each output; an elementwise row's is broadcast as the engine does it."""
         with self.backend.quiet():
-            found = self.op.jvp(raw, self.inputs, tangents, self.results, self.case.params)
+            found = self.op.jvp(raw, self.inputs, tangents, self.results, self.given)
         outs = found if isinstance(found, tuple) else (found,)
         assert len(outs) == len(self.results), f"{len(outs)} tangents, want {len(self.results)}"
         if self.op.kind == ELEMENTWISE:

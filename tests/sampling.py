@@ -110,6 +110,11 @@ class Sample:
         rng = np.random.default_rng(self.seed)
         return tuple(_build(a, rng, self.dtype) for a in self.args)
 
+    def params_on(self, backend: Any) -> dict[str, Any]:
+        """The parameters, where constructors (of index arrays, say) have become arrays."""
+        rng = np.random.default_rng(self.seed + 2)
+        return {name: _nested(v, backend, rng) for name, v in self.params.items()}
+
     def arrays(self, backend: Any) -> tuple[Any, ...]:
         """The arguments as arrays of `backend`, in this variant's memory layout."""
         layout = _strided if self.variant == "strided" else lambda b, a, k: b.asarray(a)
@@ -143,7 +148,7 @@ def sample(
     """Declares one call of row `name`: inputs in order (a list for `tensors*`), then parameters.
 
     An input is a tuple (normal values of that shape), one of the constructors above, None, or a
-    Python scalar. `reference(np, *inputs, **params)` is the forward in plain NumPy at float64, said
+    Python scalar. A parameter may hold constructors too: `indices=(exactly([0, 2]),)`. `reference(np, *inputs, **params)` is the forward in plain NumPy at float64, said
     once per row; without it NumPy's function of the row's name is the reference. `torch(torch,
     *inputs, **params)` is PyTorch's equivalent where aten's op of that name and signature is not.
     """
@@ -176,6 +181,14 @@ def _build(arg: Any, rng: np.random.Generator, dtype: str) -> Any:
     if dtype.startswith("complex"):
         value = value + 1j * np.asarray(spec.draw(rng, spec.shape))
     return value.astype(_numpy_dtype(dtype))
+
+
+def _nested(value: Any, backend: Any, rng: np.random.Generator) -> Any:
+    if isinstance(value, Input):
+        return backend.asarray(np.asarray(value.draw(rng, value.shape)))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_nested(v, backend, rng) for v in value)
+    return value
 
 
 def _numpy_dtype(name: str) -> np.dtype[Any]:

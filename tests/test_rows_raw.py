@@ -74,7 +74,9 @@ def test_arrays_in_arrays_out(line: Any, backend: Any) -> None:
                 assert not isinstance(result, np.generic), "a NumPy scalar"
             shared = [backend.xp.may_share_memory(r, a) for r in call.results for a in arrays]
             if call.op.view:
-                assert shared[0] or not arrays[0].size, "a view that shares no memory with input 0"
+                assert shared[0] or not arrays[0].size or case.variant == "strided", (
+                    "a view that shares no memory with input 0"
+                )
             else:
                 assert not any(shared), "an output that shares memory, of a row that is no view"
 
@@ -85,14 +87,14 @@ def test_vjp_is_the_transposed_jacobian(line: Any, backend: Any) -> None:
     for case in gradient_cases(line):
         with variant_named(case):
             call, rng = Call(case, backend), np.random.default_rng(case.seed + 1)
-            v = call.cotangents(rng)
-            grads = call.vjp(v)
             assert call.differentiable, "no input of this line can be differentiated"
-            for i in call.differentiable:
-                u = one_tangent(call, i, rng)
-                numeric = inner(v, call.differences(u), call.host)
-                analytic = inner(grads, u, call.host)
-                assert_derivative(analytic, numeric, case, f"gradient of input {i}")
+            for v in call.all_cotangents(rng):
+                grads = call.vjp(v)
+                for i in call.differentiable:
+                    u = one_tangent(call, i, rng)
+                    numeric = inner(v, call.differences(u), call.host)
+                    analytic = inner(grads, u, call.host)
+                    assert_derivative(analytic, numeric, case, f"gradient of input {i}")
 
 
 @over_lines(differentiable)
@@ -180,7 +182,7 @@ def test_formulas_are_strict(line: Any, backend: Any) -> None:
                              for i, a in enumerate(call.inputs))  # fmt: skip
             with backend.quiet():
                 call.op.jvp(m, strict.strict(call.inputs), strict.strict(tangents),
-                            strict.strict(call.results), case.params)  # fmt: skip
+                            strict.strict(call.results), call.given)  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------
