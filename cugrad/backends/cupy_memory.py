@@ -1,0 +1,95 @@
+"""Memory on CUDA: peak statistics of CuPy's device pool, and page-locked host arrays of exact
+size.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import cupy
+import numpy as np
+
+__all__ = ["PeakMeter", "empty_pinned", "is_pinned", "pointer_of"]
+
+
+class PeakMeter:
+    """Keeps the highest number of bytes in use, per device.
+
+    Costs nothing until the first reset(). From then on every allocation reads the pool's counter
+    (about 0.2 us), through CuPy's process-wide allocator and not a MemoryHook: hooks are
+    thread-local, and backward threads allocate too. The maximum of a quantity that only
+    allocations raise is attained right after one, so frees need no watching. Arrays from another
+    allocator (`cupy.cuda.using_allocator`, as CUDA graphs use) are not counted.
+    """
+
+    def __init__(self) -> None:
+        self._pool = cupy.get_default_memory_pool()
+        self._peaks: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._watching = False
+
+    def reset(self) -> None:
+        """Forgets the current device's peak and begins again from the bytes in use now."""
+        with self._lock:
+            if not self._watching:
+                cupy.cuda.set_allocator(self._metered(cupy.cuda.get_allocator()))
+                self._watching = True
+        self._peaks[cupy.cuda.runtime.getDevice()] = self._pool.used_bytes()
+
+    def peak(self) -> int:
+        """The most bytes in use on the current device since its reset().
+
+        Before the first reset() nothing is watched, and the bytes that the pool holds stand in: an
+        upper bound, and the peak itself but for fragments, unless empty_cache() was called.
+        """
+        known = self._peaks.get(cupy.cuda.runtime.getDevice())
+        return self._pool.total_bytes() if known is None else known
+
+    def _metered(self, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+        used_bytes, get_device = self._pool.used_bytes, cupy.cuda.runtime.getDevice
+        peaks = self._peaks
+
+        def metered(size: int) -> Any:
+            memory = allocate(size)
+            used, device = used_bytes(), get_device()
+            if used > peaks.get(device, used):
+                peaks[device] = used
+            return memory
+
+        return metered
+
+
+def empty_pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A host array in page-locked memory of exactly its size, freed with the array's last view.
+
+    CuPy's own pinned pool rounds up to a power of two and hands a block out again while a copy may
+    still be reading it. This allocation is slow and may synchronise the device: keep the array,
+    and keep it alive until the copies that use it have finished.
+    """
+    size = prod(shape) * dtype.itemsize
+    if size == 0:
+        return np.empty(shape, dtype)
+    memory = cupy.cuda.PinnedMemory(size, cupy.cuda.runtime.hostAllocPortable)
+    buffer: Any = cupy.cuda.PinnedMemoryPointer(memory, 0)
+    return np.ndarray(shape, dtype, buffer)
+
+
+def is_pinned(array: np.ndarray[Any, Any]) -> bool:
+    """Whether the driver knows a host array's memory as page-locked, whoever allocated it."""
+    base: Any = array
+    while base is not None:
+        if isinstance(base, cupy.cuda.PinnedMemoryPointer):
+            return True
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+    if array.size == 0:
+        return False
+    runtime = cupy.cuda.runtime
+    return runtime.pointerGetAttributes(array.ctypes.data).type == runtime.memoryTypeHost
+
+
+def pointer_of(array: Any) -> int:
+    """The address of an array's first element, on the host or on the device."""
+    return array.data.ptr if isinstance(array, cupy.ndarray) else array.ctypes.data

@@ -1,0 +1,127 @@
+"""CuPy's functions under NumPy's names, with the few that half precision or CuPy's gaps ask to be
+otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import cupyx
+import numpy as np
+
+from .cupy_gemm import matmul
+
+__all__ = ["CupyNamespace"]
+
+Array = Any  # cupy.ndarray
+
+# What CUDA's atomicAdd, and with it cupyx.scatter_add, does at full precision.
+ATOMIC = frozenset(["int32", "int64", "uint32", "uint64", "float32", "float64"])
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether sums of this dtype must be told to accumulate in float32."""
+    return dtype.name in ("float16", "bfloat16")
+
+
+class CupyNamespace:
+    """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
+
+    matmul = staticmethod(matmul)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(cupy, name)
+        self.__dict__[name] = value  # found without this detour from now on
+        return value
+
+    @staticmethod
+    def index_add(array: Array, index: Any, values: Any) -> None:
+        """`array[index] += values` in place, where duplicates in `index` add up.
+
+        The order of the additions, and so the last bits of a float result, differ from run to run.
+        """
+        if array.dtype.name in ATOMIC:
+            cupyx.scatter_add(array, index, values)
+        elif array.dtype.kind == "c":
+            values = cupy.asarray(values, array.dtype)
+            cupyx.scatter_add(array.real, index, values.real)
+            cupyx.scatter_add(array.imag, index, values.imag)
+        else:  # no such atomic, or one that rounds after every addition
+            wide = array.astype(np.float32 if is_half(array.dtype) else np.int32)
+            cupyx.scatter_add(wide, index, cupy.asarray(values, wide.dtype))
+            array[...] = wide
+
+    @staticmethod
+    def erf(x: Array) -> Array:
+        """The error function, elementwise; half precision goes through float32."""
+        from cupyx.scipy.special import erf
+
+        return erf(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erf(x)
+
+    @staticmethod
+    def sliding_window_view(x: Array, window_shape: Any, axis: Any = None) -> Array:
+        """NumPy's sliding_window_view; CuPy's own copies the window's sizes from the device, which
+        waits.
+        """
+        windows = window_shape if isinstance(window_shape, tuple) else (window_shape,)
+        if axis is None:
+            axes = tuple(range(x.ndim))
+        else:
+            axes = axis if isinstance(axis, tuple) else (axis,)
+        if len(windows) != len(axes):
+            raise ValueError(f"sliding_window_view: got window {windows} for axes {axes}")
+        shape = list(x.shape)
+        for window, a in zip(windows, axes):
+            if not 0 <= window <= shape[a]:
+                raise ValueError(f"sliding_window_view: window {window} is longer than {shape[a]}")
+            shape[a] -= window - 1
+        strides = x.strides + tuple([x.strides[a] for a in axes])
+        return cupy.lib.stride_tricks.as_strided(x, (*shape, *windows), strides)
+
+    @staticmethod
+    def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(cupy.sum, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def prod(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(cupy.prod, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(cupy.mean, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        return _scan(cupy.cumsum, a, axis, dtype)
+
+    @staticmethod
+    def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        return _scan(cupy.cumprod, a, axis, dtype)
+
+    @staticmethod
+    def sort(a: Array, axis: int = -1) -> Array:
+        """A sorted copy; half precision is sorted as float32, which keeps its order."""
+        if is_half(a.dtype):
+            return cupy.sort(a.astype(np.float32), axis).astype(a.dtype)
+        return cupy.sort(a, axis)
+
+    @staticmethod
+    def argsort(a: Array, axis: int = -1, kind: str | None = None, stable: bool = False) -> Array:
+        """Indices that sort; CuPy's sort is stable whatever is asked for."""
+        return cupy.argsort(a.astype(np.float32) if is_half(a.dtype) else a, axis)
+
+
+def _reduce(reduction: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
+    """A reduction of half precision that accumulates in float32: CuPy's fast path for a dense
+    float16 array (CUB) would accumulate in float16, and naming another dtype turns that path off.
+    """
+    if dtype is None and is_half(a.dtype):
+        return reduction(a, axis=axis, dtype=np.float32, keepdims=keepdims).astype(a.dtype)
+    return reduction(a, axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def _scan(scan: Any, a: Array, axis: int | None, dtype: Any) -> Array:
+    if is_half(a.dtype) and dtype in (None, a.dtype):
+        return scan(a, axis=axis, dtype=np.float32).astype(a.dtype)
+    return scan(a, axis=axis, dtype=dtype)
