@@ -23,10 +23,14 @@ def _index_backward(xp: Any, grad: Any, shape: Shape, indices: Index) -> Any:
 
 
 def _add_at(xp: Any, out: Any, indices: Index, values: Any) -> None:
-    if any(hasattr(i, "dtype") and i.dtype.kind != "b" for i in indices):
+    if all(i is None or isinstance(i, slice) or is_mask(i) for i in indices):
+        out[indices] += values  # nothing names an element twice
+    else:
         xp.index_add(out, indices, values)
-    else:  # slices and masks name no element twice
-        out[indices] += values
+
+
+def is_mask(index: Any) -> bool:
+    return hasattr(index, "dtype") and index.dtype.kind == "b"
 
 
 row(
@@ -257,7 +261,7 @@ for _name, _forward in (("sort", _sort), ("topk", _topk)):
     row(
         _name, "self", _forward, NONE, outputs="values indices", nondifferentiable="indices",
         self=lambda m, g, indices, self_shape, dim: m.gather_backward(g, indices, self_shape, dim),
-        jvp=lambda m, self_t, indices, dim: m.gather(self_t, indices, dim),
+        jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None),
     )  # fmt: skip
 
 row("argsort", "self", _argsort)

@@ -140,14 +140,10 @@ def _prod_jvp(
 row("prod", "self", _prod, NONE, self=_prod_vjp, jvp=_prod_jvp, doc="dim is one int or None")
 
 
-def _cumsum(xp: Any, self: Any, dim: int) -> Any:
-    if not self.ndim:
-        return self.astype(sum_dtype(self) or self.dtype)
-    return xp.cumsum(self, dim, sum_dtype(self))
-
-
 row(
-    "cumsum", "self", _cumsum, LINEAR,
+    "cumsum", "self",
+    lambda xp, self, dim: xp.cumsum(self, dim, sum_dtype(self)),
+    LINEAR,
     self=lambda m, g, dim: m.flip(m.cumsum(m.flip(g, (dim,)), dim), (dim,)),
 )  # fmt: skip
 
@@ -219,7 +215,7 @@ def _picked_jvp(
     m: Any, self_t: Any, indices: Any, self_shape: Shape, dim: int, keepdim: bool
 ) -> Any:
     tangent = m.gather(self_t, kept(m, indices, self_shape, dim, keepdim), dim)
-    return tangent if keepdim else m.squeeze(tangent, (dim,))
+    return tangent if keepdim else m.squeeze(tangent, (dim,)), None
 
 
 for _name, _forward in (("max", _max), ("min", _min)):
@@ -261,8 +257,7 @@ def _var(xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: b
 
 def _centred(m: Any, self: Any, self_shape: Shape, dim: Dims, correction: float) -> Any:
     """(x - mean) / degrees of freedom: half the slope of the variance."""
-    scale = _freedom(self_shape, dim, correction)
-    return (self - m.mean(self, dim, True)) * (1 / scale if scale else inf)
+    return (self - m.mean(self, dim, True)) / _freedom(self_shape, dim, correction)
 
 
 def _var_vjp(
