@@ -38,6 +38,9 @@ NO_HALF: dict[str, str] = {}
 # Rows that have no reference, and why. Row -> reason.
 NO_REFERENCE: dict[str, str] = {}
 
+# Rows that PyTorch has no equivalent of, and why. Row -> reason.
+NO_TORCH: dict[str, str] = {}
+
 # Rows that cannot be differentiated twice, and why. Row -> reason.
 ONCE: dict[str, str] = {}
 

@@ -148,9 +148,11 @@ def sample(
     """Declares one call of row `name`: inputs in order (a list for `tensors*`), then parameters.
 
     An input is a tuple (normal values of that shape), one of the constructors above, None, or a
-    Python scalar. A parameter may hold constructors too: `indices=(exactly([0, 2]),)`. `reference(np, *inputs, **params)` is the forward in plain NumPy at float64, said
-    once per row; without it NumPy's function of the row's name is the reference. `torch(torch,
-    *inputs, **params)` is PyTorch's equivalent where aten's op of that name and signature is not.
+    Python scalar. A parameter may hold constructors too: `indices=(exactly([0, 2]),)`.
+
+    `reference(np, *inputs, **params)` is the forward in plain NumPy at float64, said once per row;
+    without it NumPy's function of the row's name is the reference. `torch(torch, *inputs,
+    **params)` is PyTorch's equivalent where aten's op of that name and signature is not.
     """
     lines = LINES.setdefault(name, [])
     if reference is not None:
@@ -178,6 +180,8 @@ def _build(arg: Any, rng: np.random.Generator, dtype: str) -> Any:
     value = np.asarray(spec.draw(rng, spec.shape))
     if value.dtype != np.float64:
         return value
+    if dtype.startswith("int"):
+        value = np.trunc(value * 3)
     if dtype.startswith("complex"):
         value = value + 1j * np.asarray(spec.draw(rng, spec.shape))
     return value.astype(_numpy_dtype(dtype))
