@@ -1,0 +1,474 @@
+"""Rows of neural networks: softmax, losses, normalisation, dropout, embedding."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from .reduce import is_half
+from .table import LINEAR, row
+
+Array = Any
+Dims = tuple[int, ...] | None
+
+
+def _wide(xp: Any, x: Array) -> Array:
+    """Half precision as float32, in which sums are kept."""
+    return x.astype(xp.float32) if is_half(x) else x
+
+
+def _narrow(x: Array, like: Array) -> Array:
+    return x.astype(like.dtype, copy=False)
+
+
+def _along(x: Any, dim: int) -> Dims:
+    """`dim` for a reduction; a 0-d tensor counts as one element along dim 0."""
+    return (dim % len(x.shape),) if len(x.shape) else None
+
+
+# Softmax ------------------------------------------------------------------------------------------
+
+
+def _shifted(xp: Any, self: Array, dims: Dims) -> Array:
+    """`self` less its maximum along `dims`, so that exp cannot overflow; wide."""
+    x = _wide(xp, self)
+    if x.size == 0:
+        return x + 0
+    return x - xp.max(x, axis=dims, keepdims=True)
+
+
+def _softmax(xp: Any, self: Array, dim: int) -> Array:
+    dims = _along(self, dim)
+    x = xp.exp(_shifted(xp, self, dims))
+    return _narrow(x / xp.sum(x, axis=dims, keepdims=True), self)
+
+
+def _log_softmax(xp: Any, self: Array, dim: int) -> Array:
+    dims = _along(self, dim)
+    x = _shifted(xp, self, dims)
+    return _narrow(x - xp.log(xp.sum(xp.exp(x), axis=dims, keepdims=True)), self)
+
+
+def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
+    g, y = _wide(xp, grad_output), _wide(xp, output)
+    y_g = y * g
+    return _narrow(y_g - y * xp.sum(y_g, axis=_along(g, dim), keepdims=True), grad_output)
+
+
+def _log_softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
+    g = _wide(xp, grad_output)
+    total = xp.sum(g, axis=_along(g, dim), keepdims=True)
+    return _narrow(g - xp.exp(_wide(xp, output)) * total, grad_output)
+
+
+def _total(m: Any, x: Any, dim: int) -> Any:
+    return m.sum(x, _along(x, dim), True)
+
+
+row(
+    "softmax", "self", _softmax,
+    self=lambda m, g, result, dim: m.softmax_backward(g, result, dim),
+    jvp=lambda m, self_t, result, dim: m.softmax_backward(self_t, result, dim),
+    doc="exp(self) / sum of it along dim",
+)  # fmt: skip
+
+# The Jacobian is diag(y) - y yᵀ: symmetric, so this row is its own adjoint in grad_output.
+row(
+    "softmax_backward", "grad_output output", _softmax_backward,
+    grad_output=lambda m, g, output, dim: m.softmax_backward(g, output, dim),
+    output=lambda m, g, grad_output, output, dim: (
+        g * (grad_output - _total(m, grad_output * output, dim))
+        - grad_output * _total(m, g * output, dim)),
+    jvp=lambda m, grad_output, output, grad_output_t, output_t, dim: _sum_of(
+        None if grad_output_t is None else m.softmax_backward(grad_output_t, output, dim),
+        None if output_t is None else (
+            output_t * (grad_output - _total(m, grad_output * output, dim))
+            - output * _total(m, grad_output * output_t, dim))),
+    doc="the product of the Jacobian of softmax, at the result output, with grad_output",
+)  # fmt: skip
+
+row(
+    "log_softmax", "self", _log_softmax,
+    self=lambda m, g, result, dim: m.log_softmax_backward(g, result, dim),
+    jvp=lambda m, self_t, result, dim: self_t - _total(m, self_t * m.exp(result), dim),
+    doc="the logarithm of softmax, without forming it",
+)  # fmt: skip
+
+row(
+    "log_softmax_backward", "grad_output output", _log_softmax_backward,
+    grad_output=lambda m, g, output, dim: g - _total(m, g * m.exp(output), dim),
+    output=lambda m, g, grad_output, output, dim: (
+        -(g * m.exp(output) * _total(m, grad_output, dim))),
+    jvp=lambda m, grad_output, output, grad_output_t, output_t, dim: _sum_of(
+        None if grad_output_t is None else m.log_softmax_backward(grad_output_t, output, dim),
+        None if output_t is None else (
+            -(output_t * m.exp(output) * _total(m, grad_output, dim)))),
+    doc="the product of the transposed Jacobian of log_softmax, at output, with grad_output",
+)  # fmt: skip
+
+
+def _sum_of(*terms: Any) -> Any:
+    """The sum of the terms that are there."""
+    total = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total
+
+
+# Negative log likelihood --------------------------------------------------------------------------
+
+
+def _picks(
+    xp: Any, shape: Any, target: Array, weight: Array | None, ignore_index: int, dtype: Any
+) -> tuple[tuple[Array, Array, Array], Array]:
+    """Of (N, C, R) log-probabilities the elements that `target` names, and what each weighs."""
+    images, rest = (1, 1) if len(shape) == 1 else (shape[0], prod(shape[2:]))
+    flat = xp.reshape(target, (images, rest)).astype(xp.int64, copy=False)
+    kept = flat != ignore_index
+    label = xp.where(kept, flat, 0)
+    scale = kept.astype(dtype)
+    if weight is not None:
+        scale = scale * weight[label].astype(dtype, copy=False)
+    return (xp.reshape(xp.arange(images), (-1, 1)), label, xp.arange(rest)), scale
+
+
+def _planes(xp: Any, x: Array) -> Array:
+    """(C,) or (N, C, ...) as (N, C, R)."""
+    if x.ndim == 1:
+        return xp.reshape(x, (1, -1, 1))
+    return xp.reshape(x, (*x.shape[:2], prod(x.shape[2:])))
+
+
+def _nll_loss(
+    xp: Any, self: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
+    ignore_index: int = -100,
+) -> tuple[Array, Array]:  # fmt: skip
+    dtype = xp.dtype(xp.float32) if is_half(self) else self.dtype
+    picks, scale = _picks(xp, self.shape, target, weight, ignore_index, dtype)
+    chosen = _planes(xp, self)[picks].astype(dtype, copy=False)
+    loss = xp.where(scale == 0, 0, -chosen * scale)  # an ignored -inf is no nan
+    if reduction == "none":
+        return _narrow(xp.reshape(loss, target.shape), self), xp.zeros((), self.dtype)
+    loss, total = xp.sum(loss), xp.sum(scale)
+    if reduction == "mean":
+        loss = loss / total
+    return loss.astype(self.dtype), total.astype(self.dtype)
+
+
+def _nll_loss_backward(
+    xp: Any, grad_output: Array, target: Array, weight: Array | None, total_weight: Array,
+    input_shape: tuple[int, ...], reduction: str = "mean", ignore_index: int = -100,
+) -> Array:  # fmt: skip
+    dtype = xp.dtype(xp.float32) if is_half(grad_output) else grad_output.dtype
+    picks, scale = _picks(xp, input_shape, target, weight, ignore_index, dtype)
+    g = _wide(xp, grad_output)
+    g = xp.reshape(g, scale.shape) if reduction == "none" else g
+    if reduction == "mean":
+        g = g / total_weight.astype(dtype)
+    result = xp.zeros(input_shape, grad_output.dtype)
+    _planes(xp, result)[picks] = xp.where(scale == 0, 0, -g * scale).astype(result.dtype)
+    return result
+
+
+row(
+    "nll_loss", "self target weight?", _nll_loss,
+    outputs="result total_weight", nondifferentiable="total_weight",
+    self=lambda m, g, self_shape, target, weight, total_weight, reduction, ignore_index: (
+        m.nll_loss_backward(
+            g, target, weight, total_weight, self_shape, reduction, ignore_index)),
+    jvp=lambda m, self_t, target, weight, reduction, ignore_index: (
+        m.nll_loss(self_t, target, weight, reduction, ignore_index)[0]),
+    doc="-weight[target] * self[target] of (N, C, ...) or (C,), and the weights' sum",
+)  # fmt: skip
+
+row(
+    "nll_loss_backward", "grad_output target weight? total_weight", _nll_loss_backward,
+    grad_output=lambda m, g, target, weight, total_weight, reduction, ignore_index: (
+        m.nll_loss(g, target, weight, "sum", ignore_index)[0] / total_weight
+        if reduction == "mean" else m.nll_loss(g, target, weight, reduction, ignore_index)[0]),
+    jvp=lambda m, grad_output_t, target, weight, total_weight, input_shape, reduction,
+        ignore_index: m.nll_loss_backward(
+            grad_output_t, target, weight, total_weight, input_shape, reduction, ignore_index),
+    doc="the adjoint of nll_loss",
+)  # fmt: skip
+
+
+# Normalisation ------------------------------------------------------------------------------------
+# x̂ = (x - mean) * invstd over some dims. Its Jacobian, invstd * (1 - 11ᵀ/n - x̂x̂ᵀ/n), is symmetric.
+
+
+def _moments(xp: Any, x: Array, dims: tuple[int, ...], eps: float) -> tuple[Array, Array]:
+    """The mean over `dims` and 1 / sqrt(variance + eps), with the dims kept as 1."""
+    mean = xp.mean(x, axis=dims, keepdims=True)
+    centred = x - mean
+    centred *= centred
+    return mean, 1 / xp.sqrt(xp.mean(centred, axis=dims, keepdims=True) + eps)
+
+
+def _project(
+    xp: Any, g: Array, x: Array, mean: Array, invstd: Array, dims: tuple[int, ...]
+) -> Array:
+    """(1 - 11ᵀ/n - x̂x̂ᵀ/n) g: the Jacobian of x̂ without its factor invstd."""
+    normal = x - mean
+    normal *= invstd
+    slope = xp.mean(g * normal, axis=dims, keepdims=True)
+    offset = xp.mean(g, axis=dims, keepdims=True)
+    normal *= -slope
+    normal += g
+    normal -= offset
+    return normal
+
+
+def _curvature(
+    m: Any, x: Any, a: Any, b: Any, ja: Any, jb: Any, dims: tuple[int, ...], eps: float
+) -> Any:
+    """d <a, J b> / dx for constant a and b, where J is the Jacobian of x̂ and ja = J a, jb = J b.
+
+    By J's symmetry it is also d (J a) along b.
+    """
+    centred = x - m.mean(x, dims, True)
+    invstd = 1 / m.sqrt(m.mean(centred * centred, dims, True) + eps)
+    normal = centred * invstd
+    return -invstd * (
+        normal * m.mean(a * jb, dims, True)
+        + jb * m.mean(a * normal, dims, True)
+        + ja * m.mean(b * normal, dims, True)
+    )
+
+
+def _channel_dims(x: Any) -> tuple[int, ...]:
+    return (0, *range(2, len(x.shape)))
+
+
+def _per_channel(m: Any, value: Any, x: Any) -> Any:
+    """(C,) in a shape that broadcasts against x, (N, C, ...)."""
+    return m.reshape(value, (-1,) + (1,) * (len(x.shape) - 2))
+
+
+def _affine(xp: Any, x: Array, weight: Array | None, bias: Array | None, shape: Any) -> Array:
+    """`x * weight + bias`, in place."""
+    if weight is not None:
+        x *= xp.reshape(weight, shape)
+    if bias is not None:
+        x += xp.reshape(bias, shape)
+    return x
+
+
+def _batch_norm(
+    xp: Any, input: Array, weight: Array | None = None, bias: Array | None = None,
+    eps: float = 1e-5,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    if input.ndim < 2 or 0 < input.size == input.shape[1]:
+        raise ValueError(
+            "Expected more than 1 value per channel when training, "
+            f"got input size {list(input.shape)}"
+        )
+    x, shape = _wide(xp, input), (-1,) + (1,) * (input.ndim - 2)
+    mean, invstd = _moments(xp, x, _channel_dims(x), eps)
+    result = x - mean
+    result *= invstd
+    result = _narrow(_affine(xp, result, weight, bias, shape), input)
+    return result, xp.reshape(mean, -1), xp.reshape(invstd, -1)
+
+
+def _channel_moments(
+    xp: Any, x: Array, mean: Array | None, invstd: Array | None, eps: float
+) -> tuple[Array, Array]:
+    if mean is None or invstd is None:
+        return _moments(xp, x, _channel_dims(x), eps)
+    return _per_channel(xp, mean, x), _per_channel(xp, invstd, x)
+
+
+def _batch_norm_backward(
+    xp: Any, grad_output: Array, input: Array, weight: Array | None = None,
+    mean: Array | None = None, invstd: Array | None = None, eps: float = 1e-5,
+) -> Array:  # fmt: skip
+    g, x = _wide(xp, grad_output), _wide(xp, input)
+    mean, invstd = _channel_moments(xp, x, mean, invstd, eps)
+    result = _project(xp, g, x, mean, invstd, _channel_dims(x))
+    result *= invstd if weight is None else invstd * _per_channel(xp, weight, x)
+    return _narrow(result, grad_output)
+
+
+def _batch_norm_backward_weight(
+    xp: Any, grad_output: Array, input: Array, mean: Array | None = None,
+    invstd: Array | None = None, eps: float = 1e-5,
+) -> Array:  # fmt: skip
+    g, x = _wide(xp, grad_output), _wide(xp, input)
+    mean, invstd = _channel_moments(xp, x, mean, invstd, eps)
+    total = xp.sum(g * (x - mean), axis=_channel_dims(x)) * xp.reshape(invstd, -1)
+    return _narrow(total, grad_output)
+
+
+def _batch_norm_jvp(
+    m: Any, input: Any, weight: Any, mean: Any, invstd: Any, input_t: Any, weight_t: Any,
+    bias_t: Any, eps: float,
+) -> Any:  # fmt: skip
+    return _sum_of(
+        None if input_t is None
+        else m.native_batch_norm_backward(input_t, input, weight, mean, invstd, eps),
+        None if weight_t is None else m.native_batch_norm(input, weight_t, None, eps)[0],
+        None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape),
+    )  # fmt: skip
+
+
+def _batch_norm_backward_input(
+    m: Any, g: Any, grad_output: Any, input: Any, weight: Any, mean: Any, invstd: Any, eps: float
+) -> Any:
+    if weight is not None:
+        g = g * _per_channel(m, weight, input)
+    jacobian = lambda v: m.native_batch_norm_backward(v, input, None, mean, invstd, eps)
+    dims = _channel_dims(input)
+    return _curvature(m, input, grad_output, g, jacobian(grad_output), jacobian(g), dims, eps)
+
+
+def _batch_norm_backward_jvp(
+    m: Any, grad_output: Any, input: Any, weight: Any, mean: Any, invstd: Any, grad_output_t: Any,
+    input_t: Any, weight_t: Any, eps: float,
+) -> Any:  # fmt: skip
+    backward = lambda v, w: m.native_batch_norm_backward(v, input, w, mean, invstd, eps)
+    bent = None
+    if input_t is not None:
+        straight, turned = backward(grad_output, None), backward(input_t, None)
+        dims = _channel_dims(input)
+        bent = _curvature(m, input, grad_output, input_t, straight, turned, dims, eps)
+        bent = bent if weight is None else bent * _per_channel(m, weight, input)
+    return _sum_of(
+        bent,
+        None if grad_output_t is None else backward(grad_output_t, weight),
+        None if weight_t is None else backward(grad_output, weight_t),
+    )
+
+
+row(
+    "native_batch_norm", "input weight? bias?", _batch_norm,
+    outputs="result mean invstd", nondifferentiable="mean invstd", jvp=_batch_norm_jvp,
+    input=lambda m, g, input, weight, mean, invstd, eps: (
+        m.native_batch_norm_backward(g, input, weight, mean, invstd, eps)),
+    weight=lambda m, g, input, mean, invstd, eps: (
+        m.native_batch_norm_backward_weight(g, input, mean, invstd, eps)),
+    bias=lambda m, g: m.sum(g, _channel_dims(g)),
+    doc="(N, C, ...) standardised by each channel's own statistics, which are returned too",
+)  # fmt: skip
+
+# In the next two rows mean and invstd are those of input, computed here when absent: not further
+# arguments, so the formulas of input differentiate through them.
+row(
+    "native_batch_norm_backward", "grad_output input weight? mean? invstd?", _batch_norm_backward,
+    grad_output=lambda m, g, input, weight, mean, invstd, eps: (
+        m.native_batch_norm_backward(g, input, weight, mean, invstd, eps)),
+    input=_batch_norm_backward_input,
+    weight=lambda m, g, grad_output, input, mean, invstd, eps: m.sum(
+        g * m.native_batch_norm_backward(grad_output, input, None, mean, invstd, eps),
+        _channel_dims(g)),
+    jvp=_batch_norm_backward_jvp,
+    doc="the adjoint of native_batch_norm in its input",
+)  # fmt: skip
+
+row(
+    "native_batch_norm_backward_weight", "grad_output input mean? invstd?",
+    _batch_norm_backward_weight,
+    grad_output=lambda m, g, input, eps: m.native_batch_norm(input, g, None, eps)[0],
+    input=lambda m, g, grad_output, input, mean, invstd, eps: (
+        m.native_batch_norm_backward(grad_output, input, g, mean, invstd, eps)),
+    jvp=lambda m, grad_output, input, mean, invstd, grad_output_t, input_t, eps: _sum_of(
+        None if grad_output_t is None else (
+            m.native_batch_norm_backward_weight(grad_output_t, input, mean, invstd, eps)),
+        None if input_t is None else m.sum(
+            grad_output * m.native_batch_norm_backward(input_t, input, None, mean, invstd, eps),
+            _channel_dims(input))),
+    doc="the adjoint of native_batch_norm in its weight",
+)  # fmt: skip
+
+
+def _batch_norm_inference(
+    xp: Any, input: Array, weight: Array | None, bias: Array | None, running_mean: Array,
+    running_var: Array, eps: float = 1e-5,
+) -> Array:  # fmt: skip
+    x = _wide(xp, input)
+    scale = 1 / xp.sqrt(running_var.astype(x.dtype, copy=False) + eps)
+    result = x - _per_channel(xp, running_mean, x).astype(x.dtype, copy=False)
+    if weight is not None:
+        scale = scale * weight.astype(x.dtype, copy=False)
+    result *= _per_channel(xp, scale, x)
+    return _narrow(_affine(xp, result, None, bias, (-1,) + (1,) * (x.ndim - 2)), input)
+
+
+def _inference_slope(m: Any, input: Any, weight: Any, running_var: Any, eps: float) -> Any:
+    slope = 1 / m.sqrt(running_var + eps)
+    return _per_channel(m, slope if weight is None else slope * weight, input)
+
+
+row(
+    "batch_norm_inference", "input weight? bias? running_mean running_var", _batch_norm_inference,
+    node="NativeBatchNormBackward0",
+    input=lambda m, g, weight, running_var, eps: (
+        g * _inference_slope(m, g, weight, running_var, eps)),
+    weight=lambda m, g, input, running_mean, running_var, eps: m.sum(
+        g * m.batch_norm_inference(input, None, None, running_mean, running_var, eps),
+        _channel_dims(g)),
+    bias=lambda m, g: m.sum(g, _channel_dims(g)),
+    jvp=lambda m, input, weight, running_mean, running_var, input_t, weight_t, bias_t, eps: _sum_of(
+        None if input_t is None else (
+            input_t * _inference_slope(m, input, weight, running_var, eps)),
+        None if weight_t is None else m.batch_norm_inference(
+            input, weight_t, None, running_mean, running_var, eps),
+        None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape)),
+    doc="(N, C, ...) standardised by given statistics, which get no gradient",
+)  # fmt: skip
+
+
+# Dropout ------------------------------------------------------------------------------------------
+
+
+def _native_dropout(xp: Any, self: Array, mask: Array, p: float) -> Array:
+    return self * mask * (1 / (1 - p) if p < 1 else 0.0)
+
+
+row(
+    "native_dropout", "self mask", _native_dropout, LINEAR,
+    self=lambda m, g, mask, p: m.native_dropout(g, mask, p),
+    doc="self where mask, scaled by 1 / (1 - p), and 0 elsewhere; ops.random draws the mask",
+)  # fmt: skip
+
+
+# Embedding ----------------------------------------------------------------------------------------
+
+
+def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1) -> Array:
+    return xp.take(weight, indices, axis=0)
+
+
+def _embedding_backward(
+    xp: Any, grad_output: Array, indices: Array, num_weights: int, padding_idx: int = -1
+) -> Array:
+    width = grad_output.shape[-1]
+    result = xp.zeros((num_weights, width), xp.float32 if is_half(grad_output) else
+                      grad_output.dtype)  # fmt: skip
+    values = xp.reshape(grad_output, (indices.size, width)).astype(result.dtype, copy=False)
+    xp.index_add(result, xp.reshape(indices, -1), values)
+    if padding_idx >= 0:
+        result[padding_idx] = 0
+    return _narrow(result, grad_output)
+
+
+row(
+    "embedding", "weight indices", _embedding, LINEAR,
+    weight=lambda m, g, indices, weight_shape, padding_idx: (
+        m.embedding_dense_backward(g, indices, weight_shape[0], padding_idx)),
+    doc="the rows of weight at indices; row padding_idx, if not negative, gets no gradient",
+)  # fmt: skip
+
+row(
+    "embedding_dense_backward", "grad_output indices", _embedding_backward, LINEAR,
+    grad_output=lambda m, g, indices, padding_idx: _without(
+        m, m.embedding(g, indices, padding_idx), indices, padding_idx),
+    doc="adds each row of grad_output to row indices of num_weights rows; the adjoint of embedding",
+)  # fmt: skip
+
+
+def _without(m: Any, rows: Any, indices: Any, padding_idx: int) -> Any:
+    if padding_idx < 0:
+        return rows
+    return m.masked_fill(rows, m.unsqueeze(m.eq(indices, padding_idx), len(indices.shape)), 0.0)
