@@ -13,7 +13,7 @@ from . import cupy_memory as memory
 from .cupy_namespace import CupyNamespace
 from .cupy_probe import why_uncompilable
 from .cupy_random import CudaRng
-from .cupy_stream import CudaEvent, CudaStream, current_stream, new_stream
+from .cupy_stream import AnyStream, CudaEvent, CudaStream, current_stream, new_stream
 
 __all__ = ["CupyBackend"]
 
@@ -106,7 +106,7 @@ class CupyBackend:
         return current_stream()
 
     @contextmanager
-    def use_stream(self, stream: CudaStream) -> Iterator[CudaStream]:
+    def use_stream(self, stream: AnyStream) -> Iterator[CudaStream]:
         """Queues this thread's work on `stream`, on the stream's device, inside the block."""
         with self.use_device(stream.device_index), stream.native:
             yield stream
@@ -116,7 +116,7 @@ class CupyBackend:
     ) -> CudaEvent:
         return CudaEvent(timing, blocking, interprocess)
 
-    def copy_async(self, dst: Array, src: Array, stream: CudaStream) -> None:
+    def copy_async(self, dst: Array, src: Array, stream: AnyStream) -> None:
         """Queues a copy of bytes on `stream` and returns; the caller keeps both alive until it is
         done.
 

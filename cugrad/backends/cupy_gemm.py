@@ -34,7 +34,7 @@ class _Tf32:
 tf32 = _Tf32()
 
 # cuBLAS reads its scalars from host memory; these outlive every call.
-_SCALARS = {
+_SCALARS: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {
     "float32": (np.ones(1, np.float32), np.zeros(1, np.float32)),
     "float64": (np.ones(1, np.float64), np.zeros(1, np.float64)),
 }

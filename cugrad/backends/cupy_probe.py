@@ -8,7 +8,7 @@ import importlib.metadata
 import importlib.util
 from functools import cache
 
-__all__ = ["why_uncompilable", "why_unusable"]
+__all__ = ["device_count", "why_uncompilable", "why_unusable"]
 
 INSTALL = 'pip install "cugrad[cuda12]" (or "cugrad[cuda13]" for a CUDA 13 driver)'
 
@@ -26,7 +26,7 @@ def why_unusable() -> str | None:
     try:
         return _installation() or _devices()
     except Exception as error:
-        return f"CuPy does not answer: {type(error).__name__}: {error}"
+        return f"CuPy does not answer: {type(error).__name__}: {_first_line(error)}"
 
 
 def installed_wheels() -> list[str]:
@@ -56,7 +56,10 @@ def _installation() -> str | None:
     try:
         import cupy
     except Exception as error:
-        return f"CuPy is installed but fails to import ({error}): reinstall it with {INSTALL}"
+        return (
+            f"CuPy is installed but fails to import ({_first_line(error)}): "
+            f"reinstall it with {INSTALL}"
+        )
     if cupy.cuda.runtime.is_hip:
         return "this CuPy is built for ROCm, and cugrad's kernels are CUDA"
     return None
@@ -80,10 +83,23 @@ def _devices() -> str | None:
                 f"the NVIDIA driver supports CUDA {_version(driver)} and this CuPy is built for "
                 f"CUDA {_version(built_for)}: update the driver, or install the CuPy of its CUDA"
             )
-        return f"the driver finds no usable GPU ({error})"
+        return f"the driver finds no usable GPU ({_first_line(error)})"
     if count == 0:
         return "the driver finds no GPU; CUDA_VISIBLE_DEVICES may hide it"
     return None
+
+
+def device_count() -> int:
+    """The number of CUDA devices, 0 where CUDA is unusable. Never raises, makes no context."""
+    if why_unusable() is not None:
+        return 0
+    import cupy
+
+    return cupy.cuda.runtime.getDeviceCount()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _version(number: int) -> str:
@@ -103,9 +119,9 @@ def why_uncompilable() -> str | None:
 
         cupy.RawKernel('extern "C" __global__ void cugrad_probe() {}', "cugrad_probe").compile()
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         return (
-            f"there is a GPU, but CUDA kernels do not compile ({lines[0]}): install the CUDA "
-            'toolkit, or its parts: pip install "cugrad[cuda12-ctk]" (or "cugrad[cuda13-ctk]")'
+            f"there is a GPU, but CUDA kernels do not compile ({_first_line(error)}): install the "
+            'CUDA toolkit, or its parts: pip install "cugrad[cuda12-ctk]" (or "cugrad[cuda13-ctk]"); '
+            "CUGRAD_DEVICE=cpu stays on the CPU"
         )
     return None

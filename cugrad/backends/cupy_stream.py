@@ -8,21 +8,21 @@ import cupy
 
 __all__ = ["CudaEvent", "CudaStream", "current_stream", "new_stream"]
 
+# What the protocol hands back is what this backend handed out: a CudaStream, a CudaEvent.
+AnyStream = Any
+AnyEvent = Any
+
 
 class CudaStream:
     """A queue of device work that runs in order; a value that equals another view of the same
     queue.
     """
 
-    __slots__ = ("native",)
+    __slots__ = ("native", "ptr")
 
     def __init__(self, native: Any) -> None:
         self.native = native  # a cupy.cuda.Stream
-
-    @property
-    def ptr(self) -> int:
-        """The address of the cudaStream_t; 0 is the legacy default stream."""
-        return self.native.ptr
+        self.ptr: int = native.ptr  # the address of the cudaStream_t; 0 is the legacy default
 
     @property
     def device_index(self) -> int | None:
@@ -37,11 +37,11 @@ class CudaStream:
         """The stream's priority; lower numbers go first."""
         return self.native.priority
 
-    def wait_event(self, event: CudaEvent) -> None:
+    def wait_event(self, event: AnyEvent) -> None:
         """Makes work queued from now on wait for `event`; the host does not wait."""
         self.native.wait_event(event.native)
 
-    def record_event(self, event: CudaEvent | None = None) -> CudaEvent:
+    def record_event(self, event: AnyEvent | None = None) -> CudaEvent:
         """Marks this point of the queue in `event`, or in a new one, and answers it."""
         if event is None:
             event = CudaEvent()
@@ -93,11 +93,11 @@ class CudaEvent:
         """The address of the cudaEvent_t."""
         return self.native.ptr
 
-    def record(self, stream: CudaStream | None = None) -> None:
+    def record(self, stream: AnyStream | None = None) -> None:
         """Marks the present end of `stream` (of the current stream if None)."""
         self.native.record(None if stream is None else stream.native)
 
-    def wait(self, stream: CudaStream | None = None) -> None:
+    def wait(self, stream: AnyStream | None = None) -> None:
         """Makes `stream` (the current stream if None) wait for this event."""
         (stream or current_stream()).wait_event(self)
 
@@ -109,7 +109,7 @@ class CudaEvent:
         """Whether the event has happened; never blocks. An event that was never recorded has."""
         return self.native.done
 
-    def elapsed_time(self, end_event: CudaEvent) -> float:
+    def elapsed_time(self, end_event: AnyEvent) -> float:
         """Milliseconds from this event to `end_event`; both made with timing, both happened."""
         return cupy.cuda.get_elapsed_time(self.native, end_event.native)
 

@@ -1,0 +1,163 @@
+"""CUDA devices: whether there are any, what they are, and which one is current in this thread."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from .. import backends
+from ..backends import cupy_probe
+from ..device import device as Place
+
+__all__ = [
+    "DeviceProperties",
+    "current_device",
+    "device",
+    "device_count",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "init",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "set_device",
+    "synchronize",
+]
+
+DeviceLike = Place | str | int | None
+
+
+def cuda_backend() -> Any:
+    """The CUDA backend, made at first use; RuntimeError that says what is missing."""
+    return backends.get("cuda")
+
+
+def index_of(where: DeviceLike) -> int:
+    """The device index that an argument means; the current device for None and for plain "cuda".
+
+    ValueError for a device that is not CUDA's.
+    """
+    if isinstance(where, int):
+        return where
+    if where is not None:
+        place = Place(where)
+        if place.type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {place}")
+        if place.index is not None:
+            return place.index
+    return current_device()
+
+
+def is_available() -> bool:
+    """Whether CUDA can be used here; never raises, and makes no CUDA context."""
+    return cupy_probe.why_unusable() is None
+
+
+def device_count() -> int:
+    """The number of usable CUDA devices, 0 where CUDA cannot be used; never raises."""
+    return cupy_probe.device_count()
+
+
+class _Started:
+    now = False
+
+
+def _notice(backend: backends.Backend) -> None:
+    _Started.now = _Started.now or backend.device_type == "cuda"
+
+
+backends.on_register(_notice)
+
+
+def is_initialized() -> bool:
+    """Whether this process has begun to use CUDA."""
+    return _Started.now
+
+
+def init() -> None:
+    """Begins to use CUDA now and not at first need; RuntimeError that says what is missing."""
+    cuda_backend()
+
+
+def current_device() -> int:
+    """The index of this thread's current device."""
+    return int(cuda_backend().current_device())
+
+
+def set_device(device: DeviceLike) -> None:
+    """Makes a device current in this thread; `with cuda.device(...)` is better. -1 changes
+    nothing.
+    """
+    index = index_of(device)
+    if index >= 0:
+        cuda_backend().set_device(index)
+
+
+class device:
+    """Makes a device current inside a `with`; None or a negative index changes nothing."""
+
+    def __init__(self, device: DeviceLike) -> None:
+        self.idx = -1 if device is None else index_of(device)
+        self._entered: list[AbstractContextManager[Any]] = []
+
+    def __enter__(self) -> None:
+        if self.idx >= 0:
+            context = cuda_backend().use_device(self.idx)
+            context.__enter__()
+            self._entered.append(context)
+
+    def __exit__(self, *exc: object) -> None:
+        if self.idx >= 0:
+            self._entered.pop().__exit__(None, None, None)
+
+
+class DeviceProperties(NamedTuple):
+    """What a device is."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    warp_size: int
+    shared_memory_per_block: int
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """The properties of a device: name, compute capability, bytes of memory, multiprocessors."""
+    index = index_of(device)
+    found = cuda_backend().device_properties(index)
+    return DeviceProperties(
+        found["name"].decode(),
+        found["major"],
+        found["minor"],
+        found["totalGlobalMem"],
+        found["multiProcessorCount"],
+        found["warpSize"],
+        found["sharedMemPerBlock"],
+    )
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """The name of a device, such as "NVIDIA H200"."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """The (major, minor) compute capability of a device."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def is_bf16_supported() -> bool:
+    """Whether the current device computes in bfloat16 (capability 8.0 and later); never raises."""
+    return is_available() and get_device_capability()[0] >= 8
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Blocks the host until everything queued on a device is done."""
+    index = index_of(device)
+    backend = cuda_backend()
+    with backend.use_device(index):
+        backend.synchronize()

@@ -1,0 +1,156 @@
+"""torch.cuda's streams and events, over the backend's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..device import device as Place
+from .devices import DeviceLike, cuda_backend, index_of
+
+__all__ = ["Event", "Stream", "current_stream", "default_stream", "stream"]
+
+
+class Stream:
+    """A queue of device work that runs in order, beside the other queues.
+
+    It does not wait for the default stream: order across streams takes events, or wait_stream().
+    """
+
+    __slots__ = ("native", "device_index")
+
+    def __init__(self, device: DeviceLike = None, priority: int = 0) -> None:
+        self.device_index = index_of(device)
+        backend = cuda_backend()
+        with backend.use_device(self.device_index):
+            self.native: Any = backend.stream(priority)  # a Stream of the backend
+
+    @property
+    def cuda_stream(self) -> int:
+        """The address of the cudaStream_t."""
+        return int(self.native.ptr)
+
+    @property
+    def device(self) -> Place:
+        """The device that the stream is on."""
+        return Place("cuda", self.device_index)
+
+    @property
+    def priority(self) -> int:
+        """The stream's priority; lower numbers go first."""
+        return int(self.native.priority)
+
+    def wait_event(self, event: Event) -> None:
+        """Makes work queued from now on wait for `event`; the host does not wait."""
+        self.native.wait_event(event.native)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Makes work queued from now on wait for all that `stream` has queued; the host does
+        not.
+        """
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Marks this point of the queue in `event`, or in a new one, and answers it."""
+        if event is None:
+            with cuda_backend().use_device(self.device_index):
+                event = Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """Blocks the host until all queued work is done."""
+        self.native.synchronize()
+
+    def query(self) -> bool:
+        """Whether all queued work is done; never blocks."""
+        return bool(self.native.query())
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream  # the protocol by which other libraries take a stream
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self.cuda_stream, self.device_index) == (
+            other.cuda_stream,
+            other.device_index,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.cuda_stream, self.device_index))
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
+
+class Event:
+    """A point in a stream that another stream, or the host, can wait for.
+
+    `enable_timing` for elapsed_time(); `blocking` makes synchronize() sleep and not spin.
+    """
+
+    __slots__ = ("native",)
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        self.native: Any = cuda_backend().event(enable_timing, blocking, interprocess)
+
+    @property
+    def cuda_event(self) -> int:
+        """The address of the cudaEvent_t."""
+        return int(self.native.ptr)
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Marks the present end of `stream` (of the current stream if None)."""
+        self.native.record(None if stream is None else stream.native)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Makes `stream` (the current stream if None) wait for this event."""
+        self.native.wait(None if stream is None else stream.native)
+
+    def synchronize(self) -> None:
+        """Blocks the host until the event has happened."""
+        self.native.synchronize()
+
+    def query(self) -> bool:
+        """Whether the event has happened; never blocks."""
+        return bool(self.native.query())
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to `end_event`; both with enable_timing, both happened."""
+        return float(self.native.elapsed_time(end_event.native))
+
+
+def _wrap(native: Any, index: int) -> Stream:
+    found = Stream.__new__(Stream)
+    found.native, found.device_index = native, index
+    return found
+
+
+def current_stream(device: DeviceLike = None) -> Stream:
+    """The stream of this thread that work on a device is queued on."""
+    index = index_of(device)
+    backend = cuda_backend()
+    with backend.use_device(index):
+        return _wrap(backend.current_stream(), index)
+
+
+def default_stream(device: DeviceLike = None) -> Stream:
+    """The stream that is current where no other was chosen."""
+    index = index_of(device)
+    return _wrap(cuda_backend().default_stream(), index)
+
+
+@contextmanager
+def stream(stream: Stream | None) -> Iterator[None]:
+    """Queues this thread's work on `stream`, and makes its device current, inside the block.
+
+    None changes nothing, so that code need not ask whether there is a GPU.
+    """
+    if stream is None:
+        yield
+        return
+    backend = cuda_backend()
+    with backend.use_device(stream.device_index), backend.use_stream(stream.native):
+        yield
