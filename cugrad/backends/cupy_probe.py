@@ -121,7 +121,7 @@ def why_uncompilable() -> str | None:
     except Exception as error:
         return (
             f"there is a GPU, but CUDA kernels do not compile ({_first_line(error)}): install the "
-            'CUDA toolkit, or its parts: pip install "cugrad[cuda12-ctk]" (or "cugrad[cuda13-ctk]"); '
-            "CUGRAD_DEVICE=cpu stays on the CPU"
+            'CUDA toolkit, or pip install "cugrad[cuda12-ctk]" (or "cugrad[cuda13-ctk]"), '
+            "or stay on the CPU with CUGRAD_DEVICE=cpu"
         )
     return None
