@@ -16,6 +16,13 @@ and broadcast ones; other rows say their empty or 0-d shapes as further lines.
 
 from __future__ import annotations
 
+import math
+import operator
+
+import numpy as np
+
+import cugrad
+from cugrad.ops.table import TABLE
 from tests.sampling import (
     REFERENCE,
     away,
@@ -46,6 +53,127 @@ ONCE: dict[str, str] = {}
 
 # elementwise -------------------------------------------------------------------------------------
 
+
+def _is(function):
+    """NumPy's function of another name as a reference."""
+    return lambda np, *inputs, **params: getattr(np, function)(*inputs, **params)
+
+
+sample("add", (3, 4), (4,))
+sample("sub", (3, 4), (4,), reference=_is("subtract"))
+sample("mul", (3, 4), (4,), reference=_is("multiply"))
+sample("div", (3, 4), positive((4,)), reference=_is("divide"))
+for _name, _sign in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("div", "truediv")):
+    _apply = getattr(operator, _sign)
+    sample(_name, (3,), 1.5)
+    sample(_name, 1.5, positive((3,)), torch=lambda torch, x, y, _apply=_apply: _apply(x, y))
+sample("neg", (3, 4), reference=_is("negative"))
+sample("square", (3, 4))
+sample("reciprocal", positive((3, 4)))
+sample("pow", positive((3, 4)), (4,), reference=_is("power"))
+sample("pow", positive((3, 4)), exactly([0.0, 1.0, 2.0, 3.0]))
+sample("pow", (3, 4), 3)
+sample("pow", away((3, 4)), -2)
+sample("pow", positive((3, 4)), 0.5)
+sample("pow", (3, 4), 0)
+sample("pow", 2.0, (3, 4))
+sample("floor_divide", away((3, 4)), positive((4,)))
+sample("remainder", away((3, 4)), positive((4,)))
+sample("fmod", away((3, 4)), positive((4,)))
+
+for _name in ("exp", "exp2", "expm1", "sin", "cos", "sinh", "cosh", "tanh"):
+    sample(_name, (3, 4))
+for _name in ("log", "log2", "log10", "log1p", "sqrt"):
+    sample(_name, positive((3, 4)))
+sample("rsqrt", positive((3, 4)), reference=lambda np, x: 1 / np.sqrt(x))
+sample("tan", unit((3, 4)))
+sample("asin", unit((3, 4)), reference=_is("arcsin"))
+sample("acos", unit((3, 4)), reference=_is("arccos"))
+sample("atan", (3, 4), reference=_is("arctan"))
+sample("atan2", away((3, 4)), away((4,)), reference=_is("arctan2"))
+sample("asinh", (3, 4), reference=_is("arcsinh"))
+sample("acosh", positive((3, 4), 1.2, 3.0), reference=_is("arccosh"))
+sample("atanh", unit((3, 4)), reference=_is("arctanh"))
+sample("sigmoid", (3, 4), reference=lambda np, x: 1 / (1 + np.exp(-x)))
+sample("relu", away((3, 4)), reference=lambda np, x: np.maximum(x, 0))
+sample("erf", (3, 4), reference=lambda np, x: np.vectorize(math.erf, "d")(x))
+
+sample("abs", away((3, 4)), reference=_is("absolute"))
+sample("sgn", away((3, 4)), reference=_is("sign"))
+for _name in ("sign", "floor", "ceil", "round", "trunc"):
+    sample(_name, away((3, 4), -2.5, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, gap=0.01))
+
+sample("where", boolean((3, 4)), (3, 4), (4,))
+sample("where", boolean((3, 4)), (3, 4), 0)
+for _name in ("maximum", "minimum"):
+    sample(_name, distinct((3, 4)), unit((4,), 0.05))
+    sample(_name, exactly([1.0, 2.0, 3.0]), exactly([2.0, 2.5, -1.0]))
+sample("clamp", away((3, 4), -0.7, 0.9), min=-0.7, max=0.9, reference=_is("clip"))
+sample("clamp", away((3, 4), 0.3), min=0.3)
+sample("clamp", away((3, 4), 0.3), max=0.3)
+
+for _name, _numpys in (
+    ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("le", "less_equal"),
+    ("gt", "greater"), ("ge", "greater_equal"),
+):  # fmt: skip
+    sample(_name, (3, 4), (4,), reference=_is(_numpys))
+    sample(_name, exactly([1.0, 2.0, 3.0]), exactly([3.0, 2.0, 1.0]))
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    sample(_name, exactly([0.0, 1.0, 0.0, 2.0]), exactly([0.0, 0.0, 3.0, 1.0]))
+    sample(_name, boolean((3, 4)), boolean((4,)))
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    sample(_name, integers((3, 4)), integers((4,)))
+    sample(_name, boolean((3, 4)), boolean((4,)))
+sample("logical_not", exactly([0.0, 1.0, 0.0, 2.0]))
+sample("bitwise_not", integers((3, 4)), reference=_is("invert"))
+sample("bitwise_not", boolean((3, 4)))
+for _name in ("isnan", "isinf", "isfinite"):
+    sample(_name, exactly([0.0, float("nan"), float("inf"), -float("inf")]))
+
+sample("real", (3, 4))
+sample("imag", (3, 4), torch=lambda torch, x: x.imag if x.is_complex() else x * 0)
+sample("conj", (3, 4))
+sample("angle", away((3, 4)))
+sample(
+    "to_dtype", (3, 4), dtype=np.dtype("complex128"),
+    reference=lambda np, x, dtype: x.astype(dtype),
+    torch=lambda torch, x, dtype: x.to(torch.complex128),
+)  # fmt: skip
+sample(
+    "to_device", (3, 4), device_type=lambda backend: backend.device_type, index=None,
+    home=lambda backend: (backend.device_type, None),
+    reference=lambda np, x, **params: x.copy(),
+)  # fmt: skip
+
+_middle = ((TABLE["slice_view"], {"index": (slice(1, 3), slice(0, 4, 2))}),)
+
+
+def _with_part(np, x, src):
+    x = x.copy()
+    x[1:3, 0:4:2] = src
+    return x
+
+
+sample("part", (4, 4), steps=_middle, reference=lambda np, x, steps: x[1:3, 0:4:2])
+sample("zero_part", (4, 4), steps=_middle, reference=lambda np, x, steps: _with_part(np, x, 0))
+sample(
+    "embed_part", (2, 2), shape=(4, 4), steps=_middle,
+    reference=lambda np, x, shape, steps: _with_part(np, np.zeros(shape, x.dtype), x),
+)  # fmt: skip
+sample(
+    "copy_slices", (4, 4), (2, 2), steps=_middle,
+    reference=lambda np, x, src, steps: _with_part(np, x, src),
+)  # fmt: skip
+
+REAL_ONLY |= {
+    "floor_divide", "remainder", "fmod", "atan2", "relu", "erf", "sign", "floor", "ceil", "round",
+    "trunc", "maximum", "minimum", "clamp", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "bitwise_not", "to_dtype",
+}  # fmt: skip
+NO_TORCH |= dict.fromkeys(
+    ("part", "zero_part", "embed_part", "copy_slices", "to_device"),
+    "the engine's own: in-place changes of views and copies between devices are tested as such",
+)
 
 # reduce ------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -93,6 +94,7 @@ class Sample:
     params: dict[str, Any]
     strided: bool = True  # the row takes any memory layout
     shapes: bool = True  # elementwise rows only: 0-d, empty and broadcast variants make sense
+    integer: bool = True  # the row says what it makes of integers
     tolerance: float = 1.0  # factor on every tolerance
     torch: Callable[..., Any] | None = None
     variant: str = "plain"
@@ -102,7 +104,7 @@ class Sample:
     @property
     def id(self) -> str:
         words = ["x".join(map(str, a)) if isinstance(a, tuple) else repr(a) for a in self.args]
-        words += [f"{k}={v!r}" for k, v in self.params.items()]
+        words += [f"{k}={v!r}" for k, v in self.params.items() if not callable(v)]
         return f"{self.row}[{self.index}]({','.join(words)})".replace(" ", "")
 
     def host_args(self) -> tuple[Any, ...]:
@@ -142,13 +144,15 @@ def sample(
     torch: Callable[..., Any] | None = None,
     strided: bool = True,
     shapes: bool = True,
+    integer: bool = True,
     tolerance: float = 1.0,
     **params: Any,
 ) -> None:
     """Declares one call of row `name`: inputs in order (a list for `tensors*`), then parameters.
 
     An input is a tuple (normal values of that shape), one of the constructors above, None, or a
-    Python scalar. A parameter may hold constructors too: `indices=(exactly([0, 2]),)`.
+    Python scalar. A parameter may hold constructors too: `indices=(exactly([0, 2]),)`;
+    a function in it is called with the backend.
 
     `reference(np, *inputs, **params)` is the forward in plain NumPy at float64, said once per row;
     without it NumPy's function of the row's name is the reference. `torch(torch, *inputs,
@@ -161,7 +165,7 @@ def sample(
         torch = lines[0].torch
     lines.append(
         Sample(
-            name, len(lines), args, params, strided, shapes, tolerance, torch,
+            name, len(lines), args, params, strided, shapes, integer, tolerance, torch,
             seed=zlib.crc32(f"{name} {len(lines)}".encode()),
         )
     )  # fmt: skip
@@ -177,14 +181,15 @@ def _build(arg: Any, rng: np.random.Generator, dtype: str) -> Any:
     spec = _input(arg)
     if not isinstance(spec, Input):
         return arg
-    value = np.asarray(spec.draw(rng, spec.shape))
+    value: Any = np.asarray(spec.draw(rng, spec.shape))
     if value.dtype != np.float64:
         return value
     if dtype.startswith("int"):
         value = np.trunc(value * 3)
     if dtype.startswith("complex"):
-        value = value + 1j * np.asarray(spec.draw(rng, spec.shape))
-    return value.astype(_numpy_dtype(dtype))
+        with np.errstate(invalid="ignore"):
+            value = value + 1j * np.asarray(spec.draw(rng, spec.shape))
+    return np.asarray(value.astype(_numpy_dtype(dtype)))
 
 
 def _nested(value: Any, backend: Any, rng: np.random.Generator) -> Any:
@@ -192,6 +197,8 @@ def _nested(value: Any, backend: Any, rng: np.random.Generator) -> Any:
         return backend.asarray(np.asarray(value.draw(rng, value.shape)))
     if isinstance(value, (tuple, list)):
         return type(value)(_nested(v, backend, rng) for v in value)
+    if isinstance(value, types.FunctionType):
+        return value(backend)
     return value
 
 

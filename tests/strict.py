@@ -76,7 +76,8 @@ def _operator(name: str, compute: Callable[..., Any], keeps_dtype: bool) -> Call
         if isinstance(result, np.generic):
             result = np.asarray(result)
         inexact = {o.dtype for o in operands if hasattr(o, "dtype") and _is_inexact(o.dtype)}
-        if keeps_dtype and inexact and result.dtype not in inexact:
+        turned = any(type(o) is complex for o in operands)  # a gradient times 1j
+        if keeps_dtype and inexact and not turned and result.dtype not in inexact:
             raise NotAllowed(f"{name} promotes {sorted(map(str, inexact))} to {result.dtype}")
         return StrictArray(result)
 

@@ -95,7 +95,8 @@ def test_value_is_pytorchs(line: Any) -> None:
 def integer_cases(line: Sample) -> list[Sample]:
     """Rows that take any dtype, on small integers: what an integer becomes is PyTorch's choice."""
     floats = [a for a in line.args if isinstance(a, tuple) or isinstance(a, Input) and not a.real]
-    return [replace(line, dtype="int64", variant="int64")] if floats else []
+    integers = bool(floats) and line.integer
+    return [replace(line, dtype="int64", variant="int64")] if integers else []
 
 
 def compare(case: Sample) -> None:
@@ -144,8 +145,9 @@ def compare_gradients(
         try:
             want = torch.autograd.grad([t_outs[i] for i in roots], t_leaves,
                                        [theirs(s) for s in seeds], allow_unused=True)  # fmt: skip
-        except (RuntimeError, NotImplementedError):
-            if case.dtype in ("float64", "float32"):
+        except (RuntimeError, NotImplementedError) as error:
+            theirs_fails = "returned an invalid gradient" in str(error)
+            if case.dtype in ("float64", "float32") and not theirs_fails:
                 raise
             return
     got = grad([outs[i] for i in roots], leaves, [make(s) for s in seeds], allow_unused=True)
@@ -203,7 +205,8 @@ def test_promotion_is_pytorchs(line: Any) -> None:
                 found = f"{dtype_of(got)}{tuple(got.shape)}"
             except Exception as error:
                 found = repr(error)
-            if found != f"{dtype_of(want)}{tuple(want.shape)}":
+            narrow = dtype_of(want) == "complex32"  # which cugrad has not: complex64 there
+            if not narrow and found != f"{dtype_of(want)}{tuple(want.shape)}":
                 wrong.append(f"{n1} {n2}: {found}, want {dtype_of(want)}{tuple(want.shape)}")
     assert not wrong, f"{len(wrong)} pairs:\n" + "\n".join(wrong[:20])
 
