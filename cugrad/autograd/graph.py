@@ -1,0 +1,179 @@
+"""Looks into the recorded graph, and interposes on it: hooks for saved tensors and gradients."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ..tensor import Tensor
+from .engine import task
+from .mode import pop_hooks, push_hooks, state
+from .node import Node, RemovableHandle, as_function, edge_of
+
+__all__ = [
+    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge",
+    "increment_version", "register_multi_grad_hook", "saved_tensors_hooks",
+]  # fmt: skip
+
+
+class GradientEdge(NamedTuple):
+    """Where in the graph the gradient of a tensor is computed: a node and its output number."""
+
+    node: Node
+    output_nr: int
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """The gradient edge of a tensor: `grad(y, get_gradient_edge(x))` is `grad(y, x)`.
+
+    RuntimeError when the tensor does not require gradients.
+
+    >>> import cugrad as torch
+    >>> x = torch.tensor(3., requires_grad=True)
+    >>> torch.autograd.grad(x * x, torch.autograd.graph.get_gradient_edge(x))
+    (tensor(6.),)
+    """
+    if not tensor._requires_grad:
+        raise RuntimeError(
+            "It is not possible to get the gradient edge for a Tensor that does not require "
+            "gradients"
+        )
+    return GradientEdge(*as_function(edge_of(tensor)))
+
+
+def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
+    """Says that a tensor's elements were changed by code that cugrad cannot see.
+
+    >>> import cugrad as torch
+    >>> x = torch.zeros(2)
+    >>> torch.autograd.graph.increment_version(x)
+    >>> x._version
+    1
+    """
+    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        t.counter[0] += 1
+
+
+class saved_tensors_hooks:
+    """Within it, what ops save for backward goes through `pack_hook`, and back through `unpack_hook`.
+
+    `pack_hook(tensor) -> anything` runs when an op saves a tensor; `unpack_hook(anything) -> Tensor`
+    when backward, or `grad_fn._saved_*`, needs it: as often as that happens, in any thread, and
+    after the context has closed. The innermost pair is the one that applies. Neither hook may
+    change its argument in place.
+
+    >>> import cugrad as torch
+    >>> x = torch.tensor([1., 2.], requires_grad=True)
+    >>> with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 4, lambda t: t / 4):
+    ...     y = torch.pow(x, 2)
+    >>> y.sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+
+    def __init__(
+        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
+    ) -> None:
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        push_hooks(self.pack_hook, self.unpack_hook)
+
+    def __exit__(self, *exc: object) -> None:
+        pop_hooks()
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Within it, entering `saved_tensors_hooks` raises a RuntimeError with this message.
+
+    >>> import cugrad as torch
+    >>> with torch.autograd.graph.disable_saved_tensors_hooks("no hooks here"):
+    ...     with torch.autograd.graph.saved_tensors_hooks(abs, abs):
+    ...         pass
+    Traceback (most recent call last):
+    RuntimeError: no hooks here
+    """
+    if state.hooks:
+        raise RuntimeError(error_message)
+    was, state.hooks_disabled = state.hooks_disabled, error_message
+    try:
+        yield
+    finally:
+        state.hooks_disabled = was
+
+
+class _Handles(RemovableHandle):
+    """The handle of a hook that sits on several tensors."""
+
+    def __init__(self, handles: Sequence[RemovableHandle]) -> None:
+        self.handles = tuple(handles)
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def register_multi_grad_hook(
+    tensors: Sequence[Tensor],
+    fn: Callable[[Sequence[Tensor | None]], None] | Callable[[Tensor], None],
+    *,
+    mode: str = "all",
+) -> RemovableHandle:
+    """Calls `fn` when the gradients of several tensors have been computed in one backward pass.
+
+    With mode "all" `fn` gets the list of gradients, None for tensors that took no part; with mode
+    "any" it gets the first gradient that arrives. Returns a handle with `remove()`.
+
+    >>> import cugrad as torch
+    >>> a, b = torch.rand(2, requires_grad=True), torch.rand(2, requires_grad=True)
+    >>> c, d = a * b, a * b
+    >>> def fn(grads):
+    ...     print([g is not None for g in grads])
+    >>> handle = torch.autograd.graph.register_multi_grad_hook((a, b, c, d), fn)
+    >>> c.sum().backward(retain_graph=True)
+    [True, True, True, False]
+    >>> c.sum().backward(inputs=(a,), retain_graph=True)
+    [True, False, True, False]
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    lock = threading.Lock()
+    runs: dict[Any, list[Any]] = {}
+    edges = [edge_of(t) for t in tensors]
+
+    def expected(run: Any) -> int:
+        return sum(run.will_visit(edge) for edge in edges)
+
+    def hook_of(index: int) -> Callable[[Tensor], None]:
+        def hook(grad: Tensor) -> None:
+            run = task.running[-1]
+            with lock:
+                if run not in runs:
+                    runs[run] = [None] * len(edges), [expected(run)]
+                    run.callbacks.append(lambda: runs.pop(run, None))
+                gradients, left = runs[run]
+                gradients[index] = grad
+                left[0] -= 1
+                complete = left[0] == 0
+                if complete:
+                    del runs[run]
+            if complete:
+                fn(gradients)  # type: ignore[arg-type]
+
+        return hook
+
+    def first(grad: Tensor) -> None:
+        run = task.running[-1]
+        with lock:
+            if run in runs:
+                return
+            runs[run] = []
+            run.callbacks.append(lambda: runs.pop(run, None))
+        fn(grad)  # type: ignore[arg-type]
+
+    return _Handles([
+        t.register_hook(hook_of(i) if mode == "all" else first) for i, t in enumerate(tensors)
+    ])  # fmt: skip

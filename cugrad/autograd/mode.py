@@ -1,0 +1,203 @@
+"""The thread's recording mode: gradients on or off, observers, saved-tensor hooks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+__all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
+
+PLAIN, RECORDING, UNUSUAL = range(3)
+
+
+class Observer(Protocol):
+    """Sees the four points of an op's life: NVTX ranges, profiles and memory timelines are these."""
+
+    def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None: ...
+    def op_end(self, name: str, seq: int, result: Any) -> None: ...
+    def node_begin(self, node: Any) -> None: ...
+    def node_end(self, node: Any) -> None: ...
+
+
+class State(threading.local):
+    """What this thread has switched on; `fast` says in one read whether anything unusual is."""
+
+    fast = RECORDING
+    grad_enabled = True
+    observers: tuple[Observer, ...] = ()
+    hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
+    hooks_disabled: str | None = None
+
+    def refresh(self) -> None:
+        if self.observers or self.hooks:
+            self.fast = UNUSUAL
+        else:
+            self.fast = RECORDING if self.grad_enabled else PLAIN
+
+
+state = State()
+
+
+def is_grad_enabled() -> bool:
+    """Whether ops on tensors that require gradients are recorded in this thread."""
+    return state.grad_enabled
+
+
+def switch_grad(enabled: bool) -> bool:
+    """Sets the grad mode; returns what it was."""
+    was = state.grad_enabled
+    state.grad_enabled = enabled
+    state.refresh()
+    return was
+
+
+def push_observer(observer: Observer) -> None:
+    """Shows every op and node of this thread to `observer`, after those that are there."""
+    state.observers = (*state.observers, observer)
+    state.refresh()
+
+
+def pop_observer(observer: Observer) -> None:
+    """Takes an observer away; ValueError if it is not there."""
+    kept = list(state.observers)
+    kept.remove(observer)
+    state.observers = tuple(kept)
+    state.refresh()
+
+
+def push_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
+    """Makes a pair of saved-tensor hooks the innermost one of this thread."""
+    if state.hooks_disabled is not None:
+        raise RuntimeError(state.hooks_disabled)
+    state.hooks = (*state.hooks, (pack, unpack))
+    state.refresh()
+
+
+def pop_hooks() -> None:
+    """Takes the innermost pair of saved-tensor hooks away."""
+    state.hooks = state.hooks[:-1]
+    state.refresh()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _GradMode:
+    """A context manager and decorator that sets the grad mode, as many times as it is entered."""
+
+    enabled: bool
+
+    def __enter__(self) -> None:
+        self.__dict__.setdefault("_previous", []).append(switch_grad(self.enabled))
+
+    def __exit__(self, *exc: object) -> None:
+        switch_grad(self._previous.pop())
+
+    def _again(self) -> _GradMode:
+        return type(self)()
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return _wrap_generator(self._again, function)  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self._again():
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+def _wrap_generator(context: Callable[[], _GradMode], function: Any) -> Callable[..., Any]:
+    """The mode holds while the generator runs, not while its consumer does."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        step: Callable[[], Any] = functools.partial(next, generator)
+        while True:
+            try:
+                with context():
+                    value = step()
+            except StopIteration as stop:
+                return stop.value
+            try:
+                sent = yield value
+                step = functools.partial(generator.send, sent)
+            except GeneratorExit:
+                with context():
+                    generator.close()
+                raise
+            except BaseException as error:
+                step = functools.partial(generator.throw, error)
+
+    return wrapped
+
+
+class no_grad(_GradMode):
+    """Ops inside are not recorded: a context manager, and a decorator of functions and generators.
+
+    >>> import cugrad as torch
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> with torch.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    enabled = False
+
+    def __new__(cls, orig_func: F | None = None) -> Any:
+        made = super().__new__(cls)
+        return made if orig_func is None else made(orig_func)
+
+
+class enable_grad(_GradMode):
+    """Ops inside are recorded again: the inverse of `no_grad`.
+
+    >>> import cugrad as torch
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> with torch.no_grad(), torch.enable_grad():
+    ...     (x * 2).requires_grad
+    True
+    """
+
+    enabled = True
+
+    def __new__(cls, orig_func: F | None = None) -> Any:
+        made = super().__new__(cls)
+        return made if orig_func is None else made(orig_func)
+
+
+class set_grad_enabled(_GradMode):
+    """Turns recording on or off at once; as a context manager it goes back at the end.
+
+    >>> import cugrad as torch
+    >>> with torch.set_grad_enabled(False):
+    ...     torch.is_grad_enabled()
+    False
+    >>> torch.is_grad_enabled()
+    True
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self.enabled = bool(mode)
+        self._previous = [switch_grad(self.enabled)]
+        self._fresh = True
+
+    def __enter__(self) -> None:
+        if self._fresh:  # the constructor has switched already
+            self._fresh = False
+        else:
+            super().__enter__()
+
+    def __call__(self, function: F) -> F:
+        if self._fresh:  # used as a decorator: undo the constructor's switch
+            self._fresh = False
+            switch_grad(self._previous.pop())
+        return super().__call__(function)
+
+    def _again(self) -> _GradMode:
+        return enable_grad() if self.enabled else no_grad()

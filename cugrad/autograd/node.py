@@ -1,0 +1,221 @@
+"""Nodes of the recorded graph: what an op leaves behind for its backward."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from ..tensor import Tensor
+
+__all__ = ["AccumulateGrad", "Node", "Output", "RemovableHandle", "edge_of", "next_seq"]
+
+# Sequence numbers grow with time, so creation order is a topological order, in every thread.
+next_seq = count(1).__next__
+
+FREED: Any = type("Freed", (tuple,), {})()  # what `saved` is after backward has released it
+
+
+class RemovableHandle:
+    """What registering a hook returns; `remove()` takes the hook away, and may be called twice."""
+
+    _ids = count().__next__
+
+    def __init__(self, hooks: dict[int, Any]) -> None:
+        self.id = self._ids()
+        self._hooks = weakref.ref(_as_weak(hooks))
+
+    def remove(self) -> None:
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class HookDict(dict[int, Any]):
+    """Hooks in the order of registration; a dict that a handle can refer to weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _as_weak(hooks: dict[int, Any]) -> HookDict:
+    assert isinstance(hooks, HookDict)
+    return hooks
+
+
+def add_hook(hooks: HookDict, hook: Callable[..., Any]) -> RemovableHandle:
+    """Puts a hook behind those that are there."""
+    if not callable(hook):
+        raise TypeError(f"a hook must be callable, got {type(hook).__name__}")
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+class NodeRare:
+    """What most nodes never have: hooks, tensors that retain their gradient, metadata."""
+
+    __slots__ = ("tensor_hooks", "pre_hooks", "post_hooks", "retained", "metadata")
+
+    def __init__(self) -> None:
+        self.tensor_hooks: dict[int, HookDict] = {}  # by output number
+        self.pre_hooks: HookDict = HookDict()
+        self.post_hooks: HookDict = HookDict()
+        self.retained: dict[int, weakref.ref[Tensor]] = {}
+        self.metadata: dict[Any, Any] | None = None
+
+
+class Node:
+    """One recorded op: where its gradients go, and what its formulas need.
+
+    `edges` has one entry per tensor input: None, another node, an `Output` of one, or the leaf
+    Tensor itself.
+    """
+
+    __slots__ = ("seq", "plan", "edges", "saved", "versions", "meta", "rare", "__weakref__")
+    seq: int
+    plan: Any
+    edges: tuple[Any, ...]
+    saved: tuple[Any, ...]
+    versions: tuple[int, ...] | None  # of the saved inputs; None when all were 0
+    meta: Any
+    rare: NodeRare | None
+
+    output_nr = 0
+
+    @property
+    def grad_fn(self) -> Node:
+        return self
+
+    def name(self) -> str:
+        """The name of the node, such as `MulBackward0`."""
+        return self.plan.op.node_name
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The nodes that this node sends gradients to, each with the output number it means."""
+        return tuple(as_function(edge) for edge in self.edges)
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """A dict for the user, kept with the node."""
+        rare = self.get_rare()
+        if rare.metadata is None:
+            rare.metadata = {}
+        return rare.metadata
+
+    @property
+    def requires_grad(self) -> bool:
+        return True
+
+    def _sequence_nr(self) -> int:
+        return self.seq
+
+    def get_rare(self) -> NodeRare:
+        if self.rare is None:
+            self.rare = NodeRare()
+        return self.rare
+
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Calls `fn(grad_inputs, grad_outputs)` after the node ran; it may return new grad_inputs.
+
+        Returns a handle with `remove()`.
+
+        >>> import cugrad as torch
+        >>> a = torch.tensor([0., 0.], requires_grad=True)
+        >>> b = a.clone()
+        >>> handle = b.grad_fn.register_hook(lambda gI, gO: (gO[0] * 2,))
+        >>> b.sum().backward()
+        >>> a.grad
+        tensor([2., 2.])
+        """
+        return add_hook(self.get_rare().post_hooks, fn)
+
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Calls `fn(grad_outputs)` before the node runs; it may return new grad_outputs.
+
+        >>> import cugrad as torch
+        >>> a = torch.tensor([0., 0.], requires_grad=True)
+        >>> b = a.clone()
+        >>> handle = b.grad_fn.register_prehook(lambda gO: (gO[0] * 3,))
+        >>> b.sum().backward()
+        >>> a.grad
+        tensor([3., 3.])
+        """
+        return add_hook(self.get_rare().pre_hooks, fn)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {id(self):#x}>"
+
+
+class Output:
+    """Output number `output_nr` of a node that has several differentiable ones."""
+
+    __slots__ = ("grad_fn", "output_nr")
+
+    def __init__(self, node: Node, output_nr: int) -> None:
+        self.grad_fn, self.output_nr = node, output_nr
+
+
+class AccumulateGrad(Node):
+    """The end of the graph at a leaf. The graph itself holds the leaf; this is its face for users."""
+
+    __slots__ = ("variable",)
+    variable: Tensor
+
+    def __init__(self, variable: Tensor) -> None:
+        self.seq, self.plan, self.edges, self.saved = 2**64 - 1, None, (), ()
+        self.versions = self.meta = self.rare = None
+        self.variable = variable
+
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
+
+    def get_rare(self) -> NodeRare:
+        if self.rare is None:  # hooks outlive this face: the leaf keeps them
+            self.rare = leaf_rare(self.variable)
+        return self.rare
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self):#x}>"
+
+
+def leaf_rare(leaf: Tensor) -> NodeRare:
+    """The hooks of a leaf, made when first asked for."""
+    if leaf.rare.leaf is None:
+        leaf.rare.leaf = NodeRare()
+    return leaf.rare.leaf
+
+
+def accumulator(leaf: Tensor) -> AccumulateGrad:
+    """The AccumulateGrad of a leaf, the same one for as long as somebody holds it."""
+    rare = leaf.rare
+    found = None if rare.accumulator is None else rare.accumulator()
+    if found is None:
+        found = AccumulateGrad(leaf)
+        rare.accumulator = weakref.ref(found)
+        found.rare = rare.leaf
+    return found
+
+
+def as_function(edge: Any) -> tuple[Any, int]:
+    """An edge as users see it: (node, output number), (None, 0) where no gradient goes."""
+    if edge is None:
+        return None, 0
+    if isinstance(edge, Tensor):
+        return accumulator(edge), 0
+    return edge.grad_fn, edge.output_nr
+
+
+def edge_of(t: Tensor) -> Any:
+    """Where the gradient of `t` goes: its node, an output of one, or the leaf itself."""
+    node = t._node
+    if node is None and t._rare is not None and t._rare.view is not None:
+        node = t._rare.view.regenerate(t)
+    return t if node is None else node

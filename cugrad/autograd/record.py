@@ -1,0 +1,404 @@
+"""Runs an op on Tensors and, where a gradient will be asked for, records a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..backends import backend_of
+from ..dtypes import of as dtype_of
+from ..ops.promotion import SCALARS, meet, share_device
+from ..ops.table import ELEMENTWISE, TABLE, Op, raw
+from ..tensor import Tensor, make
+from . import saved as saving
+from .mode import UNUSUAL, state
+from .node import FREED, Node, Output, edge_of, next_seq
+from .views import MULTIPLE, NORMAL, attach, check_inplace, rebase
+
+__all__ = ["apply", "apply_inplace", "recorded"]
+
+
+class Plan:
+    """How nodes of one op behave when the inputs in the bit set `mask` need a gradient."""
+
+    __slots__ = ("op", "mask", "saves", "formula", "adapts", "vjp")
+    vjp: Callable[..., Any]  # vjp(node, g): the gradients of the inputs, arrays from arrays
+
+    def __init__(self, op: Op, mask: int) -> None:
+        self.op, self.mask = op, mask
+        self.saves, self.formula = op.gradients(mask)
+        self.adapts = op.kind == ELEMENTWISE or op.promote is not None
+        self.vjp = self._vjp_raw
+
+    def saved_name(self, index: int) -> str:
+        return self.saves[0 if self.op.variadic else index]
+
+    def _vjp_raw(self, node: OpNode, g: Any) -> Any:
+        return self._vjp(node, g, raw, saving.arrays(node))
+
+    def vjp_recorded(self, node: OpNode, g: Any) -> Any:
+        """The gradients of the inputs, Tensors from Tensors, so that they can be differentiated."""
+        return self._vjp(node, g, recorded, saving.tensors(node))
+
+    def _vjp(self, node: OpNode, g: Any, m: Any, saved: tuple[Any, ...]) -> Any:
+        meta = node.meta
+        if meta is None:
+            return self.formula(m, g, saved, (), NO_PARAMS)
+        shapes, params, dtypes, compute, conjugates = meta
+        if compute is not None:
+            saved = tuple([_to(m, s, compute) for s in saved])
+        if self.op.variadic:
+            saved = (saved,)
+        if conjugates:
+            g = tuple([None if x is None else m.conj(x) for x in g]) if type(g) is tuple else m.conj(g)
+        grads = self.formula(m, g, saved, shapes, params)
+        if conjugates:
+            grads = tuple([None if x is None else m.conj(x) for x in grads])
+        if self.adapts:
+            grads = tuple(
+                [
+                    None if edge is None or x is None else _adapt(m, x, shape, dtype)
+                    for edge, x, shape, dtype in zip(
+                        node.edges, grads, shapes, dtypes, strict=True
+                    )
+                ]
+            )
+        return grads
+
+
+def _to(m: Any, x: Any, dtype: Any) -> Any:
+    array = x._array if isinstance(x, Tensor) else x
+    if not hasattr(array, "dtype") or array.dtype == dtype:
+        return x
+    return m.to_dtype(x, dtype)
+
+
+def _adapt(m: Any, g: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A gradient in the shape and dtype of its input: un-broadcast, real part, cast."""
+    if tuple(g.shape) != shape:
+        g = m.sum_to_shape(g, shape)
+    array = g._array if m is recorded else g
+    if array.dtype != dtype:
+        if array.dtype.kind == "c" and dtype.kind != "c":
+            g = m.real(g)
+        g = _to(m, g, dtype)
+    return g
+
+
+class OpNode(Node):
+    """The node of a row."""
+
+    __slots__ = ()
+    plan: Plan
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return NO_PARAMS if self.meta is None else self.meta[1]
+
+    @property
+    def is_freed(self) -> bool:
+        return self.saved is FREED
+
+    @property
+    def output_count(self) -> int:
+        return len(self.plan.op.differentiable)
+
+    def output(self, output_nr: int) -> Any:
+        """What a tensor that is output `output_nr` has as its node."""
+        differentiable = self.plan.op.differentiable
+        if len(differentiable) == 1 or output_nr not in differentiable:
+            return self
+        return Output(self, differentiable.index(output_nr))
+
+    def edge_of_input(self, tensor: Tensor) -> Any:
+        return edge_of(tensor) if tensor._requires_grad else None
+
+    def replace_saved(self, index: int, entry: Any) -> None:
+        saved = list(self.saved)
+        saved[index] = entry
+        self.saved = tuple(saved)
+        self.plan = plan_of(self.plan.op, self.plan.mask)  # a fast plan expects plain entries
+
+    def __getattr__(self, name: str) -> Any:
+        for prefix, read in (("_saved_", saving.read), ("_raw_saved_", saving.read_raw)):
+            if name.startswith(prefix):
+                return read(self, name[len(prefix) :])
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __dir__(self) -> Iterator[str]:  # type: ignore[override]
+        yield from object.__dir__(self)
+        for name in saving.names(self):
+            yield f"_saved_{name}"
+            if name in self.plan.saves:
+                yield f"_raw_saved_{name}"
+
+    def release(self) -> None:
+        """Lets go of everything saved."""
+        if self.saved:
+            self.saved, self.versions = FREED, None
+
+
+NO_PARAMS: dict[str, Any] = {}
+_plans: dict[tuple[Op, int], Plan] = {}
+_new_node = OpNode.__new__
+
+
+def plan_of(op: Op, mask: int) -> Plan:
+    """The one plan of an op and a set of inputs that need a gradient."""
+    found = _plans.get((op, mask))
+    if found is None:
+        found = _plans[op, mask] = Plan(op, mask)
+    return found
+
+
+def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
+    """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
+    if state.observers:
+        return _observed(op, args, params, execute)
+    return execute(op, args, params)
+
+
+def _observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
+    seq, result, observers = next_seq(), None, state.observers
+    for observer in observers:
+        observer.op_begin(op.name, seq, (*args, *params.values()))
+    try:
+        result = run(op, args, params, seq)
+        return result
+    finally:
+        for observer in reversed(observers):
+            observer.op_end(op.name, seq, result)
+
+
+def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Any:
+    """`apply` without observers; `seq` is the number for the node, 0 for the next one."""
+    inputs = args[0] if op.variadic else args
+    arrays, mask = _read(op, inputs)
+    value, arrays, compute = _forward(op, arrays, params)
+    backend = backend_of(arrays[_first(arrays)])
+    single = len(op.outputs) == 1
+    outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
+    if op.view:
+        for out in outputs:
+            attach(out, args[0], op, params, NORMAL if single else MULTIPLE)
+    if mask and state.grad_enabled:
+        _connect(op, mask, inputs, arrays, params, compute, outputs, seq)
+    return outputs[0] if single else outputs
+
+
+def _read(op: Op, inputs: Any) -> tuple[list[Any], int]:
+    """The arrays of the inputs, and the bit set of those whose gradient the row can give."""
+    arrays, mask, formulas = [], 0, op.formulas
+    for i, value in enumerate(inputs):
+        if isinstance(value, Tensor):
+            arrays.append(value._array)
+            if value._requires_grad and formulas[0 if op.variadic else i] is not None:
+                mask |= 1 << i
+        elif value is None or type(value) in SCALARS or isinstance(value, np.ndarray):
+            arrays.append(value)
+        elif isinstance(value, np.generic):
+            arrays.append(value.item())
+        else:
+            name = op.inputs[0 if op.variadic else i]
+            raise TypeError(
+                f"{op.name}(): argument '{name}' must be Tensor, not {type(value).__name__}"
+            )
+    return arrays, mask
+
+
+def _first(arrays: Any) -> int:
+    for i, array in enumerate(arrays):
+        if hasattr(array, "dtype"):
+            return i
+    raise TypeError("an op wants at least one tensor among its inputs")
+
+
+def _forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any, list[Any], Any]:
+    """The raw value, the operands as the row saw them, and the dtype they met in (or None)."""
+    if len(arrays) > 1:
+        kind = type(arrays[0])
+        for array in arrays:
+            if type(array) is not kind:
+                arrays = share_device(op, arrays)
+                break
+    compute = None
+    if op.promote is not None:
+        arrays, compute = meet(op, arrays)
+    backend = backend_of(arrays[_first(arrays)])
+    operands = (arrays,) if op.variadic else arrays
+    try:
+        value = op.forward(backend.xp, *operands, **params)
+    except RuntimeWarning:  # warnings are errors here; overflow is not one
+        with backend.quiet():
+            value = op.forward(backend.xp, *operands, **params)
+    except ValueError as error:
+        raise explain(op, arrays, error) from None
+    return value, arrays, compute
+
+
+def explain(op: Op, arrays: list[Any], error: ValueError) -> Exception:
+    """A ValueError of the array library, said as PyTorch says it where that is known."""
+    if op.kind == ELEMENTWISE or op.promote is not None:
+        shapes = [x.shape for x in arrays if hasattr(x, "shape")]
+        if len(shapes) == 2:
+            a, b = shapes
+            for back in range(1, min(len(a), len(b)) + 1):
+                if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
+                    return RuntimeError(
+                        f"The size of tensor a ({a[-back]}) must match the size of tensor b "
+                        f"({b[-back]}) at non-singleton dimension {max(len(a), len(b)) - back} "
+                        f"({op.name}: got shapes {tuple(a)} and {tuple(b)})"
+                    )
+    shapes_text = ", ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
+    return RuntimeError(f"{op.name}: {error} (got shapes {shapes_text})")
+
+
+def _connect(
+    op: Op, mask: int, inputs: Any, arrays: Any, params: Any, compute: Any, outputs: Any, seq: int
+) -> None:
+    """Records the node of an op that has just run, and hangs its outputs on it."""
+    differentiable = [outputs[i] for i in op.differentiable]
+    if not all(t._array.dtype.kind in "fcV" for t in differentiable):
+        return
+    node = new_node(op, inputs, params, mask, compute, outputs, seq)
+    if len(differentiable) == 1:
+        out = differentiable[0]
+        out._requires_grad, out._node = True, node
+    else:
+        for nr, out in enumerate(differentiable):
+            out._requires_grad, out._node = True, Output(node, nr)
+
+
+def new_node(
+    op: Op,
+    inputs: Any,
+    params: dict[str, Any],
+    mask: int | None = None,
+    compute: Any = None,
+    outputs: tuple[Tensor, ...] = (),
+    seq: int = 0,
+) -> OpNode:
+    """A node for an op on `inputs`, with what its formulas will need saved."""
+    if mask is None:
+        _, mask = _read(op, inputs)
+    plan = plan_of(op, 1 if op.variadic else mask)
+    node = _new_node(OpNode)
+    node.plan, node.rare = plan, None
+    node.edges = edges = tuple(
+        [edge_of(x) if mask >> i & 1 else None for i, x in enumerate(inputs)]
+    )
+    entries = []
+    for name in plan.saves:
+        if name in op.outputs:
+            nr = op.outputs.index(name)
+            entries.append(saving.keep_result(outputs[nr], nr))
+        elif op.variadic:
+            entries.extend(map(saving.keep_input, inputs, edges))
+        else:
+            i = op.inputs.index(name)
+            entries.append(saving.keep_input(inputs[i], edges[i]))
+    node.saved = tuple(entries)
+    node.versions = saving.versions_of(node.saved) if entries else None
+    shapes, dtypes, complex_ = [], [], bool(outputs) and outputs[0]._array.dtype.kind == "c"
+    for x in inputs:
+        if isinstance(x, Tensor):
+            shapes.append(x._array.shape)
+            dtypes.append(x._array.dtype)
+        else:
+            shapes.append(())
+            dtypes.append(None)
+    if len(params) != len(op.params):
+        params = {**op.defaults, **params}
+    node.meta = (tuple(shapes), params, tuple(dtypes), compute, complex_ and op.holomorphic)
+    node.seq = seq or next_seq()
+    return node
+
+
+def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
+    """Runs an op and puts its output in the place of its first input, which is returned."""
+    if state.observers:
+        return _observed(op, args, params, _execute_inplace)
+    return _execute_inplace(op, args, params)
+
+
+def _execute_inplace(op: Op, args: Any, params: Any, seq: int = 0) -> Tensor:
+    t: Tensor = args[0]
+    check_inplace(t, op.name + "_")
+    arrays, mask = _read(op, args)
+    value, arrays, compute = _forward(op, arrays, params)
+    home = t._array
+    backend = backend_of(home)
+    value = backend.wrap(value)
+    if value.shape != home.shape:
+        raise RuntimeError(
+            f"output with shape {list(home.shape)} doesn't match the broadcast shape "
+            f"{list(value.shape)} ({op.name}_: an in-place op keeps the shape of its tensor)"
+        )
+    if value.dtype != home.dtype:
+        _check_cast(op, value.dtype, home.dtype)
+    recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
+    if recording:  # what the formulas need of the old value must outlive it
+        saves = plan_of(op, mask).saves
+        if any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs):
+            before = make(home.copy(), t._requires_grad, edge_of(t) if t._requires_grad else None)
+        else:
+            before = make(home, t._requires_grad, edge_of(t) if t._requires_grad else None)
+        args = tuple([before if a is t else a for a in args])
+    _check_overlap(t)
+    backend.xp.copyto(home, value, casting="unsafe")
+    t.counter[0] += 1
+    if recording:
+        after = make(home)
+        after._counter = t._counter
+        rebase(t, new_node(op, args, params, mask, compute, (after,), seq))
+    return t
+
+
+def _check_cast(op: Op, got: Any, wanted: Any) -> None:
+    got, wanted = dtype_of(got), dtype_of(wanted)
+    if got.category > wanted.category:
+        raise RuntimeError(
+            f"result type {got} can't be cast to the desired output type {wanted} "
+            f"({op.name}_: use the out-of-place op, or convert the tensor first)"
+        )
+
+
+def _check_overlap(t: Tensor) -> None:
+    """RuntimeError for a write to a tensor of which several elements are one place in memory."""
+    array = t._array
+    if any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+class RecordedNamespace:
+    """The ops on Tensors: `m` in a formula under create_graph, and what public functions call."""
+
+    def __getattr__(self, name: str) -> Any:
+        op = TABLE.get(name)
+        if op is None:
+            raise AttributeError(f"no row named {name!r} in the op table")
+        call = recorded_function(op)
+        self.__dict__[name] = call  # found without this detour from now on
+        return call
+
+
+def recorded_function(op: Op) -> Callable[..., Any]:
+    """A row as a function of Tensors: inputs first, then parameters, by position or by name."""
+    count, names, defaults = len(op.inputs), tuple(op.params), op.defaults
+
+    def call(*args: Any, **params: Any) -> Any:
+        if len(args) != count:
+            params.update(zip(names, args[count:], strict=False))
+            args = args[:count] + (None,) * (count - len(args))
+        return apply(op, args, {**defaults, **params} if names else NO_PARAMS)
+
+    call.__name__ = call.__qualname__ = op.name
+    return call
+
+
+recorded = RecordedNamespace()

@@ -1,0 +1,253 @@
+"""Saved tensors: how a node keeps what its formulas need, and gets it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InplaceError
+from ..tensor import Tensor, make
+from .mode import no_grad, state
+
+if TYPE_CHECKING:
+    from .node import Node
+
+# An entry of `node.saved` is one of
+#   a Tensor: an input, whose version at saving time stands in `node.versions`
+#   a tuple (array, counter, version, output_nr): a result; not the Tensor, which holds the node
+#   a Packed: what a pack hook made of either
+#   anything else: a Python number, or None for an absent input
+
+FREED_TEXT = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you "
+    "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward "
+    "through the graph a second time or if you need to access saved tensors after calling "
+    "backward."
+)
+
+
+class Packed:
+    """A saved tensor in the form that a pack hook gave it."""
+
+    __slots__ = ("packed", "unpack", "requires_grad", "edge", "output_nr", "counter", "version")
+
+    def __init__(self, hooks: tuple[Any, Any], tensor: Tensor, edge: Any, output_nr: int) -> None:
+        pack, self.unpack = hooks
+        self.requires_grad, self.edge, self.output_nr = tensor._requires_grad, edge, output_nr
+        self.counter = tensor.counter
+        self.version = self.counter[0]
+        with no_grad():
+            self.packed = pack(tensor)
+        if self.counter[0] != self.version:
+            raise RuntimeError(
+                "A saved tensor pack hook is modifying its input in place. Tensors provided as "
+                "input to pack hook can not be modified by in-place operations as this can lead "
+                "to unexpected side-effects. Please open an issue if you need to perform in-place "
+                "operations on the input to a pack hook."
+            )
+
+    def restore(self) -> Tensor:
+        """What the unpack hook returns, which must be a Tensor."""
+        with no_grad():
+            tensor = self.unpack(self.packed)
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                "Output of saved tensor unpack_hook expected to be a Tensor but got result of "
+                f"type {type(tensor).__name__}"
+            )
+        return tensor
+
+
+def keep_input(tensor: Any, edge: Any) -> Any:
+    """The entry for an input: the Tensor itself, or packed when hooks are on."""
+    if isinstance(tensor, Tensor) and state.hooks:
+        return Packed(state.hooks[-1], tensor, edge, -1)
+    return tensor
+
+
+def keep_result(tensor: Tensor, output_nr: int) -> Any:
+    """The entry for a result, which must not lead back to its node: that would be a cycle."""
+    counter = tensor.counter
+    if state.hooks:
+        alias = make(tensor._array)
+        alias._counter = counter
+        packed = Packed(state.hooks[-1], alias, None, output_nr)
+        packed.requires_grad = True
+        return packed
+    return tensor._array, counter, counter[0], output_nr
+
+
+def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """The versions of the saved inputs, None when all are 0."""
+    found = tuple([
+        entry._counter[0] if isinstance(entry, Tensor) and entry._counter is not None else 0
+        for entry in saved
+    ])  # fmt: skip
+    return found if any(found) else None
+
+
+def check_version(node: Node, index: int) -> None:
+    """InplaceError when saved entry `index` was changed in place since it was saved."""
+    entry = node.saved[index]
+    if isinstance(entry, Tensor):
+        found = 0 if entry._counter is None else entry._counter[0]
+        wanted = 0 if node.versions is None else node.versions[index]
+        if found == wanted:
+            return
+        shape, maker, output = entry.shape, entry.grad_fn, entry.output_nr
+    elif type(entry) is tuple:
+        found, wanted = entry[1][0], entry[2]
+        if found == wanted:
+            return
+        shape, maker, output = entry[0].shape, node, entry[3]
+    else:
+        found, wanted = entry.counter[0], entry.version
+        if found == wanted:
+            return
+        maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
+        shape, output = getattr(entry.packed, "shape", "?"), max(entry.output_nr, 0)
+    origin = "" if maker is None else f", which is output {output} of {maker.name()},"
+    raise InplaceError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: the tensor of shape {list(shape)} that {node.name()} saved as "
+        f"{node.plan.saved_name(index)!r}{origin} is at version {found}; expected version "
+        f"{wanted} instead. Hint: change a copy (x = x.clone()) or use the out-of-place op."
+    )
+
+
+def arrays(node: Node) -> tuple[Any, ...]:
+    """Everything that a node saved, as arrays, each checked to be what it was."""
+    found = []
+    for index, entry in enumerate(node.saved):
+        if isinstance(entry, Tensor):
+            if entry._counter is not None:
+                check_version(node, index)
+            found.append(entry._array)
+        elif type(entry) is tuple:
+            check_version(node, index)
+            found.append(entry[0])
+        elif type(entry) is Packed:
+            check_version(node, index)
+            found.append(entry.restore()._array)
+        else:
+            found.append(entry)
+    return tuple(found)
+
+
+def tensor_at(node: Node, index: int) -> Any:
+    """Saved entry `index` as a Tensor that is connected to the graph as the original was."""
+    entry = node.saved[index]
+    if isinstance(entry, Tensor):
+        check_version(node, index)
+        return entry
+    if type(entry) is tuple:
+        check_version(node, index)
+        array, counter, _, output_nr = entry
+        result = make(array, True, node.output(output_nr))
+        result._counter = counter
+        return result
+    if type(entry) is Packed:
+        check_version(node, index)
+        restored = entry.restore()
+        edge = node.output(entry.output_nr) if entry.output_nr >= 0 else entry.edge
+        return make(restored._array, entry.requires_grad, edge)
+    return entry
+
+
+def tensors(node: Node) -> tuple[Any, ...]:
+    """Everything that a node saved, as Tensors of the graph."""
+    return tuple(tensor_at(node, index) for index in range(len(node.saved)))
+
+
+def read(node: Node, name: str) -> Any:
+    """What `grad_fn._saved_<name>` answers: a Tensor, a tuple of them, or a parameter of the op."""
+    indices = _indices(node, name)
+    if indices is None:
+        params = node.params
+        if name not in params:
+            raise AttributeError(
+                f"{node.name()} saved no {name!r}; it has: {', '.join(names(node)) or 'nothing'}"
+            )
+        return params[name]
+    if node.is_freed:
+        raise RuntimeError(FREED_TEXT)
+    found = tuple(tensor_at(node, i) for i in indices)
+    return found if node.plan.op.variadic else found[0]
+
+
+def read_raw(node: Node, name: str) -> Any:
+    """What `grad_fn._raw_saved_<name>` answers: an object with `register_hooks`."""
+    indices = _indices(node, name)
+    if indices is None:
+        raise AttributeError(f"{node.name()} saved no tensor {name!r}")
+    if node.is_freed:
+        raise RuntimeError(FREED_TEXT)
+    found = tuple(SavedTensor(node, i) for i in indices)
+    return found if node.plan.op.variadic else found[0]
+
+
+def names(node: Node) -> Iterator[str]:
+    """The names that `_saved_` answers to."""
+    yield from node.plan.saves
+    yield from node.params
+
+
+def _indices(node: Node, name: str) -> range | None:
+    saves = node.plan.saves
+    if name not in saves:
+        return None
+    return range(len(node.saved)) if node.plan.op.variadic else _at(saves.index(name))
+
+
+def _at(index: int) -> range:
+    return range(index, index + 1)
+
+
+class SavedTensor:
+    """The handle `_raw_saved_<name>` of one saved tensor."""
+
+    __slots__ = ("_node", "_index")
+
+    def __init__(self, node: Node, index: int) -> None:
+        self._node, self._index = node, index
+
+    def register_hooks(
+        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
+    ) -> None:
+        """Packs this saved tensor now; it is unpacked when backward, or the user, needs it.
+
+        RuntimeError when it was freed, or has hooks already.
+        """
+        node, index = self._node, self._index
+        for hook in (pack_hook, unpack_hook):
+            if not callable(hook):
+                raise TypeError(f"register_hooks: want callables, got {type(hook).__name__}")
+        if node.is_freed:
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor after it has been freed. Saved "
+                "intermediate values of the graph are freed when you call .backward() or "
+                "autograd.grad(). Specify retain_graph=True if you need to backward through the "
+                "graph a second time or if you need to access saved variables after calling "
+                "backward."
+            )
+        entry = node.saved[index]
+        if type(entry) is Packed:
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor whose hooks have already been set. "
+                "Hint: only one pair of hooks is allowed at a time."
+            )
+        check_version(node, index)
+        if type(entry) is tuple:
+            alias = make(entry[0])
+            alias._counter = entry[1]
+            packed = Packed((pack_hook, unpack_hook), alias, None, entry[3])
+            packed.requires_grad = True
+        elif isinstance(entry, Tensor):
+            edge = node.edge_of_input(entry)
+            packed = Packed((pack_hook, unpack_hook), entry, edge, -1)
+        else:
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor with value None is forbidden"
+            )
+        node.replace_saved(index, packed)

@@ -1,0 +1,87 @@
+"""Chooses the backend of an array or of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import device as _device
+from ..device import device
+from .numpy import NumpyBackend
+from .protocol import Backend
+
+__all__ = ["Backend", "backend_of", "get", "is_usable", "why_unusable"]
+
+_by_device_type: dict[str, Backend] = {"cpu": NumpyBackend()}
+_by_array_type: dict[type, Backend] = {}
+_listeners: list[Callable[[Backend], None]] = []
+
+
+def on_register(listener: Callable[[Backend], None]) -> None:
+    """Calls `listener(backend)` for every backend that exists and that comes later."""
+    for backend in _by_device_type.values():
+        listener(backend)
+    _listeners.append(listener)
+
+
+def _register(backend: Backend) -> None:
+    _by_device_type[backend.device_type] = backend
+    for array_type in backend.array_types:
+        _by_array_type[array_type] = backend
+    for listener in _listeners:
+        listener(backend)
+
+
+_register(_by_device_type["cpu"])
+
+
+def backend_of(array: Any) -> Backend:
+    """The backend whose array `array` is; TypeError for anything else."""
+    found = _by_array_type.get(type(array))
+    if found is None:
+        for backend in _by_device_type.values():
+            if isinstance(array, backend.array_types):
+                return backend
+        raise TypeError(f"want an array of a cugrad backend, got {type(array).__name__}")
+    return found
+
+
+def get(device_type: str) -> Backend:
+    """The backend of a device type; RuntimeError that says what is missing if it cannot be used."""
+    found = _by_device_type.get(device_type)
+    if found is None:
+        reason = why_unusable(device_type)
+        if reason is not None:
+            raise RuntimeError(f"device '{device_type}' cannot be used: {reason}")
+        from .cupy import CupyBackend
+
+        found = CupyBackend()
+        _register(found)
+    return found
+
+
+def why_unusable(device_type: str) -> str | None:
+    """One sentence that says why a device type cannot be used here, or None. Never raises."""
+    if device_type in _by_device_type:
+        return None
+    from .cupy_probe import why_unusable as why
+
+    return why()
+
+
+def is_usable(device_type: str) -> bool:
+    """Whether tensors can live on a device type here. Never raises."""
+    return why_unusable(device_type) is None
+
+
+def _check_usable(wanted: device) -> None:
+    backend = get(wanted.type)
+    count = backend.device_count()
+    if wanted.index is not None and wanted.index >= count and wanted.type != "cpu":
+        raise RuntimeError(
+            f"device '{wanted}' cannot be used: invalid device ordinal, this machine has {count}"
+        )
+
+
+_device.check_usable = _check_usable
+_device.cuda_is_usable = lambda: is_usable("cuda")

@@ -1,0 +1,256 @@
+"""The NumPy backend: the host, where every stream has always just finished."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from math import erf as _scalar_erf
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+Array = np.ndarray[Any, Any]
+
+# Overflow and division by zero are values, as on a GPU, not warnings. Setting NumPy's error state
+# around each op would cost four times the op; where warnings are errors, ops run again under quiet().
+warnings.filterwarnings(
+    "ignore", "(divide by zero|overflow|underflow|invalid value) encountered", RuntimeWarning,
+    r"cugrad\."
+)  # fmt: skip
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether products and sums of this dtype accumulate in float32."""
+    return dtype.itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16")
+
+
+class NumpyNamespace:
+    """NumPy's functions, with the few that half precision or 0-d results ask to be otherwise."""
+
+    sliding_window_view = staticmethod(sliding_window_view)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(np, name)
+        self.__dict__[name] = value  # found without this detour from now on
+        return value
+
+    @staticmethod
+    def index_add(array: Array, index: Any, values: Array) -> None:
+        """`array[index] += values` in place, where duplicates in `index` add up."""
+        np.add.at(array, index, values)
+
+    @staticmethod
+    def erf(x: Array) -> Array:
+        return _erf(x)
+
+    @staticmethod
+    def matmul(a: Array, b: Array) -> Array:
+        if is_half(a.dtype):
+            wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
+            return wide.astype(a.dtype)
+        return np.matmul(a, b)
+
+    @staticmethod
+    def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(np.add.reduce, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def prod(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(np.multiply.reduce, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if is_half(a.dtype):
+            return np.mean(a.astype(np.float32), axis, dtype, keepdims=keepdims).astype(a.dtype)
+        return np.mean(a, axis, dtype, keepdims=keepdims)
+
+    @staticmethod
+    def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        if is_half(a.dtype):
+            return np.cumsum(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
+        return np.cumsum(a, axis, dtype)
+
+
+def _reduce(reduce: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
+    if is_half(a.dtype) and dtype is None:
+        return np.asarray(reduce(a.astype(np.float32), axis, keepdims=keepdims)).astype(a.dtype)
+    return reduce(a, axis, dtype, keepdims=keepdims)
+
+
+_vector_erf = np.frompyfunc(_scalar_erf, 1, 1)
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(_vector_erf(x)).astype(x.dtype)
+
+
+class HostStream:
+    """A stream of the host: every operation is finished when the call returns."""
+
+    ptr = 0
+
+    def wait_event(self, event: HostEvent) -> None:
+        pass
+
+    def record_event(self, event: HostEvent | None = None) -> HostEvent:
+        event = event or HostEvent()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+
+class HostEvent:
+    """An event of the host: it has always happened; it keeps the time when it was recorded."""
+
+    time = 0.0
+
+    def record(self, stream: HostStream | None = None) -> None:
+        from time import perf_counter
+
+        self.time = perf_counter()
+
+    def wait(self, stream: HostStream | None = None) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end_event: HostEvent) -> float:
+        """Milliseconds from this event to `end_event`."""
+        return (end_event.time - self.time) * 1e3
+
+
+class HostRng:
+    """Random numbers of the host, from NumPy's counter-based Philox generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._generator = np.random.Generator(np.random.Philox(seed % 2**64))
+
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        narrow = dtype if dtype in (np.float32, np.float64) else np.dtype("float32")
+        return np.asarray(self._generator.random(shape, narrow)).astype(dtype, copy=False)
+
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        narrow = dtype if dtype in (np.float32, np.float64) else np.dtype("float32")
+        return np.asarray(self._generator.standard_normal(shape, narrow)).astype(dtype, copy=False)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return np.asarray(self._generator.integers(low, high, shape)).astype(dtype, copy=False)
+
+    def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
+        return self._generator.permutation(n).astype(dtype, copy=False)
+
+    def get_state(self) -> Array:
+        state: Any = self._generator.bit_generator.state
+        words = [
+            self.seed % 2**64, *state["state"]["key"], *state["state"]["counter"],
+            *state["buffer"], state["buffer_pos"], state["has_uint32"], state["uinteger"],
+        ]  # fmt: skip
+        return np.array(words, np.uint64).view(np.uint8)
+
+    def set_state(self, state: Array) -> None:
+        words = np.ascontiguousarray(state, np.uint8)
+        if words.size != 8 * 14:
+            raise RuntimeError(
+                f"RNG state of the CPU is wrong size: got {words.size} bytes, want {8 * 14}"
+            )
+        w = words.view(np.uint64)
+        self.seed = int(w[0])
+        self._generator.bit_generator.state = {
+            "bit_generator": "Philox",
+            "state": {"key": w[1:3].copy(), "counter": w[3:7].copy()},
+            "buffer": w[7:11].copy(),
+            "buffer_pos": int(w[11]),
+            "has_uint32": int(w[12]),
+            "uinteger": int(w[13]),
+        }
+
+
+class NumpyBackend:
+    """Tensors in host memory."""
+
+    name = "numpy"
+    device_type = "cpu"
+    array_types: tuple[type, ...] = (np.ndarray, np.generic)
+    xp = NumpyNamespace()
+
+    def wrap(self, value: Any) -> Array:
+        """NumPy answers scalars where the result is 0-d; this is the one place that re-wraps them."""
+        return np.asarray(value)
+
+    def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
+        return np.asarray(value, dtype)
+
+    def to_host(self, array: Array) -> Array:
+        return array
+
+    def device_index(self, array: Array) -> int | None:
+        return None
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int | None:
+        return None
+
+    def use_device(self, index: int | None) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def stream(self, priority: int = 0) -> HostStream:
+        return HostStream()
+
+    def current_stream(self) -> HostStream:
+        return HostStream()
+
+    def use_stream(self, stream: HostStream) -> AbstractContextManager[Any]:
+        return nullcontext(stream)
+
+    def event(self, timing: bool = False) -> HostEvent:
+        return HostEvent()
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return np.empty(shape, dtype)
+
+    def is_pinned(self, array: Array) -> bool:
+        return False
+
+    def copy_async(self, dst: Array, src: Array, stream: HostStream) -> None:
+        np.copyto(dst, src)
+
+    def synchronize(self) -> None:
+        pass
+
+    def memory_allocated(self) -> int:
+        """Bytes that Python and NumPy hold, as tracemalloc counts them; 0 when it does not trace."""
+        return tracemalloc.get_traced_memory()[0]
+
+    def max_memory_allocated(self) -> int:
+        return tracemalloc.get_traced_memory()[1]
+
+    def memory_reserved(self) -> int:
+        return self.memory_allocated()
+
+    def reset_peak_memory_stats(self) -> None:
+        if tracemalloc.is_tracing():
+            tracemalloc.reset_peak()
+
+    def empty_cache(self) -> None:
+        pass
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        """Arithmetic that overflows or divides by zero says nothing, as on a GPU."""
+        return np.errstate(all="ignore")
+
+    def rng(self, seed: int) -> HostRng:
+        return HostRng(seed)

@@ -1,0 +1,376 @@
+"""Makes tensors: from data, filled, in ranges, at random, and like others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .backends import backend_of, get
+from .device import default_device
+from .device import device as Device  # noqa: N812
+from .dtypes import dtype as Dtype
+from .tensor import Tensor, check_differentiable_dtype, make
+
+__all__ = [
+    "arange", "as_tensor", "asarray", "complex", "empty", "empty_like", "eye", "from_numpy", "full",
+    "full_like", "linspace", "logspace", "ones", "ones_like", "scalar_tensor", "tensor", "zeros",
+    "zeros_like",
+]  # fmt: skip
+
+
+def _place(device: Any) -> tuple[Any, Device]:
+    place = default_device() if device is None else Device(device)
+    return get(place.type), place
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    return (dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)).numpy
+
+
+def _finish(array: Any, requires_grad: bool) -> Tensor:
+    if requires_grad:
+        check_differentiable_dtype(dtypes.of(array.dtype), True)
+    return make(array, requires_grad)
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape given as `(2, 3)` or as `2, 3`; RuntimeError for a negative extent."""
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        size = tuple(size[0])
+    shape = tuple(int(n) for n in size)
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+            )
+    return shape
+
+
+def _host_array(data: Any) -> np.ndarray[Any, Any]:
+    """Nested lists, numbers or tensors as a NumPy array in PyTorch's default dtypes."""
+    if isinstance(data, (list, tuple)) and _holds_tensor(data):
+        data = _to_lists(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
+    if isinstance(data, (np.ndarray, np.generic)):
+        return array
+    if array.dtype.kind == "f" or array.size == 0:
+        return array.astype(dtypes.get_default_dtype().numpy)
+    if array.dtype.kind == "c":
+        return array.astype(dtypes.get_default_dtype().to_complex().numpy)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    return array
+
+
+def _holds_tensor(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, Tensor)
+
+
+def _to_lists(data: Any) -> Any:
+    if isinstance(data, Tensor):
+        return backend_of(data._array).to_host(data._array).tolist()
+    return [_to_lists(item) for item in data]
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a tensor.
+
+    Floats become the default dtype, ints int64; NumPy arrays keep their dtype. ValueError for
+    ragged lists, TypeError for what is no number.
+
+    >>> import cugrad as torch
+    >>> torch.tensor([[1., 2.], [3., 4.]])
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    if isinstance(data, Tensor):
+        kind = None if dtype is None else dtypes.as_dtype(dtype).numpy
+        backend, place = (backend_of(data._array), data.device) if device is None else _place(device)
+        source = data._array
+        if backend_of(source) is not backend:
+            source = backend_of(source).to_host(source)
+        with backend.use_device(place.index):
+            array = backend.xp.array(backend.asarray(source, kind))
+        return _finish(array, requires_grad)
+    array = _host_array(data)
+    kind = array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
+    dtypes.of(kind)
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = array.astype(kind)  # a copy, also of a NumPy array
+        if pin_memory:
+            pinned = get_pinning_backend().empty_pinned(array.shape, array.dtype)
+            pinned[...] = array
+            array = pinned
+        return _finish(backend.asarray(array), requires_grad)
+
+
+def get_pinning_backend() -> Any:
+    """The backend that page-locks host memory: CUDA's where it is usable, else the host's."""
+    from .backends import is_usable
+
+    return get("cuda") if is_usable("cuda") else get("cpu")
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, shared with it where dtype and device allow."""
+    if isinstance(data, Tensor):
+        return data.to(device=device, dtype=dtype)
+    if isinstance(data, np.ndarray) and (device is None or Device(device).type == "cpu"):
+        if default_device().type == "cpu" or device is not None:
+            shared = from_numpy(data)
+            return shared if dtype is None else shared.to(dtype=dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`obj` as a tensor; `copy=True` never shares memory, `copy=False` raises where it must copy."""
+    if copy:
+        return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+    made = as_tensor(obj, dtype, device)
+    if copy is False:
+        source = obj._array if isinstance(obj, Tensor) else obj
+        if not (isinstance(source, np.ndarray) and np.shares_memory(source, made._array)):
+            raise ValueError("asarray: copy=False, but a copy is needed for this object")
+    return made.detach().requires_grad_() if requires_grad else made
+
+
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
+    """A CPU tensor that shares the memory of a NumPy array; TypeError for other objects.
+
+    >>> import numpy as np, cugrad as torch
+    >>> torch.from_numpy(np.arange(3))
+    tensor([0, 1, 2])
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    dtypes.of(ndarray.dtype)
+    return make(ndarray)
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A 0-d tensor of the default dtype."""
+    return full((), s, dtype=dtype or dtypes.get_default_dtype(), device=device)
+
+
+def _filled(
+    function: str, size: tuple[Any, ...], dtype: Any, device: Any, requires_grad: bool
+) -> Tensor:
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = getattr(backend.xp, function)(_shape(size), _numpy_dtype(dtype))
+    return _finish(array, requires_grad)
+
+
+def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of zeros: `zeros(2, 3)` or `zeros((2, 3))`."""
+    return _filled("zeros", size, dtype, device, requires_grad)
+
+
+def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of ones: `ones(2, 3)` or `ones((2, 3))`."""
+    return _filled("ones", size, dtype, device, requires_grad)
+
+
+def empty(
+    *size: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of whatever is in memory; `pin_memory` page-locks it, for copies to a GPU."""
+    if pin_memory:
+        if device is not None and Device(device).type != "cpu":
+            raise RuntimeError("Only dense CPU tensors can be pinned")
+        return make(get_pinning_backend().empty_pinned(_shape(size), _numpy_dtype(dtype)))
+    return _filled("empty", size, dtype, device, requires_grad)
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of one value; its dtype is inferred from the value as `tensor` does.
+
+    >>> import cugrad as torch
+    >>> torch.full((2,), 7)
+    tensor([7, 7])
+    """
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    kind = _host_array(fill_value).dtype if dtype is None else dtypes.as_dtype(dtype).numpy
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        shape = _shape((size,) if not isinstance(size, (tuple, list)) else tuple(size))
+        return _finish(backend.xp.full(shape, fill_value, kind), requires_grad)
+
+
+def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *value: Any) -> Tensor:
+    kind = input._array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
+    backend, place = _place(input.device if device is None else device)
+    with backend.use_device(place.index):
+        if backend is backend_of(input._array):
+            array = getattr(backend.xp, function)(input._array, *value, dtype=kind)
+        else:
+            array = getattr(backend.xp, function.removesuffix("_like"))(
+                input._array.shape, *value, dtype=kind
+            )
+    return _finish(array, grad)
+
+
+def zeros_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros in the shape, dtype, device and layout of `input`."""
+    return _like("zeros_like", input, dtype, device, requires_grad)
+
+
+def ones_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones in the shape, dtype, device and layout of `input`."""
+    return _like("ones_like", input, dtype, device, requires_grad)
+
+
+def empty_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Uninitialised memory in the shape, dtype, device and layout of `input`."""
+    return _like("empty_like", input, dtype, device, requires_grad)
+
+
+def full_like(
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """One value in the shape, dtype, device and layout of `input`."""
+    return _like("full_like", input, dtype, device, requires_grad, fill_value)
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`start, start + step, ...` up to, without, `end`; one argument counts from 0.
+
+    int64 when all arguments are ints, else the default dtype. RuntimeError for a zero step, or one
+    that leads away from `end`.
+
+    >>> import cugrad as torch
+    >>> torch.arange(1, 2.5, 0.5)
+    tensor([1.0000, 1.5000, 2.0000])
+    """
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    whole = all(isinstance(x, (int, np.integer)) for x in (start, end, step))
+    kind = np.dtype(np.int64) if whole and dtype is None else _numpy_dtype(dtype)
+    n = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        wide = np.dtype(np.int64) if whole else np.dtype(np.float64)
+        array = (backend.xp.arange(n, dtype=wide) * step + start).astype(kind)
+    return _finish(array, requires_grad)
+
+
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` evenly spaced values from `start` to `end`, both included."""
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = backend.xp.linspace(start, end, steps).astype(_numpy_dtype(dtype))
+    return _finish(array, requires_grad)
+
+
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`base` to the powers of `linspace(start, end, steps)`."""
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = (base ** backend.xp.linspace(start, end, steps)).astype(_numpy_dtype(dtype))
+    return _finish(array, requires_grad)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The identity matrix of n rows and m columns (n of them by default)."""
+    if n < 0 or (m or 0) < 0:
+        raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = backend.xp.eye(n, m, dtype=_numpy_dtype(dtype))
+    return _finish(array, requires_grad)
+
+
+def complex(real: Tensor, imag: Tensor) -> Tensor:
+    """`real + i imag`, of two tensors of one floating-point dtype."""
+    if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
+        raise RuntimeError(
+            "Expected both inputs to be Half, Float or Double tensors of one dtype but got "
+            f"{real.dtype} and {imag.dtype}"
+        )
+    return real + imag * 1j

@@ -1,0 +1,118 @@
+"""Devices: where a tensor lives, and which device new tensors get."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["device", "default_device", "set_default_device", "get_default_device"]
+
+TYPES = ("cpu", "cuda")
+
+
+class device:
+    """A place for tensors: `device("cpu")`, `device("cuda")`, `device("cuda", 1)`, `device("cuda:1")`.
+
+    As a context manager it is the default device of the block. RuntimeError for an unknown type.
+
+    >>> device("cuda:1").type, device("cuda:1").index
+    ('cuda', 1)
+    """
+
+    __slots__ = ("type", "index", "_previous")
+    type: str
+    index: int | None
+
+    def __init__(self, type: str | device | int, index: int | None = None) -> None:
+        if isinstance(type, device):
+            type, index = type.type, type.index if index is None else index
+        elif isinstance(type, int) and not isinstance(type, bool):
+            type, index = "cuda", type
+        elif not isinstance(type, str):
+            raise TypeError(f"device(): got {type!r}, want a string such as 'cuda:0'")
+        name, colon, number = type.partition(":")
+        if colon:
+            if not number.isdigit() or index is not None:
+                raise RuntimeError(f"Invalid device string: '{type}'; want such as 'cuda:0'")
+            index = int(number)
+        if name not in TYPES:
+            raise RuntimeError(
+                f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}"
+            )
+        self.type, self.index = name, index
+        self._previous: list[device | None] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.type}'" + (
+            ")" if self.index is None else f", index={self.index})"
+        )
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (self.type, self.index)
+
+    def __enter__(self) -> device:
+        self._previous.append(_state.default)
+        _state.default = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _state.default = self._previous.pop()
+
+
+class _State(threading.local):
+    default: device | None = None
+
+
+_state = _State()
+_process_default: device | None = None
+check_usable: Callable[[device], None] = lambda d: None  # set by cugrad.backends
+cuda_is_usable: Callable[[], bool] = lambda: False  # set by cugrad.backends
+
+
+def default_device() -> device:
+    """The device of new tensors: the one set, else CUGRAD_DEVICE, else cuda if usable, else cpu."""
+    return _state.default or _process_default or _first_choice()
+
+
+def _first_choice() -> device:
+    global _process_default
+    asked = os.environ.get("CUGRAD_DEVICE", "")
+    if asked:
+        try:
+            chosen = device(asked)
+            check_usable(chosen)
+        except RuntimeError as error:
+            raise RuntimeError(f"CUGRAD_DEVICE={asked}: {error}") from None
+    else:
+        chosen = device("cuda" if cuda_is_usable() else "cpu")
+    _process_default = chosen
+    return chosen
+
+
+def get_default_device() -> device:
+    """The device that new tensors are made on when none is named."""
+    return default_device()
+
+
+def set_default_device(device_or_none: device | str | int | None) -> None:
+    """Makes new tensors of this thread live on a device; None goes back to the first choice.
+
+    RuntimeError when the device cannot be used, with what is missing.
+    """
+    if device_or_none is None:
+        _state.default = None
+        return
+    chosen = device(device_or_none)
+    check_usable(chosen)
+    _state.default = chosen

@@ -1,0 +1,163 @@
+"""Element types: PyTorch's names over NumPy's dtypes, and the promotion lattice between them."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["dtype", "of", "promote_types", "get_default_dtype", "set_default_dtype"]
+
+
+class dtype:
+    """One element type, such as `cugrad.float32`; a value to compare and to pass, never made by users.
+
+    >>> import cugrad as torch
+    >>> torch.float16.itemsize, torch.float16.is_floating_point, torch.complex64.to_real()
+    (2, True, torch.float32)
+    """
+
+    __slots__ = ("name", "_numpy", "category", "itemsize", "is_floating_point", "is_complex")
+    name: str
+    category: int
+    itemsize: int
+    is_floating_point: bool
+    is_complex: bool
+
+    def __init__(self, name: str, category: int, itemsize: int) -> None:
+        self.name, self.category, self.itemsize = name, category, itemsize
+        self.is_floating_point = category == FLOAT
+        self.is_complex = category == COMPLEX
+        self._numpy: np.dtype[Any] | None = None
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype of this element type; bfloat16 is the one of the package ml_dtypes."""
+        if self._numpy is None:
+            self._numpy = _bfloat16() if self.name == "bfloat16" else np.dtype(self.name)
+        return self._numpy
+
+    @property
+    def is_signed(self) -> bool:
+        return self.name not in ("uint8", "bool")
+
+    def to_real(self) -> dtype:
+        """The dtype of the absolute value: float32 for complex64, itself for real dtypes."""
+        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+
+    def to_complex(self) -> dtype:
+        """The complex dtype that holds this one: complex128 for float64, else complex64."""
+        return complex128 if self.name in ("float64", "complex128") else complex64
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+BOOL, INTEGER, FLOAT, COMPLEX = range(4)
+
+bool_ = dtype("bool", BOOL, 1)
+uint8 = dtype("uint8", INTEGER, 1)
+int8 = dtype("int8", INTEGER, 1)
+int16 = short = dtype("int16", INTEGER, 2)
+int32 = int_ = dtype("int32", INTEGER, 4)
+int64 = long = dtype("int64", INTEGER, 8)
+float16 = half = dtype("float16", FLOAT, 2)
+bfloat16 = dtype("bfloat16", FLOAT, 2)
+float32 = float_ = dtype("float32", FLOAT, 4)
+float64 = double = dtype("float64", FLOAT, 8)
+complex64 = cfloat = dtype("complex64", COMPLEX, 8)
+complex128 = cdouble = dtype("complex128", COMPLEX, 16)
+
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64,
+       complex64, complex128)  # fmt: skip
+_BY_NUMPY: dict[np.dtype[Any], dtype] = {d.numpy: d for d in ALL if d is not bfloat16}
+
+
+def _bfloat16() -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise RuntimeError(
+            'bfloat16 needs the package ml_dtypes: pip install "cugrad[bf16]"'
+        ) from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def of(numpy_dtype: Any) -> dtype:
+    """The element type of a NumPy dtype; TypeError for one that tensors cannot hold.
+
+    >>> import numpy as np
+    >>> of(np.dtype("float32"))
+    torch.float32
+    """
+    found = _BY_NUMPY.get(numpy_dtype)
+    if found is not None:
+        return found
+    as_numpy = np.dtype(numpy_dtype)
+    if as_numpy.name == "bfloat16":
+        _BY_NUMPY[as_numpy] = bfloat16
+        return bfloat16
+    found = _BY_NUMPY.get(as_numpy.newbyteorder("="))
+    if found is None:
+        raise TypeError(
+            f"can't convert an array of dtype {as_numpy} to a tensor, want one of: "
+            + ", ".join(d.name for d in ALL)
+        )
+    return found
+
+
+def as_dtype(value: Any) -> dtype:
+    """`value` as an element type: a `dtype`, or Python's bool, int, float, complex, as PyTorch does."""
+    if type(value) is dtype:
+        return value
+    if value in _PYTHON:
+        return _PYTHON[value]
+    raise TypeError(f"dtype must be a torch.dtype such as torch.float32, got {value!r}")
+
+
+_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+@lru_cache(maxsize=None)
+def promote_types(type1: dtype, type2: dtype) -> dtype:
+    """The smallest dtype that both convert to, by PyTorch's lattice.
+
+    >>> promote_types(int64, float16), promote_types(uint8, int8), promote_types(float16, bfloat16)
+    (torch.float16, torch.int16, torch.float32)
+    """
+    low, high = sorted((type1, type2), key=lambda d: (d.category, d.itemsize))
+    if low is high or low.category == BOOL:
+        return high
+    if low.category < FLOAT <= high.category and low.category == INTEGER:
+        return high
+    if high.category == COMPLEX:
+        return complex128 if low is float64 else high
+    if high.category == FLOAT:  # two floats; two different halves meet in float32
+        return float32 if low.itemsize == high.itemsize else high
+    if uint8 in (low, high):
+        return int16 if int8 in (low, high) else high
+    return high
+
+
+class _Default(threading.local):
+    dtype = float32
+
+
+_default = _Default()
+
+
+def get_default_dtype() -> dtype:
+    """The floating-point dtype of new tensors made from Python floats; float32 at start."""
+    return _default.dtype
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Sets the default floating-point dtype of this thread; TypeError unless it is a float dtype."""
+    if type(d) is not dtype or not d.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {d!r}")
+    _default.dtype = d

@@ -1,0 +1,243 @@
+"""Rows whose every output element depends on one element of each input."""
+
+from __future__ import annotations
+
+from math import log, pi, sqrt
+from typing import Any
+
+from ..backends import backend_of, get
+from .table import ELEMENTWISE, LINEAR, raw, row
+
+# Arithmetic ---------------------------------------------------------------------------------------
+
+row("add", "self other", "add", ELEMENTWISE, self=lambda g: g, other=lambda g: g)
+row("sub", "self other", "subtract", ELEMENTWISE, self=lambda g: g, other=lambda g: -g)
+row("mul", "self other", "multiply", ELEMENTWISE,
+    self=lambda g, other: g * other, other=lambda g, self: g * self)  # fmt: skip
+row("div", "self other", "true_divide", ELEMENTWISE, promote="float",
+    self=lambda g, other: g / other,
+    other=lambda g, self, other: -g * (self / other) / other)  # fmt: skip
+row("neg", "self", "negative", ELEMENTWISE, self=lambda g: -g)
+row("square", "self", "square", ELEMENTWISE, self=lambda g, self: g * (self * 2))
+row("reciprocal", "self", "reciprocal", ELEMENTWISE, promote="float",
+    self=lambda g, result: -g * (result * result))  # fmt: skip
+
+
+def _pow_self(m: Any, g: Any, self: Any, other: Any) -> Any:
+    if isinstance(other, (bool, int, float, complex)):
+        return g * 0 if other == 0 else g * (self ** (other - 1) * other)
+    return m.where(other == 0, 0, g * (other * self ** (other - 1)))
+
+
+def _pow_other(m: Any, g: Any, self: Any, other: Any, result: Any) -> Any:
+    if isinstance(self, (bool, int, float, complex)):
+        if self == 0:
+            return m.where(other >= 0, 0, g * (result * -float("inf")))
+        return g * (result * (log(self) if self > 0 else float("nan")))
+    flat = m.logical_and(self == 0, other >= 0)  # d 0^x = 0, though log 0 = -inf
+    return m.where(flat, 0, g * (result * m.log(self)))
+
+
+row("pow", "self other", lambda xp, self, other: self**other, ELEMENTWISE,
+    self=_pow_self, other=_pow_other)  # fmt: skip
+
+
+row("floor_divide", "self other", "floor_divide", ELEMENTWISE,
+    self=lambda g: g * 0, other=lambda g: g * 0)  # fmt: skip
+row("remainder", "self other", "remainder", ELEMENTWISE,
+    self=lambda g: g, other=lambda m, g, self, other: -g * m.floor(self / other))  # fmt: skip
+row("fmod", "self other", "fmod", ELEMENTWISE,
+    self=lambda g: g, other=lambda m, g, self, other: -g * m.trunc(self / other))  # fmt: skip
+
+# Exponentials and logarithms ----------------------------------------------------------------------
+
+row("exp", "self", "exp", ELEMENTWISE, promote="float", self=lambda g, result: g * result)
+row("exp2", "self", "exp2", ELEMENTWISE, promote="float",
+    self=lambda g, result: g * (result * log(2)))  # fmt: skip
+row("expm1", "self", "expm1", ELEMENTWISE, promote="float", self=lambda g, result: g * (result + 1))
+row("log", "self", "log", ELEMENTWISE, promote="float", self=lambda g, self: g / self)
+row("log2", "self", "log2", ELEMENTWISE, promote="float", self=lambda g, self: g / (self * log(2)))
+row("log10", "self", "log10", ELEMENTWISE, promote="float",
+    self=lambda g, self: g / (self * log(10)))  # fmt: skip
+row("log1p", "self", "log1p", ELEMENTWISE, promote="float", self=lambda g, self: g / (self + 1))
+row("sqrt", "self", "sqrt", ELEMENTWISE, promote="float", self=lambda g, result: g / (result * 2))
+row("rsqrt", "self", lambda xp, self: 1 / xp.sqrt(self), ELEMENTWISE, promote="float",
+    self=lambda g, result: g * (result * result * result * -0.5))  # fmt: skip
+
+# Trigonometric and hyperbolic ---------------------------------------------------------------------
+
+row("sin", "self", "sin", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.cos(self))
+row("cos", "self", "cos", ELEMENTWISE, promote="float", self=lambda m, g, self: -g * m.sin(self))
+row("tan", "self", "tan", ELEMENTWISE, promote="float",
+    self=lambda g, result: g * (result * result + 1))  # fmt: skip
+row("asin", "self", "arcsin", ELEMENTWISE, promote="float",
+    self=lambda m, g, self: g * m.rsqrt(1 - self * self))  # fmt: skip
+row("acos", "self", "arccos", ELEMENTWISE, promote="float",
+    self=lambda m, g, self: -g * m.rsqrt(1 - self * self))  # fmt: skip
+row("atan", "self", "arctan", ELEMENTWISE, promote="float",
+    self=lambda g, self: g / (self * self + 1))  # fmt: skip
+row("atan2", "self other", "arctan2", ELEMENTWISE, promote="float",
+    self=lambda g, self, other: g * (other / (self * self + other * other)),
+    other=lambda g, self, other: -g * (self / (self * self + other * other)))  # fmt: skip
+row("sinh", "self", "sinh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.cosh(self))
+row("cosh", "self", "cosh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.sinh(self))
+row("tanh", "self", "tanh", ELEMENTWISE, promote="float",
+    self=lambda g, result: g * (1 - result * result))  # fmt: skip
+row("asinh", "self", "arcsinh", ELEMENTWISE, promote="float",
+    self=lambda m, g, self: g * m.rsqrt(self * self + 1))  # fmt: skip
+row("acosh", "self", "arccosh", ELEMENTWISE, promote="float",
+    self=lambda m, g, self: g * (m.rsqrt(self - 1) * m.rsqrt(self + 1)))  # fmt: skip
+row("atanh", "self", "arctanh", ELEMENTWISE, promote="float",
+    self=lambda g, self: g / (1 - self * self))  # fmt: skip
+
+# Activations and special functions ----------------------------------------------------------------
+
+row("sigmoid", "self", lambda xp, self: 1 / (xp.exp(-self) + 1), ELEMENTWISE, promote="float",
+    self=lambda g, result: g * (result * (1 - result)))  # dσ = σ(1-σ)  # fmt: skip
+row("relu", "self", lambda xp, self: xp.maximum(self, 0), ELEMENTWISE,
+    self=lambda g, result: g * (result > 0))  # fmt: skip
+row("erf", "self", "erf", ELEMENTWISE, promote="float",
+    self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))))  # fmt: skip
+
+# Rounding and signs -------------------------------------------------------------------------------
+
+row("abs", "self", "abs", ELEMENTWISE, holomorphic=False,
+    self=lambda m, g, self: g * m.sgn(self),
+    jvp=lambda m, self, self_t: m.real(m.conj(m.sgn(self)) * self_t))  # fmt: skip
+row("sgn", "self", "sign", ELEMENTWISE, holomorphic=False,
+    self=lambda m, g, self, result: m.sgn_backward(self, g, result),
+    jvp=lambda m, self, self_t, result: m.sgn_backward(self, self_t, result))  # fmt: skip
+
+
+def _sgn_backward(xp: Any, self: Any, grad: Any, sgn: Any) -> Any:
+    """The tangential part of the gradient over |z|; zero for real numbers and at the origin."""
+    if self.dtype.kind != "c":
+        return grad * 0
+    size = abs(self)
+    radial = xp.real(xp.conj(sgn) * grad)
+    return xp.where(size == 0, 0, (grad - sgn * radial) / xp.where(size == 0, 1, size))
+
+
+row("sgn_backward", "self grad sgn", _sgn_backward, ELEMENTWISE, holomorphic=False,
+    grad=lambda m, g, self, sgn: m.sgn_backward(self, g, sgn),
+    jvp=lambda m, self, grad_t, sgn: m.sgn_backward(self, grad_t, sgn),
+    doc="linear in grad; its derivative in self is not written")  # fmt: skip
+row("sign", "self", "sign", ELEMENTWISE, self=lambda g: g * 0)
+row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0)
+row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0)
+row("round", "self", "rint", ELEMENTWISE, self=lambda g: g * 0)
+row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0)
+
+# Choosing -----------------------------------------------------------------------------------------
+
+row("where", "condition self other",
+    lambda xp, condition, self, other: xp.where(condition, self, other), ELEMENTWISE,
+    self=lambda m, g, condition: m.where(condition, g, 0),
+    other=lambda m, g, condition: m.where(condition, 0, g))  # fmt: skip
+row("maximum", "self other", "maximum", ELEMENTWISE,
+    self=lambda m, g, self, other: m.where(self == other, g / 2, m.where(self < other, 0, g)),
+    other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other < self, 0, g))
+    )  # fmt: skip
+row("minimum", "self other", "minimum", ELEMENTWISE,
+    self=lambda m, g, self, other: m.where(self == other, g / 2, m.where(self > other, 0, g)),
+    other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other > self, 0, g))
+    )  # fmt: skip
+
+
+def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
+    if min is not None and max is not None:
+        return g * ((self >= min) & (self <= max))
+    return g * (self >= min) if min is not None else g * (self <= max)
+
+
+row("clamp", "self", lambda xp, self, min=None, max=None: xp.clip(self, min, max), ELEMENTWISE,
+    self=_clamp_gradient)  # fmt: skip
+
+# Comparison and logic -----------------------------------------------------------------------------
+
+for _name, _function in (
+    ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("le", "less_equal"),
+    ("gt", "greater"), ("ge", "greater_equal"), ("logical_and", "logical_and"),
+    ("logical_or", "logical_or"), ("logical_xor", "logical_xor"), ("bitwise_and", "bitwise_and"),
+    ("bitwise_or", "bitwise_or"), ("bitwise_xor", "bitwise_xor"),
+):  # fmt: skip
+    row(_name, "self other", _function, promote="common")
+for _name, _function in (
+    ("logical_not", "logical_not"), ("bitwise_not", "invert"), ("isnan", "isnan"),
+    ("isinf", "isinf"), ("isfinite", "isfinite"),
+):  # fmt: skip
+    row(_name, "self", _function)
+
+# Complex parts ------------------------------------------------------------------------------------
+
+row("real", "self", lambda xp, self: xp.real(self).copy(), ELEMENTWISE, holomorphic=False,
+    self=lambda g: g, jvp=lambda m, self_t: m.real(self_t))  # fmt: skip
+row("imag", "self", lambda xp, self: xp.imag(self).copy(), ELEMENTWISE, holomorphic=False,
+    self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t))  # fmt: skip
+row("conj", "self", "conj", ELEMENTWISE, holomorphic=False,
+    self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t))  # fmt: skip
+row("angle", "self", "angle", ELEMENTWISE, holomorphic=False, promote="float",
+    self=lambda m, g, self: g * (self * 1j) / m.square(m.abs(self)),  # arg z turns across z
+    jvp=lambda m, self, self_t: m.imag(m.conj(self) * self_t) / m.square(m.abs(self)))  # fmt: skip
+
+# Copies to another dtype or device ----------------------------------------------------------------
+
+row("to_dtype", "self", lambda xp, self, dtype: self.astype(dtype), ELEMENTWISE,
+    node="ToCopyBackward0", holomorphic=False,
+    self=lambda g: g, jvp=lambda m, self_t, dtype: m.to_dtype(self_t, dtype))  # fmt: skip
+
+
+def _to_device(xp: Any, self: Any, device_type: str, index: int | None, home: Any) -> Any:
+    backend = get(device_type)
+    with backend.use_device(index):
+        return backend.asarray(backend_of(self).to_host(self)).copy()
+
+
+row("to_device", "self", _to_device, LINEAR, node="ToCopyBackward0",
+    self=lambda m, g, home: m.to_device(g, home[0], home[1], None))  # fmt: skip
+
+
+def _copy(xp: Any, self: Any, src: Any) -> Any:
+    if not hasattr(src, "dtype"):
+        return xp.full(self.shape, src, self.dtype)
+    return xp.broadcast_to(src, self.shape).astype(self.dtype)
+
+
+row("copy", "self src", _copy, node="CopyBackwards", promote="cast",
+    self=lambda g: g * 0, src=lambda g: g,
+    jvp=lambda m, self, src_t: m.copy(self, src_t))  # fmt: skip
+
+# In-place changes of a part: see autograd/views.py ------------------------------------------------
+
+
+def _replay(array: Any, steps: Any) -> Any:
+    """The part of an array that a chain of view ops leads to."""
+    for op, params in steps:
+        array = getattr(raw, op.name)(array, **params)
+    return array
+
+
+def _zero_part(xp: Any, self: Any, steps: Any) -> Any:
+    whole = self.copy()
+    _replay(whole, steps)[...] = 0
+    return whole
+
+
+def _embed_part(xp: Any, self: Any, shape: Any, steps: Any) -> Any:
+    whole = xp.zeros(shape, self.dtype)
+    _replay(whole, steps)[...] = self
+    return whole
+
+
+row("part", "self", lambda xp, self, steps: _replay(self, steps).copy(), LINEAR,
+    self=lambda m, g, self_shape, steps: m.embed_part(g, self_shape, steps))  # fmt: skip
+row("zero_part", "self", _zero_part, LINEAR, self=lambda m, g, steps: m.zero_part(g, steps))
+row("embed_part", "self", _embed_part, LINEAR, self=lambda m, g, steps: m.part(g, steps))
+row("copy_slices", "self src",
+    lambda xp, self, src, steps: _zero_part(xp, self, steps)
+    + _embed_part(xp, src, self.shape, steps),
+    node="CopySlices",
+    self=lambda m, g, steps: m.zero_part(g, steps),
+    src=lambda m, g, steps: m.part(g, steps),
+    jvp=lambda m, self_t, src_t, self_shape, steps: m.zero_part(self_t, steps)
+    + m.embed_part(src_t, self_shape, steps))  # fmt: skip

@@ -1,0 +1,125 @@
+"""Type promotion: the dtype in which the operands of an op meet, by PyTorch's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..backends import backend_of
+from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype
+
+SCALARS = (bool, int, float, complex)
+
+
+def result_dtype(operands: Any) -> dtype:
+    """The dtype of an op on arrays and Python scalars.
+
+    Arrays with dimensions decide; 0-d arrays, then Python scalars, count only when their category
+    (bool < integer < float < complex) is higher.
+    """
+    ranks: list[dtype | None] = [None, None, None]  # of dimensioned, 0-d, Python scalars
+    for x in operands:
+        if type(x) in SCALARS:
+            rank, kind = 2, _scalar_dtype(x)
+        elif x is None:
+            continue
+        else:
+            rank, kind = (0 if x.ndim else 1), dtypes.of(x.dtype)
+        known = ranks[rank]
+        ranks[rank] = kind if known is None else dtypes.promote_types(known, kind)
+    result: dtype | None = None
+    for kind in ranks:
+        if kind is None:
+            continue
+        if result is None:
+            result = kind
+        elif kind.category > result.category:
+            result = dtypes.promote_types(result, kind)
+    assert result is not None
+    return result
+
+
+def _scalar_dtype(value: Any) -> dtype:
+    if type(value) is bool:
+        return dtypes.bool_
+    if type(value) is int:
+        return dtypes.int64
+    default = dtypes.get_default_dtype()
+    return default if type(value) is float else default.to_complex()
+
+
+def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
+    """The promoted operands as the row wants them, and the NumPy dtype they met in.
+
+    The dtype is None when no operand had to change.
+    """
+    if op.promote == "cast":
+        return operands, None
+    chosen = operands if op.variadic else [operands[i] for i in op.promoted]
+    arrays = [x for x in chosen if x is not None and type(x) not in SCALARS]
+    if len(arrays) == len(chosen):
+        first = arrays[0].dtype
+        if all(x.dtype is first or x.dtype == first for x in arrays[1:]):
+            if op.promote != "float" or dtypes.of(first).category >= FLOAT:
+                return operands, None
+    if op.promote == "same":
+        _demand_same(op, arrays)
+        return operands, None
+    target = result_dtype(chosen)
+    if op.promote == "float" and target.category <= INTEGER:
+        target = dtypes.get_default_dtype()
+    wanted, changed = target.numpy, False
+    met = list(operands)
+    for i in range(len(operands)) if op.variadic else op.promoted:
+        x = operands[i]
+        if x is None:
+            continue
+        if type(x) in SCALARS:
+            met[i] = fit_scalar(x, target)
+        elif x.dtype != wanted:
+            met[i], changed = x.astype(wanted), True
+    return met, wanted if changed else None
+
+
+def fit_scalar(value: Any, target: dtype) -> Any:
+    """A Python scalar that an array of `target` takes without changing its own dtype."""
+    if target.category == INTEGER and type(value) is int:
+        bits = 8 * target.itemsize
+        low = 0 if target is dtypes.uint8 else -(1 << bits - 1)
+        return (value - low) % (1 << bits) + low  # wraps, as PyTorch does
+    if target.category >= FLOAT and type(value) is not complex:
+        return float(value)
+    return value
+
+
+def _demand_same(op: Any, arrays: list[Any]) -> None:
+    kinds = [dtypes.of(x.dtype) for x in arrays]
+    for kind in kinds[1:]:
+        if kind is not kinds[0]:
+            raise RuntimeError(
+                f"{op.name}: expected all tensors to have the same dtype, but got: "
+                f"{kinds[0]} != {kind}; convert one, for example x.to({kinds[0]})"
+            )
+
+
+def share_device(op: Any, operands: list[Any]) -> list[Any]:
+    """The operands on one device: 0-d host tensors follow the others; else a RuntimeError."""
+    arrays = [x for x in operands if hasattr(x, "dtype")]
+    home = next((x for x in arrays if backend_of(x).device_type != "cpu"), None)
+    if home is None:
+        return operands
+    backend = backend_of(home)
+    moved = []
+    for x in operands:
+        if hasattr(x, "dtype") and backend_of(x) is not backend:
+            if x.ndim:
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but found at least two "
+                    f"devices, {backend.device_type}:{backend.device_index(home)} and cpu! "
+                    f"(when running {op.name}; move one with x.to(device))"
+                )
+            x = backend.asarray(np.asarray(x))
+        moved.append(x)
+    return moved

@@ -1,0 +1,258 @@
+"""The op table: one row per op, and what follows from a row without knowing any engine."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..backends import backend_of
+from ..errors import FormulaError
+
+__all__ = ["ELEMENTWISE", "LINEAR", "NONE", "TABLE", "Op", "raw", "row"]
+
+ELEMENTWISE = "elementwise"  # the Jacobian is diagonal: the vjp formula is the jvp formula
+LINEAR = "linear"  # linear in each differentiable argument: the jvp is the op on the tangent
+NONE = "none"  # neither: the row writes its own jvp
+
+COMMON = "common"  # operands meet in their common dtype
+FLOAT = "float"  # as COMMON, and integers become the default floating-point dtype
+SAME = "same"  # operands must have one dtype already
+CAST = "cast"  # operands keep their dtypes; the gradients are cast to them
+
+Formula = Callable[..., Any]
+
+
+class Op:
+    """One row of the table: a forward over arrays, and one derivative formula per input.
+
+    The parameter names of a formula say what a node saves: an input's name is its value, an
+    output's name (`result` unless the row says otherwise) is that output, `self_shape` the shape
+    of `self` only, `m` the op namespace, `g` the incoming gradient; any other name is a parameter.
+    """
+
+    __slots__ = (
+        "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind", "formulas",
+        "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted", "holomorphic",
+        "node_name", "_gradients", "_jvp", "doc",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        /,
+        name: str,
+        inputs: str,
+        forward: str | Callable[..., Any],
+        kind: str = NONE,
+        *,
+        jvp: Formula | None = None,
+        view: bool = False,
+        outputs: str = "result",
+        nondifferentiable: str = "",
+        promote: str | None = None,
+        holomorphic: bool = True,
+        node: str | None = None,
+        doc: str = "",
+        **formulas: Formula,
+    ) -> None:
+        names = inputs.split()
+        self.name, self.kind, self.view, self.doc = name, kind, view, doc
+        self.variadic = len(names) == 1 and names[0].endswith("*")
+        self.inputs = tuple(n.rstrip("?*") for n in names)
+        self.optional = frozenset(n.rstrip("?") for n in names if n.endswith("?"))
+        self.outputs = tuple(outputs.split())
+        hidden = nondifferentiable.split()
+        self.differentiable = tuple(i for i, o in enumerate(self.outputs) if o not in hidden)
+        self.holomorphic = holomorphic
+        self.node_name = node or _camel(name) + "Backward0"
+        self.ufunc = forward if isinstance(forward, str) else None
+        self.forward = _named(forward) if isinstance(forward, str) else forward
+        self.params = self._read_params(forward)
+        self.defaults = {
+            n: p.default for n, p in self.params.items() if p.default is not inspect.Parameter.empty
+        }
+        for wrong in set(formulas) - set(self.inputs):
+            raise FormulaError(f"row {name}: a formula for {wrong!r}, want one of {self.inputs}")
+        self.formulas = tuple(formulas.get(n) for n in self.inputs)
+        self.jvp_formula = jvp
+        if promote is None and kind == ELEMENTWISE:
+            promote = COMMON
+        self.promote = promote
+        self.promoted = tuple(
+            i for i, f in enumerate(self.formulas) if f is not None or not formulas
+        )
+        for formula in filter(None, self.formulas):
+            for parameter in inspect.signature(formula).parameters:
+                self._where(parameter, allowed=())
+        if jvp is not None:
+            for parameter in inspect.signature(jvp).parameters:
+                self._where(parameter, allowed=tuple(n + "_t" for n in self.inputs))
+        elif kind == NONE and formulas:
+            raise FormulaError(f"row {name}: of no kind, so it must write jvp=")
+        self._gradients: dict[int, tuple[tuple[str, ...], Callable[..., Any]]] = {}
+        self._jvp: Callable[..., Any] | None = None
+
+    def _read_params(self, forward: str | Callable[..., Any]) -> dict[str, inspect.Parameter]:
+        if isinstance(forward, str):
+            return {}
+        parameters = list(inspect.signature(forward).parameters.values())
+        got = tuple(p.name for p in parameters[1 : len(self.inputs) + 1])
+        if not parameters or parameters[0].name != "xp" or got != self.inputs:
+            raise FormulaError(
+                f"row {self.name}: forward takes {[p.name for p in parameters]}, "
+                f"want xp, then {', '.join(self.inputs)}, then parameters"
+            )
+        return {p.name: p for p in parameters[len(self.inputs) + 1 :]}
+
+    def _where(self, name: str, allowed: tuple[str, ...]) -> str:
+        """The expression that fetches a formula's parameter `name` from a node's belongings."""
+        if name in ("m", "g") or name in allowed:
+            return name
+        if name in self.inputs or name in self.outputs:
+            return f"s_{name}"
+        if name.endswith("_shape") and name[:-6] in self.inputs:
+            return f"shapes[{self.inputs.index(name[:-6])}]"
+        if name.endswith("_shapes") and name[:-7] in self.inputs and self.variadic:
+            return "shapes"
+        if name in self.params:
+            return f"params[{name!r}]"
+        raise FormulaError(
+            f"row {self.name}: a formula asks for {name!r}; known are m, g, inputs {self.inputs}, "
+            f"outputs {self.outputs}, shapes such as {self.inputs[0]}_shape, and parameters "
+            f"{tuple(self.params)}"
+        )
+
+    def gradients(self, mask: int) -> tuple[tuple[str, ...], Callable[..., Any]]:
+        """What a node saves when the inputs in the bit set `mask` need a gradient, and its vjp.
+
+        Returns the names to save, in order, and `vjp(m, g, saved, shapes, params)`, a tuple with
+        one gradient (or None) per input. Compiled once per mask into straight-line code.
+        """
+        found = self._gradients.get(mask)
+        if found is None:
+            found = self._gradients[mask] = self._compile_gradients(mask)
+        return found
+
+    def _compile_gradients(self, mask: int) -> tuple[tuple[str, ...], Callable[..., Any]]:
+        saves: list[str] = []
+        calls, scope = [], {}
+        for i, formula in enumerate(self.formulas):
+            if formula is None or not mask >> i & 1:
+                calls.append("None")
+                continue
+            scope[f"F{i}"] = formula
+            wanted = []
+            for name in inspect.signature(formula).parameters:
+                where = self._where(name, ())
+                if where == f"s_{name}":
+                    if name not in saves:
+                        saves.append(name)
+                    where = f"saved[{saves.index(name)}]"
+                wanted.append(where)
+            calls.append(f"F{i}({', '.join(wanted)})")
+        body = calls[0] if self.variadic else f"({', '.join(calls)},)"
+        return tuple(saves), eval(f"lambda m, g, saved, shapes, params: {body}", scope)
+
+    def jvp(
+        self,
+        m: Any,
+        primals: tuple[Any, ...],
+        tangents: tuple[Any, ...],
+        results: tuple[Any, ...],
+        params: dict[str, Any],
+    ) -> Any:
+        """The tangent of the outputs at `primals` along `tangents` (None where an input has none).
+
+        From the kind where the row has one: ELEMENTWISE sums its vjp formulas at the tangents,
+        LINEAR runs the op with each tangent in its argument's place; else the row's own `jvp=`.
+        """
+        shapes = tuple(getattr(p, "shape", ()) for p in primals)
+        if self.jvp_formula is not None:
+            return self._own_jvp(m, primals, tangents, results, shapes, params)
+        this = getattr(m, self.name)
+        if self.kind == LINEAR and self.variadic:
+            filled = [p * 0 if t is None else t for p, t in zip(primals, tangents, strict=True)]
+            return this(filled, **params)
+        total = None
+        for i, tangent in enumerate(tangents):
+            if tangent is None or self.formulas[i] is None:
+                continue
+            if self.kind == LINEAR:
+                term = this(*primals[:i], tangent, *primals[i + 1 :], **params)
+            else:
+                saves, vjp = self.gradients(1 << i)
+                saved = [primals[self.inputs.index(n)] if n in self.inputs
+                         else results[self.outputs.index(n)] for n in saves]  # fmt: skip
+                term = vjp(m, tangent, saved, shapes, params)[i]
+            total = term if total is None else total + term
+        return total
+
+    def _own_jvp(
+        self, m: Any, primals: Any, tangents: Any, results: Any, shapes: Any, params: Any
+    ) -> Any:
+        formula = self.jvp_formula
+        assert formula is not None
+        values: dict[str, Any] = dict(zip(self.inputs, primals, strict=True))
+        values.update(zip((n + "_t" for n in self.inputs), tangents, strict=True))
+        values.update(zip(self.outputs, results, strict=True))
+        values.update((n + "_shape", s) for n, s in zip(self.inputs, shapes, strict=True))
+        values.update({"m": m, **{n: p.default for n, p in self.params.items()}, **params})
+        return formula(**{n: values[n] for n in inspect.signature(formula).parameters})
+
+    def __repr__(self) -> str:
+        return f"Op({self.name!r}, {' '.join(self.inputs)!r}, {self.kind})"
+
+
+def _camel(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in re.split("_", name))
+
+
+def _named(function: str) -> Callable[..., Any]:
+    return lambda xp, *arrays: getattr(xp, function)(*arrays)
+
+
+TABLE: dict[str, Op] = {}
+
+
+class RawNamespace:
+    """The ops on arrays of any backend: `m` in a formula when backward builds no graph."""
+
+
+raw = RawNamespace()
+
+
+def row(name: str, inputs: str, forward: Any, kind: str = NONE, **columns: Any) -> Op:
+    """Declares an op. See `Op` for the columns; docs/adding-an-op.md for a worked example."""
+    if name in TABLE:
+        raise FormulaError(f"row {name}: declared twice")
+    op = TABLE[name] = Op(name, inputs, forward, kind, **columns)
+    setattr(raw, name, _raw_function(op))
+    return op
+
+
+def _raw_function(op: Op) -> Callable[..., Any]:
+    forward, single = op.forward, len(op.outputs) == 1
+
+    if op.variadic:
+
+        def call(*args: Any, **params: Any) -> Any:
+            backend = backend_of(args[0][0])
+            return backend.wrap(forward(backend.xp, *args, **params))
+
+    else:
+
+        def call(*args: Any, **params: Any) -> Any:
+            backend = _first_backend(args)
+            value = forward(backend.xp, *args, **params)
+            return backend.wrap(value) if single else tuple(map(backend.wrap, value))
+
+    call.__name__ = op.name
+    return call
+
+
+def _first_backend(args: Iterable[Any]) -> Any:
+    for value in args:
+        if hasattr(value, "dtype"):
+            return backend_of(value)
+    raise TypeError("a raw op wants at least one array")

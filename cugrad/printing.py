@@ -1,0 +1,167 @@
+"""How tensors print: PyTorch's layout, digits and suffixes."""
+
+from __future__ import annotations
+
+from math import ceil, floor, inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .backends import backend_of
+from .tensor import Tensor
+
+__all__ = ["set_printoptions", "tensor_text"]
+
+
+class _Options:
+    precision = 4
+    threshold = 1000
+    edgeitems = 3
+    linewidth = 80
+    sci_mode: bool | None = None
+
+
+options = _Options()
+_PROFILES = {
+    "default": (4, 1000, 3, 80),
+    "short": (2, 1000, 2, 80),
+    "full": (4, inf, 3, 80),
+}
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Sets digits after the point, elements before summarising, and the like, for all threads."""
+    if profile is not None:
+        if profile not in _PROFILES:
+            raise ValueError(f"profile must be one of {', '.join(_PROFILES)}, got {profile!r}")
+        digits, limit, edge, width = _PROFILES[profile]
+        options.precision, options.threshold = digits, limit  # type: ignore[assignment]
+        options.edgeitems, options.linewidth = edge, width
+    for name, value in (("precision", precision), ("threshold", threshold),
+                        ("edgeitems", edgeitems), ("linewidth", linewidth)):  # fmt: skip
+        if value is not None:
+            setattr(options, name, value)
+    options.sci_mode = sci_mode
+
+
+class _Formatter:
+    """Chooses one width and one notation for all numbers of a tensor."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.floating = values.dtype.kind == "f"
+        self.integral, self.scientific, self.width = True, False, 1
+        if not self.floating:
+            self.width = max((len(str(v)) for v in values.ravel().tolist()), default=1)
+            return
+        numbers = [abs(v) for v in values.ravel().tolist() if isfinite(v) and v != 0]
+        if numbers:
+            self.integral = all(v == ceil(v) for v in numbers)
+            big, small = max(numbers), min(numbers)
+            if self.integral:
+                self.scientific = big / small > 1000 or big > 1e8
+            else:
+                self.scientific = big / small > 1000 or big > 1e8 or small < 1e-4
+        if options.sci_mode is not None:
+            self.scientific = options.sci_mode
+        self.width = max((len(self.bare(v)) for v in values.ravel().tolist()), default=1)
+
+    def bare(self, value: Any) -> str:
+        if not self.floating:
+            return str(value)
+        if not isfinite(value):
+            return str(value)
+        if self.scientific:
+            return f"{value:.{options.precision}e}"
+        return f"{value:.0f}." if self.integral else f"{value:.{options.precision}f}"
+
+    def __call__(self, value: Any) -> str:
+        return self.bare(value).rjust(self.width)
+
+
+def _summarised(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The elements that are shown: the edges of every long dimension."""
+    edge = options.edgeitems
+    for axis, extent in enumerate(values.shape):
+        if extent > 2 * edge:
+            kept = [*range(edge), *range(extent - edge, extent)]
+            values = values.take(kept, axis)
+    return values
+
+
+def _rows(values: np.ndarray[Any, Any], depth: int, summary: bool, text: Any) -> str:
+    if values.ndim == 0:
+        return text(values.item())
+    edge, extent = options.edgeitems, values.shape[0]
+    cut = summary and extent > 2 * edge
+    kept = [*range(edge), *range(extent - edge, extent)] if cut else range(extent)
+    parts = [_rows(values[i], depth + 1, summary, text) for i in kept]
+    if cut:
+        parts.insert(edge, "..." if values.ndim > 1 else " ...")
+    if values.ndim > 1:
+        return "[" + ("," + "\n" * (values.ndim - 1) + " " * (depth + 1)).join(parts) + "]"
+    width = len(parts[0]) + 2 if parts else 2
+    per_line = max(1, floor((options.linewidth - depth) / width))
+    lines = [parts[i : i + per_line] for i in range(0, len(parts), per_line)] or [[]]
+    return "[" + (",\n" + " " * (depth + 1)).join(", ".join(line) for line in lines) + "]"
+
+
+def _complex_text(values: np.ndarray[Any, Any]) -> Any:
+    shown_real, shown_imag = _Formatter(values.real), _Formatter(abs(values.imag))
+
+    def text(value: complex) -> str:
+        sign = "-" if str(value.imag).startswith("-") else "+"
+        return f"{shown_real(value.real)}{sign}{shown_imag(abs(value.imag)).lstrip()}j"
+
+    return text
+
+
+def tensor_text(t: Tensor, head: str = "tensor(") -> str:
+    """What `repr(t)` says."""
+    backend = backend_of(t._array)
+    values = np.asarray(backend.to_host(t._array))
+    kind = t.dtype
+    if kind.is_floating_point:
+        values = values.astype(np.float64)
+    suffixes = []
+    if backend.device_type != "cpu":
+        suffixes.append(f"device='{t.device}'")
+    implied = (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_,
+               dtypes.get_default_dtype().to_complex())  # fmt: skip
+    if values.size == 0:
+        if values.ndim != 1:
+            suffixes.append(f"size={tuple(values.shape)}")
+        if kind is not dtypes.get_default_dtype():
+            suffixes.append(f"dtype={kind}")
+        body = "[]"
+    else:
+        if kind not in implied:
+            suffixes.append(f"dtype={kind}")
+        summary = values.size > options.threshold
+        shown = _summarised(values) if summary else values
+        text = _complex_text(shown) if kind.is_complex else _Formatter(shown)
+        body = _rows(values, len(head), summary, text)
+    if t._requires_grad:
+        node = t.grad_fn
+        suffixes.append("requires_grad=True" if node is None else f"grad_fn=<{node.name()}>")
+    return _with_suffixes(head + body, suffixes, len(head))
+
+
+def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
+    last = len(text) - text.rfind("\n") + 1
+    for suffix in suffixes:
+        if last + len(suffix) + 2 > options.linewidth:
+            text += ",\n" + " " * indent + suffix
+            last = indent + len(suffix)
+        else:
+            text += ", " + suffix
+            last += len(suffix) + 2
+    return text + ")"
+

@@ -1,0 +1,312 @@
+"""Tensor: an array and its autograd state; the maths is attached from above."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from . import dtypes
+from .backends import backend_of
+from .device import device as Device  # noqa: N812
+from .dtypes import dtype as Dtype
+
+if TYPE_CHECKING:
+    from .autograd.views import View
+
+__all__ = ["Size", "Tensor"]
+
+
+class Size(tuple[int, ...]):
+    """A shape: a tuple of ints that also counts elements.
+
+    >>> Size((2, 3)).numel()
+    6
+    """
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements of a tensor of this shape."""
+        n = 1
+        for extent in self:
+            n *= extent
+        return n
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)})"
+
+    def __getitem__(self, item: Any) -> Any:
+        got = super().__getitem__(item)
+        return Size(got) if isinstance(item, slice) else got
+
+    def __add__(self, other: Any) -> Size:  # type: ignore[override]
+        return Size(super().__add__(tuple(other)))
+
+
+class Rare:
+    """What most tensors never have: hooks, a view's origin, the views of a base."""
+
+    __slots__ = ("leaf", "post_hooks", "view", "views", "accumulator")
+
+    def __init__(self) -> None:
+        self.leaf: Any = None  # the hooks of a leaf, a NodeRare; other tensors' sit at their node
+        self.post_hooks: Any = None  # run after `.grad` was accumulated
+        self.view: View | None = None
+        self.views: list[weakref.ref[Tensor]] | None = None
+        self.accumulator: weakref.ref[Any] | None = None
+
+
+class Tensor:
+    """An n-dimensional array on a device that remembers how it was computed.
+
+    Make one with `cugrad.tensor`, `cugrad.zeros` and their like.
+    """
+
+    # _node: the node or node output that made this tensor; None for leaves and for views whose
+    #   base has changed since (grad_fn makes it anew)
+    # _counter: None until the first in-place change or view; then a list of one int, the version,
+    #   that all views of the storage share
+    __slots__ = (
+        "_array", "_requires_grad", "_node", "_grad", "_counter", "_rare",
+        "__dict__", "__weakref__",
+    )  # fmt: skip
+    _array: Any
+    _requires_grad: bool
+    _node: Any
+    _grad: Tensor | None
+    _counter: list[int] | None
+    _rare: Rare | None
+
+    __array_ufunc__ = None  # `numpy_array * tensor` asks the tensor
+    __hash__ = object.__hash__
+
+    def __init__(self, data: Any = (), *, requires_grad: bool = False) -> None:
+        if isinstance(data, Tensor):
+            data = data._array
+        self._array = data
+        self._requires_grad = requires_grad
+        self._node = self._grad = self._counter = self._rare = None
+
+    @property
+    def rare(self) -> Rare:
+        """The rarely needed state, made when first asked for."""
+        if self._rare is None:
+            self._rare = Rare()
+        return self._rare
+
+    # ------------------------------------------------------------------ the array
+
+    @property
+    def shape(self) -> Size:
+        return Size(self._array.shape)
+
+    @property
+    def ndim(self) -> int:
+        return self._array.ndim
+
+    @property
+    def dtype(self) -> Dtype:
+        return dtypes.of(self._array.dtype)
+
+    @property
+    def device(self) -> Device:
+        backend = backend_of(self._array)
+        return Device(backend.device_type, backend.device_index(self._array))
+
+    @property
+    def is_cuda(self) -> bool:
+        return backend_of(self._array).device_type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return backend_of(self._array).device_type == "cpu"
+
+    @property
+    def itemsize(self) -> int:
+        return self._array.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements: their number times their size."""
+        return self._array.size * self._array.itemsize
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the extent of one dimension."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return self._array.ndim
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        return self._array.size
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        return self._array.itemsize
+
+    def stride(self, dim: int | None = None) -> Any:
+        """The steps between neighbours along each dimension, in elements."""
+        item = self._array.itemsize
+        steps = tuple(s // item for s in self._array.strides)
+        return steps if dim is None else steps[dim]
+
+    def is_contiguous(self) -> bool:
+        return bool(self._array.flags.c_contiguous)
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return self.dtype.is_complex
+
+    def is_pinned(self) -> bool:
+        """Whether the tensor lies in page-locked host memory."""
+        return backend_of(self._array).is_pinned(self._array)
+
+    def data_ptr(self) -> int:
+        """The address of the first element, on its device."""
+        if self.is_cuda:
+            return self._array.data.ptr
+        return self._array.__array_interface__["data"][0]
+
+    # ------------------------------------------------------------------ autograd state
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are computed for this tensor."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if not value and not self.is_leaf:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use "
+                "var_no_grad = var.detach()."
+            )
+        check_differentiable_dtype(self.dtype, value)
+        if self._node is None:
+            self._requires_grad = bool(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Sets `requires_grad` in place; RuntimeError on a non-leaf or an integer tensor."""
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node that computed this tensor, or None for a leaf."""
+        node = self._node
+        if node is None:
+            if not self._requires_grad or self._rare is None or self._rare.view is None:
+                return None
+            node = self._rare.view.regenerate(self)
+        return None if node is None else node.grad_fn
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for tensors made by the user, and for all that do not require gradients."""
+        return not self._requires_grad or self.grad_fn is None
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` this tensor is."""
+        return 0 if self.grad_fn is None else self._node.output_nr
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient, None before the first backward."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            self._check_grad(value)
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    def _check_grad(self, value: Any) -> None:
+        if value is self:
+            raise RuntimeError("can't assign Variable as its own grad")
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"assigned grad expected to be a Tensor or None but got grad of type "
+                f"{type(value).__name__}"
+            )
+        if value.dtype is not self.dtype:
+            raise RuntimeError(
+                f"assigned grad has data of a different type: got {value.dtype}, want {self.dtype}"
+            )
+        if value.device != self.device:
+            raise RuntimeError(
+                f"assigned grad has data located on a different device: got {value.device}, "
+                f"want {self.device}"
+            )
+        if value.shape != self.shape:
+            raise RuntimeError(
+                f"assigned grad has data of a different size: got {tuple(value.shape)}, "
+                f"want {tuple(self.shape)}"
+            )
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether a non-leaf keeps its `.grad`, see `retain_grad`."""
+        node = self.grad_fn
+        if node is None or node.rare is None:
+            return False
+        keeper = node.rare.retained.get(self.output_nr)
+        return keeper is not None and keeper() is self
+
+    @property
+    def _base(self) -> Tensor | None:
+        """The tensor that this one is a view of, or None."""
+        return None if self._rare is None or self._rare.view is None else self._rare.view.base
+
+    @property
+    def _version(self) -> int:
+        """How many times the storage was changed in place."""
+        return 0 if self._counter is None else self._counter[0]
+
+    @property
+    def counter(self) -> list[int]:
+        """The version, in a list that all views of this storage share; made when first asked for."""
+        if self._counter is None:
+            self._counter = [0]
+        return self._counter
+
+    @property
+    def data(self) -> Tensor:
+        """The same elements with no history and a version counter of its own."""
+        return make(self._array)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        self._array = value._array
+
+
+_new = Tensor.__new__
+
+
+def make(array: Any, requires_grad: bool = False, node: Any = None) -> Tensor:
+    """A Tensor over an array, with no copy and no check."""
+    t = _new(Tensor)
+    t._array, t._requires_grad, t._node = array, requires_grad, node
+    t._grad = t._counter = t._rare = None
+    return t
+
+
+def check_differentiable_dtype(kind: Dtype, requires_grad: bool) -> None:
+    """RuntimeError when gradients are asked for an element type that has none."""
+    if requires_grad and not (kind.is_floating_point or kind.is_complex):
+        raise RuntimeError(
+            "only Tensors of floating point and complex dtype can require gradients, got "
+            f"{kind}; convert it first, for example x.float()"
+        )
