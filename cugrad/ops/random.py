@@ -1,0 +1,156 @@
+"""Random arrays: what is drawn from a source, one source per device unless a caller brings one."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import Any
+
+import numpy as np
+
+from .. import backends
+from ..device import device as Device
+
+__all__ = [
+    "Source", "bernoulli", "default_source", "exponential", "integers", "normal", "permutation",
+    "seed_everything", "uniform",
+]  # fmt: skip
+
+Array = Any
+Shape = tuple[int, ...]
+Dtype = np.dtype[Any]
+
+
+class Source:
+    """A stream of random numbers on one device; the device is touched at the first draw."""
+
+    def __init__(self, device: Device, seed: int) -> None:
+        self.device = device
+        self._seed = seed
+        self._rng: Any = None
+
+    @property
+    def rng(self) -> Any:
+        """The backend's stream."""
+        if self._rng is None:
+            self._rng = backends.get(self.device.type).rng(self._seed)
+        return self._rng
+
+    @property
+    def seed(self) -> int:
+        """The seed of the stream as it is now."""
+        return self._seed if self._rng is None else self._rng.seed
+
+    def reseed(self, seed: int) -> None:
+        """Starts the stream of `seed`."""
+        self._seed, self._rng = seed, None
+
+
+def fresh_seed() -> int:
+    """64 bits that nobody can foretell."""
+    return secrets.randbits(64)
+
+
+_sources: dict[tuple[str, int | None], Source] = {}
+_lock = threading.Lock()
+_seed: int = fresh_seed()  # what a device's source starts with
+
+
+def default_source(device: Device) -> Source:
+    """The source of a device that all draws share which name none."""
+    index = device.index
+    if device.type == "cpu":
+        index = None
+    elif index is None:
+        index = backends.get(device.type).current_device()
+    key = (device.type, index)
+    found = _sources.get(key)
+    if found is None:
+        with _lock:
+            found = _sources.setdefault(key, Source(Device(*key), _seed))
+    return found
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds every device's source, also those that no draw has asked for yet."""
+    global _seed
+    with _lock:
+        _seed = seed
+        for source in _sources.values():
+            source.reseed(seed)
+
+
+def _on(source: Source | None, device: Device) -> tuple[Any, Any]:
+    """The stream to draw from, and the backend whose current device the caller must set."""
+    if source is None:
+        source = default_source(device)
+    elif source.device.type != device.type:
+        raise RuntimeError(
+            f"Expected a '{device.type}' device type for generator but found '{source.device.type}'"
+        )
+    return source.rng, backends.get(device.type)
+
+
+def uniform(
+    source: Source | None, shape: Shape, dtype: Dtype, device: Device, low: float = 0.0,
+    high: float = 1.0,
+) -> Array:  # fmt: skip
+    """Uniform on [low, high); a complex dtype has both parts so."""
+    rng, backend = _on(source, device)
+    with backend.use_device(device.index):
+        if dtype.kind == "c":
+            part = np.empty(0, dtype).real.dtype
+            x = rng.uniform((*shape, 2), part).view(dtype).reshape(shape)
+        else:
+            x = rng.uniform(shape, dtype)
+        if (low, high) != (0.0, 1.0):
+            x = x * (high - low) + low
+        return x
+
+
+def normal(
+    source: Source | None, shape: Shape, dtype: Dtype, device: Device, mean: float = 0.0,
+    std: float = 1.0,
+) -> Array:  # fmt: skip
+    """Normal; a complex dtype has variance std² in all, half of it in each part."""
+    rng, backend = _on(source, device)
+    with backend.use_device(device.index):
+        if dtype.kind == "c":
+            part = np.empty(0, dtype).real.dtype
+            x = rng.normal((*shape, 2), part).view(dtype).reshape(shape) * 0.5**0.5
+        else:
+            x = rng.normal(shape, dtype)
+        if (mean, std) != (0.0, 1.0):
+            x = x * std + mean
+        return x
+
+
+def exponential(
+    source: Source | None, shape: Shape, dtype: Dtype, device: Device, rate: float = 1.0
+) -> Array:
+    """Exponential with mean 1 / rate."""
+    x = uniform(source, shape, dtype, device)
+    xp = backends.get(device.type).xp
+    return xp.log1p(-x) * (-1.0 / rate)
+
+
+def integers(
+    source: Source | None, low: int, high: int, shape: Shape, dtype: Dtype, device: Device
+) -> Array:
+    """Integers in [low, high), of any dtype that holds them."""
+    rng, backend = _on(source, device)
+    with backend.use_device(device.index):
+        return rng.integers(low, high, shape, dtype)
+
+
+def permutation(source: Source | None, n: int, dtype: Dtype, device: Device) -> Array:
+    """0 to n-1 in random order."""
+    rng, backend = _on(source, device)
+    with backend.use_device(device.index):
+        return rng.permutation(n, dtype)
+
+
+def bernoulli(source: Source | None, p: float | Array, shape: Shape, device: Device) -> Array:
+    """Booleans that are True with probability `p`, a number or an array of them."""
+    wide = getattr(p, "dtype", None) == np.float64
+    return uniform(source, shape, np.dtype(np.float64 if wide else np.float32), device) < p

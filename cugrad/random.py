@@ -1,0 +1,432 @@
+"""Random tensors, and the generators whose state decides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .backends import backend_of
+from .creation import _finish, _numpy_dtype, _shape
+from .cuda import seeding
+from .device import default_device
+from .device import device as Device
+from .ops import random as draw
+from .tensor import Tensor, make
+
+__all__ = [
+    "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state", "initial_seed",
+    "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "randperm", "seed", "set_rng_state",
+]  # fmt: skip
+
+FIRST_SEED = 67280421310721  # of a new Generator, PyTorch's
+
+
+def _checked(seed: Any) -> int:
+    """A seed as 64 bits without sign; negative ones count back from the end, as in PyTorch."""
+    seed = int(seed)
+    if not -(2**63) <= seed < 2**64:
+        raise RuntimeError(
+            f"Overflow when unpacking long long: got seed {seed}, want [-2**63, 2**64)"
+        )
+    return seed % 2**64
+
+
+class Generator:
+    """A stream of random numbers on one device, with a state of its own.
+
+    Pass it as `generator=` to whatever draws; a new one is always seeded alike.
+
+    >>> import cugrad as torch
+    >>> g = torch.Generator().manual_seed(0)
+    >>> state = g.get_state()
+    >>> a = torch.rand(3, generator=g, device="cpu")
+    >>> b = torch.rand(3, generator=g.set_state(state), device="cpu")
+    >>> torch.equal(a, b)
+    True
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, device: Device | str | int = "cpu") -> None:
+        self._source = draw.Source(Device(device), FIRST_SEED)
+
+    @property
+    def device(self) -> Device:
+        """Where the numbers are drawn."""
+        return self._source.device
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Starts the stream of `seed`; RuntimeError when it does not fit 64 bits."""
+        self._source.reseed(_checked(seed))
+        return self
+
+    def seed(self) -> int:
+        """Starts a stream that nobody can foretell, and returns its seed."""
+        seed = draw.fresh_seed()
+        self._source.reseed(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """The seed the stream began with."""
+        return self._source.seed
+
+    def get_state(self) -> Tensor:
+        """The state of the stream: a uint8 tensor in host memory."""
+        return make(np.array(self._source.rng.get_state()))
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Goes to a state of get_state(); TypeError unless uint8, RuntimeError for a wrong size."""
+        if not isinstance(new_state, Tensor) or new_state.dtype is not dtypes.uint8:
+            found = new_state.dtype if isinstance(new_state, Tensor) else type(new_state).__name__
+            raise TypeError(
+                f"expected a torch.ByteTensor, but got {found}; "
+                "want what get_state() or get_rng_state() returned"
+            )
+        if not isinstance(new_state._array, np.ndarray):
+            raise TypeError("expected a torch.ByteTensor in host memory; want new_state.cpu()")
+        self._source.rng.set_state(new_state._array)
+        return self
+
+    def clone_state(self) -> Generator:
+        """A generator in the same state that goes its own way."""
+        return Generator(self.device).set_state(self.get_state())
+
+    def __repr__(self) -> str:
+        return f"<torch.Generator device='{self.device}'>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (str(self.device), self.get_state())
+
+
+def _restored(device: str, state: Tensor) -> Generator:
+    return Generator(device).set_state(state)
+
+
+def _default_of(device: Device) -> Generator:
+    generator = Generator.__new__(Generator)
+    generator._source = draw.default_source(device)
+    return generator
+
+
+default_generator = _default_of(Device("cpu"))
+seeding.register(lambda index: _default_of(Device("cuda", index)))
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seeds the default generators of all devices; returns that of the CPU.
+
+    RuntimeError when the seed does not fit 64 bits.
+
+    >>> import cugrad as torch
+    >>> a = torch.manual_seed(1) and torch.rand(2)
+    >>> b = torch.manual_seed(1) and torch.rand(2)
+    >>> torch.equal(a, b)
+    True
+    """
+    draw.seed_everything(_checked(seed))
+    return default_generator
+
+
+def seed() -> int:
+    """Seeds the default generators with a number that nobody can foretell, and returns it."""
+    fresh = draw.fresh_seed()
+    draw.seed_everything(fresh)
+    return fresh
+
+
+def initial_seed() -> int:
+    """The seed of the CPU's default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator: a uint8 tensor."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Puts the CPU's default generator into a state of get_rng_state()."""
+    default_generator.set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iterator[None]:
+    """What is drawn inside leaves no trace on the default generators, of the CPU and of `devices`.
+
+    `devices` are CUDA devices, all of them by default.
+    """
+    if not enabled:
+        yield
+        return
+    generators = [default_generator, *_cuda_generators(devices)]
+    states = [generator.get_state() for generator in generators]
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states):
+            generator.set_state(state)
+
+
+def _cuda_generators(devices: Iterable[Any] | None) -> list[Generator]:
+    from .cuda.devices import device_count
+
+    if devices is None:
+        devices = range(device_count())
+    return [_default_of(Device("cuda", Device(device).index)) for device in devices]
+
+
+# Tensors ------------------------------------------------------------------------------------------
+
+
+def _source(generator: Generator | None) -> draw.Source | None:
+    return None if generator is None else generator._source
+
+
+def _place(device: Any) -> Device:
+    return default_device() if device is None else Device(device)
+
+
+def _float_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    chosen = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
+    if not (chosen.is_floating_point or chosen.is_complex):
+        raise RuntimeError(
+            f'"{name}" not implemented for {chosen}, want a floating-point or complex dtype'
+        )
+    return chosen.numpy
+
+
+def rand(
+    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Uniform on [0, 1): `rand(2, 3)` or `rand((2, 3))`."""
+    kind = _float_dtype("rand", dtype)
+    array = draw.uniform(_source(generator), _shape(size), kind, _place(device))
+    return _finish(array, requires_grad)
+
+
+def randn(
+    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Standard normal: `randn(2, 3)` or `randn((2, 3))`."""
+    kind = _float_dtype("randn", dtype)
+    array = draw.normal(_source(generator), _shape(size), kind, _place(device))
+    return _finish(array, requires_grad)
+
+
+def randint(
+    low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
+    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Integers in [low, high): `randint(3, 5, (2,))`, or from 0: `randint(10, (2,))`.
+
+    int64 unless `dtype` says otherwise; RuntimeError unless low < high.
+    """
+    if size is None:
+        low, high, size = 0, low, high
+    if size is None or isinstance(high, (tuple, list)):
+        raise TypeError("randint: want randint(high, size) or randint(low, high, size)")
+    _check_range(low, high)
+    kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
+    array = draw.integers(_source(generator), low, high, _shape(tuple(size)), kind, _place(device))
+    return _finish(array, requires_grad)
+
+
+def _check_range(low: int, high: int) -> None:
+    if low >= high:
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
+
+
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """The numbers 0 to n-1 in random order, int64 unless `dtype` says otherwise."""
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
+    kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
+    return _finish(draw.permutation(_source(generator), n, kind, _place(device)), requires_grad)
+
+
+def _of(input: Tensor, dtype: Any, device: Any) -> tuple[Any, Any]:
+    return (input.dtype if dtype is None else dtype, input.device if device is None else device)
+
+
+def rand_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Uniform on [0, 1), in the shape, dtype and device of `input`."""
+    kind, place = _of(input, dtype, device)
+    return rand(tuple(input.shape), dtype=kind, device=place, requires_grad=requires_grad)
+
+
+def randn_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Standard normal, in the shape, dtype and device of `input`."""
+    kind, place = _of(input, dtype, device)
+    return randn(tuple(input.shape), dtype=kind, device=place, requires_grad=requires_grad)
+
+
+def randint_like(
+    input: Tensor, low: int, high: int | None = None, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Integers in [low, high), or [0, low), in the shape, dtype and device of `input`."""
+    low, high = (0, low) if high is None else (low, high)
+    kind, place = _of(input, dtype, device)
+    size = tuple(input.shape)
+    return randint(low, high, size, dtype=kind, device=place, requires_grad=requires_grad)
+
+
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """0s and 1s in the shape and dtype of `input`, 1 with probability `input`, or `p` if given."""
+    chance = input._array if p is None else p
+    shape = input._array.shape
+    drawn = draw.bernoulli(_source(generator), chance, shape, input.device)
+    return make(drawn.astype(input._array.dtype))
+
+
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
+    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Normal of a mean and a standard deviation: of `size` where both are numbers, else of theirs.
+
+    RuntimeError for a negative number as `std`.
+    """
+    given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if not given:
+        if size is None:
+            raise TypeError("normal: got two numbers, want also size, such as size=(2, 3)")
+        kind = _float_dtype("normal", dtype)
+        array = draw.normal(
+            _source(generator), _shape(tuple(size)), kind, _place(device), mean, std
+        )
+        return _finish(array, requires_grad)
+    shape = np.broadcast_shapes(*[tuple(x.shape) for x in given])
+    kind = given[0]._array.dtype
+    noise = draw.normal(_source(generator), shape, kind, given[0].device)
+    mean, std = (x._array if isinstance(x, Tensor) else x for x in (mean, std))
+    return make((noise * std + mean).astype(kind, copy=False))
+
+
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Indices drawn from the rows of weights `input`, (n,) or (m, n), which need not sum to 1.
+
+    Returns int64 of shape (num_samples,) or (m, num_samples); RuntimeError for more samples than
+    weights without replacement. Then those are drawn whose exponential clocks, of rates `input`,
+    ring first. Source: Efraimidis & Spirakis 2006, doi:10.1016/j.ipl.2005.11.003.
+    """
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {input.dim()}")
+    n = input.shape[-1]
+    if num_samples <= 0:
+        raise RuntimeError(f"cannot sample n_sample <= 0 samples, got {num_samples}")
+    if not replacement and num_samples > n:
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+            f"got {num_samples} of {n}"
+        )
+    backend, double = backend_of(input._array), np.dtype(np.float64)
+    with backend.use_device(input.device.index), backend.quiet():
+        weights = input._array.reshape(-1, n).astype(double)
+        rows, xp, source = weights.shape[0], backend.xp, _source(generator)
+        if replacement:  # each row's cumulated share, row after row: one ascending sequence
+            starts = xp.arange(rows, dtype=double)[:, None]
+            cumulated = xp.cumsum(weights, 1)
+            steps = xp.reshape(cumulated / cumulated[:, -1:] + starts, -1)
+            at = draw.uniform(source, (rows, num_samples), double, input.device) + starts
+            found = xp.searchsorted(steps, at, side="right")
+            chosen = xp.minimum(found - xp.arange(rows)[:, None] * n, n - 1)
+        else:
+            clocks = draw.exponential(source, weights.shape, double, input.device)
+            rings = xp.where(weights > 0, clocks / weights, xp.inf)
+            chosen = xp.argsort(rings, axis=1)[:, :num_samples]
+        chosen = xp.ascontiguousarray(chosen.astype(np.int64, copy=False))
+        return make(chosen.reshape((*input._array.shape[:-1], num_samples)))
+
+
+# In place -----------------------------------------------------------------------------------------
+
+
+def _overwritten(tensor: Tensor, array: Any) -> Tensor:
+    values = make(array.astype(tensor._array.dtype, copy=False))
+    return tensor.copy_(values)  # type: ignore[attr-defined]
+
+
+def uniform_(
+    self: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills a tensor from the uniform distribution on [from_, to)."""
+    if from_ > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}"
+        )
+    kind, shape = _float_dtype("uniform_", self.dtype), self._array.shape
+    array = draw.uniform(_source(generator), shape, kind, self.device, from_, to)
+    return _overwritten(self, array)
+
+
+def normal_(
+    self: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills a tensor from the normal distribution; RuntimeError for a negative `std`."""
+    if std < 0:
+        raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
+    kind, shape = _float_dtype("normal_", self.dtype), self._array.shape
+    return _overwritten(self, draw.normal(_source(generator), shape, kind, self.device, mean, std))
+
+
+def exponential_(self: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fills a tensor from the exponential distribution with mean 1 / lambd."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    kind, shape = _float_dtype("exponential_", self.dtype), self._array.shape
+    return _overwritten(self, draw.exponential(_source(generator), shape, kind, self.device, lambd))
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills a tensor with 0s and 1s, 1 with probability `p`, a number or a tensor."""
+    chance = p._array if isinstance(p, Tensor) else p
+    if not isinstance(p, Tensor) and not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    drawn = draw.bernoulli(_source(generator), chance, self._array.shape, self.device)
+    return _overwritten(self, drawn)
+
+
+def random_(
+    self: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills a tensor with integers in [from_, to), or [0, from_), or all that the dtype holds."""
+    if to is None:
+        from_, to = 0, from_ or _one_past(self._array.dtype)
+    _check_range(from_, to)
+    kind, shape = self._array.dtype, self._array.shape
+    return _overwritten(
+        self, draw.integers(_source(generator), from_, to, shape, kind, self.device)
+    )
+
+
+def _one_past(kind: np.dtype[Any]) -> int:
+    """One more than the largest integer up to which all are exact: 2^24 + 1 for float32."""
+    if kind.kind == "b":
+        return 2
+    if kind.kind in "iu":
+        return min(int(np.iinfo(kind).max), 2**63 - 1) + (kind.itemsize < 8)
+    return 2 ** {"bfloat16": 8, "float16": 11, "float32": 24}.get(kind.name, 53) + 1
