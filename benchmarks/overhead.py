@@ -79,7 +79,8 @@ def fan_out(x: Any, c: Any, n: int) -> Any:
 
 
 def diamonds(y: Any, c: Any, n: int) -> Any:
-    """Each value is used twice and meets itself again."""
+    """Each value is used twice and meets itself again; halved, so that its size stays what it is."""
+    c = c * 0.5
     for _ in range(n // 3):
         y = y * c + y * c
     return y
@@ -98,7 +99,7 @@ def forward_backward(graph: Graph, lib: Any, device: str, n: int) -> float:
     synchronize(lib, device)
     start = perf_counter()
     y = graph(x, c, n)
-    y.sum().backward()
+    y.backward(c)
     synchronize(lib, device)
     return perf_counter() - start
 
