@@ -1,0 +1,24 @@
+"""PyTorch's functions over the rows: they check arguments, then call one or two ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import copies, index, inplace, linalg, reduce, shape
+from .einsum import einsum
+from .index import getitem, setitem
+from .reduce import vector_norm
+
+__all__ = ["FUNCTIONS", "METHODS", "PROPERTIES", "einsum", "getitem", "setitem", "vector_norm"]
+
+# Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
+FUNCTIONS: dict[str, Callable[..., Any]] = {"einsum": einsum}
+METHODS: dict[str, Callable[..., Any]] = {}
+for _module in (reduce, shape, copies, linalg, index):
+    FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
+    METHODS.update(_module.METHODS)
+METHODS.update(inplace.METHODS)
+for _name in ("getitem", "setitem", "vector_norm"):
+    del FUNCTIONS[_name]
+PROPERTIES: dict[str, Callable[..., Any]] = shape.PROPERTIES

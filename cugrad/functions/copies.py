@@ -1,0 +1,234 @@
+"""Copies and joins of tensors as PyTorch spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd.record import recorded
+from ..ops import dims as D
+from ..tensor import Tensor
+from .arguments import array_of, is_contiguous_format, varargs
+from .shape import ravel, reshape
+
+__all__ = [
+    "cat", "clone", "concat", "concatenate", "flip", "hstack", "masked_fill", "repeat_interleave",
+    "roll", "stack", "tile", "tril", "triu", "vstack",
+]  # fmt: skip
+
+
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy that gradients flow through; it keeps strides unless asked for contiguous memory."""
+    array_of(input, "clone")
+    return recorded.clone(input, "C" if is_contiguous_format(memory_format) else "K")
+
+
+def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor itself where its memory is contiguous, else a copy that is."""
+    return self if self._array.flags.c_contiguous else recorded.clone(self, "C")
+
+
+def flip(input: Tensor, dims: Any) -> Tensor:
+    """A copy with the order of elements along `dims` reversed."""
+    array = array_of(input, "flip")
+    return recorded.flip(input, D.canonical_dims(dims, array.ndim) if array.ndim else ())
+
+
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """A copy with elements shifted along `dims`, the last ones entering at the front.
+
+    >>> import cugrad as torch
+    >>> torch.arange(4).roll(1, 0)
+    tensor([3, 0, 1, 2])
+    """
+    ndim = array_of(input, "roll").ndim
+    shifts = D.int_tuple(shifts, "shifts")
+    found = () if dims is None else tuple(
+        [D.canonical_dim(d, ndim) for d in D.int_tuple(dims, "dims")]
+    )  # fmt: skip
+    if len(found) != len(shifts) and (found or len(shifts) != 1):
+        raise RuntimeError(
+            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(found)}"
+        )
+    return recorded.roll(input, shifts, found if ndim else ())
+
+
+def _triangle(function: str, input: Tensor, diagonal: int) -> Tensor:
+    if array_of(input, function).ndim < 2:
+        raise RuntimeError(f"{function}: input tensor must have at least 2 dimensions")
+    return getattr(recorded, function)(input, diagonal)
+
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A copy of each matrix with zeros above a diagonal."""
+    return _triangle("tril", input, diagonal)
+
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A copy of each matrix with zeros below a diagonal."""
+    return _triangle("triu", input, diagonal)
+
+
+def repeat(self: Tensor, *repeats: Any) -> Tensor:
+    """The tensor laid beside itself, so many times along each dim; new dims come in front."""
+    times = D.int_tuple(varargs(repeats), "repeats")
+    if len(times) < self._array.ndim:
+        raise RuntimeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            f"tensor: got {len(times)} for {self._array.ndim}"
+        )
+    return recorded.repeat(self, times)
+
+
+def tile(input: Tensor, dims: Any) -> Tensor:
+    """As `Tensor.repeat`, where missing repeats in front count as 1."""
+    times = D.int_tuple(dims, "dims")
+    missing = array_of(input, "tile").ndim - len(times)
+    return recorded.repeat(input, (1,) * missing + times)
+
+
+def repeat_interleave(input: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+    """Each element repeated in its place, along one dim or in the flat tensor.
+
+    >>> import cugrad as torch
+    >>> torch.tensor([1, 2]).repeat_interleave(2)
+    tensor([1, 1, 2, 2])
+    """
+    if not isinstance(repeats, int):
+        raise TypeError(
+            f"repeat_interleave: got repeats of type {type(repeats).__name__}, want an int; for "
+            "one number per element, index with the repeated indices"
+        )
+    array_of(input, "repeat_interleave")
+    if dim is None:
+        input, dim = ravel(input), 0
+    shape = input._array.shape
+    dim = D.canonical_dim(dim, len(shape))
+    tall = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
+    wide = recorded.expand(recorded.unsqueeze(input, dim + 1), tall)
+    return reshape(wide, (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
+
+
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """A copy with `value`, a number or 0-d tensor, where `mask` is true."""
+    kind = array_of(input, "masked_fill").dtype.kind
+    if array_of(mask, "masked_fill", "mask", 2).dtype.kind != "b":
+        raise RuntimeError(
+            f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
+        )
+    if isinstance(value, Tensor):
+        if value._array.ndim:
+            raise RuntimeError(
+                "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value._array.ndim} dimension(s)."
+            )
+        if value._array.dtype != input._array.dtype:
+            value = recorded.to_dtype(value, input._array.dtype)
+        return recorded.where(mask, value, input)
+    if kind != "c" and isinstance(value, complex):
+        raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow")
+    convert = {"b": bool, "i": int, "u": int, "c": complex}.get(kind, float)
+    return recorded.masked_fill(input, mask, convert(value))
+
+
+# Joining ------------------------------------------------------------------------------------------
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one behind the other along an existing dim.
+
+    >>> import cugrad as torch
+    >>> torch.cat([torch.zeros(2, 3), torch.ones(1, 3)]).shape
+    torch.Size([3, 3])
+    """
+    found = [x for x in tensors if array_of(x, "cat", "tensors").shape != (0,)]
+    found = found or list(tensors)  # (0,) joins with everything, as it always has in PyTorch
+    if not found:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    first = found[0]._array.shape
+    if not first:
+        raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
+    dim = D.canonical_dim(dim, len(first))
+    for i, x in enumerate(found):
+        shape = x._array.shape
+        if len(shape) != len(first):
+            raise RuntimeError(
+                f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}"
+            )
+        for d, (a, b) in enumerate(zip(first, shape)):
+            if a != b and d != dim:
+                raise RuntimeError(
+                    f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
+                    f"got size {b} for tensor number {i} in the list."
+                )
+    return recorded.cat(found, dim)
+
+
+concat = concatenate = cat
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape along a new dim."""
+    tensors = list(tensors)
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
+    first = array_of(tensors[0], "stack", "tensors").shape
+    for i, x in enumerate(tensors):
+        shape = array_of(x, "stack", "tensors").shape
+        if shape != first:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
+                f"{list(shape)} at entry {i}"
+            )
+    return recorded.stack(tensors, D.canonical_dim(dim, len(first) + 1))
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side: along dim 1, or dim 0 for vectors."""
+    lifted = [x if x.ndim else reshape(x, (1,)) for x in tensors]
+    return cat(lifted, 0 if lifted and lifted[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors below one another along dim 0; vectors count as rows."""
+    return cat([x if x.ndim > 1 else reshape(x, (1, -1)) for x in tensors], 0)
+
+
+# Methods ------------------------------------------------------------------------------------------
+
+
+def _flip(self: Tensor, *dims: Any) -> Tensor:
+    """A copy with the order of elements along `dims` reversed."""
+    return flip(self, varargs(dims))
+
+
+def _tile(self: Tensor, *dims: Any) -> Tensor:
+    """As `Tensor.repeat`, where missing repeats in front count as 1."""
+    return tile(self, varargs(dims))
+
+
+def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """The sum over dims that broadcasting repeated: what takes a gradient back to `size`."""
+    wanted = D.int_tuple(varargs(size), "size")
+    shape = self._array.shape
+    if wanted == shape:
+        return self
+    lead = len(shape) - len(wanted)
+    if lead < 0 or [n for n, m in zip(wanted, shape[lead:]) if n not in (1, m)]:
+        raise RuntimeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
+    return recorded.sum_to_shape(self, wanted)
+
+
+METHODS = {
+    "clone": clone,
+    "contiguous": contiguous,
+    "flip": _flip,
+    "masked_fill": masked_fill,
+    "repeat": repeat,
+    "repeat_interleave": repeat_interleave,
+    "roll": roll,
+    "sum_to_size": _sum_to_size,
+    "tile": _tile,
+    "tril": tril,
+    "triu": triu,
+}

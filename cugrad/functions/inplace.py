@@ -1,0 +1,35 @@
+"""Methods that put the result of a function in the place of the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.record import apply_inplace
+from ..ops.table import TABLE
+from ..tensor import Tensor
+from . import copies, index, linalg, reduce
+
+__all__ = ["METHODS"]
+
+
+def _inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return apply_inplace(TABLE["copy"], (self, function(self, *args, **options)))
+
+    call.__name__ = function.__name__ + "_"
+    call.__qualname__ = f"Tensor.{call.__name__}"
+    call.__doc__ = (
+        f"`{function.__name__}` with its result in the place of this tensor, which is returned."
+    )
+    return call
+
+
+METHODS: dict[str, Callable[..., Tensor]] = {
+    f.__name__ + "_": _inplace(f)
+    for f in (
+        copies.masked_fill, copies.tril, copies.triu, index.index_add, index.index_fill,
+        index.index_put, index.scatter, index.scatter_add, linalg.addbmm, linalg.addmm,
+        linalg.addmv, linalg.baddbmm, reduce.cumsum,
+    )
+}  # fmt: skip
