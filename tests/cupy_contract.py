@@ -314,13 +314,28 @@ def faults_of_rows(source: str, where: str, namespace: type) -> list[str]:
     for path, line, call in uses_of(tree, {"xp": "xp"}):
         names = path.split(".")[1:]
         faults += _faults_of_name(names, f"{where}:{line}", call, namespace) if names else []
+    for name, line in _forwards(tree):
+        faults += _faults_of_name([name], f"{where}:{line}", None, namespace)
+    return faults
+
+
+def _forwards(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The forwards that rows give by name, each with its line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and chain_of(node.func) == ["row"] and len(node.args) > 2:
             forward = node.args[2]
             if isinstance(forward, ast.Constant) and isinstance(forward.value, str):
-                at = f"{where}:{node.lineno}"
-                faults += _faults_of_name([forward.value], at, None, namespace)
-    return faults
+                yield forward.value, node.lineno
+
+
+def forwards_of(sources: list[str]) -> set[str]:
+    """The names of all forwards and of every `xp.name` in the sources."""
+    names = set()
+    for source in sources:
+        tree = ast.parse(source)
+        names |= {name for name, _ in _forwards(tree)}
+        names |= {path.split(".")[1] for path, _, _ in uses_of(tree, {"xp": "xp"}) if "." in path}
+    return names
 
 
 def _faults_of_name(

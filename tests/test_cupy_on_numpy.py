@@ -97,6 +97,27 @@ def test_half_precision_sorts(xp: cupy_namespace.CupyNamespace, dtype: Any) -> N
     np.testing.assert_array_equal(xp.argsort(x), [1, 2, 0])
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # NaN > 0 in bfloat16
+@pytest.mark.parametrize("dtype", half_dtypes())
+def test_half_precision_is_chosen_and_clipped(xp: cupy_namespace.CupyNamespace, dtype: Any) -> None:
+    x = np.array([[-2, -1, np.nan], [0, 1, np.inf]], dtype)
+    for other in (0, 0.5, float("-inf"), x[::-1].copy()):
+        for got, want in (
+            (xp.where(x > 0, x, other), np.where(x > 0, x, np.asarray(other, dtype))),
+            (xp.where(x > 0, other, x), np.where(x > 0, np.asarray(other, dtype), x)),
+        ):
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+    for low, high in ((-1, 0.5), (None, 0), (0, None)):
+        got = xp.clip(x, low, high)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(
+            got.astype(np.float32), np.clip(x.astype(np.float32), low, high)
+        )
+    assert xp.where(x > 0, x, np.zeros(3, np.float32)).dtype == np.float32
+    assert len(xp.where(x > 0)) == 2
+
+
 @pytest.mark.parametrize(
     "window, axis", [(2, 0), ((2, 3), (1, 2)), ((1, 2, 3), None), ((2, 2), (-1, -2))]
 )

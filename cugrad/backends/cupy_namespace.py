@@ -53,6 +53,27 @@ class CupyNamespace:
             array[...] = wide
 
     @staticmethod
+    def where(condition: Array, x: Any = None, y: Any = None) -> Any:
+        """NumPy's where; CuPy's has no bfloat16 loop and would answer float32, so bits are
+        chosen.
+        """
+        dtypes = {v.dtype for v in (x, y) if hasattr(v, "dtype")}
+        if len(dtypes) != 1 or next(iter(dtypes)).name != "bfloat16":
+            return cupy.where(condition, x, y)
+        bfloat16 = dtypes.pop()
+        chosen = cupy.where(condition, _bits(x, bfloat16), _bits(y, bfloat16))
+        return chosen.view(bfloat16)
+
+    @staticmethod
+    def clip(a: Array, a_min: Any = None, a_max: Any = None) -> Array:
+        """NumPy's clip; CuPy's has no bfloat16 loop."""
+        if a.dtype.name != "bfloat16":
+            return cupy.clip(a, a_min, a_max)
+        out = a if a_min is None else cupy.maximum(a, a_min)
+        out = out if a_max is None else cupy.minimum(out, a_max)
+        return out.astype(a.dtype)
+
+    @staticmethod
     def erf(x: Array) -> Array:
         """The error function, elementwise; half precision goes through float32."""
         from cupyx.scipy.special import erf
@@ -110,6 +131,14 @@ class CupyNamespace:
     def argsort(a: Array, axis: int = -1, kind: str | None = None, stable: bool = False) -> Array:
         """Indices that sort; CuPy's sort is stable whatever is asked for."""
         return cupy.argsort(a.astype(np.float32) if is_half(a.dtype) else a, axis)
+
+
+def _bits(value: Any, bfloat16: np.dtype[Any]) -> Any:
+    """The bit pattern of a bfloat16 array, or of a number as bfloat16: a Python int, which promotes
+    nothing."""
+    if hasattr(value, "dtype"):
+        return value.view(np.uint16)
+    return int(np.asarray(value, bfloat16).view(np.uint16))
 
 
 def _reduce(reduction: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
