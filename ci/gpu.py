@@ -39,7 +39,7 @@ SAME_WITHOUT_GPU = {
     "test_packaging.py",
 }
 # Files with thousands of tests run as this many shards.
-SPLIT = {"test_rows.py": 6}
+SPLIT = {"test_rows_raw.py": 2, "test_rows_recorded.py": 4, "test_rows_torch.py": 2}
 
 # What is run after the suite: (title, command line).
 BENCHMARKS = [
