@@ -1,0 +1,227 @@
+"""Modules that hold other modules: Sequential, ModuleList, ModuleDict."""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from .module import Module, indent
+
+Self = TypeVar("Self", bound="_Numbered")
+
+
+class _Numbered(Module):
+    """Children in order under the names "0", "1", ... (or their own, from an OrderedDict)."""
+
+    def _key(self, index: int) -> str:
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"index {position} is out of range")
+        return list(self._modules)[position]
+
+    def _of(self: Self, modules: Iterable[tuple[str, Module]]) -> Self:
+        part = type(self)()
+        for name, module in modules:
+            part.add_module(name, module)
+        return part
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self: Self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._of(list(self._modules.items())[index])
+        return self._modules[self._key(index)]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, self._key(index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
+        for key in keys:
+            del self._modules[key]
+        self._number(self._modules.values())
+
+    def _number(self, modules: Iterable[Module]) -> None:
+        self._modules = {str(position): module for position, module in enumerate(modules)}
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def append(self: Self, module: Module) -> Self:
+        """Add `module` at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self: Self, modules: Iterable[Module]) -> Self:
+        """Add every module of an iterable at the end."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                f"{self._get_name()}.extend should be called with an iterable, "
+                f"but got {type(modules).__name__}"
+            )
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self: Self, index: int, module: Module) -> Self:
+        """Put `module` before position `index`; those behind move up by one."""
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Index out of range: {index}")
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        modules = list(self)
+        modules.insert(index, module)
+        self._number(modules)
+        return self
+
+    def pop(self, index: int | slice) -> Any:
+        """Take out and return the module at `index`."""
+        taken = self[index]
+        del self[index]
+        return taken
+
+
+class Sequential(_Numbered):
+    """Modules called one after the other, each on the output of the one before.
+
+    Takes modules, or one OrderedDict of named modules.
+
+    >>> from cugrad import nn
+    >>> nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    Sequential(
+      (0): Linear(in_features=2, out_features=3, bias=True)
+      (1): ReLU()
+    )
+    """
+
+    def __init__(self, *args: Module | OrderedDict[str, Module]) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], OrderedDict):
+            for name, module in args[0].items():
+                self.add_module(name, module)
+        else:
+            for position, part in enumerate(args):
+                self.add_module(str(position), part)  # type: ignore[arg-type]
+
+    def forward(self, input: Any) -> Any:
+        """Feed `input` through every module in order."""
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+    def __add__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            return NotImplemented
+        return Sequential(*self, *other)
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            return NotImplemented
+        return self.extend(other)
+
+
+class ModuleList(_Numbered):
+    """A list of modules, registered so that their parameters are found; it has no forward.
+
+    >>> from cugrad import nn
+    >>> layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+    >>> len(list(layers.parameters()))
+    6
+    """
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    def _of(self, modules: Iterable[tuple[str, Module]]) -> ModuleList:
+        return type(self)(module for _, module in modules)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
+        return self.extend(modules)
+
+    def __repr__(self) -> str:
+        runs: list[list[Any]] = []  # [first, last, repr]: equal neighbours share a line
+        for position, module in enumerate(self):
+            text = repr(module)
+            if runs and runs[-1][2] == text:
+                runs[-1][1] = position
+            else:
+                runs.append([position, position, text])
+        lines = [
+            f"({first}): {text}"
+            if first == last
+            else f"({first}-{last}): {last - first + 1} x {text}"
+            for first, last, text in runs
+        ]
+        body = "\n  " + "\n  ".join(indent(line) for line in lines) + "\n" if lines else ""
+        return f"{self._get_name()}({body})"
+
+
+class ModuleDict(Module):
+    """A dictionary of modules, registered so that their parameters are found.
+
+    >>> from cugrad import nn
+    >>> nn.ModuleDict({"encoder": nn.Linear(2, 2)})["encoder"]
+    Linear(in_features=2, out_features=2, bias=True)
+    """
+
+    def __init__(
+        self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None
+    ) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Iterable[Any]:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """(name, module) pairs."""
+        return self._modules.items()
+
+    def clear(self) -> None:
+        """Take out every module."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Any:
+        """Take out and return the module called `key`."""
+        return self._modules.pop(key)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add every (name, module) of a mapping or of an iterable of pairs."""
+        for name, module in dict(modules).items():
+            self[name] = module

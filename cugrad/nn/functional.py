@@ -1,0 +1,321 @@
+"""The functional face of nn: PyTorch's functions over recorded rows."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from .. import dtypes
+from ..autograd.record import recorded
+from ..ops import random as draw
+from ..tensor import Tensor, make
+
+Pair = int | tuple[int, int]
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def pair(value: Pair) -> tuple[int, int]:
+    """(height, width) of a setting that may be given as one number.
+
+    >>> pair(3)
+    (3, 3)
+    """
+    if isinstance(value, int):
+        return value, value
+    numbers = tuple(value)
+    if len(numbers) == 1:
+        numbers *= 2
+    if len(numbers) != 2 or not all(isinstance(number, int) for number in numbers):
+        raise ValueError(f"got {value!r}, want an int or a tuple of two ints (height, width)")
+    return numbers
+
+
+def check_reduction(reduction: str) -> str:
+    """`reduction` if it is one of "none", "mean", "sum"; else ValueError."""
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"{reduction} is not a valid value for reduction, want none, mean or sum")
+    return reduction
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias, for weight of shape (out_features, in_features)."""
+    return recorded.linear(input, weight, bias)
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0), element by element."""
+    return input.relu_() if inplace else input.relu()
+
+
+def softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
+    """exp(input) / sum of it along `dim`; `dtype` casts the input first."""
+    return recorded.softmax(input if dtype is None else input.to(dtype), dim)
+
+
+def log_softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
+    """The logarithm of softmax, computed without forming the softmax."""
+    return recorded.log_softmax(input if dtype is None else input.to(dtype), dim)
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero each element with probability `p` and scale the rest by 1 / (1 - p)."""
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0.0:
+        return input
+    mask = make(draw.bernoulli(None, 1.0 - p, input._array.shape, input.device))
+    if inplace:
+        return input.mul_(mask.to(input.dtype) * (1 / (1 - p) if p < 1 else 0.0))
+    return recorded.native_dropout(input, mask, p)
+
+
+def conv_padding(
+    padding: Pair | str, kernel_size: Pair, stride: Pair, dilation: Pair
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """A padding of numbers, "same" or "valid" as (padding on each side, outputs to drop in front).
+
+    "same" pads by dilation * (kernel - 1) in all. An odd total has its odd one behind: that is one
+    more on both sides, less the first row or column of the result.
+
+    >>> conv_padding("same", (3, 4), 1, 1)
+    ((1, 2), (0, 1))
+    """
+    if not isinstance(padding, str):
+        return pair(padding), (0, 0)
+    if padding == "valid":
+        return (0, 0), (0, 0)
+    if padding != "same":
+        raise ValueError(f"Invalid padding string {padding!r}, should be one of 'same', 'valid'")
+    if pair(stride) != (1, 1):
+        raise ValueError("padding='same' is not supported for strided convolutions")
+    total = [d * (k - 1) for d, k in zip(pair(dilation), pair(kernel_size))]
+    return ((total[0] + 1) // 2, (total[1] + 1) // 2), (total[0] % 2, total[1] % 2)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Pair = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlate images (N, C, H, W) or (C, H, W) with kernels (O, C // groups, kh, kw)."""
+    if input.dim() == 3:
+        return conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(
+            0
+        )
+    if input.dim() != 4 or weight.dim() != 4:
+        raise RuntimeError(
+            f"conv2d: got input of shape {tuple(input.shape)} and weight of shape "
+            f"{tuple(weight.shape)}, want (N, C, H, W) or (C, H, W), and (O, C // groups, kh, kw)"
+        )
+    if input.shape[1] != weight.shape[1] * groups:
+        raise RuntimeError(
+            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input"
+            f"{list(input.shape)} to have {weight.shape[1] * groups} channels, but got "
+            f"{input.shape[1]} channels instead"
+        )
+    kernel: Any = tuple(weight.shape[2:])
+    around, spare = conv_padding(padding, kernel, stride, dilation)
+    how = (pair(stride), around, pair(dilation), groups)
+    result = recorded.convolution(input, weight, bias, *how)
+    if spare != (0, 0):
+        result = result[:, :, spare[0] :, spare[1] :].contiguous()
+    return result
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The maximum over windows of (N, C, H, W) or (C, H, W), with where it was if asked."""
+    if input.dim() not in (3, 4):
+        raise RuntimeError(
+            f"max_pool2d: got input of shape {tuple(input.shape)}, want (N, C, H, W) or (C, H, W)"
+        )
+    result, indices = recorded.max_pool2d_with_indices(
+        input, kernel_size, stride, padding, dilation, ceil_mode
+    )
+    return (result, indices) if return_indices else result
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of (N, C, ...), in training with the input's own mean and variance.
+
+    Running statistics of shape (C,) are used when not training, and in training are moved towards
+    the input's by `momentum`, in place. Source: https://arxiv.org/abs/1502.03167.
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise RuntimeError(
+                "batch_norm: got no running_mean or no running_var, want both when training=False"
+            )
+        return recorded.batch_norm_inference(input, weight, bias, running_mean, running_var, eps)
+    count = input.numel() // input.shape[1] if input.dim() > 1 else 1
+    if count == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {input.shape}"
+        )
+    result, mean, invstd = recorded.native_batch_norm(input, weight, bias, eps)
+    if running_mean is not None:
+        _move(running_mean, mean._array, momentum)
+    if running_var is not None and count > 1:
+        variance = 1 / (invstd._array * invstd._array) - eps
+        _move(running_var, variance * (count / (count - 1)), momentum)
+    return result
+
+
+def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
+    """running += momentum * (towards - running), as one in-place change that no graph records."""
+    array = running._array
+    array += (towards - array) * (momentum._array if isinstance(momentum, Tensor) else momentum)
+    running.counter[0] += 1
+
+
+def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
+    """The number of classes; raises, in PyTorch's words, when shapes or dtypes do not fit."""
+    shape, wanted = tuple(input.shape), tuple(target.shape)
+    if not shape:
+        raise RuntimeError("nll_loss: got a 0-d input, want (C,) or (N, C, ...)")
+    if target.dtype not in (dtypes.int64, dtypes.uint8):
+        raise RuntimeError(
+            f"nll_loss: expected target of dtype {dtypes.int64} but found {target.dtype}; "
+            "class probabilities have the shape of the input and go to cross_entropy"
+        )
+    if len(shape) > 1 and wanted[:1] != shape[:1]:
+        raise ValueError(
+            f"Expected input batch_size ({shape[0]}) to match target batch_size "
+            f"({wanted[0] if wanted else 'none'})."
+        )
+    if wanted != (shape[:1] + shape[2:] if len(shape) > 1 else ()):
+        raise RuntimeError(
+            f"Expected target size {list(shape[:1] + shape[2:])}, got {list(wanted)}"
+        )
+    classes = shape[_class_dim(input)]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes "
+            f"but got weight tensor of shape: {list(weight.shape)}"
+        )
+    return classes
+
+
+def _check_range(target: Tensor, classes: int, ignore_index: int) -> None:
+    """IndexError for a class that is not there; on a GPU nobody looks, for it would wait."""
+    if target.is_cpu:
+        wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
+        if wrong.any():
+            raise IndexError(f"Target {target[wrong][0].item()} is out of bounds.")
+
+
+def _class_dim(input: Tensor) -> int:
+    return 0 if input.dim() == 1 else 1
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-weight[target] * input[target], where input holds log-probabilities (N, C, ...) or (C,).
+
+    `target` holds class numbers, (N, ...) or (); "mean" divides by the sum of the weights used.
+    """
+    check_reduction(reduction)
+    classes = _check_target(input, target, weight)
+    _check_range(target, classes, ignore_index)
+    return recorded.nll_loss(input, target, weight, reduction, ignore_index)[0]
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross entropy of logits (N, C, ...) or (C,) with class numbers or class probabilities.
+
+    `cugrad.nn.CrossEntropyLoss` says what the parameters mean.
+    """
+    check_reduction(reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    dim = _class_dim(input)
+    scores = recorded.log_softmax(input, dim)
+    if target.is_floating_point() and target.shape == input.shape:
+        return _soft_cross_entropy(scores, target, weight, reduction, label_smoothing)
+    classes = _check_target(input, target, weight)
+    _check_range(target, classes, ignore_index)
+    loss, total = recorded.nll_loss(scores, target, weight, reduction, ignore_index)
+    if label_smoothing == 0.0:
+        return loss
+    if weight is not None:
+        scores = scores * _per_class(weight, scores)
+    smooth = recorded.masked_fill(-scores.sum(dim), target == ignore_index, 0.0)
+    if reduction != "none":
+        smooth = smooth.sum()
+    if reduction == "mean":
+        smooth = smooth / total
+    return (1 - label_smoothing) * loss + label_smoothing / classes * smooth
+
+
+def _per_class(weight: Tensor, scores: Tensor) -> Tensor:
+    """Weights of shape (C,) ready to be multiplied with (N, C, ...) or (C,)."""
+    return weight if scores.dim() == 1 else weight.reshape(-1, *(1,) * (scores.dim() - 2))
+
+
+def _soft_cross_entropy(
+    scores: Tensor, target: Tensor, weight: Tensor | None, reduction: str, label_smoothing: float
+) -> Tensor:
+    """Cross entropy of log-probabilities with the probabilities `target`."""
+    dim = _class_dim(scores)
+    classes = scores.shape[dim]
+    if label_smoothing > 0.0:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    products = scores * target
+    if weight is not None:
+        products = products * _per_class(weight, scores)
+    losses = -products.sum(dim)
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else losses.sum() / losses.numel()
+
+
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """(input - target)², averaged, summed or per element; warns where shapes differ."""
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=2,
+        )
+    difference = input - target
+    squares = difference * difference
+    if reduction == "none":
+        return squares
+    return squares.mean() if reduction == "mean" else squares.sum()

@@ -1,0 +1,165 @@
+"""state_dict of a module tree, collected and loaded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..autograd.mode import no_grad
+from ..tensor import Tensor
+from .parameter import Parameter
+
+if TYPE_CHECKING:
+    from .module import Module
+
+
+class IncompatibleKeys(NamedTuple):
+    """What load_state_dict could not match, by key."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        names = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{type(self).__name__}({names})"
+
+
+class StateDict(OrderedDict[str, Any]):
+    """Tensors by dotted name, with the layout version of every module as `_metadata`."""
+
+    _metadata: dict[str, dict[str, Any]]
+
+
+def collect(
+    module: Module, destination: OrderedDict[str, Any] | None, prefix: str, keep_vars: bool
+) -> OrderedDict[str, Any]:
+    """Write the state of `module` and all below it into `destination`."""
+    if destination is None:
+        destination = StateDict()
+        destination._metadata = {}
+    metadata = getattr(destination, "_metadata", None)
+    if metadata is not None:
+        metadata[prefix[:-1]] = {"version": module._version}
+    module._save_to_state_dict(destination, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is not None:
+            child.state_dict(
+                destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars
+            )
+    return destination
+
+
+def _own_state(module: Module) -> dict[str, Tensor]:
+    own = {**module._parameters, **module._buffers}
+    transient = module._non_persistent_buffers_set
+    return {name: t for name, t in own.items() if t is not None and name not in transient}
+
+
+def save_own(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    """Write the module's own parameters and persistent buffers."""
+    for name, tensor in _own_state(module).items():
+        destination[prefix + name] = tensor if keep_vars else tensor.detach()
+
+
+def load(
+    module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool
+) -> IncompatibleKeys:
+    """Copy `state_dict` into `module` and all below it; raise with everything that is wrong."""
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+    metadata = getattr(state_dict, "_metadata", None) or {}
+    entries = dict(state_dict)  # an override of _load_from_state_dict may rename keys
+    missing: list[str] = []
+    unexpected: list[str] = []
+    errors: list[str] = []
+
+    def visit(part: Module, prefix: str) -> None:
+        local = dict(metadata.get(prefix[:-1], {}))
+        if assign:
+            local["assign_to_params_buffers"] = True
+        part._load_from_state_dict(entries, prefix, local, True, missing, unexpected, errors)
+        for name, child in part._modules.items():
+            if child is not None:
+                visit(child, f"{prefix}{name}.")
+
+    visit(module, "")
+    if strict and unexpected:
+        errors.insert(0, f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
+    if strict and missing:
+        errors.insert(0, f"Missing key(s) in state_dict: {_quoted(missing)}. ")
+    if errors:
+        raise RuntimeError(
+            "Error(s) in loading state_dict for {}:\n\t{}".format(
+                type(module).__name__, "\n\t".join(errors)
+            )
+        )
+    return IncompatibleKeys(missing, unexpected)
+
+
+def _quoted(keys: list[str]) -> str:
+    return ", ".join(f'"{key}"' for key in keys)
+
+
+def load_own(
+    module: Module,
+    state_dict: dict[str, Any],
+    prefix: str,
+    local_metadata: dict[str, Any],
+    strict: bool,
+    missing_keys: list[str],
+    unexpected_keys: list[str],
+    error_msgs: list[str],
+) -> None:
+    """Copy the entries under `prefix` into the module's own tensors; note what does not fit."""
+    own = _own_state(module)
+    for name, tensor in own.items():
+        key = prefix + name
+        if key in state_dict:
+            assign = local_metadata.get("assign_to_params_buffers", False)
+            error = _load_entry(module, name, tensor, key, state_dict[key], assign)
+            if error is not None:
+                error_msgs.append(error)
+        elif strict:
+            missing_keys.append(key)
+    if strict:
+        for key in state_dict:
+            if key.startswith(prefix):
+                head, dot, _ = key[len(prefix) :].partition(".")
+                if head not in (module._modules if dot else own):
+                    unexpected_keys.append(key)
+
+
+def _load_entry(
+    module: Module, name: str, tensor: Tensor, key: str, value: Any, assign: bool
+) -> str | None:
+    """Load one tensor; returns the error message, if any."""
+    if not isinstance(value, Tensor):
+        return (
+            f'While copying the parameter named "{key}", expected cugrad.Tensor or Tensor-like '
+            f"object from checkpoint but received {type(value)}"
+        )
+    if value.shape != tensor.shape:
+        return (
+            f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
+            f"the shape in current model is {tensor.shape}."
+        )
+    try:
+        with no_grad():
+            if not assign:
+                tensor.copy_(value)
+            elif isinstance(tensor, Parameter):
+                if not isinstance(value, Parameter):
+                    value = Parameter(value, requires_grad=tensor.requires_grad)
+                setattr(module, name, value.requires_grad_(tensor.requires_grad))
+            else:
+                setattr(module, name, value)
+    except Exception as error:
+        return (
+            f'While copying the parameter named "{key}", whose dimensions in the model are '
+            f"{tensor.size()} and whose dimensions in the checkpoint are {value.size()}, "
+            f"an exception occurred : {error.args}."
+        )
+    return None

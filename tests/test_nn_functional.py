@@ -1,0 +1,275 @@
+"""Checks layers and losses: values, gradients and running statistics equal to PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import nn
+from cugrad.nn import functional as F
+
+
+def draw(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def host(tensor: Any) -> Any:
+    return tensor.detach().cpu().numpy()
+
+
+def both(function: Any, inputs: list[Any], device: str, tight: float = 1e-10) -> None:
+    """Compares value and the gradient of every floating input with PyTorch's, in float64."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    results = []
+    for lib, where in ((cugrad, device), (torch, "cpu")):
+        tensors = [None if x is None else lib.tensor(x, device=where) for x in inputs]
+        wanted = [t for t in tensors if t is not None and t.is_floating_point()]
+        for t in wanted:
+            t.requires_grad_()
+        out = function(lib, *tensors)
+        seed = lib.tensor(draw(*out.shape, seed=9), device=where)
+        (out * seed).sum().backward()
+        results.append([host(out), *(host(t.grad) for t in wanted if t.grad is not None)])
+    assert len(results[0]) == len(results[1])
+    for a, b in zip(*results, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=tight, atol=tight)
+
+
+CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]]] = [
+    ((2, 3, 6, 5), (4, 3, 3, 3), True, {}),
+    ((2, 3, 6, 5), (4, 3, 3, 3), False, {"stride": 2, "padding": 1}),
+    ((2, 3, 6, 5), (4, 3, 3, 2), True, {"padding": "same"}),
+    ((2, 3, 7, 7), (4, 3, 2, 4), True, {"padding": "same", "dilation": (1, 2)}),
+    ((2, 3, 6, 5), (4, 3, 3, 3), True, {"padding": "valid", "dilation": (2, 1)}),
+    ((2, 4, 6, 5), (6, 2, 3, 3), True, {"groups": 2, "stride": (1, 2), "padding": (2, 0)}),
+    ((3, 6, 5), (4, 3, 1, 1), True, {}),
+    ((3, 6, 5), (4, 3, 2, 2), True, {"padding": "same"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")  # PyTorch's, about a copy it makes
+@pytest.mark.parametrize("size, weight, bias, settings", CONVOLUTIONS)
+def test_conv2d(size: Any, weight: Any, bias: bool, settings: dict[str, Any], device: str) -> None:
+    if "groups" not in settings:
+        weight = (weight[0], size[-3], *weight[2:])
+    arrays = [draw(*size), draw(*weight, seed=1), draw(weight[0], seed=2) if bias else None]
+    both(lambda lib, *a: lib.nn.functional.conv2d(*a, **settings), arrays, device)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kernel_size": 2},
+        {"kernel_size": 3, "stride": 1, "padding": 1},
+        {"kernel_size": (2, 3), "stride": (2, 1), "ceil_mode": True},
+        {"kernel_size": 2, "dilation": 2, "stride": 2},
+    ],
+)
+def test_max_pool2d(settings: dict[str, Any], device: str) -> None:
+    both(lambda lib, x: lib.nn.functional.max_pool2d(x, **settings), [draw(2, 3, 7, 6)], device)
+    both(lambda lib, x: lib.nn.functional.max_pool2d(x, **settings), [draw(3, 7, 6)], device)
+
+
+def test_max_pool2d_indices(device: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    x = draw(2, 3, 7, 6)
+    ours = F.max_pool2d(cugrad.tensor(x, device=device), 3, 2, return_indices=True)
+    theirs = torch.nn.functional.max_pool2d(torch.tensor(x), 3, 2, return_indices=True)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(host(a), host(b))
+
+
+def test_linear(device: str) -> None:
+    for shape in ((3,), (2, 3), (2, 4, 3)):
+        for bias in (draw(5, seed=2), None):
+            arrays = [draw(*shape), draw(5, 3, seed=1), bias]
+            both(lambda lib, *a: lib.nn.functional.linear(*a), arrays, device)
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_activations(dim: int, device: str) -> None:
+    for function in (
+        lambda lib, x: lib.nn.functional.relu(x),
+        lambda lib, x: lib.nn.functional.softmax(x, dim=dim),
+        lambda lib, x: lib.nn.functional.log_softmax(x, dim=dim),
+        lambda lib, x: lib.nn.functional.log_softmax(x * 1000, dim=dim),
+        lambda lib, x: lib.nn.functional.softmax(x, dim=dim, dtype=lib.float32).double(),
+    ):
+        both(function, [draw(3, 4)], device, 1e-6)
+
+
+def test_relu_in_place(device: str) -> None:
+    x = cugrad.tensor([-1.0, 2.0], device=device)
+    assert F.relu(x, inplace=True) is x and x.tolist() == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(4, 3, 2, 2), (5, 3), (2, 3, 4)])
+def test_batch_norm(training: bool, affine: bool, shape: tuple[int, ...], device: str) -> None:
+    mean, var = draw(3, seed=3), np.abs(draw(3, seed=4)) + 0.5
+    scale = [draw(3, seed=1), draw(3, seed=2)] if affine else [None, None]
+    seen = []
+
+    def normalise(lib: Any, x: Any, weight: Any, bias: Any) -> Any:
+        stats = [lib.tensor(v, device=x.device) for v in (mean, var)]
+        out = lib.nn.functional.batch_norm(x, *stats, weight, bias, training, 0.3, 1e-3)
+        seen.append([host(s) for s in stats])
+        return out
+
+    both(normalise, [draw(*shape) * 3 + 1, *scale], device)
+    np.testing.assert_allclose(seen[0], seen[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": None}, {"momentum": 0.3, "affine": False},
+                                      {"track_running_stats": False}])  # fmt: skip
+def test_batch_norm_layer_over_several_batches(settings: dict[str, Any], device: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    ours, theirs = nn.BatchNorm2d(3, **settings).to(device), torch.nn.BatchNorm2d(3, **settings)
+    for batch in range(4):
+        if batch == 3:
+            ours.eval(), theirs.eval()
+        x = (draw(4, 3, 2, 2, seed=batch) * (batch + 1)).astype(np.float32)
+        a, b = ours(cugrad.tensor(x, device=device)), theirs(torch.tensor(x))
+        np.testing.assert_allclose(host(a), host(b), rtol=1e-5, atol=1e-5)
+        for name, value in theirs.state_dict().items():
+            np.testing.assert_allclose(
+                host(ours.state_dict()[name]), host(value), rtol=1e-5, atol=1e-6
+            )
+
+
+def test_batch_norm_of_half_precision_keeps_wide_statistics(device: str) -> None:
+    x = cugrad.tensor(draw(64, 2, 8, 8) * 30 + 100, device=device).half()
+    norm = nn.BatchNorm2d(2).to(device)
+    out = norm(x)
+    out.sum().backward()
+    assert out.dtype is cugrad.float16 and norm.running_mean.dtype is cugrad.float32
+    assert norm.weight.grad.dtype is cugrad.float32
+    assert abs(host(out).astype("float64").mean()) < 1e-2
+    assert abs(host(out).astype("float64").std() - 1) < 1e-2
+
+
+# Losses ------------------------------------------------------------
+
+CLASSES = {
+    (4,): np.array(2),
+    (3, 4): np.array([0, 3, 1]),
+    (3, 4, 2): np.array([[0, 3], [1, 1], [2, 0]]),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", CLASSES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy(
+    reduction: str, shape: tuple[int, ...], weighted: bool, smoothing: float, device: str
+) -> None:
+    weight = np.abs(draw(4, seed=5)) if weighted else None
+    settings = {"reduction": reduction, "label_smoothing": smoothing}
+    for ignored in (-100, 1):
+
+        def loss(lib: Any, x: Any, target: Any, ignored: int = ignored) -> Any:
+            w = None if weight is None else lib.tensor(weight, device=x.device)
+            return lib.nn.functional.cross_entropy(x, target, w, ignore_index=ignored, **settings)
+
+        both(loss, [draw(*shape), CLASSES[shape]], device)
+    probabilities = np.abs(draw(*shape, seed=6))
+
+    def soft(lib: Any, x: Any, target: Any) -> Any:
+        w = None if weight is None else lib.tensor(weight, device=x.device)
+        return lib.nn.functional.cross_entropy(x, target, w, **settings)
+
+    both(soft, [draw(*shape), probabilities], device)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_nll_loss_and_mse_loss(reduction: str, device: str) -> None:
+    for shape, target in CLASSES.items():
+        for weight in (None, np.abs(draw(4, seed=5))):
+            both(
+                lambda lib, x, t, w: lib.nn.functional.nll_loss(
+                    x, t, None if w is None else w.detach(), ignore_index=3, reduction=reduction
+                ),
+                [draw(*shape), target, weight],
+                device,
+            )
+    both(
+        lambda lib, a, b: lib.nn.functional.mse_loss(a, b, reduction=reduction),
+        [draw(2, 3), draw(2, 3, seed=1)],
+        device,
+    )
+
+
+def test_loss_modules_are_their_functions(device: str) -> None:
+    x, t = cugrad.tensor(draw(3, 4), device=device), cugrad.tensor([0, 3, 1], device=device)
+    w = cugrad.tensor([1.0, 2.0, 3.0, 4.0], dtype=cugrad.float64, device=device)
+    a = nn.CrossEntropyLoss(w, reduction="sum", label_smoothing=0.1)(x, t)
+    assert a.item() == F.cross_entropy(x, t, w, reduction="sum", label_smoothing=0.1).item()
+    b = nn.NLLLoss(w, ignore_index=3)(F.log_softmax(x, 1), t)
+    assert b.item() == F.cross_entropy(x, t, w, ignore_index=3).item()
+    assert nn.MSELoss(reduction="sum")(x, x + 2).item() == pytest.approx(48)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda x, t: F.cross_entropy(x, t, reduction="avg"), ValueError, "is not a valid value"),
+        (lambda x, t: nn.CrossEntropyLoss(reduction="avg"), ValueError, "is not a valid value"),
+        (lambda x, t: F.cross_entropy(x, t, label_smoothing=2.0), RuntimeError, "label_smoothing"),
+        (lambda x, t: F.cross_entropy(x, t[:2]), ValueError, "batch_size"),
+        (lambda x, t: F.nll_loss(x, t.double()), RuntimeError, "int64"),
+        (lambda x, t: F.nll_loss(x, t + 9), IndexError, "Target 9 is out of bounds"),
+        (lambda x, t: F.nll_loss(x, t, x[0, :3]), RuntimeError, "weight"),
+        (lambda x, t: F.dropout(x, -0.1), ValueError, "between 0 and 1, but got -0.1"),
+        (lambda x, t: F.conv2d(x, x), RuntimeError, r"want \(N, C, H, W\)"),
+        (lambda x, t: F.max_pool2d(x, 2), RuntimeError, r"want \(N, C, H, W\)"),
+        (lambda x, t: F.batch_norm(x, None, None), RuntimeError, "running_mean"),
+    ],
+)
+def test_bad_input_is_named(call: Any, error: Any, message: str) -> None:
+    x, t = cugrad.tensor(draw(3, 4), device="cpu"), cugrad.tensor([0, 3, 1], device="cpu")
+    with pytest.raises(error, match=message):
+        call(x, t)
+
+
+# Dropout ------------------------------------------------------------
+
+
+def test_dropout_scales_what_it_keeps_and_its_gradient_alike(device: str) -> None:
+    x = cugrad.ones(20_000, device=device, requires_grad=True)
+    y = F.dropout(x, 0.25)
+    values = host(y)
+    kept = values != 0
+    assert abs(kept.mean() - 0.75) < 0.02
+    np.testing.assert_allclose(values[kept], 1 / 0.75, rtol=1e-6)
+    y.sum().backward()
+    np.testing.assert_array_equal(host(x.grad), values)
+
+
+def test_dropout_at_its_limits(device: str) -> None:
+    x = cugrad.ones(5, device=device)
+    assert F.dropout(x, 1.0).tolist() == [0.0] * 5
+    assert F.dropout(x, 0.0).tolist() == [1.0] * 5
+    assert F.dropout(x, 0.5, training=False).tolist() == [1.0] * 5
+    assert nn.Dropout(0.9).eval()(x).tolist() == [1.0] * 5
+    assert F.dropout(x, 1.0, inplace=True) is x and x.tolist() == [0.0] * 5
+
+
+def test_the_seed_decides_what_is_dropped(device: str) -> None:
+    x, seen = cugrad.ones(50, device=device), []
+    for _ in range(2):
+        cugrad.manual_seed(5)
+        seen.append(F.dropout(x).tolist())
+    assert seen[0] == seen[1] != F.dropout(x).tolist()
+
+
+def test_no_layer_draws_a_gradient_for_its_mask(device: str) -> None:
+    layer = nn.Sequential(nn.Dropout(0.5), nn.ReLU())
+    x = cugrad.ones(3, device=device, requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad is not None
