@@ -53,10 +53,16 @@ def build(folder: Path) -> Path:
     return library
 
 
-def run(script: str | list[str], library: Path, output: Path, emitter: str = "") -> list[Event]:
-    """The events of a script (its text, or the arguments of `python`) with the tool attached."""
+class Run(NamedTuple):
+    """What the tool saw of a script, and what the script printed."""
+
+    events: list[Event]
+    printed: str
+
+
+def run(script: str, library: Path, output: Path, emitter: str = "") -> Run:
+    """Runs Python source in a process with the tool attached; AssertionError if it fails."""
     output.unlink(missing_ok=True)
-    arguments = ["-c", script] if isinstance(script, str) else script
     environment = os.environ | {
         "NVTX_INJECTION64_PATH": str(library),
         "NVTX_CAPTURE_FILE": str(output),
@@ -64,11 +70,11 @@ def run(script: str | list[str], library: Path, output: Path, emitter: str = "")
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, f"the script failed:\n{done.stdout}\n{done.stderr}"
     lines = output.read_text(encoding="utf-8").splitlines() if output.exists() else []
-    return [event_of(line) for line in lines]
+    return Run([event_of(line) for line in lines], done.stdout)
 
 
 ESCAPES = {r"\t": "\t", r"\n": "\n", r"\\": "\\"}

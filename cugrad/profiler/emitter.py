@@ -1,0 +1,74 @@
+"""Chooses the library that carries NVTX ranges to an attached tool.
+
+CuPy's binding comes first: the `nvtx` package registers every message it is given and keeps it for
+the life of the process (about 0.4 KB for each op while a tool is attached), CuPy's passes it on.
+The environment variable CUGRAD_NVTX forces `cupy`, `nvtx` or `none`. Nothing here touches NVTX
+before the first range is wanted, because a tool attaches at the process's first NVTX call or never.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..backends import cupy_nvtx
+
+
+class Emitter(NamedTuple):
+    """The three NVTX calls of one library, in the default domain."""
+
+    name: str
+    push: Callable[[str], object]
+    pop: Callable[[], object]
+    mark: Callable[[str], object]
+
+
+def _cupy() -> Emitter:
+    return Emitter("cupy", *cupy_nvtx.load())
+
+
+def _nvtx() -> Emitter:
+    import nvtx
+
+    domain = nvtx.get_domain()
+    return Emitter(
+        "nvtx", lambda message: domain.push_range(message=message), domain.pop_range, nvtx.mark
+    )
+
+
+_LOADERS = {"cupy": _cupy, "nvtx": _nvtx}
+_PACKAGES = {"cupy": "cupy-cuda12x (or cupy-cuda13x)", "nvtx": "nvtx"}
+
+
+def emitter() -> Emitter | None:
+    """The library in use, or None where ranges go nowhere.
+
+    ImportError when the library that CUGRAD_NVTX names is missing, ValueError when it names none.
+    Warns once (UserWarning) when nothing is forced and neither library is installed.
+    """
+    return _choose(os.environ.get("CUGRAD_NVTX", ""))
+
+
+@functools.cache
+def _choose(forced: str) -> Emitter | None:
+    if forced == "none":
+        return None
+    if forced and forced not in _LOADERS:
+        raise ValueError(f"CUGRAD_NVTX: got {forced!r}, want 'cupy', 'nvtx' or 'none'")
+    for name in [forced] if forced else _LOADERS:
+        try:
+            return _LOADERS[name]()
+        except ImportError as error:
+            if forced:
+                raise ImportError(
+                    f"CUGRAD_NVTX={forced}: {error}; install it with: pip install {_PACKAGES[name]}"
+                ) from error
+    warnings.warn(
+        "emit_nvtx: no ranges are emitted, because neither CuPy nor the nvtx package is installed; "
+        f"install one with: pip install {_PACKAGES['cupy']}, or: pip install {_PACKAGES['nvtx']}",
+        stacklevel=4,  # the user's `with emit_nvtx()`, above __enter__ and emitter()
+    )
+    return None
