@@ -1,11 +1,83 @@
-"""cugrad: tensors that train what does not fit the GPU, with PyTorch's names."""
+"""cugrad: tensors and autograd with PyTorch's names, for models that do not fit the GPU."""
 
-from . import ops  # noqa: I001  (declares the rows that everything below looks up)
-from . import methods, creation, dtypes, autograd
-from .autograd import *
-from .creation import *
-from .tensor import Tensor, Size
-methods.attach({}, {})
+from __future__ import annotations
+
+import sys as _sys
+
+from . import ops  # declares the rows that everything below looks up  # isort: skip
+from . import (
+    autograd,
+    backends,
+    creation,
+    cuda,
+    dtypes,
+    functions,
+    memory,
+    methods,
+    nn,
+    optim,
+    profiler,
+    random,
+)
+from .autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .creation import *  # noqa: F403
+from .device import device, get_default_device, set_default_device
+from .dtypes import (
+    bfloat16,
+    cdouble,
+    cfloat,
+    complex64,
+    complex128,
+    double,
+    dtype,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    long,
+    promote_types,
+    set_default_dtype,
+    short,
+    uint8,
+)
+from .dtypes import bool_ as bool  # noqa: A004
+from .dtypes import float_ as float  # noqa: A004
+from .dtypes import int_ as int  # noqa: A004
+from .nn.functional import log_softmax, softmax
+from .printing import set_printoptions
+from .random import (
+    Generator,
+    bernoulli,
+    default_generator,
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    multinomial,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+    seed,
+    set_rng_state,
+)
+from .tensor import Size, Tensor
+
+__version__ = "0.1.0"
+
+methods.attach(functions.FUNCTIONS, functions.METHODS | random.METHODS, functions.PROPERTIES)
 globals().update(methods.FUNCTIONS)
-for _d in dtypes.ALL:
-    globals()[_d.name] = _d
+
+# PyTorch's import paths for what lives in a higher room here.
+autograd.graph.save_on_cpu = memory.save_on_cpu  # type: ignore[attr-defined]
+autograd.profiler = profiler  # type: ignore[attr-defined]
+_sys.modules[__name__ + ".autograd.profiler"] = profiler

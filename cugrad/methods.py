@@ -28,12 +28,12 @@ def _general(op: Op) -> Callable[..., Any]:
     head = [n + ("=None" if orig in op.optional else "") for n, orig in
             zip(shown, op.inputs, strict=True)]  # fmt: skip
     scope: dict[str, Any] = {"apply": apply, "OP": op}
-    for name, parameter in op.params.items():
-        if parameter.default is parameter.empty:
-            head.append(name)
-        else:
-            scope[f"default_{name}"] = parameter.default
+    for name in op.params:
+        if name in op.defaults:
+            scope[f"default_{name}"] = op.defaults[name]
             head.append(f"{name}=default_{name}")
+        else:
+            head.append(name)
     params = ", ".join(f"{n!r}: {n}" for n in op.params)
     code = f"def {op.name}({', '.join(head)}):\n    return apply(OP, ({', '.join(shown)},), {{{params}}})"
     exec(compile(code, f"<cugrad function {op.name}>", "exec"), scope)
@@ -128,12 +128,6 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
             input = FUNCTIONS["maximum"](input, min)
         return input if max is None else FUNCTIONS["minimum"](input, max)
     return recorded.clamp(input, min, max)
-
-
-@_public
-def clone(input: Tensor) -> Tensor:
-    """A copy, which gradients flow through."""
-    return recorded.clone(input)
 
 
 ALIASES = {
@@ -601,15 +595,29 @@ METHODS.update({
 })  # fmt: skip
 
 
-def attach(more: dict[str, Callable[..., Any]], methods: dict[str, Callable[..., Any]]) -> None:
-    """Adds the functions and methods of other modules, then everything to Tensor."""
-    FUNCTIONS.update(more)
+def attach(
+    functions: dict[str, Callable[..., Any]],
+    methods: dict[str, Callable[..., Any]],
+    properties: dict[str, Callable[..., Any]],
+) -> None:
+    """Adds the functions of other modules to `FUNCTIONS`, and every method to Tensor."""
+    FUNCTIONS.update(functions)
     for alias, name in ALIASES.items():
         FUNCTIONS[alias] = FUNCTIONS[name]
-    table = {n: f for n, f in FUNCTIONS.items() if n not in ("where", "real", "imag")}
-    for source in (table, INPLACE, OPERATORS, METHODS, methods):
-        for name, function in source.items():
-            setattr(Tensor, name, function)
-    Tensor.where = lambda self, condition, other: where(condition, self, other)  # type: ignore
-    for part in ("real", "imag"):
-        setattr(Tensor, part, property(FUNCTIONS[part]))
+    for source in (ROW_METHODS, INPLACE, OPERATORS, METHODS, methods):
+        for name, method in source.items():
+            setattr(Tensor, name, method)
+    for name, read in {**properties, "real": FUNCTIONS["real"], "imag": FUNCTIONS["imag"]}.items():
+        setattr(Tensor, name, property(read))
+
+
+def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """`self` where `condition` holds, else `other`."""
+    return recorded.where(condition, self, other)
+
+
+ROW_METHODS: dict[str, Callable[..., Any]] = {
+    **{name: function for name, function in FUNCTIONS.items() if name not in ("real", "imag")},
+    **{alias: FUNCTIONS[name] for alias, name in ALIASES.items()},
+    "where": _where,
+}

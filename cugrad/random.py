@@ -18,7 +18,7 @@ from .ops import random as draw
 from .tensor import Tensor, make
 
 __all__ = [
-    "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state", "initial_seed",
+    "METHODS", "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state", "initial_seed",
     "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
     "randn_like", "randperm", "seed", "set_rng_state",
 ]  # fmt: skip
@@ -430,3 +430,6 @@ def _one_past(kind: np.dtype[Any]) -> int:
     if kind.kind in "iu":
         return min(int(np.iinfo(kind).max), 2**63 - 1) + (kind.itemsize < 8)
     return 2 ** {"bfloat16": 8, "float16": 11, "float32": 24}.get(kind.name, 53) + 1
+
+
+METHODS = {f.__name__: f for f in (bernoulli_, exponential_, normal_, random_, uniform_)}

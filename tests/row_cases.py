@@ -200,7 +200,7 @@ class Call:
         """What the vjp formulas answer for all differentiable inputs, as they answer it."""
         op, wanted = self.op, self.differentiable
         mask = 1 if op.variadic else sum(1 << i for i in wanted)
-        names, vjp = op.gradients(mask)
+        names, vjp = op.saves(mask), op.gradients(mask)
         shapes = tuple(getattr(a, "shape", ()) for a in self.inputs)
         gs = tuple(wrap(cotangents[i]) for i in op.differentiable)
         g = gs[0] if len(gs) == 1 else gs

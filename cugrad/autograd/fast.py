@@ -7,15 +7,15 @@ computes the same and explains what is wrong. DESIGN: the hot path is straight-l
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
+from functools import cache
 from textwrap import indent
 from typing import Any
 
 import numpy as np
 
 from .. import backends
-from ..ops.table import ELEMENTWISE, Op, raw
+from ..ops.table import ELEMENTWISE, Op, parameters_of, raw
 from ..tensor import Tensor
 from .mode import state
 from .node import edge_of, next_seq
@@ -40,11 +40,17 @@ def compile_function(op: Op) -> Callable[..., Any]:
         "F32": np.dtype("float32"), "F64": np.dtype("float64"), "forwards": _forwards(op),
         **_plans(op),
     }  # fmt: skip
-    exec(compile(code, f"<cugrad fast path of {op.name}>", "exec"), scope)
-    function = scope[op.name]
-    assert callable(function)
+    exec(_compiled(code), scope)
+    function: Any = scope["function"]
+    function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc or None
     return function
+
+
+@cache
+def _compiled(code: str) -> Any:
+    """The code object of a source text; many rows share one."""
+    return compile(code, "<cugrad fast path>", "exec")
 
 
 def _forwards(op: Op) -> dict[type, Callable[..., Any]]:
@@ -89,11 +95,11 @@ def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], scalar: bool) -> Cal
             calls.append("None")
             continue
         scope[f"F{i}"] = formula
-        wanted = ", ".join(values[p] for p in inspect.signature(formula).parameters)
+        wanted = ", ".join(values[p] for p in parameters_of(formula))
         calls.append(f"F{i}({wanted})")
     lines.append(f"return {', '.join(calls)},")
     code = "def vjp(node, g):\n" + indent("\n".join(lines), "    ")
-    exec(compile(code, f"<cugrad vjp of {op.name}>", "exec"), scope)
+    exec(_compiled(code), scope)
     return scope["vjp"]
 
 
@@ -109,7 +115,7 @@ def _plans(op: Op) -> dict[str, Plan]:
 
 def _record(op: Op, mask: int, plan: str, meta: str, scalar: bool = False) -> str:
     """The lines that make the node of a set of inputs, and hang the output `t` on it."""
-    saves = op.gradients(mask)[0]
+    saves = op.saves(mask)
     entries, counted = [], []
     for name in saves:
         if name in op.outputs:
@@ -149,7 +155,7 @@ t._grad = t._rare = None
 LEAF = "t._requires_grad, t._node, t._counter = False, None, None"
 
 UNARY = """
-def {name}(input):
+def function(input):
     self = input
     try:
         a = self._array
@@ -167,7 +173,7 @@ def {name}(input):
 """
 
 BINARY = """
-def {name}(input, other):
+def function(input, other):
     self = input
     try:
         a = self._array
@@ -204,7 +210,7 @@ def {name}(input, other):
 
 def _unary(op: Op) -> str:
     return UNARY.format(
-        name=op.name, leaf=LEAF,
+        leaf=LEAF,
         forward=indent(FORWARD.format(args="a"), " " * 12),
         record=indent(_record(op, 1, "plan1", "None"), " " * 16),
     )  # fmt: skip
@@ -216,7 +222,7 @@ def _binary(op: Op) -> str:
         return indent(_record(op, mask, f"plan{mask} if same else general{mask}", meta), " " * width)
 
     return BINARY.format(
-        name=op.name, leaf=LEAF,
+        leaf=LEAF,
         forward=indent(FORWARD.format(args="a, b"), " " * 20),
         forward_scalar=indent(FORWARD.format(args="a, other"), " " * 16),
         record1=record(1, 28), record2=record(2, 24), record3=record(3, 28),

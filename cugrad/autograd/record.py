@@ -23,12 +23,12 @@ __all__ = ["apply", "apply_inplace", "recorded"]
 class Plan:
     """How nodes of one op behave when the inputs in the bit set `mask` need a gradient."""
 
-    __slots__ = ("op", "mask", "saves", "formula", "adapts", "vjp")
+    __slots__ = ("op", "mask", "saves", "adapts", "vjp")
     vjp: Callable[..., Any]  # vjp(node, g): the gradients of the inputs, arrays from arrays
 
     def __init__(self, op: Op, mask: int) -> None:
         self.op, self.mask = op, mask
-        self.saves, self.formula = op.gradients(mask)
+        self.saves = op.saves(mask)
         self.adapts = op.kind == ELEMENTWISE or op.promote is not None
         self.vjp = self._vjp_raw
 
@@ -44,8 +44,9 @@ class Plan:
 
     def _vjp(self, node: OpNode, g: Any, m: Any, saved: tuple[Any, ...]) -> Any:
         meta = node.meta
+        formula = self.op.gradients(self.mask)
         if meta is None:
-            return self.formula(m, g, saved, (), NO_PARAMS)
+            return formula(m, g, saved, (), NO_PARAMS)
         shapes, params, dtypes, compute, conjugates = meta
         if compute is not None:
             saved = tuple([_to(m, s, compute) for s in saved])
@@ -53,7 +54,7 @@ class Plan:
             saved = (saved,)
         if conjugates:
             g = tuple([None if x is None else m.conj(x) for x in g]) if type(g) is tuple else m.conj(g)
-        grads = self.formula(m, g, saved, shapes, params)
+        grads = formula(m, g, saved, shapes, params)
         if conjugates:
             grads = tuple([None if x is None else m.conj(x) for x in grads])
         if self.adapts:

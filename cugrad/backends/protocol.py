@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class Rng(Protocol):
     def set_state(self, state: np.ndarray[Any, Any]) -> None: ...
 
 
-@runtime_checkable
 class Backend(Protocol):
     """One kind of device.
 

@@ -105,27 +105,21 @@ row("abs", "self", "abs", ELEMENTWISE, holomorphic=False,
     self=lambda m, g, self: g * m.sgn(self),
     jvp=lambda m, self, self_t: m.real(m.conj(m.sgn(self)) * self_t))  # fmt: skip
 row("sgn", "self", "sign", ELEMENTWISE, holomorphic=False,
-    self=lambda m, g, self, result: m.sgn_backward(self, g, result),
-    jvp=lambda m, self, self_t, result: m.sgn_backward(self, self_t, result))  # fmt: skip
+    self=lambda m, g, self, result: _tangential(m, g, self, result),
+    jvp=lambda m, self, self_t, result: _tangential(m, self_t, self, result))  # fmt: skip
 
 
-def _sgn_backward(xp: Any, self: Any, grad: Any, sgn: Any) -> Any:
-    """The tangential part of the gradient over |z|; zero for real numbers and at the origin."""
-    if self.dtype.kind != "c":
-        return grad * 0
-    size = abs(self)
-    radial = xp.real(xp.conj(sgn) * grad)
-    return xp.where(size == 0, 0, (grad - sgn * radial) / xp.where(size == 0, 1, size))
+def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
+    """The part of `g` across z, over |z|: zero for real numbers and at the origin."""
+    size = m.abs(self)
+    radial = m.real(m.conj(sgn) * g)
+    return m.where(size == 0, 0, (g - sgn * radial) / m.where(size == 0, 1, size))
 
 
-row("sgn_backward", "self grad sgn", _sgn_backward, ELEMENTWISE, holomorphic=False,
-    grad=lambda m, g, self, sgn: m.sgn_backward(self, g, sgn),
-    jvp=lambda m, self, grad_t, sgn: m.sgn_backward(self, grad_t, sgn),
-    doc="linear in grad; its derivative in self is not written")  # fmt: skip
 row("sign", "self", "sign", ELEMENTWISE, self=lambda g: g * 0)
 row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0)
 row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0)
-row("round", "self", "rint", ELEMENTWISE, self=lambda g: g * 0)
+row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0)
 row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0)
 
 # Choosing -----------------------------------------------------------------------------------------
@@ -194,7 +188,8 @@ def _to_device(xp: Any, self: Any, device_type: str, index: int | None, home: An
 
 
 row("to_device", "self", _to_device, LINEAR, node="ToCopyBackward0",
-    self=lambda m, g, home: m.to_device(g, home[0], home[1], None))  # fmt: skip
+    self=lambda m, g, device_type, index, home: m.to_device(
+        g, home[0], home[1], (device_type, index)))  # fmt: skip
 
 
 def _copy(xp: Any, self: Any, src: Any) -> Any:
@@ -239,5 +234,6 @@ row("copy_slices", "self src",
     node="CopySlices",
     self=lambda m, g, steps: m.zero_part(g, steps),
     src=lambda m, g, steps: m.part(g, steps),
-    jvp=lambda m, self_t, src_t, self_shape, steps: m.zero_part(self_t, steps)
-    + m.embed_part(src_t, self_shape, steps))  # fmt: skip
+    jvp=lambda m, self, src, self_t, src_t, steps: m.copy_slices(
+        m.zero_like(self) if self_t is None else self_t,
+        m.zero_like(src) if src_t is None else src_t, steps))  # fmt: skip

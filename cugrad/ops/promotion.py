@@ -35,6 +35,8 @@ def result_dtype(operands: Any) -> dtype:
             continue
         if result is None:
             result = kind
+        elif kind.category == COMPLEX and result.category == FLOAT:
+            result = result.to_complex()  # the width of the operand that decides
         elif kind.category > result.category:
             result = dtypes.promote_types(result, kind)
     assert result is not None
@@ -89,6 +91,8 @@ def fit_scalar(value: Any, target: dtype) -> Any:
         bits = 8 * target.itemsize
         low = 0 if target is dtypes.uint8 else -(1 << bits - 1)
         return (value - low) % (1 << bits) + low  # wraps, as PyTorch does
+    if target is dtypes.bfloat16:
+        return target.numpy.type(value)  # a Python float would make float32 of it
     if target.category >= FLOAT and type(value) is not complex:
         return float(value)
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,6 +21,13 @@ SAME = "same"  # operands must have one dtype already
 CAST = "cast"  # operands keep their dtypes; the gradients are cast to them
 
 Formula = Callable[..., Any]
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()  # has no default
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a Python function's parameters. Far quicker than inspect.signature."""
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 class Op:
@@ -69,9 +75,7 @@ class Op:
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward
         self.params = self._read_params(forward)
-        self.defaults = {
-            n: p.default for n, p in self.params.items() if p.default is not inspect.Parameter.empty
-        }
+        self.defaults = {n: d for n, d in self.params.items() if d is not REQUIRED}
         for wrong in set(formulas) - set(self.inputs):
             raise FormulaError(f"row {name}: a formula for {wrong!r}, want one of {self.inputs}")
         self.formulas = tuple(formulas.get(n) for n in self.inputs)
@@ -83,27 +87,29 @@ class Op:
             i for i, f in enumerate(self.formulas) if f is not None or not formulas
         )
         for formula in filter(None, self.formulas):
-            for parameter in inspect.signature(formula).parameters:
+            for parameter in parameters_of(formula):
                 self._where(parameter, allowed=())
         if jvp is not None:
-            for parameter in inspect.signature(jvp).parameters:
+            for parameter in parameters_of(jvp):
                 self._where(parameter, allowed=tuple(n + "_t" for n in self.inputs))
         elif kind == NONE and formulas:
             raise FormulaError(f"row {name}: of no kind, so it must write jvp=")
-        self._gradients: dict[int, tuple[tuple[str, ...], Callable[..., Any]]] = {}
+        self._gradients: dict[int, Callable[..., Any]] = {}
         self._jvp: Callable[..., Any] | None = None
 
-    def _read_params(self, forward: str | Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    def _read_params(self, forward: str | Callable[..., Any]) -> dict[str, Any]:
+        """The parameters of the forward after `xp` and the inputs, each with its default."""
         if isinstance(forward, str):
             return {}
-        parameters = list(inspect.signature(forward).parameters.values())
-        got = tuple(p.name for p in parameters[1 : len(self.inputs) + 1])
-        if not parameters or parameters[0].name != "xp" or got != self.inputs:
+        names, count = parameters_of(forward), len(self.inputs)
+        if names[: count + 1] != ("xp", *self.inputs):
             raise FormulaError(
-                f"row {self.name}: forward takes {[p.name for p in parameters]}, "
-                f"want xp, then {', '.join(self.inputs)}, then parameters"
+                f"row {self.name}: forward takes {names}, want xp, then {', '.join(self.inputs)}, "
+                "then parameters"
             )
-        return {p.name: p for p in parameters[len(self.inputs) + 1 :]}
+        defaults = dict(zip(reversed(names), reversed(forward.__defaults__ or ()), strict=False))
+        defaults.update(forward.__kwdefaults__ or {})
+        return {n: defaults.get(n, REQUIRED) for n in names[count + 1 :]}
 
     def _where(self, name: str, allowed: tuple[str, ...]) -> str:
         """The expression that fetches a formula's parameter `name` from a node's belongings."""
@@ -123,36 +129,42 @@ class Op:
             f"{tuple(self.params)}"
         )
 
-    def gradients(self, mask: int) -> tuple[tuple[str, ...], Callable[..., Any]]:
-        """What a node saves when the inputs in the bit set `mask` need a gradient, and its vjp.
+    def saves(self, mask: int) -> tuple[str, ...]:
+        """The inputs and outputs to save when the inputs in the bit set `mask` need a gradient."""
+        wanted = [
+            name
+            for i, formula in enumerate(self.formulas)
+            if formula is not None and mask >> i & 1
+            for name in parameters_of(formula)
+            if self._where(name, ()) == f"s_{name}"
+        ]
+        return tuple(dict.fromkeys(wanted))
 
-        Returns the names to save, in order, and `vjp(m, g, saved, shapes, params)`, a tuple with
-        one gradient (or None) per input. Compiled once per mask into straight-line code.
+    def gradients(self, mask: int) -> Callable[..., Any]:
+        """`vjp(m, g, saved, shapes, params)` for the inputs in the bit set `mask`.
+
+        It returns a tuple with one gradient (or None) per input; `saved` holds what `saves` names.
+        Compiled once per mask into straight-line code.
         """
         found = self._gradients.get(mask)
         if found is None:
             found = self._gradients[mask] = self._compile_gradients(mask)
         return found
 
-    def _compile_gradients(self, mask: int) -> tuple[tuple[str, ...], Callable[..., Any]]:
-        saves: list[str] = []
-        calls, scope = [], {}
+    def _compile_gradients(self, mask: int) -> Callable[..., Any]:
+        saves, calls, scope = self.saves(mask), [], {}
         for i, formula in enumerate(self.formulas):
             if formula is None or not mask >> i & 1:
                 calls.append("None")
                 continue
             scope[f"F{i}"] = formula
-            wanted = []
-            for name in inspect.signature(formula).parameters:
-                where = self._where(name, ())
-                if where == f"s_{name}":
-                    if name not in saves:
-                        saves.append(name)
-                    where = f"saved[{saves.index(name)}]"
-                wanted.append(where)
+            wanted = [
+                f"saved[{saves.index(name)}]" if name in saves else self._where(name, ())
+                for name in parameters_of(formula)
+            ]
             calls.append(f"F{i}({', '.join(wanted)})")
         body = calls[0] if self.variadic else f"({', '.join(calls)},)"
-        return tuple(saves), eval(f"lambda m, g, saved, shapes, params: {body}", scope)
+        return eval(f"lambda m, g, saved, shapes, params: {body}", scope)
 
     def jvp(
         self,
@@ -170,7 +182,7 @@ class Op:
         shapes = tuple(getattr(p, "shape", ()) for p in primals)
         if self.jvp_formula is not None:
             return self._own_jvp(m, primals, tangents, results, shapes, params)
-        this = getattr(m, self.name)
+        this, params = getattr(m, self.name), {**self.defaults, **params}
         if self.kind == LINEAR and self.variadic:
             filled = [p * 0 if t is None else t for p, t in zip(primals, tangents, strict=True)]
             return this(filled, **params)
@@ -181,10 +193,9 @@ class Op:
             if self.kind == LINEAR:
                 term = this(*primals[:i], tangent, *primals[i + 1 :], **params)
             else:
-                saves, vjp = self.gradients(1 << i)
                 saved = [primals[self.inputs.index(n)] if n in self.inputs
-                         else results[self.outputs.index(n)] for n in saves]  # fmt: skip
-                term = vjp(m, tangent, saved, shapes, params)[i]
+                         else results[self.outputs.index(n)] for n in self.saves(1 << i)]  # fmt: skip
+                term = self.gradients(1 << i)(m, tangent, saved, shapes, params)[i]
             total = term if total is None else total + term
         return total
 
@@ -197,8 +208,8 @@ class Op:
         values.update(zip((n + "_t" for n in self.inputs), tangents, strict=True))
         values.update(zip(self.outputs, results, strict=True))
         values.update((n + "_shape", s) for n, s in zip(self.inputs, shapes, strict=True))
-        values.update({"m": m, **{n: p.default for n, p in self.params.items()}, **params})
-        return formula(**{n: values[n] for n in inspect.signature(formula).parameters})
+        values.update({"m": m, **self.defaults, **params})
+        return formula(**{n: values[n] for n in parameters_of(formula)})
 
     def __repr__(self) -> str:
         return f"Op({self.name!r}, {' '.join(self.inputs)!r}, {self.kind})"
