@@ -51,7 +51,7 @@ def _lowered(out: Tensor) -> Tensor:
 
 def return_type(name: str, fields: str = "values indices") -> Any:
     """A named tuple that prints as PyTorch's `torch.return_types.<name>` does."""
-    base: Any = namedtuple(name, fields)
+    base: Any = namedtuple(name, fields)  # type: ignore[misc]
 
     def __repr__(self: Any) -> str:
         lines = ",\n".join(f"{f}={v!r}" for f, v in zip(self._fields, self))

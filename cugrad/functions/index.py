@@ -12,7 +12,7 @@ from ..ops import dims as D
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
 from .arguments import array_of, lifted, return_type
-from .subscripts import parse, picked
+from .subscripts import FULL, parse, picked
 
 __all__ = [
     "argsort", "argwhere", "gather", "getitem", "index_add", "index_fill", "index_put",
@@ -30,13 +30,25 @@ def getitem(self: Tensor, index: Any) -> Tensor:
             return recorded.select(self, 0, index if index >= 0 else index + n)
     basic, advanced = parse(array, index)
     if basic is not None:
-        if len(basic) == 1 and basic[0].__class__ is int:
-            self = recorded.select(self, 0, basic[0])
-        elif len(basic) > 1 and basic[-1].__class__ is int and all(map(_is_full, basic[:-1])):
-            self = recorded.select(self, len(basic) - 1, basic[-1])
-        else:
-            self = recorded.slice_view(self, basic)
+        self = _basic(self, basic)
     return self if advanced is None else picked(recorded.index, self, advanced)
+
+
+def _basic(self: Tensor, index: tuple[Any, ...]) -> Tensor:
+    """A view by ints, slices and None, in as few nodes as it takes."""
+    steps = [i for i in index if i is not None]
+    ints = [d for d, i in enumerate(steps) if i.__class__ is int]
+    full = [i for i in steps if i.__class__ is slice and i == FULL]
+    if len(ints) == 1 and len(full) == len(steps) - 1:
+        self = recorded.select(self, ints[0], steps[ints[0]])
+    elif len(full) < len(steps) or len(steps) == len(index):
+        self = recorded.slice_view(self, tuple(steps))
+    dim = 0
+    for i in index:
+        if i is None:
+            self = recorded.unsqueeze(self, dim)
+        dim += i.__class__ is not int
+    return self
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -50,7 +62,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             )
         value = value.item()
     basic, advanced = parse(array, index)
-    part = self if basic is None else recorded.slice_view(self, basic)
+    part = self if basic is None else _basic(self, basic)
     if advanced is None:
         apply_inplace(TABLE["copy"], (part, _trimmed(value, part._array.ndim)))
         return
@@ -71,10 +83,6 @@ def _trimmed(value: Any, ndim: int) -> Any:
 def _index_put_(self: Tensor, values: Tensor, indices: Any, accumulate: bool) -> Tensor:
     params = {"indices": indices, "accumulate": accumulate}
     return apply_inplace(TABLE["index_put"], (self, values), params)
-
-
-def _is_full(item: Any) -> bool:
-    return item.__class__ is slice and item == slice(None)
 
 
 def index_put(
@@ -259,7 +267,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     dim = D.canonical_dim(dim, array.ndim)
     index = _vector("index_fill", index)
     _check_index("index_fill", index, array.shape[dim], dim, IndexError)
-    indices = (*(slice(None),) * dim, index._array)
+    indices = (*(FULL,) * dim, index._array)
     if not isinstance(value, Tensor):
         value = make(backend_of(array).asarray(value, array.dtype))
     return recorded.index_put(input, value, indices)

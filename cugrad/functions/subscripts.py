@@ -11,7 +11,7 @@ import numpy as np
 from ..backends import backend_of
 from ..tensor import Tensor
 
-__all__ = ["parse", "picked"]
+__all__ = ["FULL", "parse", "picked"]
 
 Index = tuple[Any, ...]
 FULL = slice(None)

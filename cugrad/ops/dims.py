@@ -55,7 +55,8 @@ def reduced_dims(dim: Any, ndim: int) -> Shape | None:
         return None
     if dim.__class__ is int and 0 <= dim < ndim:
         return (dim,)
-    return canonical_dims(dim, ndim) if ndim else (canonical_dims(dim, 0) and None) or None
+    dims = canonical_dims(dim, ndim)
+    return dims if dims and ndim else None
 
 
 def int_tuple(values: Any, what: str = "shape") -> Shape:

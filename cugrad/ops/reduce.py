@@ -330,7 +330,7 @@ def _softmax_of(m: Any, self: Any, result: Any, self_shape: Shape, dim: Dims, ke
 
 
 row(
-    "logsumexp", "self", _logsumexp, NONE,
+    "logsumexp", "self", _logsumexp, NONE, promote="float",
     self=lambda m, g, self, result, self_shape, dim, keepdim: (
         kept(m, g, self_shape, dim, keepdim)
         * _softmax_of(m, self, result, self_shape, dim, keepdim)
@@ -365,17 +365,17 @@ def _norm_slope(
 ) -> Any:
     """d|x| / dx = sign(x) (|x| / norm) ** (p - 1), taken to be 0 where it has no derivative."""
     result = kept(m, result, self_shape, dim, keepdim)
-    if ord == 2:
-        return m.masked_fill(self / result, m.eq(result, 0), 0)
-    direction = m.sgn(self)
-    if ord == 0:
-        return direction * 0
-    if ord == 1:
-        return direction
-    size = m.abs(self)
+    size, direction = m.abs(self), m.sgn(self)
+    if ord in (0, 1):
+        return direction * ord
     if ord in (inf, -inf):
         return direction * m.tie_share(size, result, dim)
-    return direction * m.masked_fill((size / result) ** (ord - 1), m.eq(size, 0), 0)
+    origin = m.eq(result, 0)
+    norm = m.masked_fill(result, origin, 1)
+    if ord == 2:
+        return m.masked_fill(self / norm, origin, 0)
+    ratio = m.masked_fill(size / norm, m.eq(size, 0), 1)  # direction is 0 there
+    return direction * ratio ** (ord - 1)
 
 
 row(

@@ -41,7 +41,15 @@ row(
     lambda xp, self, shape: self.reshape(shape),
     LINEAR, view=True, node="ReshapeAliasBackward0",
     self=lambda m, g, self_shape: m.reshape(g, self_shape),
-    doc="for formulas: a view where one is possible, else a copy; the public reshape says which",
+    doc="for formulas: a view where one is possible, else a copy",
+)  # fmt: skip
+
+row(
+    "unsafe_view", "self",
+    lambda xp, self, shape: self.copy("C").reshape(shape),
+    LINEAR,
+    self=lambda m, g, self_shape: m.reshape(g, self_shape),
+    doc="a copy in another shape: what the public reshape is where no view is possible",
 )  # fmt: skip
 
 row(
