@@ -45,9 +45,9 @@ from .dtypes import (
     short,
     uint8,
 )
-from .dtypes import bool_ as bool  # noqa: A004
-from .dtypes import float_ as float  # noqa: A004
-from .dtypes import int_ as int  # noqa: A004
+from .dtypes import bool_ as bool
+from .dtypes import float_ as float
+from .dtypes import int_ as int
 from .nn.functional import log_softmax, softmax
 from .printing import set_printoptions
 from .random import (

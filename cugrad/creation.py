@@ -10,8 +10,7 @@ import numpy as np
 from . import dtypes
 from .backends import backend_of, get
 from .device import default_device
-from .device import device as Device  # noqa: N812
-from .dtypes import dtype as Dtype
+from .device import device as Device
 from .tensor import Tensor, check_differentiable_dtype, make
 
 __all__ = [
@@ -100,7 +99,7 @@ def tensor(
     """
     if isinstance(data, Tensor):
         kind = None if dtype is None else dtypes.as_dtype(dtype).numpy
-        backend, place = (backend_of(data._array), data.device) if device is None else _place(device)
+        backend, place = _place(data.device if device is None else device)
         source = data._array
         if backend_of(source) is not backend:
             source = backend_of(source).to_host(source)
@@ -146,7 +145,7 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`obj` as a tensor; `copy=True` never shares memory, `copy=False` raises where it must copy."""
+    """`obj` as a tensor; `copy=True` never shares memory, `copy=False` raises if it has to copy."""
     if copy:
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
     made = as_tensor(obj, dtype, device)

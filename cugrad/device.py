@@ -13,7 +13,7 @@ TYPES = ("cpu", "cuda")
 
 
 class device:
-    """A place for tensors: `device("cpu")`, `device("cuda")`, `device("cuda", 1)`, `device("cuda:1")`.
+    """A place for tensors: `device("cpu")`, `device("cuda:1")`, `device("cuda", 1)`.
 
     As a context manager it is the default device of the block. RuntimeError for an unknown type.
 
@@ -27,21 +27,20 @@ class device:
 
     def __init__(self, type: str | device | int, index: int | None = None) -> None:
         if isinstance(type, device):
-            type, index = type.type, type.index if index is None else index
+            name, found = type.type, type.index
         elif isinstance(type, int) and not isinstance(type, bool):
-            type, index = "cuda", type
-        elif not isinstance(type, str):
+            name, found = "cuda", type
+        elif isinstance(type, str):
+            name, found = _parse(type)
+        else:
             raise TypeError(f"device(): got {type!r}, want a string such as 'cuda:0'")
-        name, colon, number = type.partition(":")
-        if colon:
-            if not number.isdigit() or index is not None:
-                raise RuntimeError(f"Invalid device string: '{type}'; want such as 'cuda:0'")
-            index = int(number)
+        if found is not None and index is not None:
+            raise RuntimeError(f"device(): got {type!r} and the index {index}, want one index")
         if name not in TYPES:
             raise RuntimeError(
                 f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}"
             )
-        self.type, self.index = name, index
+        self.type, self.index = name, index if found is None else found
         self._previous: list[device | None] = []
 
     def __eq__(self, other: object) -> bool:
@@ -68,6 +67,13 @@ class device:
 
     def __exit__(self, *exc: object) -> None:
         _state.default = self._previous.pop()
+
+
+def _parse(text: str) -> tuple[str, int | None]:
+    name, colon, number = text.partition(":")
+    if colon and not number.isdigit():
+        raise RuntimeError(f"Invalid device string: '{text}'; want such as 'cuda:0'")
+    return name, int(number) if colon else None
 
 
 class _State(threading.local):

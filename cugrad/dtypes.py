@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ __all__ = ["dtype", "of", "promote_types", "get_default_dtype", "set_default_dty
 
 
 class dtype:
-    """One element type, such as `cugrad.float32`; a value to compare and to pass, never made by users.
+    """One element type, such as `cugrad.float32`: a value to compare and to pass.
 
     >>> import cugrad as torch
     >>> torch.float16.itemsize, torch.float16.is_floating_point, torch.complex64.to_real()
@@ -112,7 +112,7 @@ def of(numpy_dtype: Any) -> dtype:
 
 
 def as_dtype(value: Any) -> dtype:
-    """`value` as an element type: a `dtype`, or Python's bool, int, float, complex, as PyTorch does."""
+    """`value` as an element type: a `dtype`, or Python's bool, int, float or complex."""
     if type(value) is dtype:
         return value
     if value in _PYTHON:
@@ -123,7 +123,7 @@ def as_dtype(value: Any) -> dtype:
 _PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote_types(type1: dtype, type2: dtype) -> dtype:
     """The smallest dtype that both convert to, by PyTorch's lattice.
 
@@ -157,7 +157,7 @@ def get_default_dtype() -> dtype:
 
 
 def set_default_dtype(d: dtype) -> None:
-    """Sets the default floating-point dtype of this thread; TypeError unless it is a float dtype."""
+    """Sets the default floating-point dtype of this thread; TypeError for any other dtype."""
     if type(d) is not dtype or not d.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {d!r}")
     _default.dtype = d

@@ -14,7 +14,7 @@ from .autograd.mode import state
 from .autograd.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from .autograd.record import apply, apply_inplace, recorded
 from .backends import backend_of, get
-from .device import device as Device  # noqa: N812
+from .device import device as Device
 from .ops.table import ELEMENTWISE, TABLE, Op
 from .printing import tensor_text
 from .tensor import Tensor, make
@@ -35,12 +35,13 @@ def _general(op: Op) -> Callable[..., Any]:
         else:
             head.append(name)
     params = ", ".join(f"{n!r}: {n}" for n in op.params)
-    code = f"def {op.name}({', '.join(head)}):\n    return apply(OP, ({', '.join(shown)},), {{{params}}})"
+    body = f"return apply(OP, ({', '.join(shown)},), {{{params}}})"
+    code = f"def {op.name}({', '.join(head)}):\n    {body}"
     exec(compile(code, f"<cugrad function {op.name}>", "exec"), scope)
     return scope[op.name]
 
 
-_HIDDEN = {"to_dtype", "to_device", "sgn_backward", "where", "clamp", "copy"}
+_HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy"}
 _MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
          "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "isnan",
          "isinf", "isfinite")  # fmt: skip
@@ -259,8 +260,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__or__": FUNCTIONS["bitwise_or"], "__xor__": FUNCTIONS["bitwise_xor"],
     "__rand__": FUNCTIONS["bitwise_and"], "__ror__": FUNCTIONS["bitwise_or"],
     "__rxor__": FUNCTIONS["bitwise_xor"],
-    "__iadd__": _add_, "__isub__": _sub_, "__imul__": INPLACE["mul_"], "__itruediv__": INPLACE["div_"],
-    "__ifloordiv__": INPLACE["floor_divide_"], "__imod__": INPLACE["remainder_"],
+    "__iadd__": _add_, "__isub__": _sub_, "__imul__": INPLACE["mul_"],
+    "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
+    "__imod__": INPLACE["remainder_"],
     "__ipow__": INPLACE["pow_"],
     **{f"__{n}__": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
 }  # fmt: skip
@@ -416,7 +418,7 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor
 def pin_memory(self: Tensor) -> Tensor:
     """A copy in page-locked host memory; itself where it is there already."""
     if self.is_cuda:
-        raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
+        raise RuntimeError(f"cannot pin '{type_(self)}' only dense CPU tensors can be pinned")
     if self.is_pinned():
         return self
     pinned = creation.get_pinning_backend().empty_pinned(self._array.shape, self._array.dtype)
@@ -444,9 +446,11 @@ def type_(self: Tensor, dtype: Any = None) -> Any:
     """This tensor in another dtype; without one, the name of its type as PyTorch spells it."""
     if dtype is not None:
         return to(self, dtype)
-    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
-             "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
-             "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}  # fmt: skip
+    names = {
+        "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+        "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
+        "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    }  # fmt: skip
     return f"torch.{'cuda.' if self.is_cuda else ''}{names[self.dtype.name]}Tensor"
 
 
@@ -565,7 +569,9 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     return _rebuild, (type(self), host.reshape(self._array.shape), place, self._requires_grad)
 
 
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor from data, with this tensor's dtype and device."""
     return creation.tensor(
         data, dtype=dtype or self.dtype, device=self.device, requires_grad=requires_grad

@@ -18,8 +18,8 @@ from .ops import random as draw
 from .tensor import Tensor, make
 
 __all__ = [
-    "METHODS", "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state", "initial_seed",
-    "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
+    "METHODS", "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state",
+    "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
     "randn_like", "randperm", "seed", "set_rng_state",
 ]  # fmt: skip
 

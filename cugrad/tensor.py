@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import dtypes
 from .backends import backend_of
-from .device import device as Device  # noqa: N812
+from .device import device as Device
 from .dtypes import dtype as Dtype
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Size(tuple[int, ...]):
         got = super().__getitem__(item)
         return Size(got) if isinstance(item, slice) else got
 
-    def __add__(self, other: Any) -> Size:  # type: ignore[override]
+    def __add__(self, other: Any) -> Size:
         return Size(super().__add__(tuple(other)))
 
 
@@ -76,6 +76,34 @@ class Tensor:
     _grad: Tensor | None
     _counter: list[int] | None
     _rare: Rare | None
+
+    if TYPE_CHECKING:  # what methods.py attaches
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __len__(self) -> int: ...
+        def __bool__(self) -> bool: ...
+        def __eq__(self, other: object) -> Any: ...
+        def __ne__(self, other: object) -> Any: ...
+
+        __add__: Any
+        __radd__: Any
+        __sub__: Any
+        __rsub__: Any
+        __mul__: Any
+        __rmul__: Any
+        __truediv__: Any
+        __rtruediv__: Any
+        __matmul__: Any
+        __pow__: Any
+        __neg__: Any
+        __lt__: Any
+        __le__: Any
+        __gt__: Any
+        __ge__: Any
+        __and__: Any
+        __or__: Any
+        __invert__: Any
 
     __array_ufunc__ = None  # `numpy_array * tensor` asks the tensor
     __hash__ = object.__hash__
@@ -275,7 +303,7 @@ class Tensor:
 
     @property
     def counter(self) -> list[int]:
-        """The version, in a list that all views of this storage share; made when first asked for."""
+        """The version, in a list that all views of this storage share; made when asked for."""
         if self._counter is None:
             self._counter = [0]
         return self._counter

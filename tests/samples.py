@@ -48,6 +48,10 @@ NO_REFERENCE: dict[str, str] = {}
 # Rows that PyTorch has no equivalent of, and why. Row -> reason.
 NO_TORCH: dict[str, str] = {}
 
+NO_TORCH |= dict.fromkeys(
+    ("slice_backward",), "an adjoint that formulas call; the forward row's gradient is compared"
+)
+
 # Rows that cannot be differentiated twice, and why. Row -> reason.
 ONCE: dict[str, str] = {}
 
@@ -57,6 +61,11 @@ ONCE: dict[str, str] = {}
 def _is(function):
     """NumPy's function of another name as a reference."""
     return lambda np, *inputs, **params: getattr(np, function)(*inputs, **params)
+
+
+def _torchs(function):
+    """PyTorch's function, with the inputs by position."""
+    return lambda torch, *inputs, **params: getattr(torch, function)(*inputs, **params)
 
 
 sample("add", (3, 4), (4,))
@@ -70,8 +79,8 @@ for _name, _sign in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("div", "tr
 sample("neg", (3, 4), reference=_is("negative"))
 sample("square", (3, 4))
 sample("reciprocal", positive((3, 4)))
-sample("pow", positive((3, 4)), (4,), reference=_is("power"))
-sample("pow", positive((3, 4)), exactly([0.0, 1.0, 2.0, 3.0]))
+sample("pow", positive((3, 4)), (4,), reference=_is("power"), torch=_torchs("pow"))
+sample("pow", positive((3, 4)), exactly([-0.5, 1.0, 2.0, 3.0]))
 sample("pow", (3, 4), 3)
 sample("pow", away((3, 4)), -2)
 sample("pow", positive((3, 4)), 0.5)
@@ -241,8 +250,8 @@ for _name in ("max", "min"):
     sample("arg" + _name, distinct((3, 4)), keepdim=True)
 sample(
     "tie_share", exactly([[1.0, 3.0, 3.0], [2.0, 0.0, -1.0]]), exactly([[3.0], [2.0]]), dim=(1,),
-    reference=lambda np, x, top, dim: (x == top) / (x == top).sum(dim, keepdims=True),
-    torch=lambda torch, x, top, dim: (x == top) / (x == top).sum(dim, keepdim=True),
+    integer=False, reference=lambda np, x, top, dim: (x == top) / (x == top).sum(dim, keepdims=True),
+    torch=lambda torch, x, top, dim: (x == top).to(x.dtype) / (x == top).sum(dim, keepdim=True),
 )  # fmt: skip
 sample(
     "var", (3, 4), torch=_like("var"),
@@ -295,6 +304,8 @@ sample("view", (), shape=(1, 1))
 sample("view", (0, 3), shape=(3, 0, 2))
 sample("reshape", (2, 6), shape=(3, 4), strided=False)  # what it cannot view it copies
 sample("reshape", (4,), shape=(2, 1, 2))
+sample("unsafe_view", (2, 6), shape=(3, 4), reference=lambda np, x, shape: x.reshape(shape),
+       torch=lambda torch, x, shape: x.reshape(shape))  # fmt: skip
 sample("permute", (2, 3, 4), dims=(2, 0, 1), reference=lambda np, x, dims: x.transpose(dims))
 sample("permute", (), dims=())
 sample("transpose", (2, 3, 4), dim0=0, dim1=2,
@@ -561,7 +572,390 @@ sample("linear", (0, 3), (2, 3), (2,))
 # nn ----------------------------------------------------------------------------------------------
 
 
+def _softmax(np, x, dim):
+    return np.exp(_log_softmax(np, x, dim))
+
+
+def _log_softmax(np, x, dim):
+    shifted = x - np.max(x, axis=dim if x.ndim else None, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), dim if x.ndim else None, keepdims=True))
+
+
+def _softmax_backward(np, g, y, dim):
+    return y * (g - np.sum(g * y, dim, keepdims=True))
+
+
+def _log_softmax_backward(np, g, y, dim):
+    return g - np.exp(y) * np.sum(g, dim, keepdims=True)
+
+
+for _name, _reference in (
+    ("softmax", _softmax),
+    ("log_softmax", _log_softmax),
+):
+    for _dim in (0, 1, -1):
+        sample(_name, (3, 4), dim=_dim, reference=_reference,
+               torch=lambda torch, x, dim, _name=_name: getattr(torch, _name)(x, dim))  # fmt: skip
+    sample(_name, (), dim=0)
+    sample(_name, (2, 0), dim=0)
+    sample(_name, exactly([[1000.0, 1001.0], [-1000.0, 0.0]]), dim=1)
+for _dim in (0, 2):
+    sample("softmax_backward", (3, 4, 2), (3, 4, 2), dim=_dim, reference=_softmax_backward,
+           torch=lambda torch, g, y, dim: _softmax_backward(_Torch(torch), g, y, dim))  # fmt: skip
+    sample("log_softmax_backward", (3, 4, 2), (3, 4, 2), dim=_dim, reference=_log_softmax_backward,
+           torch=lambda torch, g, y, dim: _log_softmax_backward(_Torch(torch), g, y, dim)
+           )  # fmt: skip
+
+
+class _Torch:
+    """NumPy's spelling of PyTorch's functions, for a reference that both can run."""
+
+    def __init__(self, torch):
+        self.exp = torch.exp
+        self.sum = lambda x, dim, keepdims: torch.sum(x, dim, keepdim=keepdims)
+
+
+def _nll_loss(np, x, target, weight=None, reduction="mean", ignore_index=-100):
+    w = np.ones(x.shape[min(1, x.ndim - 1)]) if weight is None else weight
+    if x.ndim == 1:
+        x, label = x[None], np.reshape(target, (1,))
+    else:
+        label = target
+    loss, total = np.zeros(label.shape), 0.0
+    for at in np.ndindex(label.shape):
+        if label[at] != ignore_index:
+            loss[at] = -w[label[at]] * x[(at[0], label[at], *at[1:])]
+            total += w[label[at]]
+    if reduction == "none":
+        return loss.reshape(target.shape), np.zeros(())
+    return loss.sum() / (total if reduction == "mean" else 1), np.asarray(total)
+
+
+def _torch_nll_loss(torch, x, target, weight=None, reduction="mean", ignore_index=-100):
+    how = {"reduction": reduction, "ignore_index": ignore_index}
+    loss = torch.nn.functional.nll_loss(x, target, weight, **how)
+    w = torch.ones(x.shape[min(1, x.ndim - 1)], dtype=x.dtype) if weight is None else weight
+    total = w[target[target != ignore_index]].sum() * (reduction != "none")
+    return loss, total.detach()
+
+
+def _nll_loss_backward(
+    np, g, target, weight, total, input_shape, reduction="mean", ignore_index=-100
+):
+    grad = np.zeros(input_shape)
+    for at in np.ndindex(target.shape):
+        if target[at] != ignore_index:
+            w = 1.0 if weight is None else weight[target[at]]
+            scale = g[at] if reduction == "none" else g / total if reduction == "mean" else g
+            grad[(at[0], target[at], *at[1:])] = -w * scale
+    return grad
+
+
+for _reduction in ("none", "mean", "sum"):
+    sample("nll_loss", (4, 5), exactly([1, 3, -100, 0]), None, reduction=_reduction,
+           reference=_nll_loss, torch=_torch_nll_loss)  # fmt: skip
+    sample("nll_loss", (3, 5, 2, 2), integers((3, 2, 2), 5), positive((5,)), reduction=_reduction)
+    sample("nll_loss", (3, 5, 2), integers((3, 2), 5), positive((5,)), reduction=_reduction,
+           ignore_index=2)  # fmt: skip
+    sample("nll_loss", (5,), exactly(3), positive((5,)), reduction=_reduction)
+sample("nll_loss", (0, 5), integers((0,), 5), None, reduction="sum")
+sample("nll_loss_backward", (), exactly([1, 3, -100]), None, positive(()), input_shape=(3, 5),
+       reference=_nll_loss_backward)  # fmt: skip
+sample("nll_loss_backward", (), integers((3, 2), 5), positive((5,)), positive(()),
+       input_shape=(3, 5, 2), reduction="sum")  # fmt: skip
+sample("nll_loss_backward", (3,), integers((3,), 5), positive((5,)), positive(()),
+       input_shape=(3, 5), reduction="none", ignore_index=1)  # fmt: skip
+
+
+def _channels(x):
+    return (0, *range(2, x.ndim))
+
+
+def _spread(value, x):
+    return value.reshape((-1,) + (1,) * (x.ndim - 2))
+
+
+def _batch_norm(np, x, weight=None, bias=None, eps=1e-5):
+    mean, var = x.mean(_channels(x)), x.var(_channels(x))
+    y = _batch_norm_inference(np, x, weight, bias, mean, var, eps)
+    return y, mean, 1 / np.sqrt(var + eps)
+
+
+def _batch_norm_inference(np, x, weight, bias, mean, var, eps=1e-5):
+    y = (x - _spread(mean, x)) / _spread(np.sqrt(var + eps), x)
+    y = y if weight is None else y * _spread(weight, x)
+    return y if bias is None else y + _spread(bias, x)
+
+
+def _batch_norm_backward(np, g, x, weight=None, mean=None, invstd=None, eps=1e-5):
+    xhat, _, invstd = _batch_norm(np, x, None, None, eps)
+    over = {"axis": _channels(x), "keepdims": True}
+    slope = _spread(invstd if weight is None else invstd * weight, x)
+    return slope * (g - g.mean(**over) - xhat * (g * xhat).mean(**over))
+
+
+def _torch_batch_norm(torch, x, weight=None, bias=None, eps=1e-5):
+    y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+    mean, var = x.detach().mean(_channels(x)), x.detach().var(_channels(x), unbiased=False)
+    return y, mean, 1 / torch.sqrt(var + eps)
+
+
+def _torch_batch_norm_backward(torch, g, x, weight=None, mean=None, invstd=None, eps=1e-5):
+    y = torch.nn.functional.batch_norm(x, None, None, weight, None, True, 0.0, eps)
+    return torch.autograd.grad(y, x, g, create_graph=True)[0]
+
+
+def _torch_batch_norm_backward_weight(torch, g, x, mean=None, invstd=None, eps=1e-5):
+    y = torch.nn.functional.batch_norm(x, None, None, None, None, True, 0.0, eps)
+    return (g * y).sum(_channels(x))
+
+
+for _shape in ((6, 3), (4, 3, 5), (2, 3, 4, 2)):
+    sample("native_batch_norm", _shape, (3,), (3,), reference=_batch_norm, torch=_torch_batch_norm)
+    sample("native_batch_norm", _shape, None, None, eps=0.1)
+    sample("native_batch_norm_backward", _shape, _shape, (3,), None, None,
+           reference=_batch_norm_backward, torch=_torch_batch_norm_backward)  # fmt: skip
+    sample("native_batch_norm_backward", _shape, _shape, None, None, None, eps=0.1)
+    sample("native_batch_norm_backward_weight", _shape, _shape, None, None,
+           reference=lambda np, g, x, mean=None, invstd=None, eps=1e-5: (
+               g * _batch_norm(np, x, eps=eps)[0]).sum(_channels(x)),
+           torch=_torch_batch_norm_backward_weight)  # fmt: skip
+    sample("batch_norm_inference", _shape, (3,), (3,), (3,), positive((3,)),
+           reference=_batch_norm_inference,
+           torch=lambda torch, x, w, b, mean, var, eps=1e-5: torch.nn.functional.batch_norm(
+               x, mean, var, w, b, False, 0.0, eps))  # fmt: skip
+    sample("batch_norm_inference", _shape, None, None, (3,), positive((3,)), eps=0.1)
+sample("native_dropout", (3, 4), boolean((3, 4)), p=0.3,
+       reference=lambda np, x, mask, p: x * mask / (1 - p),
+       torch=lambda torch, x, mask, p: x * mask / (1 - p))  # fmt: skip
+sample("native_dropout", (3, 4), exactly([False] * 4), p=1.0,
+       reference=lambda np, x, mask, p: x * 0, torch=lambda torch, x, mask, p: x * 0)  # fmt: skip
+
+
+def _embedding_backward(np, g, indices, num_weights, padding_idx=-1):
+    out = np.zeros((num_weights, g.shape[-1]), g.dtype)
+    for at in np.ndindex(indices.shape):
+        if indices[at] != padding_idx:
+            out[indices[at]] += g[at]
+    return out
+
+
+sample("embedding", (6, 3), integers((2, 4), 6),
+       reference=lambda np, weight, indices, padding_idx=-1: weight[indices],
+       torch=lambda torch, weight, indices, padding_idx=-1: torch.ops.aten.embedding(
+           weight, indices, padding_idx))  # fmt: skip
+sample("embedding", (6, 3), integers((), 6))
+sample("embedding_dense_backward", (2, 4, 3), integers((2, 4), 6), num_weights=6,
+       reference=_embedding_backward,
+       torch=lambda torch, g, indices, num_weights, padding_idx=-1: (
+           torch.ops.aten.embedding_dense_backward(g, indices, num_weights, padding_idx, False)
+       ))  # fmt: skip
+sample("embedding_dense_backward", (5, 3), exactly([1, 2, 1, 0, 2]), num_weights=4, padding_idx=2)
+
+REAL_ONLY |= {
+    "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "nll_loss",
+    "nll_loss_backward", "native_batch_norm", "native_batch_norm_backward",
+    "native_batch_norm_backward_weight", "batch_norm_inference",
+}  # fmt: skip
+NO_HALF["native_batch_norm"] = "mean and invstd stay in float32"
+NO_TORCH["nll_loss_backward"] = "aten's wants the input too; nll_loss's gradients are compared"
+
+
 # conv --------------------------------------------------------------------------------------------
+
+
+def _windows(np, x, kernel, stride, padding, dilation):
+    """For each output position: its index and the slices of padded x that it reads."""
+    n = len(kernel)
+    as_tuple = lambda v: (v,) * n if isinstance(v, int) else tuple(v)
+    stride, padding, dilation = map(as_tuple, (stride, padding, dilation))
+    padded = np.pad(x, ((0, 0), (0, 0), *[(p, p) for p in padding]))
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation)]
+    counts = [(s - r) // t + 1 for s, r, t in zip(padded.shape[2:], reach, stride)]
+    slices = {
+        at: tuple(slice(i * t, i * t + r, d) for i, t, r, d in zip(at, stride, reach, dilation))
+        for at in np.ndindex(*counts)
+    }
+    inner = tuple(slice(p, p + s) for p, s in zip(padding, x.shape[2:]))
+    return padded, counts, slices, inner
+
+
+def _convolution(np, x, w, b=None, stride=1, padding=0, dilation=1, groups=1):
+    padded, counts, slices, _ = _windows(np, x, w.shape[2:], stride, padding, dilation)
+    out = np.zeros((len(x), len(w), *counts), np.result_type(x, w))
+    for group in range(groups):
+        i, o = (slice(group * n // groups, (group + 1) * n // groups) for n in (x.shape[1], len(w)))
+        for at, window in slices.items():
+            patch = padded[(slice(None), i, *window)]
+            axes = range(1, patch.ndim)
+            out[(slice(None), o, *at)] = np.tensordot(patch, w[o], (axes, axes))
+    return out if b is None else out + b.reshape((-1,) + (1,) * (x.ndim - 2))
+
+
+def _convolution_input(np, g, w, input_size, stride=1, padding=0, dilation=1, groups=1):
+    x = np.zeros((len(g), w.shape[1] * groups, *input_size), np.result_type(g, w))
+    padded, _, slices, inner = _windows(np, x, w.shape[2:], stride, padding, dilation)
+    for group in range(groups):
+        i, o = (slice(group * n // groups, (group + 1) * n // groups) for n in (x.shape[1], len(w)))
+        for at, window in slices.items():
+            padded[(slice(None), i, *window)] += np.tensordot(g[(slice(None), o, *at)], w[o], 1)
+    return padded[(..., *inner)]
+
+
+def _convolution_weight(np, g, x, kernel_size, stride=1, padding=0, dilation=1, groups=1):
+    padded, _, slices, _ = _windows(np, x, kernel_size, stride, padding, dilation)
+    w = np.zeros((g.shape[1], x.shape[1] // groups, *kernel_size), np.result_type(g, x))
+    for group in range(groups):
+        i, o = (slice(group * n // groups, (group + 1) * n // groups) for n in (x.shape[1], len(w)))
+        for at, window in slices.items():
+            patch = padded[(slice(None), i, *window)]
+            w[o] += np.tensordot(g[(slice(None), o, *at)], patch, ((0,), (0,)))
+    return w
+
+
+def _torch_convolution(torch, x, w, b=None, **how):
+    return getattr(torch, f"conv{x.ndim - 2}d")(x, w, b, **how)
+
+
+def _torch_convolution_input(torch, g, w, input_size, **how):
+    x = torch.zeros((len(g), w.shape[1] * how.get("groups", 1), *input_size), dtype=g.dtype)
+    x.requires_grad_(True)
+    y = _torch_convolution(torch, x, w.conj(), **how)
+    return torch.autograd.grad(y, x, g, create_graph=True)[0]
+
+
+def _torch_convolution_weight(torch, g, x, kernel_size, **how):
+    shape = (g.shape[1], x.shape[1] // how.get("groups", 1), *kernel_size)
+    w = torch.zeros(shape, dtype=g.dtype, requires_grad=True)
+    y = _torch_convolution(torch, x.conj(), w, **how)
+    return torch.autograd.grad(y, w, g, create_graph=True)[0]
+
+
+for _size, _kernel, _out, _how in (
+    ((7,), (3,), (5,), {}),
+    ((7,), (2,), (4,), {"stride": (2,), "padding": (1,), "groups": 2}),
+    ((5, 4), (3, 2), (5, 3), {"padding": (1, 0)}),
+    ((5, 4), (1, 1), (5, 4), {}),
+    ((5, 4), (1, 1), (3, 2), {"stride": (2, 2)}),
+    ((6, 5), (2, 3), (3, 3), {"stride": (2, 1), "dilation": (1, 2), "padding": (0, 1)}),
+    ((2, 3), (1, 2), (6, 4), {"padding": (2, 1)}),
+    ((3, 4, 3), (2, 2, 2), (2, 3, 2), {}),
+    ((3, 4, 3), (2, 1, 3), (2, 2, 3), {"stride": (1, 2, 1), "padding": (0, 0, 1), "groups": 2}),
+):  # fmt: skip
+    _w, _y = (6, 4 // _how.get("groups", 1), *_kernel), (2, 6, *_out)
+    sample("convolution", (2, 4, *_size), _w, (6,), **_how, reference=_convolution,
+           torch=_torch_convolution)  # fmt: skip
+    sample("convolution_input", _y, _w, input_size=_size, **_how, reference=_convolution_input,
+           torch=_torch_convolution_input)  # fmt: skip
+    sample("convolution_weight", _y, (2, 4, *_size), kernel_size=_kernel, **_how,
+           reference=_convolution_weight, torch=_torch_convolution_weight)  # fmt: skip
+sample("convolution", (2, 4, 5, 5), (6, 4, 3, 3), None)
+sample("convolution", (2, 3, 5, 5), (6, 1, 2, 2), None, groups=3)
+sample("convolution", (0, 2, 4, 4), (3, 2, 2, 2), (3,))
+
+
+def _max_pool(np, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """The windows as PyTorch lays them; ties and NaN are tested against PyTorch itself."""
+    n = x.ndim - 2
+    stride = kernel_size if stride is None else stride
+    size, reach = x.shape[2:], dilation * (kernel_size - 1) + 1
+    rounding = -1 if ceil_mode else 1
+    counts = [rounding * ((rounding * (s + 2 * padding - reach)) // stride) + 1 for s in size]
+    counts = [c - (ceil_mode and (c - 1) * stride >= s + padding) for c, s in zip(counts, size)]
+    values = np.zeros((*x.shape[:2], *counts))
+    indices = np.zeros(values.shape, np.int64)
+    for at in np.ndindex(values.shape):
+        best = (-np.inf, 0)
+        for k in np.ndindex((kernel_size,) * n):
+            here = [a * stride - padding + i * dilation for a, i in zip(at[2:], k)]
+            if all(0 <= h < s for h, s in zip(here, size)) and x[(*at[:2], *here)] > best[0]:
+                best = (x[(*at[:2], *here)], np.ravel_multi_index(here, size))
+        values[at], indices[at] = best
+    return values, indices
+
+
+def _average(np, x, kernel_size, **how):
+    """By the gradient of the sum of each window, one output at a time."""
+    n = x.ndim - 2
+    override, inside = how.get("divisor_override"), how.get("count_include_pad", True)
+    stride, padding = how.get("stride") or kernel_size, how.get("padding", 0)
+    count = lambda s: (s + 2 * padding - kernel_size) // stride + 1
+    if how.get("ceil_mode"):
+        full = lambda s: -((kernel_size - s - 2 * padding) // stride) + 1
+        count = lambda s: full(s) - ((full(s) - 1) * stride >= s + padding)
+    out = np.zeros((*x.shape[:2], *map(count, x.shape[2:])), x.dtype)
+    for at in np.ndindex(out.shape[2:]):
+        ends = [(a * stride - padding, min(a * stride - padding + kernel_size, s + padding))
+                for a, s in zip(at, x.shape[2:])]  # fmt: skip
+        real = [(max(low, 0), min(high, s)) for (low, high), s in zip(ends, x.shape[2:])]
+        divisor = np.prod([high - low for low, high in (ends if inside else real)])
+        window = x[(..., *[slice(low, high) for low, high in real])]
+        out[(..., *at)] = window.sum(tuple(range(-n, 0))) / (override or divisor)
+    return out
+
+
+def _average_backward(np, g, input_size, kernel_size, **how):
+    out = np.zeros((*g.shape[:2], *input_size), g.dtype)
+    for at in np.ndindex(*input_size):
+        one = np.zeros((1, 1, *input_size))
+        one[(0, 0, *at)] = 1
+        out[(..., *at)] = (g * _average(np, one, kernel_size, **how)).sum(tuple(range(2, g.ndim)))
+    return out
+
+
+def _torch_average_backward(torch, g, input_size, kernel_size, **how):
+    x = torch.zeros((*g.shape[:2], *input_size), dtype=g.dtype, requires_grad=True)
+    y = getattr(torch.nn.functional, f"avg_pool{len(input_size)}d")(x, kernel_size, **how)
+    return torch.autograd.grad(y, x, g, create_graph=True)[0]
+
+
+for _n, _size in ((1, (7,)), (2, (6, 5)), (3, (4, 5, 4))):
+    for _how in (
+        {"kernel_size": 2},
+        {"kernel_size": 3, "stride": 1, "padding": 1},
+        {"kernel_size": 2, "stride": 2, "dilation": 2, "ceil_mode": True},
+    ):
+        sample(f"max_pool{_n}d_with_indices", distinct((2, 3, *_size)), **_how, reference=_max_pool,
+               torch=lambda torch, x, _n=_n, **how: getattr(torch.nn.functional, f"max_pool{_n}d")(
+                   x, **how, return_indices=True))  # fmt: skip
+    for _how in (
+        {"kernel_size": 2},
+        {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+        {"kernel_size": 3, "stride": 1, "padding": 1, "count_include_pad": False},
+    ):
+        sample(f"avg_pool{_n}d", (2, 3, *_size), **_how, reference=_average,
+               torch=lambda torch, x, _n=_n, **how: getattr(torch.nn.functional, f"avg_pool{_n}d")(
+                   x, **how))  # fmt: skip
+sample("avg_pool2d", (2, 3, 4, 4), kernel_size=3, divisor_override=5)
+sample("avg_pool_backward", (2, 3, 3), input_size=(7,), kernel_size=2, reference=_average_backward,
+       torch=_torch_average_backward)  # fmt: skip
+sample("avg_pool_backward", (2, 3, 4, 3), input_size=(6, 5), kernel_size=3, stride=2, padding=1,
+       ceil_mode=True)  # fmt: skip
+
+
+def _unpool(np, g, indices, input_size, overlap=True):
+    out = np.zeros((*g.shape[:2], *input_size), g.dtype)
+    for at in np.ndindex(g.shape):
+        out[(*at[:2], *np.unravel_index(indices[at], input_size))] += g[at]
+    return out
+
+
+def _torch_unpool(torch, g, indices, input_size, overlap=True):
+    planes = torch.zeros((*g.shape[:2], math.prod(input_size)), dtype=g.dtype)
+    added = planes.scatter_add(2, indices.flatten(2), g.flatten(2))
+    return added.unflatten(2, input_size)
+
+
+sample("max_pool_backward", (2, 3, 2, 2), integers((2, 3, 2, 2), 20), input_size=(4, 5),
+       reference=_unpool, torch=_torch_unpool)  # fmt: skip
+sample("max_pool_backward", (2, 1, 3), exactly([[[1, 0, 4]], [[2, 3, 0]]]), input_size=(5,),
+       overlap=False)  # fmt: skip
+sample("max_pool_gather", (2, 3, 4, 5), integers((2, 3, 2, 2), 20), n=2,
+       reference=lambda np, x, indices, n: np.take_along_axis(
+           x.reshape(2, 3, 20), indices.reshape(2, 3, 4), 2).reshape(indices.shape),
+       torch=lambda torch, x, indices, n: torch.gather(
+           x.flatten(2), 2, indices.flatten(2)).view_as(indices))  # fmt: skip
+REAL_ONLY |= {f"max_pool{_n}d_with_indices" for _n in (1, 2, 3)}
 
 
 # random ------------------------------------------------------------------------------------------

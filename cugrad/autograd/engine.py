@@ -97,7 +97,8 @@ class Run:
             g = grads.pop(node)
             if isinstance(node, Tensor):
                 # 2 references: our variable and the call's argument, so nobody else can see it
-                results = self.visit_leaf(node, g, getrefcount(g) <= 2)
+                self.visit_leaf(node, g, getrefcount(g) <= 2)
+                results = None
             elif type(node) is not OpNode or watched or node.rare is not None:
                 results = self.visit(node, g)
             else:
@@ -109,7 +110,7 @@ class Run:
                     node.versions = None
             following = None
             if results:
-                for edge, g in zip(node.edges, results):  # noqa: B905 (measured: strict= costs)
+                for edge, g in zip(node.edges, results):
                     if edge is None or g is None:
                         continue
                     if type(edge) is OpNode and needed is None:

@@ -34,7 +34,8 @@ def compile_function(op: Op) -> Callable[..., Any]:
     """A row as a function of Tensors, with its fast path in front."""
     code = _unary(op) if len(op.inputs) == 1 else _binary(op)
     scope = {
-        "__name__": __name__, "Tensor": Tensor, "OpNode": OpNode, "new": Tensor.__new__, "new_node": OpNode.__new__,
+        "__name__": __name__, "Tensor": Tensor, "OpNode": OpNode,
+        "new": Tensor.__new__, "new_node": OpNode.__new__,
         "state": state, "edge_of": edge_of, "next_seq": next_seq, "versions_of": versions_of,
         "apply": apply, "OP": op, "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of,
         "F32": np.dtype("float32"), "F64": np.dtype("float64"), "forwards": _forwards(op),
@@ -219,7 +220,8 @@ def _unary(op: Op) -> str:
 def _binary(op: Op) -> str:
     def record(mask: int, width: int) -> str:
         meta = "None if same else ((a.shape, b.shape), NO_PARAMS, (dtype, dtype), None, False)"
-        return indent(_record(op, mask, f"plan{mask} if same else general{mask}", meta), " " * width)
+        lines = _record(op, mask, f"plan{mask} if same else general{mask}", meta)
+        return indent(lines, " " * width)
 
     return BINARY.format(
         leaf=LEAF,

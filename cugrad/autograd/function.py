@@ -97,7 +97,7 @@ class FunctionNode(Node, FunctionCtx):
         return f"<torch.autograd.function.{self.name()} object at {id(self):#x}>"
 
     @property
-    def output_count(self) -> int:
+    def output_count(self) -> int:  # type: ignore[override]
         return len(self.outputs_like)
 
     @property

@@ -57,9 +57,9 @@ def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
 
 
 class saved_tensors_hooks:
-    """Within it, what ops save for backward goes through `pack_hook`, and back through `unpack_hook`.
+    """Within it, what ops save for backward is packed by one hook, and unpacked by the other.
 
-    `pack_hook(tensor) -> anything` runs when an op saves a tensor; `unpack_hook(anything) -> Tensor`
+    `pack_hook(tensor) -> anything` runs when an op saves a tensor; `unpack_hook(packed) -> Tensor`
     when backward, or `grad_fn._saved_*`, needs it: as often as that happens, in any thread, and
     after the context has closed. The innermost pair is the one that applies. Neither hook may
     change its argument in place.
@@ -118,7 +118,7 @@ class _Handles(RemovableHandle):
 
 def register_multi_grad_hook(
     tensors: Sequence[Tensor],
-    fn: Callable[[Sequence[Tensor | None]], None] | Callable[[Tensor], None],
+    fn: Callable[[Any], None],
     *,
     mode: str = "all",
 ) -> RemovableHandle:
@@ -141,7 +141,7 @@ def register_multi_grad_hook(
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     lock = threading.Lock()
-    runs: dict[Any, list[Any]] = {}
+    runs: dict[Any, Any] = {}
     edges = [edge_of(t) for t in tensors]
 
     def expected(run: Any) -> int:
@@ -161,7 +161,7 @@ def register_multi_grad_hook(
                 if complete:
                     del runs[run]
             if complete:
-                fn(gradients)  # type: ignore[arg-type]
+                fn(gradients)
 
         return hook
 
@@ -172,7 +172,7 @@ def register_multi_grad_hook(
                 return
             runs[run] = []
             run.callbacks.append(lambda: runs.pop(run, None))
-        fn(grad)  # type: ignore[arg-type]
+        fn(grad)
 
     return _Handles([
         t.register_hook(hook_of(i) if mode == "all" else first) for i, t in enumerate(tensors)

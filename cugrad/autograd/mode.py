@@ -14,7 +14,7 @@ PLAIN, RECORDING, UNUSUAL = range(3)
 
 
 class Observer(Protocol):
-    """Sees the four points of an op's life: NVTX ranges, profiles and memory timelines are these."""
+    """Sees the four points of an op's life: NVTX ranges and profiles are observers."""
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None: ...
     def op_end(self, name: str, seq: int, result: Any) -> None: ...
@@ -89,6 +89,7 @@ class _GradMode:
     """A context manager and decorator that sets the grad mode, as many times as it is entered."""
 
     enabled: bool
+    _previous: list[bool]
 
     def __enter__(self) -> None:
         self.__dict__.setdefault("_previous", []).append(switch_grad(self.enabled))

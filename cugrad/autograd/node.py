@@ -88,6 +88,7 @@ class Node:
     rare: NodeRare | None
 
     output_nr = 0
+    output_count = 1
 
     @property
     def grad_fn(self) -> Node:
@@ -164,7 +165,7 @@ class Output:
 
 
 class AccumulateGrad(Node):
-    """The end of the graph at a leaf. The graph itself holds the leaf; this is its face for users."""
+    """The end of the graph at a leaf: the graph itself holds the leaf, this is its face."""
 
     __slots__ = ("variable",)
     variable: Tensor

@@ -13,7 +13,7 @@ from ..ops.promotion import SCALARS, meet, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
 from ..tensor import Tensor, make
 from . import saved as saving
-from .mode import UNUSUAL, state
+from .mode import state
 from .node import FREED, Node, Output, edge_of, next_seq
 from .views import MULTIPLE, NORMAL, attach, check_inplace, rebase
 
@@ -52,11 +52,11 @@ class Plan:
             saved = tuple([_to(m, s, compute) for s in saved])
         if self.op.variadic:
             saved = (saved,)
-        if conjugates:
-            g = tuple([None if x is None else m.conj(x) for x in g]) if type(g) is tuple else m.conj(g)
+        if conjugates:  # a holomorphic formula F gives the gradient conj(F(conj(g)))
+            g = _conj(m, g)
         grads = formula(m, g, saved, shapes, params)
         if conjugates:
-            grads = tuple([None if x is None else m.conj(x) for x in grads])
+            grads = _conj(m, grads)
         if self.adapts:
             grads = tuple(
                 [
@@ -67,6 +67,12 @@ class Plan:
                 ]
             )
         return grads
+
+
+def _conj(m: Any, g: Any) -> Any:
+    if type(g) in (tuple, list):
+        return tuple([None if x is None else m.conj(x) for x in g])
+    return m.conj(g)
 
 
 def _to(m: Any, x: Any, dtype: Any) -> Any:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import InplaceError
 from ..tensor import Tensor, make
 from .mode import no_grad, state
-
-if TYPE_CHECKING:
-    from .node import Node
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
@@ -30,12 +27,15 @@ FREED_TEXT = (
 class Packed:
     """A saved tensor in the form that a pack hook gave it."""
 
-    __slots__ = ("packed", "unpack", "requires_grad", "edge", "output_nr", "counter", "version")
+    __slots__ = (
+        "packed", "unpack", "requires_grad", "edge", "output_nr", "shape",
+        "counter", "version",
+    )  # fmt: skip
 
     def __init__(self, hooks: tuple[Any, Any], tensor: Tensor, edge: Any, output_nr: int) -> None:
         pack, self.unpack = hooks
         self.requires_grad, self.edge, self.output_nr = tensor._requires_grad, edge, output_nr
-        self.counter = tensor.counter
+        self.shape, self.counter = tensor._array.shape, tensor.counter
         self.version = self.counter[0]
         with no_grad():
             self.packed = pack(tensor)
@@ -87,7 +87,7 @@ def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
     return found if any(found) else None
 
 
-def check_version(node: Node, index: int) -> None:
+def check_version(node: Any, index: int) -> None:
     """InplaceError when saved entry `index` was changed in place since it was saved."""
     entry = node.saved[index]
     if isinstance(entry, Tensor):
@@ -106,7 +106,7 @@ def check_version(node: Node, index: int) -> None:
         if found == wanted:
             return
         maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
-        shape, output = getattr(entry.packed, "shape", "?"), max(entry.output_nr, 0)
+        shape, output = entry.shape, max(entry.output_nr, 0)
     origin = "" if maker is None else f", which is output {output} of {maker.name()},"
     raise InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
@@ -116,7 +116,7 @@ def check_version(node: Node, index: int) -> None:
     )
 
 
-def arrays(node: Node) -> tuple[Any, ...]:
+def arrays(node: Any) -> tuple[Any, ...]:
     """Everything that a node saved, as arrays, each checked to be what it was."""
     found = []
     for index, entry in enumerate(node.saved):
@@ -135,7 +135,7 @@ def arrays(node: Node) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def tensor_at(node: Node, index: int) -> Any:
+def tensor_at(node: Any, index: int) -> Any:
     """Saved entry `index` as a Tensor that is connected to the graph as the original was."""
     entry = node.saved[index]
     if isinstance(entry, Tensor):
@@ -155,12 +155,12 @@ def tensor_at(node: Node, index: int) -> Any:
     return entry
 
 
-def tensors(node: Node) -> tuple[Any, ...]:
+def tensors(node: Any) -> tuple[Any, ...]:
     """Everything that a node saved, as Tensors of the graph."""
     return tuple(tensor_at(node, index) for index in range(len(node.saved)))
 
 
-def read(node: Node, name: str) -> Any:
+def read(node: Any, name: str) -> Any:
     """What `grad_fn._saved_<name>` answers: a Tensor, a tuple of them, or a parameter of the op."""
     indices = _indices(node, name)
     if indices is None:
@@ -176,7 +176,7 @@ def read(node: Node, name: str) -> Any:
     return found if node.plan.op.variadic else found[0]
 
 
-def read_raw(node: Node, name: str) -> Any:
+def read_raw(node: Any, name: str) -> Any:
     """What `grad_fn._raw_saved_<name>` answers: an object with `register_hooks`."""
     indices = _indices(node, name)
     if indices is None:
@@ -187,13 +187,13 @@ def read_raw(node: Node, name: str) -> Any:
     return found if node.plan.op.variadic else found[0]
 
 
-def names(node: Node) -> Iterator[str]:
+def names(node: Any) -> Iterator[str]:
     """The names that `_saved_` answers to."""
     yield from node.plan.saves
     yield from node.params
 
 
-def _indices(node: Node, name: str) -> range | None:
+def _indices(node: Any, name: str) -> range | None:
     saves = node.plan.saves
     if name not in saves:
         return None
@@ -209,7 +209,7 @@ class SavedTensor:
 
     __slots__ = ("_node", "_index")
 
-    def __init__(self, node: Node, index: int) -> None:
+    def __init__(self, node: Any, index: int) -> None:
         self._node, self._index = node, index
 
     def register_hooks(

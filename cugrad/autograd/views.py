@@ -42,10 +42,9 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
     """Makes `view` known as the result of a view op on `parent`."""
     view._counter = parent.counter  # one storage, one version
     origin = None if parent._rare is None else parent._rare.view
-    if origin is None:
-        base, steps = parent, ((op, params),)
-    else:
-        base, steps = origin.base, (*origin.steps, (op, params))
+    base, steps = parent, ((op, params),)  # type: tuple[Tensor, tuple[Step, ...]]
+    if origin is not None:
+        base, steps = origin.base, origin.steps + steps
         creation = max(creation, origin.creation)
     if creation == NORMAL and not state.grad_enabled:
         creation = NO_GRAD

@@ -12,7 +12,7 @@ from .protocol import Backend
 
 __all__ = ["Backend", "backend_of", "get", "is_usable", "why_unusable"]
 
-_by_device_type: dict[str, Backend] = {"cpu": NumpyBackend()}
+_by_device_type: dict[str, Any] = {"cpu": NumpyBackend()}
 _by_array_type: dict[type, Backend] = {}
 _listeners: list[Callable[[Backend], None]] = []
 

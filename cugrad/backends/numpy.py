@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 Array = np.ndarray[Any, Any]
 
 # Overflow and division by zero are values, as on a GPU, not warnings. Setting NumPy's error state
-# around each op would cost four times the op; where warnings are errors, ops run again under quiet().
+# around each op would cost four times the op. Where warnings are errors, ops run again in quiet().
 warnings.filterwarnings(
     "ignore", "(divide by zero|overflow|underflow|invalid value) encountered", RuntimeWarning,
     r"cugrad\."
@@ -186,7 +186,7 @@ class NumpyBackend:
     xp = NumpyNamespace()
 
     def wrap(self, value: Any) -> Array:
-        """NumPy answers scalars where the result is 0-d; this is the one place that re-wraps them."""
+        """NumPy answers scalars where the result is 0-d: this is where they become arrays again."""
         return np.asarray(value)
 
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
@@ -232,7 +232,7 @@ class NumpyBackend:
         pass
 
     def memory_allocated(self) -> int:
-        """Bytes that Python and NumPy hold, as tracemalloc counts them; 0 when it does not trace."""
+        """Bytes that Python and NumPy hold, as tracemalloc counts; 0 when it does not trace."""
         return tracemalloc.get_traced_memory()[0]
 
     def max_memory_allocated(self) -> int:

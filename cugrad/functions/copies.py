@@ -141,6 +141,10 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     >>> torch.cat([torch.zeros(2, 3), torch.ones(1, 3)]).shape
     torch.Size([3, 3])
     """
+    if isinstance(tensors, Tensor):
+        raise TypeError(
+            "cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
+        )
     found = [x for x in tensors if array_of(x, "cat", "tensors").shape != (0,)]
     found = found or list(tensors)  # (0,) joins with everything, as it always has in PyTorch
     if not found:

@@ -55,7 +55,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`, a tensor that broadcasts to `self[index]`, or a number."""
     array = self._array
     if not isinstance(value, Tensor) and type(value) not in (bool, int, float, complex):
-        if not hasattr(value, "item") or getattr(value, "ndim", 1):
+        if getattr(value, "ndim", None) != 0:
             raise TypeError(
                 f"can't assign a {type(value).__name__} to a tensor; make it one, for example "
                 "torch.tensor(value)"

@@ -279,7 +279,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all places along `dim`, without that dim."""
     shape = array_of(input, "unbind").shape
     if not shape:
-        raise RuntimeError("unbind: Dimension specified as 0 but tensor has no dimensions")
+        raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
     dim = D.canonical_dim(dim, len(shape))
     return tuple([recorded.select(input, dim, i) for i in range(shape[dim])])
 

@@ -115,8 +115,9 @@ def _array_of_list(item: Any) -> Any:
         raise _not_an_index(item) from None
 
 
-def _not_an_index(item: Any) -> IndexError:
-    return IndexError(
+def _not_an_index(item: Any) -> Exception:
+    kind = TypeError if isinstance(item, str) else IndexError
+    return kind(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
         f"indices (got {type(item).__name__})"
     )

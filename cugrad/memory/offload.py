@@ -171,7 +171,7 @@ class save_on_cpu(saved_tensors_hooks):
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         if device_type not in ("cuda", "cpu"):
-            raise ValueError(f"save_on_cpu: device_type must be 'cuda' or 'cpu', got {device_type!r}")
+            raise ValueError(f"save_on_cpu: device_type: got {device_type!r}, want 'cuda' or 'cpu'")
         self.pin_memory, self.device_type = pin_memory, device_type
         self.stats = OffloadStats()
         super().__init__(self._pack, self._unpack)

@@ -8,6 +8,7 @@ from typing import Any
 from .. import dtypes
 from ..autograd.record import recorded
 from ..ops import random as draw
+from ..ops.windows import numbers
 from ..tensor import Tensor, make
 
 Pair = int | tuple[int, int]
@@ -21,14 +22,10 @@ def pair(value: Pair) -> tuple[int, int]:
     >>> pair(3)
     (3, 3)
     """
-    if isinstance(value, int):
-        return value, value
-    numbers = tuple(value)
-    if len(numbers) == 1:
-        numbers *= 2
-    if len(numbers) != 2 or not all(isinstance(number, int) for number in numbers):
+    both = numbers(value, 2)
+    if len(both) != 2 or not all(isinstance(number, int) for number in both):
         raise ValueError(f"got {value!r}, want an int or a tuple of two ints (height, width)")
-    return numbers
+    return both
 
 
 def check_reduction(reduction: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import log, pi, sqrt
+import cmath
+from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 from ..backends import backend_of, get
@@ -32,10 +33,17 @@ def _pow_self(m: Any, g: Any, self: Any, other: Any) -> Any:
 def _pow_other(m: Any, g: Any, self: Any, other: Any, result: Any) -> Any:
     if isinstance(self, (bool, int, float, complex)):
         if self == 0:
-            return m.where(other >= 0, 0, g * (result * -float("inf")))
-        return g * (result * (log(self) if self > 0 else float("nan")))
+            return m.where(other >= 0, 0, g * (result * -inf))
+        return g * (result * _log(self))
     flat = m.logical_and(self == 0, other >= 0)  # d 0^x = 0, though log 0 = -inf
     return m.where(flat, 0, g * (result * m.log(self)))
+
+
+def _log(base: complex) -> complex:
+    """The logarithm of a Python number; nan for negative real ones."""
+    if isinstance(base, complex):
+        return cmath.log(base)
+    return log(base) if base > 0 else nan
 
 
 row("pow", "self other", lambda xp, self, other: self**other, ELEMENTWISE,
@@ -144,7 +152,9 @@ def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
     return g * (self >= min) if min is not None else g * (self <= max)
 
 
-row("clamp", "self", lambda xp, self, min=None, max=None: xp.clip(self, min, max), ELEMENTWISE,
+row("clamp", "self",
+    lambda xp, self, min=None, max=None: xp.clip(self, min, max).astype(self.dtype, copy=False),
+    ELEMENTWISE,  # the cast: NumPy makes float32 of bfloat16 and a Python float
     self=_clamp_gradient)  # fmt: skip
 
 # Comparison and logic -----------------------------------------------------------------------------

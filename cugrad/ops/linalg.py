@@ -100,6 +100,11 @@ row(
 
 def _linear(xp: Any, input: Any, weight: Any, bias: Any = None) -> Any:
     shape = input.shape
+    if not shape or shape[-1] != weight.shape[-1]:
+        raise RuntimeError(
+            f"linear: mat1 and mat2 shapes cannot be multiplied: got input {tuple(shape)} and "
+            f"weight {tuple(weight.shape)}, want input.shape[-1] == weight.shape[-1]"
+        )
     x = input if len(shape) == 2 else input.reshape(prod(shape[:-1]), shape[-1])
     out = xp.matmul(x, weight.T)
     if bias is not None:

@@ -178,7 +178,7 @@ row(
         m.nll_loss_backward(
             g, target, weight, total_weight, self_shape, reduction, ignore_index)),
     jvp=lambda m, self_t, target, weight, reduction, ignore_index: (
-        m.nll_loss(self_t, target, weight, reduction, ignore_index)[0]),
+        m.nll_loss(self_t, target, weight, reduction, ignore_index)[0], None),
     doc="-weight[target] * self[target] of (N, C, ...) or (C,), and the weights' sum",
 )  # fmt: skip
 
@@ -305,12 +305,13 @@ def _batch_norm_jvp(
     m: Any, input: Any, weight: Any, mean: Any, invstd: Any, input_t: Any, weight_t: Any,
     bias_t: Any, eps: float,
 ) -> Any:  # fmt: skip
-    return _sum_of(
+    tangent = _sum_of(
         None if input_t is None
         else m.native_batch_norm_backward(input_t, input, weight, mean, invstd, eps),
         None if weight_t is None else m.native_batch_norm(input, weight_t, None, eps)[0],
         None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape),
     )  # fmt: skip
+    return tangent, None, None
 
 
 def _batch_norm_backward_input(

@@ -140,7 +140,7 @@ def _max_pool_rows(n: int) -> None:
         node=f"MaxPool{n}DWithIndicesBackward0",
         self=lambda m, g, indices, self_shape, kernel_size, stride, dilation: m.max_pool_backward(
             g, indices, self_shape[-n:], _overlaps(n, kernel_size, stride, dilation)),
-        jvp=lambda m, self_t, indices: m.max_pool_gather(self_t, indices, n),
+        jvp=lambda m, self_t, indices: (m.max_pool_gather(self_t, indices, n), None),
         doc="the maximum of each window, and its index in the flattened plane",
     )  # fmt: skip
 

@@ -30,15 +30,11 @@ def result_dtype(operands: Any) -> dtype:
         known = ranks[rank]
         ranks[rank] = kind if known is None else dtypes.promote_types(known, kind)
     result: dtype | None = None
-    for kind in ranks:
-        if kind is None:
-            continue
+    for found in ranks:
         if result is None:
-            result = kind
-        elif kind.category == COMPLEX and result.category == FLOAT:
-            result = result.to_complex()  # the width of the operand that decides
-        elif kind.category > result.category:
-            result = dtypes.promote_types(result, kind)
+            result = found
+        elif found is not None and found.category > result.category:
+            result = dtypes.promote_types(result, found)
     assert result is not None
     return result
 

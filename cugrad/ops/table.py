@@ -39,9 +39,9 @@ class Op:
     """
 
     __slots__ = (
-        "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind", "formulas",
-        "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted", "holomorphic",
-        "node_name", "_gradients", "_jvp", "doc",
+        "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind",
+        "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
+        "holomorphic", "node_name", "_gradients", "doc",
     )  # fmt: skip
 
     def __init__(
@@ -95,7 +95,6 @@ class Op:
         elif kind == NONE and formulas:
             raise FormulaError(f"row {name}: of no kind, so it must write jvp=")
         self._gradients: dict[int, Callable[..., Any]] = {}
-        self._jvp: Callable[..., Any] | None = None
 
     def _read_params(self, forward: str | Callable[..., Any]) -> dict[str, Any]:
         """The parameters of the forward after `xp` and the inputs, each with its default."""
@@ -193,8 +192,8 @@ class Op:
             if self.kind == LINEAR:
                 term = this(*primals[:i], tangent, *primals[i + 1 :], **params)
             else:
-                saved = [primals[self.inputs.index(n)] if n in self.inputs
-                         else results[self.outputs.index(n)] for n in self.saves(1 << i)]  # fmt: skip
+                values = dict(zip(self.inputs + self.outputs, primals + results, strict=True))
+                saved = [values[name] for name in self.saves(1 << i)]
                 term = self.gradients(1 << i)(m, tangent, saved, shapes, params)[i]
             total = term if total is None else total + term
         return total

@@ -67,7 +67,7 @@ class AdamW(Optimizer):
                 state["exp_avg_sq"] = zeros_like(param)
                 if group["amsgrad"]:
                     state["max_exp_avg_sq"] = zeros_like(param)
-            state["step"].add_(1)
+            state["step"]._array += 1
             step = state["step"].item()
             array, grad = param._array, param.grad._array
             xp = backend_of(array).xp
