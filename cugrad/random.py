@@ -19,8 +19,8 @@ from .tensor import Tensor, make
 
 __all__ = [
     "METHODS", "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state",
-    "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
-    "randn_like", "randperm", "seed", "set_rng_state",
+    "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state",
 ]  # fmt: skip
 
 FIRST_SEED = 67280421310721  # of a new Generator, PyTorch's
@@ -367,7 +367,7 @@ def multinomial(
 
 def _overwritten(tensor: Tensor, array: Any) -> Tensor:
     values = make(array.astype(tensor._array.dtype, copy=False))
-    return tensor.copy_(values)  # type: ignore[attr-defined]
+    return tensor.copy_(values)
 
 
 def uniform_(

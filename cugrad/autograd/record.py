@@ -109,7 +109,7 @@ class OpNode(Node):
         return self.saved is FREED
 
     @property
-    def output_count(self) -> int:
+    def output_count(self) -> int:  # type: ignore[override]
         return len(self.plan.op.differentiable)
 
     def output(self, output_nr: int) -> Any:
@@ -134,7 +134,7 @@ class OpNode(Node):
                 return read(self, name[len(prefix) :])
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def __dir__(self) -> Iterator[str]:  # type: ignore[override]
+    def __dir__(self) -> Iterator[str]:
         yield from object.__dir__(self)
         for name in saving.names(self):
             yield f"_saved_{name}"

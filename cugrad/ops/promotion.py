@@ -33,7 +33,11 @@ def result_dtype(operands: Any) -> dtype:
     for found in ranks:
         if result is None:
             result = found
-        elif found is not None and found.category > result.category:
+        elif found is None or found.category <= result.category:
+            continue
+        elif found.category == COMPLEX and result.category == FLOAT:
+            result = result.to_complex()  # the width of the operand that decides
+        else:
             result = dtypes.promote_types(result, found)
     assert result is not None
     return result
