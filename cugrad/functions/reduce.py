@@ -287,7 +287,7 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
     >>> import cugrad as torch
     >>> torch.logsumexp(torch.tensor([1000.0, 1000.0]), dim=0)
-    tensor(1000.6931)
+    tensor(1000.6932)
     """
     array = array_of(input, "logsumexp")
     if array.dtype.kind in "biu":
