@@ -1,0 +1,142 @@
+"""Runs the digits example as a user does: its report, its plot, its answers to bad values."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "train_digits.py"
+
+for _package in ("sklearn", "matplotlib", "tqdm"):
+    pytest.importorskip(_package, reason=f"the example needs {_package}, which is not installed")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLE), *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    return finish(start(*arguments))
+
+
+def facts_of(out: str) -> dict[str, str]:
+    """The report's lines by name."""
+    return dict(re.findall(r"^([a-z ]+): +(.*)$", out, re.MULTILINE))
+
+
+def test_the_main_job_learns_and_reports(tmp_path: Path, device: str) -> None:
+    plot = tmp_path / "new folder" / "digits.png"
+    began = time.perf_counter()
+    code, out, err = run("--device", device, "--out", str(plot))
+    assert code == 0, err
+    facts = facts_of(out)
+    assert float(facts["test accuracy"].split()[0]) >= 97.0
+    assert time.perf_counter() - began < 120
+    assert facts["device"].startswith(device)
+    assert re.match(r"[\d.]+ ms", facts["time per step"])
+    count, nbytes = re.match(r"(\d+) per step, ([\d.]+) MiB", facts["saved tensors"]).groups()  # type: ignore[union-attr]
+    assert int(count) > 10 and float(nbytes) > 1
+    assert "MiB" in facts["peak memory"] and "offload" in facts["peak memory"]
+    assert "already on the host are not copied" in out
+    if device == "cpu":
+        assert facts["moved to the host"].startswith("0 B") and facts["moved back"] == "0 B"
+    else:
+        assert float(facts["moved to the host"].split()[0]) > 0
+        assert float(facts["moved back"].split()[0]) > 0
+    assert facts["plot"] == str(plot)
+    assert plot.read_bytes().startswith(b"\x89PNG") and plot.stat().st_size > 10_000
+    lines = err.splitlines()
+    assert len(lines) == 12 and all(re.fullmatch(r"epoch .*loss [\d.]+", x) for x in lines)
+
+
+def test_one_epoch_without_offload_is_repeatable(tmp_path: Path) -> None:
+    plot = tmp_path / "digits.png"
+    options = ("--epochs", "1", "--batch-size", "128", "--offload", "none", "--out", str(plot))
+    started = [start(*options, "--device", "cpu", "--seed", seed) for seed in ("7", "7", "8")]
+    runs = [finish(process) for process in started]
+    assert [code for code, _, _ in runs] == [0, 0, 0]
+    accuracies = [facts_of(out)["test accuracy"] for _, out, _ in runs]
+    losses = [err for _, _, err in runs]
+    assert losses[0] == losses[1] != losses[2] and accuracies[0] == accuracies[1]
+    facts = facts_of(runs[0][1])
+    assert int(facts["saved tensors"].split()[0]) > 10
+    assert "--offload none" in facts["moved to the host"]
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["--epochs", "0"], "--epochs"),
+        (["--epochs", "-3"], "--epochs"),
+        (["--epochs", "many"], "--epochs"),
+        (["--batch-size", "0"], "--batch-size"),
+        (["--batch-size", "100000"], "at most 1437"),
+        (["--device", "tpu"], "--device"),
+        (["--offload", "disk"], "--offload"),
+        (["--seed", "-1"], "--seed"),
+        (["--out", "/proc/nowhere/x.png"], "--out"),
+        (["--out", str(ROOT)], "--out"),
+        (["--out", str(EXAMPLE / "x.png")], "--out"),
+        (["--epoch", "3"], "--epoch"),
+        (["surprise"], "surprise"),
+        (["--epochs"], "--epochs"),
+    ],
+)
+def test_a_bad_value_gets_one_clear_line(arguments: list[str], named: str) -> None:
+    code, out, err = run(*arguments)
+    assert code == 2 and out == ""
+    assert err.count("\n") == 1 and err.startswith("train_digits.py: error: ") and named in err
+
+
+def test_cuda_without_a_gpu_gets_its_reason_in_one_line() -> None:
+    import cugrad
+
+    if cugrad.cuda.is_available():
+        pytest.skip("there is a GPU")
+    code, out, err = run("--device", "cuda")
+    assert code == 2 and out == "" and err.count("\n") == 1
+    assert err.startswith("train_digits.py: error: argument --device: ") and len(err) > 60
+
+
+def test_help_says_what_it_does() -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for word in ("--device", "--epochs", "--batch-size", "--offload", "--seed", "--out", "digits"):
+        assert word in out
+
+
+def test_control_c_prints_one_line(tmp_path: Path) -> None:
+    process = start("--epochs", "9999", "--device", "cpu", "--out", str(tmp_path / "x.png"))
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("epoch 1/9999")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    rest = [line for line in err.splitlines() if not line.startswith("epoch ")]
+    assert process.returncode == 130 and out == ""
+    assert rest == ["train_digits.py: interrupted, no plot was written"]
+
+
+def test_a_missing_package_is_named() -> None:
+    code = (
+        "import sys, runpy; sys.modules['sklearn'] = None; sys.argv = ['x', '--device', 'cpu']; "
+        f"runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "needs the package scikit-learn" in done.stderr and "pip install" in done.stderr
