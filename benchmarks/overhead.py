@@ -79,7 +79,7 @@ def fan_out(x: Any, c: Any, n: int) -> Any:
 
 
 def diamonds(y: Any, c: Any, n: int) -> Any:
-    """Each value is used twice and meets itself again; halved, so that its size stays what it is."""
+    """Each value is used twice and meets itself again, halved so that its size stays."""
     c = c * 0.5
     for _ in range(n // 3):
         y = y * c + y * c
