@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from .reduce import is_half
-from .table import LINEAR, row
+from .table import CAST, FLOAT, LINEAR, row
 
 Array = Any
 Dims = tuple[int, ...] | None
@@ -66,7 +66,7 @@ def _total(m: Any, x: Any, dim: int) -> Any:
 
 
 row(
-    "softmax", "self", _softmax,
+    "softmax", "self", _softmax, promote=FLOAT,
     self=lambda m, g, result, dim: m.softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: m.softmax_backward(self_t, result, dim),
     doc="exp(self) / sum of it along dim",
@@ -74,7 +74,7 @@ row(
 
 # The Jacobian is diag(y) - y yᵀ: symmetric, so this row is its own adjoint in grad_output.
 row(
-    "softmax_backward", "grad_output output", _softmax_backward,
+    "softmax_backward", "grad_output output", _softmax_backward, promote=FLOAT,
     grad_output=lambda m, g, output, dim: m.softmax_backward(g, output, dim),
     output=lambda m, g, grad_output, output, dim: (
         g * (grad_output - _total(m, grad_output * output, dim))
@@ -88,14 +88,14 @@ row(
 )  # fmt: skip
 
 row(
-    "log_softmax", "self", _log_softmax,
+    "log_softmax", "self", _log_softmax, promote=FLOAT,
     self=lambda m, g, result, dim: m.log_softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: self_t - _total(m, self_t * m.exp(result), dim),
     doc="the logarithm of softmax, without forming it",
 )  # fmt: skip
 
 row(
-    "log_softmax_backward", "grad_output output", _log_softmax_backward,
+    "log_softmax_backward", "grad_output output", _log_softmax_backward, promote=FLOAT,
     grad_output=lambda m, g, output, dim: g - _total(m, g * m.exp(output), dim),
     output=lambda m, g, grad_output, output, dim: (
         -(g * m.exp(output) * _total(m, grad_output, dim))),
@@ -172,7 +172,7 @@ def _nll_loss_backward(
 
 
 row(
-    "nll_loss", "self target weight?", _nll_loss,
+    "nll_loss", "self target weight?", _nll_loss, promote=CAST,
     outputs="result total_weight", nondifferentiable="total_weight",
     self=lambda m, g, self_shape, target, weight, total_weight, reduction, ignore_index: (
         m.nll_loss_backward(
@@ -184,6 +184,7 @@ row(
 
 row(
     "nll_loss_backward", "grad_output target weight? total_weight", _nll_loss_backward,
+    promote=CAST,
     grad_output=lambda m, g, target, weight, total_weight, reduction, ignore_index: (
         m.nll_loss(g, target, weight, "sum", ignore_index)[0] / total_weight
         if reduction == "mean" else m.nll_loss(g, target, weight, reduction, ignore_index)[0]),
@@ -343,7 +344,7 @@ def _batch_norm_backward_jvp(
 
 
 row(
-    "native_batch_norm", "input weight? bias?", _batch_norm,
+    "native_batch_norm", "input weight? bias?", _batch_norm, promote=CAST,
     outputs="result mean invstd", nondifferentiable="mean invstd", jvp=_batch_norm_jvp,
     input=lambda m, g, input, weight, mean, invstd, eps: (
         m.native_batch_norm_backward(g, input, weight, mean, invstd, eps)),
@@ -357,6 +358,7 @@ row(
 # arguments, so the formulas of input differentiate through them.
 row(
     "native_batch_norm_backward", "grad_output input weight? mean? invstd?", _batch_norm_backward,
+    promote=CAST,
     grad_output=lambda m, g, input, weight, mean, invstd, eps: (
         m.native_batch_norm_backward(g, input, weight, mean, invstd, eps)),
     input=_batch_norm_backward_input,
@@ -369,7 +371,7 @@ row(
 
 row(
     "native_batch_norm_backward_weight", "grad_output input mean? invstd?",
-    _batch_norm_backward_weight,
+    _batch_norm_backward_weight, promote=CAST,
     grad_output=lambda m, g, input, eps: m.native_batch_norm(input, g, None, eps)[0],
     input=lambda m, g, grad_output, input, mean, invstd, eps: (
         m.native_batch_norm_backward(grad_output, input, g, mean, invstd, eps)),
@@ -403,7 +405,7 @@ def _inference_slope(m: Any, input: Any, weight: Any, running_var: Any, eps: flo
 
 row(
     "batch_norm_inference", "input weight? bias? running_mean running_var", _batch_norm_inference,
-    node="NativeBatchNormBackward0",
+    node="NativeBatchNormBackward0", promote=CAST,
     input=lambda m, g, weight, running_var, eps: (
         g * _inference_slope(m, g, weight, running_var, eps)),
     weight=lambda m, g, input, running_mean, running_var, eps: m.sum(
@@ -424,11 +426,11 @@ row(
 
 
 def _native_dropout(xp: Any, self: Array, mask: Array, p: float) -> Array:
-    return self * mask * (1 / (1 - p) if p < 1 else 0.0)
+    return _narrow(self * mask * (1 / (1 - p) if p < 1 else 0.0), self)
 
 
 row(
-    "native_dropout", "self mask", _native_dropout, LINEAR,
+    "native_dropout", "self mask", _native_dropout, LINEAR, promote=FLOAT,
     self=lambda m, g, mask, p: m.native_dropout(g, mask, p),
     doc="self where mask, scaled by 1 / (1 - p), and 0 elsewhere; ops.random draws the mask",
 )  # fmt: skip
@@ -455,14 +457,14 @@ def _embedding_backward(
 
 
 row(
-    "embedding", "weight indices", _embedding, LINEAR,
+    "embedding", "weight indices", _embedding, LINEAR, promote=CAST,
     weight=lambda m, g, indices, weight_shape, padding_idx: (
         m.embedding_dense_backward(g, indices, weight_shape[0], padding_idx)),
     doc="the rows of weight at indices; row padding_idx, if not negative, gets no gradient",
 )  # fmt: skip
 
 row(
-    "embedding_dense_backward", "grad_output indices", _embedding_backward, LINEAR,
+    "embedding_dense_backward", "grad_output indices", _embedding_backward, LINEAR, promote=CAST,
     grad_output=lambda m, g, indices, padding_idx: _without(
         m, m.embedding(g, indices, padding_idx), indices, padding_idx),
     doc="adds each row of grad_output to row indices of num_weights rows; the adjoint of embedding",

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from .reduce import is_half
-from .table import LINEAR, row
+from .table import CAST, LINEAR, row
 from .windows import Ints, numbers, output_size, spans
 
 Array = Any
@@ -135,7 +135,7 @@ def _max_pool_rows(n: int) -> None:
         return _max_pool(n, xp, self, kernel_size, stride, padding, dilation, ceil_mode)
 
     row(
-        f"max_pool{n}d_with_indices", "self", forward,
+        f"max_pool{n}d_with_indices", "self", forward, promote=CAST,
         outputs="result indices", nondifferentiable="indices",
         node=f"MaxPool{n}DWithIndicesBackward0",
         self=lambda m, g, indices, self_shape, kernel_size, stride, dilation: m.max_pool_backward(
@@ -149,13 +149,13 @@ for _n in (1, 2, 3):
     _max_pool_rows(_n)
 
 row(
-    "max_pool_backward", "self indices", _max_pool_backward, LINEAR,
+    "max_pool_backward", "self indices", _max_pool_backward, LINEAR, promote=CAST,
     self=lambda m, g, indices, input_size: m.max_pool_gather(g, indices, len(input_size)),
     doc="adds each element to its place in planes of input_size; without overlap: max_unpool",
 )  # fmt: skip
 
 row(
-    "max_pool_gather", "self indices", _max_pool_gather, LINEAR,
+    "max_pool_gather", "self indices", _max_pool_gather, LINEAR, promote=CAST,
     self=lambda m, g, indices, self_shape, n: m.max_pool_backward(g, indices, self_shape[-n:]),
     doc="the elements of each plane, of n axes, at indices",
 )  # fmt: skip
@@ -235,8 +235,8 @@ def _avg_pool_rows(n: int) -> None:
         return m.avg_pool_backward(g, self_shape[-n:], *how)
 
     row(
-        f"avg_pool{n}d", "self", forward, LINEAR, node=f"AvgPool{n}DBackward0", self=adjoint,
-        doc="the average of each window",
+        f"avg_pool{n}d", "self", forward, LINEAR, promote=CAST, self=adjoint,
+        node=f"AvgPool{n}DBackward0", doc="the average of each window",
     )  # fmt: skip
 
 
@@ -253,6 +253,7 @@ def _avg_pool_again(
 
 
 row(
-    "avg_pool_backward", "grad_output", _avg_pool_backward, LINEAR, grad_output=_avg_pool_again,
+    "avg_pool_backward", "grad_output", _avg_pool_backward, LINEAR, promote=CAST,
+    grad_output=_avg_pool_again,
     doc="the adjoint of avg_pool on planes of input_size",
 )  # fmt: skip
