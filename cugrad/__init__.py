@@ -74,8 +74,8 @@ from .tensor import Size, Tensor
 
 __version__ = "0.1.0"
 
-methods.attach(functions.FUNCTIONS, functions.METHODS | random.METHODS, functions.PROPERTIES)
-globals().update(methods.FUNCTIONS)
+methods.attach(random.METHODS)
+globals().update(functions.FUNCTIONS)
 
 # PyTorch's import paths for what lives in a higher room here.
 autograd.graph.save_on_cpu = memory.save_on_cpu  # type: ignore[attr-defined]

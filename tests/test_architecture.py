@@ -22,7 +22,7 @@ LAYERS = [
     ["profiler"],
     ["memory"],
     ["func"],
-    ["methods", "functions", "creation", "random", "printing"],
+    ["methods", "conversion", "functions", "creation", "random", "printing"],
     ["autograd"],
     ["tensor"],
     ["ops"],

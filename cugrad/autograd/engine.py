@@ -11,7 +11,7 @@ from typing import Any
 from ..backends import backend_of
 from ..tensor import Tensor, make
 from .mode import state, switch_grad
-from .node import FREED, NodeRare, Output
+from .node import FREED, NodeRare, Output, accumulator
 from .record import OpNode
 from .saved import FREED_TEXT
 
@@ -233,10 +233,15 @@ class Run:
                 for index in wanted:
                     self.captured[index] = g
                 return
+        observers = state.observers
+        for observer in observers:
+            observer.node_begin(accumulator(leaf))
         if self.create_graph:
             leaf._grad = g if leaf._grad is None else leaf._grad + g
         else:
             accumulate(leaf, g, exclusive)
+        for observer in reversed(observers):
+            observer.node_end(accumulator(leaf))
         if hooks is not None and hooks.post_hooks:
             for hook in list(hooks.post_hooks.values()):
                 hook((), (self.as_tensor(g),))

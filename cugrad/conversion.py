@@ -1,0 +1,271 @@
+"""Tensors to other dtypes, devices and objects, and back: casts, moves, NumPy, numbers, pickles."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import creation, dtypes
+from .autograd.mode import state
+from .autograd.record import recorded
+from .backends import backend_of, get
+from .device import device as Device
+from .tensor import Tensor, make
+
+__all__ = ["METHODS"]
+
+
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """This tensor on another device or in another dtype; itself where nothing changes.
+
+    `to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`, with `non_blocking` and `copy`.
+    """
+    device, dtype, copy_ = kwargs.pop("device", None), kwargs.pop("dtype", None), False
+    names = ["non_blocking", "copy"]
+    for value in args:
+        if isinstance(value, Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, dtypes.dtype) or value in (float, int, bool, complex_type):
+            dtype = value
+        elif isinstance(value, (str, Device)) or type(value) is int and device is None:
+            device = value
+        elif isinstance(value, bool):
+            kwargs[names.pop(0)] = value
+        elif value is not None:
+            raise TypeError(f"to() received an invalid argument: {value!r}")
+    non_blocking = bool(kwargs.pop("non_blocking", False))
+    copy_ = bool(kwargs.pop("copy", False))
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
+    result = self
+    if dtype is not None and dtypes.as_dtype(dtype) is not self.dtype:
+        result = recorded.to_dtype(result, dtypes.as_dtype(dtype).numpy)
+    if device is not None:
+        result = _move(result, Device(device), non_blocking)
+    return recorded.clone(result) if copy_ and result is self else result
+
+
+complex_type = complex
+
+
+def _move(t: Tensor, place: Device, non_blocking: bool) -> Tensor:
+    backend, home = get(place.type), t.device
+    if place.type == "cpu" and home.type == "cpu":
+        return t
+    index = backend.current_device() if place.index is None else place.index
+    if (place.type, index) == (home.type, home.index):
+        return t
+    if non_blocking and not (t._requires_grad and state.grad_enabled) and home.type != place.type:
+        return _move_async(t, place, index)
+    return recorded.to_device(t, place.type, index, (home.type, home.index))
+
+
+def _move_async(t: Tensor, place: Device, index: int | None) -> Tensor:
+    """A copy between host and device that the host does not wait for."""
+    backend = get(place.type)
+    device = backend if place.type != "cpu" else backend_of(t._array)
+    source = t._array if t._array.flags.c_contiguous else t._array.copy()
+    with device.use_device(index if place.type != "cpu" else device.device_index(source)):
+        if place.type == "cpu":
+            target = device.empty_pinned(source.shape, source.dtype)
+        else:
+            target = backend.xp.empty(source.shape, source.dtype)
+        device.copy_async(target, source, device.current_stream())
+    return make(target)
+
+
+def cpu(self: Tensor) -> Tensor:
+    """This tensor in host memory."""
+    return to(self, "cpu")
+
+
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """This tensor on a GPU, the current one by default."""
+    return to(self, "cuda" if device is None else device, non_blocking=non_blocking)
+
+
+def pin_memory(self: Tensor) -> Tensor:
+    """A copy in page-locked host memory; itself where it is there already."""
+    if self.is_cuda:
+        raise RuntimeError(f"cannot pin '{type_(self)}' only dense CPU tensors can be pinned")
+    if self.is_pinned():
+        return self
+    pinned = creation.get_pinning_backend().empty_pinned(self._array.shape, self._array.dtype)
+    pinned[...] = self._array
+    return make(pinned)
+
+
+def _cast(kind: dtypes.dtype) -> Callable[[Tensor], Tensor]:
+    def call(self: Tensor) -> Tensor:
+        return to(self, kind)
+
+    call.__doc__ = f"This tensor as {kind}."
+    return call
+
+
+CASTS = {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16, "int": dtypes.int32, "long": dtypes.int64, "short": dtypes.int16,
+    "char": dtypes.int8, "byte": dtypes.uint8, "bool": dtypes.bool_, "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
+}  # fmt: skip
+
+
+def type_(self: Tensor, dtype: Any = None) -> Any:
+    """This tensor in another dtype; without one, the name of its type as PyTorch spells it."""
+    if dtype is not None:
+        return to(self, dtype)
+    names = {
+        "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+        "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
+        "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    }  # fmt: skip
+    return f"torch.{'cuda.' if self.is_cuda else ''}{names[self.dtype.name]}Tensor"
+
+
+def item(self: Tensor) -> Any:
+    """The one element as a Python number; RuntimeError for more or fewer. Waits for the device."""
+    if self._array.size != 1:
+        raise RuntimeError(
+            f"a Tensor with {self._array.size} elements cannot be converted to Scalar"
+        )
+    return backend_of(self._array).to_host(self._array).item()
+
+
+def tolist(self: Tensor) -> Any:
+    """The elements as nested lists of Python numbers."""
+    return backend_of(self._array).to_host(self._array).tolist()
+
+
+def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
+    """The elements as a NumPy array, shared with a CPU tensor.
+
+    With `force` also of tensors that require gradients or live on a GPU, which are copied.
+    """
+    if force:
+        return backend_of(self._array).to_host(self._array)
+    if self.is_cuda:
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            "the tensor to host memory first."
+        )
+    if self._requires_grad:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    return self._array
+
+
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    array = numpy(self)
+    if dtype is None or np.dtype(dtype) == array.dtype:
+        return array.copy() if copy else array
+    if copy is False:
+        raise ValueError(f"__array__: copy=False, but {array.dtype} must be copied to {dtype}")
+    return array.astype(dtype)
+
+
+def _number(kind: type) -> Callable[[Tensor], Any]:
+    def call(self: Tensor) -> Any:
+        return kind(item(self))
+
+    return call
+
+
+def _bool(self: Tensor) -> bool:
+    if self._array.size != 1:
+        raise RuntimeError(
+            "Boolean value of Tensor with "
+            + ("no values" if self._array.size == 0 else "more than one value")
+            + " is ambiguous"
+        )
+    return bool(item(self))
+
+
+def _index(self: Tensor) -> int:
+    if self._array.dtype.kind not in "iub" or self._array.size != 1:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(item(self))
+
+
+def _len(self: Tensor) -> int:
+    if not self._array.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return self._array.shape[0]
+
+
+def _iter(self: Tensor) -> Any:
+    if not self._array.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return (self[i] for i in range(self._array.shape[0]))
+
+
+def _contains(self: Tensor, element: Any) -> bool:
+    return bool((self._array == (element._array if isinstance(element, Tensor) else element)).any())
+
+
+def _format(self: Tensor, spec: str) -> str:
+    return format(item(self), spec) if spec and not self._array.ndim else repr(self)
+
+
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment; use x.detach().clone()"
+        )
+    twin = type(self).__new__(type(self))
+    Tensor.__init__(twin, self._array.copy(), requires_grad=self._requires_grad)
+    memo[id(self)] = twin
+    if self._grad is not None:
+        twin._grad = copy.deepcopy(self._grad, memo)
+    twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return twin
+
+
+def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -> Tensor:
+    place = Device(device)
+    t = kind.__new__(kind)
+    Tensor.__init__(t, get(place.type).asarray(array), requires_grad=requires_grad)
+    return t
+
+
+def _reduce(self: Tensor, protocol: Any) -> Any:
+    if not self.is_leaf:
+        raise RuntimeError("cannot pickle a non-leaf tensor; use x.detach()")
+    host = np.ascontiguousarray(backend_of(self._array).to_host(self._array))
+    place = self.device.type
+    return _rebuild, (type(self), host.reshape(self._array.shape), place, self._requires_grad)
+
+
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor from data, with this tensor's dtype and device."""
+    return creation.tensor(
+        data, dtype=dtype or self.dtype, device=self.device, requires_grad=requires_grad
+    )
+
+
+def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+        return function(*size, dtype=dtype or self.dtype, device=device or self.device)
+
+    return call
+
+
+METHODS: dict[str, Any] = {
+    f.__name__: f for f in (to, cpu, cuda, pin_memory, item, tolist, numpy, new_tensor)
+}
+METHODS.update({
+    "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),
+    "__complex__": _number(complex), "__bool__": _bool, "__index__": _index, "__len__": _len,
+    "__iter__": _iter, "__contains__": _contains, "__format__": _format,
+    "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce, "new_zeros": _new(creation.zeros),
+    "new_ones": _new(creation.ones), "new_empty": _new(creation.empty),
+    "new_full": _new(creation.full),
+    **{name: _cast(kind) for name, kind in CASTS.items()},
+})  # fmt: skip

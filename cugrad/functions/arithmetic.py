@@ -1,0 +1,263 @@
+"""The elementwise rows as functions, in-place methods and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.fast import compile_function, has_fast_path
+from ..autograd.mode import state
+from ..autograd.record import apply, apply_inplace, recorded
+from ..backends import backend_of
+from ..ops.table import ELEMENTWISE, TABLE, Op
+from ..tensor import Tensor
+
+__all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "OPERATORS"]
+
+
+def _general(op: Op) -> Callable[..., Any]:
+    """A row as a public function with PyTorch's argument names."""
+    shown = ["input" if n == "self" else n for n in op.inputs]
+    head = [n + ("=None" if orig in op.optional else "") for n, orig in
+            zip(shown, op.inputs, strict=True)]  # fmt: skip
+    scope: dict[str, Any] = {"apply": apply, "OP": op}
+    for name in op.params:
+        if name in op.defaults:
+            scope[f"default_{name}"] = op.defaults[name]
+            head.append(f"{name}=default_{name}")
+        else:
+            head.append(name)
+    params = ", ".join(f"{n!r}: {n}" for n in op.params)
+    body = f"return apply(OP, ({', '.join(shown)},), {{{params}}})"
+    code = f"def {op.name}({', '.join(head)}):\n    {body}"
+    exec(compile(code, f"<cugrad function {op.name}>", "exec"), scope)
+    return scope[op.name]
+
+
+_HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy"}
+_MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
+         "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "isnan",
+         "isinf", "isfinite")  # fmt: skip
+# Rows whose arguments are PyTorch's as they stand.
+_ROWS = [
+    op for op in TABLE.values()
+    if op.name in _MORE or (op.kind == ELEMENTWISE and op.name not in _HIDDEN
+                            and not op.name.endswith("_backward"))
+]  # fmt: skip
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    op.name: compile_function(op) if has_fast_path(op) else _general(op) for op in _ROWS
+}
+_plain_add, _plain_sub = FUNCTIONS["add"], FUNCTIONS["sub"]
+
+
+def _public(function: Callable[..., Any]) -> Callable[..., Any]:
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+@_public
+def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`input + alpha * other`, broadcast and promoted.
+
+    >>> import cugrad as torch
+    >>> torch.add(torch.ones(2), 2., alpha=3)
+    tensor([7., 7.])
+    """
+    return _plain_add(input, other if alpha == 1 else other * alpha)
+
+
+@_public
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
+    for x in (input, other):
+        if type(x) is bool or isinstance(x, Tensor) and x._array.dtype.kind == "b":
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+                "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+            )
+    return _plain_sub(input, other if alpha == 1 else other * alpha)
+
+
+@_public
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """`input / other`; `rounding_mode` "trunc" or "floor" rounds the quotient."""
+    if rounding_mode is None:
+        return _plain_div(input, other)
+    if rounding_mode == "floor":
+        return FUNCTIONS["floor_divide"](input, other)
+    if rounding_mode != "trunc":
+        raise RuntimeError(
+            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+            f"'{rounding_mode}'"
+        )
+    quotient = FUNCTIONS["trunc"](_plain_div(input, other))
+    operands = [x for x in (input, other) if isinstance(x, Tensor)]
+    if all(not x.dtype.is_floating_point for x in operands) and type(other) is not float:
+        return quotient.to(operands[0].dtype)
+    return quotient
+
+
+_plain_div = compile_function(TABLE["div"])
+
+
+@_public
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; with one argument, the indices of the true."""
+    if input is None and other is None:
+        return tuple(recorded.nonzero(condition).unbind(1))
+    return recorded.where(condition, input, other)
+
+
+@_public
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """`input` limited to [min, max]; the bounds are numbers or tensors.
+
+    RuntimeError when neither bound is given.
+    """
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        if min is not None:
+            input = FUNCTIONS["maximum"](input, min)
+        return input if max is None else FUNCTIONS["minimum"](input, max)
+    return recorded.clamp(input, min, max)
+
+
+ALIASES = {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "negative": "neg", "absolute": "abs", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
+    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "clip": "clamp",
+    "fix": "trunc", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
+    "not_equal": "ne",
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- in place
+
+
+def _inplace(op: Op) -> Callable[..., Any]:
+    def call(self: Tensor, *args: Any, **params: Any) -> Tensor:
+        return apply_inplace(op, (self, *args), {**op.defaults, **params} if op.params else {})
+
+    call.__name__ = op.name + "_"
+    call.__qualname__ = f"Tensor.{op.name}_"
+    call.__doc__ = f"`{op.name}` with its result in the place of this tensor, which is returned."
+    return call
+
+
+INPLACE: dict[str, Callable[..., Any]] = {
+    op.name + "_": _inplace(op) for op in _ROWS
+    if op.inputs[0] == "self" and op.name not in ("real", "imag", "angle")
+}  # fmt: skip
+
+
+def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    return apply_inplace(TABLE["add"], (self, other if alpha == 1 else other * alpha))
+
+
+def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    return apply_inplace(TABLE["sub"], (self, other if alpha == 1 else other * alpha))
+
+
+def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    return apply_inplace(TABLE["clamp"], (self,), {"min": min, "max": max})
+
+
+def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Copies the elements of `src` into this tensor, broadcast and cast; returns this tensor.
+
+    With `non_blocking`, a copy between pinned host memory and a GPU does not wait for its end.
+    """
+    if isinstance(src, Tensor):
+        ours, theirs = backend_of(self._array), backend_of(src._array)
+        if ours is not theirs:
+            if _transfer_directly(self, src):
+                device = ours if ours.device_type != "cpu" else theirs
+                stream = device.current_stream()
+                device.copy_async(self._array, src._array, stream)
+                if not non_blocking:
+                    stream.synchronize()
+                self.counter[0] += 1
+                return self
+            src = src.to(self.device)
+    return apply_inplace(TABLE["copy"], (self, src))
+
+
+def _transfer_directly(dst: Tensor, src: Tensor) -> bool:
+    """Whether one raw memory copy between devices does what `dst.copy_(src)` asks."""
+    a, b = dst._array, src._array
+    return (
+        a.shape == b.shape and a.dtype == b.dtype and a.flags.c_contiguous
+        and b.flags.c_contiguous
+        and not (state.grad_enabled and (src._requires_grad or dst._requires_grad))
+    )  # fmt: skip
+
+
+def _fill_(self: Tensor, value: Any) -> Tensor:
+    """Sets every element to `value`, a number or a 0-d tensor."""
+    if isinstance(value, Tensor) and value._array.ndim:
+        raise RuntimeError(
+            "fill_ only supports 0-dimension value tensor but got tensor with "
+            f"{value._array.ndim} dimensions."
+        )
+    return apply_inplace(TABLE["copy"], (self, value))
+
+
+def _zero_(self: Tensor) -> Tensor:
+    """Sets every element to zero."""
+    return apply_inplace(TABLE["copy"], (self, 0))
+
+
+INPLACE.update({"add_": _add_, "sub_": _sub_, "clamp_": _clamp_, "clip_": _clamp_,
+                "copy_": _copy_, "fill_": _fill_, "zero_": _zero_})  # fmt: skip
+
+# ---------------------------------------------------------------------- operators
+
+
+def _reflected(name: str) -> Callable[..., Any]:
+    op = TABLE[name]
+
+    def call(self: Tensor, other: Any) -> Any:
+        return apply(op, (other, self))
+
+    return call
+
+
+def _compare(name: str) -> Callable[..., Any]:
+    op, function = TABLE[name], FUNCTIONS[name]
+
+    def call(self: Tensor, other: Any) -> Any:
+        if other is None or isinstance(other, (str, list, tuple, dict, type)):
+            return NotImplemented
+        return function(self, other)
+
+    call.__doc__ = f"`{op.name}`, element by element."
+    return call
+
+
+def _identity(self: Tensor) -> Tensor:
+    return self
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "__add__": _plain_add, "__radd__": _plain_add, "__sub__": FUNCTIONS["sub"],
+    "__rsub__": lambda self, other: FUNCTIONS["sub"](other, self),
+    "__mul__": FUNCTIONS["mul"], "__rmul__": FUNCTIONS["mul"],
+    "__truediv__": _plain_div, "__rtruediv__": _reflected("div"),
+    "__floordiv__": FUNCTIONS["floor_divide"], "__rfloordiv__": _reflected("floor_divide"),
+    "__mod__": FUNCTIONS["remainder"], "__rmod__": _reflected("remainder"),
+    "__pow__": FUNCTIONS["pow"], "__rpow__": _reflected("pow"),
+    "__neg__": FUNCTIONS["neg"], "__pos__": _identity, "__abs__": FUNCTIONS["abs"],
+    "__invert__": FUNCTIONS["bitwise_not"], "__and__": FUNCTIONS["bitwise_and"],
+    "__or__": FUNCTIONS["bitwise_or"], "__xor__": FUNCTIONS["bitwise_xor"],
+    "__rand__": FUNCTIONS["bitwise_and"], "__ror__": FUNCTIONS["bitwise_or"],
+    "__rxor__": FUNCTIONS["bitwise_xor"],
+    "__iadd__": _add_, "__isub__": _sub_, "__imul__": INPLACE["mul_"],
+    "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
+    "__imod__": INPLACE["remainder_"],
+    "__ipow__": INPLACE["pow_"],
+    **{f"__{n}__": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
+}  # fmt: skip
+
+FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
