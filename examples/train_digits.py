@@ -25,7 +25,7 @@ if (ROOT / "cugrad").is_dir():
     sys.path.insert(0, str(ROOT))  # a checkout runs without being installed
 
 TEST_IMAGES = 360
-NVTX_STEPS = range(3, 6)  # of the first epoch: past the warm-up, few enough to look at
+NVTX_STEPS = range(3, 6)  # past the warm-up, few enough to look at
 
 
 # matrices this small are not worth a second thread, which on a busy machine waits for its core
@@ -190,17 +190,21 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=learning_rate)
         self.learning_rate = learning_rate
 
-    def step(self, images: Any, labels: Any, offload: str) -> tuple[Any, Any]:
-        """One update; returns the loss, still on its device, and save_on_cpu's statistics."""
-        graph = self.torch.autograd.graph
-        saving = graph.save_on_cpu(pin_memory=True) if offload == "cpu" else None
+    def saving(self, offload: str) -> Any:
+        """What stands around the network's forward and decides where saved tensors wait."""
+        if offload == "none":
+            return contextlib.nullcontext()
+        return self.torch.autograd.graph.save_on_cpu(pin_memory=True)
+
+    def step(self, images: Any, labels: Any, saving: Any) -> Any:
+        """One update; returns the loss, still on its device."""
         self.optimizer.zero_grad()
-        with saving or contextlib.nullcontext():
+        with saving:
             scores = self.network(images)
         loss = self.loss(scores, labels)
         loss.backward()
         self.optimizer.step()
-        return loss.detach(), getattr(saving, "stats", None)
+        return loss.detach()
 
     def train(self, digits: Digits, options: argparse.Namespace) -> Outcome:
         """Train for the epochs asked for, with the progress on stderr."""
@@ -214,12 +218,12 @@ class Trainer:
                 began, losses = time.perf_counter(), []
                 order = self.torch.randperm(count, device="cpu").to(digits.labels.device)
                 for number in range(steps):
-                    self.anneal((epoch * steps + number) / (options.epochs * steps))
+                    done = epoch * steps + number
+                    self.anneal(done / (options.epochs * steps))
                     batch = order[number * options.batch_size : (number + 1) * options.batch_size]
-                    with self.profiled(epoch == 0 and number in NVTX_STEPS):
-                        loss, _ = self.step(
-                            digits.images[batch], digits.labels[batch], options.offload
-                        )
+                    with self.profiled(done in NVTX_STEPS):
+                        images, labels = digits.images[batch], digits.labels[batch]
+                        loss = self.step(images, labels, self.saving(options.offload))
                     losses.append(loss)
                     if not bar.disable and number % 10 == 0:  # reading a loss waits for the GPU
                         bar.set_postfix(loss=f"{loss.item():.4f}")
@@ -263,19 +267,16 @@ def measure_step(
         traffic.nbytes += tensor.nbytes
         return tensor
 
-    counting = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
-    watching = counting if offload == "none" else contextlib.nullcontext()
-    with torch.profiler.MemoryTimeline(images.device) as timeline, watching:
-        _, stats = trainer.step(images, labels, offload)
-    if stats is not None:
-        traffic = Traffic(
-            stats.saved_tensors,
-            stats.saved_bytes,
-            stats.moved_to_host_bytes,
-            stats.moved_back_bytes,
-            stats.already_on_host,
-        )
-    return traffic, timeline
+    saving = trainer.saving(offload)
+    if offload == "none":
+        saving = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
+    with torch.profiler.MemoryTimeline(images.device) as timeline:
+        trainer.step(images, labels, saving)
+    if offload == "none":
+        return traffic, timeline
+    stats = saving.stats
+    moved = (stats.moved_to_host_bytes, stats.moved_back_bytes, stats.already_on_host)
+    return Traffic(stats.saved_tensors, stats.saved_bytes, *moved), timeline
 
 
 # ---------------------------------------------------------------- report
@@ -312,19 +313,21 @@ def report(
             f"{mebibytes(traffic.to_host)} per step; {mebibytes(traffic.on_host)} were on the "
             "host already, and tensors already on the host are not copied"
         )
-    first, last = NVTX_STEPS[0] + 1, NVTX_STEPS[-1] + 1
+    steps = ", ".join(str(i + 1) for i in NVTX_STEPS if i < len(outcome.losses))
     rows = {
         "device": str(device),
         "test accuracy": f"{100 * outcome.correct / TEST_IMAGES:.2f} % "
         f"({outcome.correct} of {TEST_IMAGES} images it was not trained on)",
         "time per step": f"{1e3 * statistics.median(outcome.step_seconds):.2f} ms "
-        f"({options.batch_size} images; training took {outcome.seconds:.1f} s)",
+        f"(batches of {options.batch_size}; training took {outcome.seconds:.1f} s)",
         "saved tensors": f"{traffic.tensors} per step, {mebibytes(traffic.nbytes)}",
         "moved to the host": moved,
         "moved back": mebibytes(traffic.back) + " per step" if traffic.back else "0 B",
         "peak memory": memory,
-        "profile": f"steps {first} to {last} carry NVTX ranges; see them with: "
-        "nsys profile -t nvtx,cuda python3 examples/train_digits.py",
+        "profile": f"NVTX ranges in steps {steps}; see them with: "
+        "nsys profile -t nvtx,cuda python3 examples/train_digits.py"
+        if steps
+        else f"no NVTX ranges: fewer than {NVTX_STEPS[0] + 1} steps",
         "plot": str(options.out),
     }
     width = max(map(len, rows)) + 2
