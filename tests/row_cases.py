@@ -124,9 +124,8 @@ class Call:
         self.inputs: tuple[Any, ...] = tuple(args[0]) if self.op.variadic else args
         for array in filter(is_array, self.inputs):
             freeze(array)
-        defaults = {n: p.default for n, p in self.op.params.items()}
         self.given = case.params_on(backend)
-        self.params = {**defaults, **self.given}
+        self.params = {**self.op.defaults, **self.given}
         self.results = self.run(self.inputs)
 
     def run(self, inputs: tuple[Any, ...], m: Any = raw) -> tuple[Any, ...]:
@@ -220,7 +219,7 @@ class Call:
             grad = conj(grad)
             if array.dtype.kind != "c" and grad.dtype.kind == "c":
                 grad = grad.real
-            if self.op.kind == ELEMENTWISE:
+            if self.op.kind == ELEMENTWISE or self.op.promote is not None:
                 grad = sum_to(grad, array.shape)
             assert grad.shape == array.shape, f"gradient {i}: {grad.shape}, want {array.shape}"
             grads.append(grad)

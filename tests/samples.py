@@ -156,6 +156,9 @@ sample(
     reference=lambda np, x, **params: x.copy(),
 )  # fmt: skip
 
+sample("copy", (3, 4), (4,), reference=lambda np, x, src: np.broadcast_to(src, x.shape).copy())
+sample("copy", (2, 3), ())
+
 _middle = ((TABLE["slice_view"], {"index": (slice(1, 3), slice(0, 4, 2))}),)
 
 

@@ -99,7 +99,7 @@ def test_value_is_pytorchs(line: Any) -> None:
 def integer_cases(line: Sample) -> list[Sample]:
     """Rows that take any dtype, on small integers: what an integer becomes is PyTorch's choice."""
     floats = [a for a in line.args if isinstance(a, tuple) or isinstance(a, Input) and not a.real]
-    integers = bool(floats) and line.integer
+    integers = bool(floats) and line.integer and not line.row.endswith("_backward")
     return [replace(line, dtype="int64", variant="int64")] if integers else []
 
 
@@ -156,7 +156,9 @@ def compare_gradients(
             want = torch.autograd.grad([t_outs[i] for i in roots], t_leaves,
                                        [theirs(s) for s in seeds], allow_unused=True)  # fmt: skip
         except (RuntimeError, NotImplementedError) as error:
-            theirs_fails = re.search("returned an invalid gradient|is not implemented", str(error))
+            theirs_fails = re.search(
+                "returned an invalid gradient|is not implemented|must be contiguous", str(error)
+            )
             if case.dtype in ("float64", "float32") and not theirs_fails:
                 raise
             return

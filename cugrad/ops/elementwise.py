@@ -46,7 +46,16 @@ def _log(base: complex) -> complex:
     return log(base) if base > 0 else nan
 
 
-row("pow", "self other", lambda xp, self, other: self**other, ELEMENTWISE,
+def _pow(xp: Any, self: Any, other: Any) -> Any:
+    power = self**other
+    return power.astype(bool) if _is_bool(self) and _is_bool(other) else power
+
+
+def _is_bool(x: Any) -> bool:  # NumPy's power of booleans is int8, PyTorch's is bool
+    return isinstance(x, bool) or getattr(x, "dtype", None) == bool
+
+
+row("pow", "self other", _pow, ELEMENTWISE,
     self=_pow_self, other=_pow_other)  # fmt: skip
 
 
@@ -210,7 +219,8 @@ def _copy(xp: Any, self: Any, src: Any) -> Any:
 
 row("copy", "self src", _copy, node="CopyBackwards", promote="cast",
     self=lambda g: g * 0, src=lambda g: g,
-    jvp=lambda m, self, src_t: m.copy(self, src_t))  # fmt: skip
+    jvp=lambda m, self, src_t: m.zero_like(self) if src_t is None else m.copy(self, src_t)
+    )  # fmt: skip
 
 # In-place changes of a part: see autograd/views.py ------------------------------------------------
 
