@@ -130,6 +130,10 @@ class HostEvent:
         return (end_event.time - self.time) * 1e3
 
 
+# The bits of a draw that a narrower float holds exactly, so that rounding never reaches 1.0.
+MANTISSA = {"float16": 11, "bfloat16": 8}
+
+
 class HostRng:
     """Random numbers of the host, from NumPy's counter-based Philox generator."""
 
@@ -139,7 +143,11 @@ class HostRng:
 
     def uniform(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         narrow = dtype if dtype in (np.float32, np.float64) else np.dtype("float32")
-        return np.asarray(self._generator.random(shape, narrow)).astype(dtype, copy=False)
+        drawn = np.asarray(self._generator.random(shape, narrow))
+        if dtype.name in MANTISSA:
+            steps = 2.0 ** MANTISSA[dtype.name]
+            drawn = np.floor(drawn * steps) / steps
+        return drawn.astype(dtype, copy=False)
 
     def normal(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         narrow = dtype if dtype in (np.float32, np.float64) else np.dtype("float32")

@@ -260,11 +260,6 @@ def _batch_norm(
     xp: Any, input: Array, weight: Array | None = None, bias: Array | None = None,
     eps: float = 1e-5,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    if input.ndim < 2 or 0 < input.size == input.shape[1]:
-        raise ValueError(
-            "Expected more than 1 value per channel when training, "
-            f"got input size {list(input.shape)}"
-        )
     x, shape = _wide(xp, input), (-1,) + (1,) * (input.ndim - 2)
     mean, invstd = _moments(xp, x, _channel_dims(x), eps)
     result = x - mean
