@@ -133,4 +133,4 @@ def seeded(request: pytest.FixtureRequest) -> None:
     seed = zlib.crc32(request.node.nodeid.encode())
     random.seed(seed)
     np.random.seed(seed)
-    getattr(cugrad, "manual_seed", int)(seed)
+    cugrad.manual_seed(seed)
