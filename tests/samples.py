@@ -255,7 +255,8 @@ for _name in ("max", "min"):
     sample("arg" + _name, distinct((3, 4)), keepdim=True)
 sample(
     "tie_share", exactly([[1.0, 3.0, 3.0], [2.0, 0.0, -1.0]]), exactly([[3.0], [2.0]]), dim=(1,),
-    integer=False, reference=lambda np, x, top, dim: (x == top) / (x == top).sum(dim, keepdims=True),
+    integer=False,
+    reference=lambda np, x, top, dim: (x == top) / (x == top).sum(dim, keepdims=True),
     torch=lambda torch, x, top, dim: (x == top).to(x.dtype) / (x == top).sum(dim, keepdim=True),
 )  # fmt: skip
 sample(
@@ -389,8 +390,10 @@ sample("stack", [(), (), ()])
 
 # index -------------------------------------------------------------------------------------------
 
-sample("index", (4, 5), indices=([0, 2, 2], slice(1, 3)), torch=lambda torch, x, indices: x[indices],
-       reference=lambda np, x, indices: x[indices])  # fmt: skip
+sample(
+    "index", (4, 5), indices=([0, 2, 2], slice(1, 3)),
+    reference=lambda np, x, indices: x[indices], torch=lambda torch, x, indices: x[indices],
+)  # fmt: skip
 sample("index", (4, 5), indices=([[0], [2]], [1, 1]))
 sample("index", (4, 5, 2), indices=(None, [0, 2], slice(None), [1, 1]))
 

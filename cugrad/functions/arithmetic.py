@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .. import dtypes
 from ..autograd.fast import compile_function, has_fast_path
 from ..autograd.mode import state
 from ..autograd.record import apply, apply_inplace, recorded
@@ -121,6 +122,8 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
         if min is not None:
             input = FUNCTIONS["maximum"](input, min)
         return input if max is None else FUNCTIONS["minimum"](input, max)
+    if float in (type(min), type(max)) and input.dtype.category < dtypes.FLOAT:
+        input = recorded.to_dtype(input, dtypes.get_default_dtype().numpy)
     return recorded.clamp(input, min, max)
 
 

@@ -52,7 +52,7 @@ def _pow(xp: Any, self: Any, other: Any) -> Any:
 
 
 def _is_bool(x: Any) -> bool:  # NumPy's power of booleans is int8, PyTorch's is bool
-    return isinstance(x, bool) or getattr(x, "dtype", None) == bool
+    return isinstance(x, bool) or getattr(getattr(x, "dtype", x), "kind", "") == "b"
 
 
 row("pow", "self other", _pow, ELEMENTWISE,
