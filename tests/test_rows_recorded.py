@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from cugrad.autograd import grad
+from cugrad.autograd.fast import compile_function, has_fast_path
 from cugrad.autograd.record import recorded
-from cugrad.ops.table import TABLE
+from cugrad.ops.table import TABLE, Op
 from cugrad.tensor import Tensor, make
 from tests import samples
 from tests.row_cases import (
@@ -35,11 +37,20 @@ from tests.sampling import Sample
 Tensors = tuple[Any, ...]
 
 
+def ways(op: Op) -> list[Any]:
+    """The functions that record a row: the general one, and the compiled one where there is one."""
+    general = getattr(recorded, op.name)
+    return [general, compile_function(op)] if has_fast_path(op) else [general]
+
+
 class Recording:
     """A case run on Tensors; `wanted` are the flat numbers of the inputs that require gradients."""
 
-    def __init__(self, case: Sample, backend: Any, wanted: list[int] | None = None) -> None:
+    def __init__(
+        self, case: Sample, backend: Any, wanted: list[int] | None = None, way: Any = None
+    ) -> None:
         self.call = call = Call(case, backend)
+        self.function = way or getattr(recorded, call.op.name)
         self.wanted = call.differentiable if wanted is None else wanted
         self.inputs = tuple(
             make(a, requires_grad=i in self.wanted) if is_array(a) else a
@@ -51,7 +62,7 @@ class Recording:
     def run(self, inputs: Tensors) -> Tensors:
         args = (list(inputs),) if self.call.op.variadic else inputs
         with self.call.backend.quiet():
-            found = getattr(recorded, self.call.op.name)(*args, **self.call.given)
+            found = self.function(*args, **self.call.given)
         return found if isinstance(found, tuple) else (found,)
 
     @property
@@ -72,9 +83,9 @@ def arrays_of(tensors: Tensors) -> list[Any]:
 @over_lines(differentiable)
 def test_recorded_gradients_equal_raw_ones(line: Any, backend: Any) -> None:
     """The same values, shapes and dtypes with and without create_graph, as the formulas give."""
-    for case in gradient_cases(line):
+    for case, way in itertools.product(gradient_cases(line), ways(TABLE[line.row])):
         with variant_named(case):
-            run = Recording(case, backend)
+            run = Recording(case, backend, None, way)
             v = run.call.cotangents(run.call.rng)
             copies = [None if a is None else run.call.host(a).copy() for a in v]
             plain = run.gradients(v, retain_graph=True)
@@ -103,8 +114,8 @@ def test_one_gradient_at_a_time(line: Any, backend: Any) -> None:
     run = Recording(line, backend)
     v = run.call.cotangents(run.call.rng)
     every = run.gradients(v)
-    for i, want in zip(run.wanted, every):
-        (got,) = Recording(line, backend, [i]).gradients(v)
+    for way, (i, want) in itertools.product(ways(run.call.op), zip(run.wanted, every)):
+        (got,) = Recording(line, backend, [i], way).gradients(v)
         np.testing.assert_array_equal(
             run.call.host(got._array), run.call.host(want._array), err_msg=f"input {i}"
         )
@@ -185,8 +196,8 @@ def subsets(call: Call) -> list[list[int]]:
 @over_lines(differentiable)
 def test_saved_is_minimal(line: Any, backend: Any) -> None:
     """A node saves what the formulas that will run name, and a constant call saves nothing."""
-    for wanted in subsets(Call(line, backend)):
-        run = Recording(line, backend, wanted)
+    for wanted, way in itertools.product(subsets(Call(line, backend)), ways(TABLE[line.row])):
+        run = Recording(line, backend, wanted, way)
         if not wanted:
             assert not run.roots and all(o.grad_fn is None for o in run.outputs)
             continue
@@ -203,9 +214,9 @@ def test_saved_is_minimal(line: Any, backend: Any) -> None:
 @over_lines(lambda op: differentiable(op) and not op.view)
 def test_saved_lives_until_backward(line: Any, backend: Any) -> None:
     """An input or output lives on in the graph exactly if it is saved; backward frees it."""
-    for wanted in subsets(Call(line, backend)):
+    for wanted, way in itertools.product(subsets(Call(line, backend)), ways(TABLE[line.row])):
         with no_garbage_collector():
-            alive, release = lives(line, backend, wanted)
+            alive, release = lives(line, backend, wanted, way)
             for name, watch, saved in alive:
                 assert (watch() is not None) == saved, f"{name} after forward, {wanted} wanted"
             release()
@@ -213,13 +224,15 @@ def test_saved_lives_until_backward(line: Any, backend: Any) -> None:
             assert all(dead.values()), f"alive after backward: {dead}"
 
 
-def lives(line: Any, backend: Any, wanted: list[int]) -> tuple[list[Any], Callable[[], Any]]:
+def lives(
+    line: Any, backend: Any, wanted: list[int], way: Any
+) -> tuple[list[Any], Callable[[], Any]]:
     """Records the line on copies that only the graph can hold.
 
     Returns (name, weak reference to the array, whether it should live) for the inputs and the
     outputs, and a function that runs backward.
     """
-    run = Recording(line, backend, wanted)
+    run = Recording(line, backend, wanted, way)
     op, names = run.call.op, named_by_formulas(run) if wanted else set()
     copies = []
     for i, t in enumerate(run.inputs):
@@ -256,7 +269,11 @@ def gradient_edge(t: Tensor) -> Any:
 @over_lines(differentiable)
 def test_freed_graph_says_so(line: Any, backend: Any) -> None:
     """A second backward, and a look at a saved tensor, raise after the first has freed them."""
-    run = Recording(line, backend)
+    for way in ways(TABLE[line.row]):
+        freed_graph_says_so(Recording(line, backend, None, way))
+
+
+def freed_graph_says_so(run: Recording) -> None:
     node = run.roots[0].grad_fn
     v = run.call.cotangents(run.call.rng)
     names = named_by_formulas(run)
@@ -299,7 +316,7 @@ def test_gradient_has_the_dtype_and_shape_of_its_input(line: Any, backend: Any) 
                     wants = i in call.differentiable and is_inexact(a.dtype)
                     tensors.append(make(a, requires_grad=wants) if is_array(a) else a)
                 run = Recording.__new__(Recording)
-                run.call = call
+                run.call, run.function = call, getattr(recorded, op.name)
                 leaves = [t for t in tensors if isinstance(t, Tensor) and t.requires_grad]
                 if not leaves:
                     continue

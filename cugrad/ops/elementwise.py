@@ -189,7 +189,9 @@ row("imag", "self", lambda xp, self: xp.imag(self).copy(), ELEMENTWISE, holomorp
     self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t))  # fmt: skip
 row("conj", "self", "conj", ELEMENTWISE, holomorphic=False,
     self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t))  # fmt: skip
-row("angle", "self", "angle", ELEMENTWISE, holomorphic=False, promote="float",
+# A lambda, so without a fast path: that keeps what a formula returns, which is complex here.
+row("angle", "self", lambda xp, self: xp.angle(self), ELEMENTWISE, holomorphic=False,
+    promote="float",
     self=lambda m, g, self: g * (self * 1j) / m.square(m.abs(self)),  # arg z turns across z
     jvp=lambda m, self, self_t: m.imag(m.conj(self) * self_t) / m.square(m.abs(self)))  # fmt: skip
 
