@@ -298,7 +298,7 @@ def peak_memory(torch: Any, device: Any) -> str:
 
 
 def report(
-    options: argparse.Namespace, device: Any, outcome: Outcome, traffic: Traffic, memory: str
+    options: argparse.Namespace, device: str, outcome: Outcome, traffic: Traffic, memory: str
 ) -> str:
     """The closing lines: one fact each."""
     if options.offload == "none":
@@ -315,7 +315,7 @@ def report(
         )
     steps = ", ".join(str(i + 1) for i in NVTX_STEPS if i < len(outcome.losses))
     rows = {
-        "device": str(device),
+        "device": device,
         "test accuracy": f"{100 * outcome.correct / TEST_IMAGES:.2f} % "
         f"({outcome.correct} of {TEST_IMAGES} images it was not trained on)",
         "time per step": f"{1e3 * statistics.median(outcome.step_seconds):.2f} ms "
@@ -397,7 +397,8 @@ def run(options: argparse.Namespace) -> None:
     traffic = measured[options.offload][0]
     peaks = [mebibytes(t.peak - t.start) for _, t in measured.values()]
     memory += f"; one step adds {peaks[0]} without offload, {peaks[1]} with"
-    print(report(options, device, outcome, traffic, memory))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "NumPy"
+    print(report(options, f"{device} ({name})", outcome, traffic, memory))
 
 
 def main(argv: list[str] | None = None) -> int:

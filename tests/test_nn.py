@@ -388,7 +388,7 @@ def test_always_called_hooks_run_once_even_after_an_error() -> None:
     ],
 )
 def test_uniform_initial_values_fill_their_range(name: str, bound: float) -> None:
-    values = getattr(nn.init, name)(cugrad.empty(40, 50, 2, 2)).numpy()
+    values = getattr(nn.init, name)(cugrad.empty(40, 50, 2, 2)).cpu().numpy()
     assert np.abs(values).max() <= bound and np.abs(values).max() > 0.99 * bound
     assert abs(values.mean()) < 0.05 * bound
 
@@ -401,13 +401,13 @@ def test_uniform_initial_values_fill_their_range(name: str, bound: float) -> Non
     ],
 )
 def test_normal_initial_values_have_their_deviation(name: str, std: float) -> None:
-    values = getattr(nn.init, name)(cugrad.empty(40, 50, 2, 2)).numpy()
+    values = getattr(nn.init, name)(cugrad.empty(40, 50, 2, 2)).cpu().numpy()
     assert values.std() == pytest.approx(std, rel=0.05)
 
 
 def test_layers_start_as_pytorchs_do() -> None:
     for layer, fan_in in ((nn.Linear(64, 64), 64), (nn.Conv2d(8, 64, 3), 72)):
-        for values in (layer.weight.detach().numpy(), layer.bias.detach().numpy()):
+        for values in (layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()):
             assert np.abs(values).max() <= 1 / np.sqrt(fan_in)
             assert np.abs(values).max() > 0.9 / np.sqrt(fan_in)
     norm = nn.BatchNorm2d(2)
