@@ -342,6 +342,14 @@ argwhere = nonzero
 
 # Order --------------------------------------------------------------------------------------------
 
+
+def _ordered(function: str, input: Tensor) -> Any:
+    array = array_of(input, function)
+    if array.dtype.kind == "c":
+        raise RuntimeError(f"{function}(): does not support complex input; sort abs() or real")
+    return array
+
+
 _SORT = return_type("sort")
 _TOPK = return_type("topk")
 
@@ -353,7 +361,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     >>> torch.sort(torch.tensor([3, 1, 2])).indices
     tensor([1, 2, 0])
     """
-    ndim = array_of(input, "sort").ndim
+    ndim = _ordered("sort", input).ndim
     dim = D.canonical_dim(dim, ndim)
     if not ndim:
         return lifted(sort, input, dim, descending)
@@ -362,7 +370,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The indices that put the elements in order along `dim`."""
-    ndim = array_of(input, "argsort").ndim
+    ndim = _ordered("argsort", input).ndim
     dim = D.canonical_dim(dim, ndim)
     if not ndim:
         return lifted(argsort, input, dim, descending)
@@ -376,7 +384,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     >>> torch.topk(torch.tensor([3, 1, 2]), 2).values
     tensor([3, 2])
     """
-    shape = array_of(input, "topk").shape
+    shape = _ordered("topk", input).shape
     dim = D.canonical_dim(dim, len(shape))
     if not 0 <= k <= (shape[dim] if shape else 1):
         raise RuntimeError(

@@ -95,6 +95,12 @@ _MIN = return_type("min")
 _AMINMAX = return_type("aminmax", "min max")
 
 
+def _check_ordered(function: str, array: Any, dims: Any) -> None:
+    if array.dtype.kind == "c":
+        raise RuntimeError(f"{function}(): does not support complex input; compare abs() or real")
+    _check_extent(function, array, dims)
+
+
 def _check_extent(function: str, array: Any, dims: Any) -> None:
     if array.size:
         return
@@ -112,7 +118,7 @@ def _check_extent(function: str, array: Any, dims: Any) -> None:
 def _extreme(function: str, input: Tensor, dim: Any, keepdim: bool) -> Tensor:
     array = array_of(input, function)
     dims = reduced_dims(dim, array.ndim)
-    _check_extent(function, array, dims)
+    _check_ordered(function, array, dims)
     return getattr(recorded, function)(input, dims, keepdim)
 
 
@@ -173,11 +179,10 @@ def _max_or_min(
     if dim is not None:
         dim = canonical_dim(dim, array.ndim)
         if not array.ndim:
-            values, indices = getattr(recorded, function)(recorded.unsqueeze(input, 0), 0)
-            return kind(values, indices)
-        _check_extent(function, array, (dim,))
+            return kind(*getattr(recorded, function)(recorded.unsqueeze(input, 0), 0))
+        _check_ordered(function, array, (dim,))
         return kind(*getattr(recorded, function)(input, dim, keepdim))
-    _check_extent(function, array, None)
+    _check_ordered(function, array, None)
     return getattr(recorded, function + "_all")(input)
 
 
@@ -185,7 +190,7 @@ def _arg(function: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor
     array = array_of(input, function)
     if dim is not None:
         dim = canonical_dim(dim, array.ndim)
-    _check_extent(function, array, None if dim is None else (dim,))
+    _check_ordered(function, array, None if dim is None else (dim,))
     return getattr(recorded, function)(input, dim if array.ndim else None, keepdim)
 
 

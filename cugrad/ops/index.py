@@ -18,15 +18,16 @@ Index = tuple[Any, ...]
 
 def _index_backward(xp: Any, grad: Any, shape: Shape, indices: Index) -> Any:
     out = xp.zeros(shape, grad.dtype)
-    _add_at(xp, out, indices, grad)
+    if names_once(indices):
+        out[indices] = grad
+    else:
+        xp.index_add(out, indices, grad)
     return out
 
 
-def _add_at(xp: Any, out: Any, indices: Index, values: Any) -> None:
-    if all(i is None or isinstance(i, slice) or is_mask(i) for i in indices):
-        out[indices] += values  # nothing names an element twice
-    else:
-        xp.index_add(out, indices, values)
+def names_once(indices: Index) -> bool:
+    """Whether no element can be named twice: slices and masks only."""
+    return all(i is None or isinstance(i, slice) or is_mask(i) for i in indices)
 
 
 def is_mask(index: Any) -> bool:
@@ -50,10 +51,12 @@ row(
 
 def _index_put(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = False) -> Any:
     out = self.copy()
-    if accumulate:
-        _add_at(xp, out, indices, values)
-    else:
+    if not accumulate:
         out[indices] = values
+    elif names_once(indices):
+        out[indices] += values
+    else:
+        xp.index_add(out, indices, values)
     return out
 
 
@@ -271,7 +274,7 @@ row("argsort", "self", _argsort)
 
 row(
     "masked_fill", "self mask",
-    lambda xp, self, mask, value: xp.where(mask, value, self),
+    lambda xp, self, mask, value: xp.where(mask, value, self).astype(self.dtype, copy=False),
     ELEMENTWISE,
     self=lambda m, g, mask: m.masked_fill(g, mask, 0),
 )  # fmt: skip
