@@ -199,12 +199,20 @@ row(
 # x̂ = (x - mean) * invstd over some dims. Its Jacobian, invstd * (1 - 11ᵀ/n - x̂x̂ᵀ/n), is symmetric.
 
 
+def _mean(xp: Any, x: Array, dims: tuple[int, ...]) -> Array:
+    """The mean over `dims`, kept as 1; dim 0 goes first, whose sums add long rows on a host."""
+    count = prod([x.shape[dim] for dim in dims])
+    if dims[0] == 0 and len(dims) > 1:
+        x, dims = xp.sum(x, axis=0, keepdims=True), dims[1:]
+    return xp.sum(x, axis=dims, keepdims=True) / count
+
+
 def _moments(xp: Any, x: Array, dims: tuple[int, ...], eps: float) -> tuple[Array, Array]:
     """The mean over `dims` and 1 / sqrt(variance + eps), with the dims kept as 1."""
-    mean = xp.mean(x, axis=dims, keepdims=True)
+    mean = _mean(xp, x, dims)
     centred = x - mean
     centred *= centred
-    return mean, 1 / xp.sqrt(xp.mean(centred, axis=dims, keepdims=True) + eps)
+    return mean, 1 / xp.sqrt(_mean(xp, centred, dims) + eps)
 
 
 def _project(
@@ -213,8 +221,8 @@ def _project(
     """(1 - 11ᵀ/n - x̂x̂ᵀ/n) g: the Jacobian of x̂ without its factor invstd."""
     normal = x - mean
     normal *= invstd
-    slope = xp.mean(g * normal, axis=dims, keepdims=True)
-    offset = xp.mean(g, axis=dims, keepdims=True)
+    slope = _mean(xp, g * normal, dims)
+    offset = _mean(xp, g, dims)
     normal *= -slope
     normal += g
     normal -= offset
@@ -293,8 +301,9 @@ def _batch_norm_backward_weight(
 ) -> Array:  # fmt: skip
     g, x = _wide(xp, grad_output), _wide(xp, input)
     mean, invstd = _channel_moments(xp, x, mean, invstd, eps)
-    total = xp.sum(g * (x - mean), axis=_channel_dims(x)) * xp.reshape(invstd, -1)
-    return _narrow(total, grad_output)
+    dims = _channel_dims(x)
+    total = _mean(xp, g * (x - mean), dims) * invstd * prod([x.shape[dim] for dim in dims])
+    return _narrow(xp.reshape(total, -1), grad_output)
 
 
 def _batch_norm_jvp(

@@ -60,7 +60,8 @@ def _max_pool(
     walks = product(*[list(spans(s, o, *rest)) for (s, *rest), o in zip(axes, outputs)])
     for number, walk in enumerate(walks):
         to = (..., *[span[1] for span in walk])
-        value, found = self[(..., *[span[2] for span in walk])], best[to]
+        value = xp.ascontiguousarray(self[(..., *[span[2] for span in walk])])  # read three times
+        found = best[to]
         better = value > found
         if self.dtype.kind not in "biu":
             better |= value != value  # NaN wins
