@@ -13,6 +13,8 @@ import pytest
 
 import cugrad  # noqa: F401 -- declares every row
 from cugrad import backends
+from cugrad.autograd.fast import compile_function, has_fast_path
+from cugrad.autograd.record import recorded
 from cugrad.ops.table import ELEMENTWISE, TABLE, Op, raw
 from tests import samples
 from tests.sampling import LINES, REFERENCE, Input, Sample, variants
@@ -36,13 +38,16 @@ def _known_failures() -> dict[str, str]:
 KNOWN_FAILURES = _known_failures()
 
 
-def over_lines(wanted: Callable[[Op], Any] = lambda op: True) -> Callable[..., Any]:
-    """Runs a test once per sample line of the rows that are `wanted`."""
+def over_lines(
+    wanted: Callable[[Op], Any] = lambda op: True, first: bool = False
+) -> Callable[..., Any]:
+    """Runs a test once per sample line of the rows that are `wanted`, or on their first lines."""
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         params = []
         for name, lines in LINES.items():
-            for line in lines if name in TABLE and wanted(TABLE[name]) else ():
+            chosen = lines[:1] if first else lines
+            for line in chosen if name in TABLE and wanted(TABLE[name]) else ():
                 why = KNOWN_FAILURES.get(f"{test.__name__} {name}[{line.index}]")
                 marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
                 params.append(pytest.param(line, id=line.id, marks=marks))
@@ -53,6 +58,12 @@ def over_lines(wanted: Callable[[Op], Any] = lambda op: True) -> Callable[..., A
 
 def differentiable(op: Op) -> bool:
     return any(op.formulas)
+
+
+def ways(op: Op) -> list[Any]:
+    """The functions that record a row: the general one, and the compiled one where there is one."""
+    general = getattr(recorded, op.name)
+    return [general, compile_function(op)] if has_fast_path(op) else [general]
 
 
 @contextlib.contextmanager

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from cugrad.autograd import grad
-from cugrad.autograd.fast import compile_function, has_fast_path
 from cugrad.autograd.record import recorded
-from cugrad.ops.table import TABLE, Op
+from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
 from tests import samples
 from tests.row_cases import (
@@ -29,18 +28,14 @@ from tests.row_cases import (
     inner,
     is_array,
     is_inexact,
+    narrow_cases,
     over_lines,
     variant_named,
+    ways,
 )
 from tests.sampling import Sample
 
 Tensors = tuple[Any, ...]
-
-
-def ways(op: Op) -> list[Any]:
-    """The functions that record a row: the general one, and the compiled one where there is one."""
-    general = getattr(recorded, op.name)
-    return [general, compile_function(op)] if has_fast_path(op) else [general]
 
 
 class Recording:
@@ -78,6 +73,20 @@ class Recording:
 
 def arrays_of(tensors: Tensors) -> list[Any]:
     return [None if t is None else t._array for t in tensors]
+
+
+@over_lines()
+def test_recorded_value_is_the_raw_one(line: Any, backend: Any) -> None:
+    """Recording changes no bit of the outputs, which are arrays and never NumPy scalars."""
+    cases = gradient_cases(line) + narrow_cases(line)
+    for case, way in itertools.product(cases, ways(TABLE[line.row])):
+        with variant_named(case):
+            run = Recording(case, backend, None, way)
+            for out, raw in zip(run.outputs, run.call.results):
+                assert isinstance(out._array, backend.array_types), type(out._array)
+                assert not isinstance(out._array, np.generic), "a NumPy scalar"
+                assert out._array.dtype == raw.dtype
+                np.testing.assert_array_equal(run.call.host(out._array), run.call.host(raw))
 
 
 @over_lines(differentiable)
