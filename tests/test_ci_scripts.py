@@ -29,10 +29,8 @@ def constant(file: str, name: str) -> object:
 
 
 @pytest.mark.parametrize("script", ["ci/test.sh", "ci/gpu.sh", "ci/demo.sh", ".ci/run"])
-def test_a_script_parses_and_can_be_executed(script: str) -> None:
-    path = ROOT / script
-    assert path.read_text().startswith("#!/usr/bin/env bash\n")
-    assert os.access(path, os.X_OK)
+def test_a_script_parses(script: str) -> None:
+    assert (ROOT / script).read_text().startswith("#!/usr/bin/env bash\n")
     assert bash("-n", script).returncode == 0
 
 
