@@ -42,8 +42,8 @@ class CupyBackend:
     # arrays
 
     def wrap(self, value: Any) -> Array:
-        """CuPy's 0-d results are arrays already; a NumPy scalar becomes one."""
-        return value if isinstance(value, cupy.ndarray) else cupy.asarray(value)
+        """CuPy's 0-d results are arrays already; a NumPy scalar becomes one, an array is itself."""
+        return cupy.asarray(value) if isinstance(value, np.generic) else value
 
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
         """`value` on the current device; a CUDA array stays on its own, and is itself if the dtype
@@ -58,8 +58,8 @@ class CupyBackend:
         return cupy.asarray(value, dtype)
 
     def to_host(self, array: Array) -> np.ndarray[Any, Any]:
-        """A NumPy copy; waits for the current stream."""
-        return array.get()
+        """A NumPy copy; waits for the current stream. What is on the host already is itself."""
+        return array.get() if isinstance(array, cupy.ndarray) else np.asarray(array)
 
     # devices
 

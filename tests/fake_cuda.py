@@ -1,0 +1,557 @@
+"""Runs pytest with a CuPy of NumPy's making, so that code for CUDA executes where there is no GPU.
+
+    python -m tests.fake_cuda tests/test_rows_raw.py -q
+
+The library then finds one usable CUDA device and all of it runs as on a GPU, CuPy backend
+included. The fake is as strict as CuPy where NumPy is lenient: a host array among device arrays,
+an implicit conversion to NumPy, a name or a keyword that CuPy lacks, and a dtype without a loop
+all raise. Kernels launched by name are built for the host; cuBLAS reads its operands by pointer
+and leading dimension. Nothing is asynchronous: that is the simulated device's part. Needs CuPy
+installed, to know its signatures, and a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import operator
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+Host = np.ndarray[Any, Any]
+
+
+# Arrays ------------------------------------------------------------------------------------------
+# --------
+
+
+def bare(value: Any) -> Any:
+    """What NumPy gets for a value of ours; TypeError for a host array, as CuPy raises."""
+    if isinstance(value, ndarray):
+        return value._host
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"Unsupported type {type(value)}")
+    if isinstance(value, (tuple, list)):
+        return type(value)(bare(item) for item in value)
+    if isinstance(value, slice):
+        return slice(bare(value.start), bare(value.stop), bare(value.step))
+    return value
+
+
+def clothed(value: Any) -> Any:
+    """A result as CuPy gives it: arrays, 0-d ones too, on the device."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        made = ndarray.__new__(ndarray)
+        made._host = np.asarray(value)
+        return made
+    return type(value)(map(clothed, value)) if type(value) in (tuple, list) else value
+
+
+class ndarray:
+    """cupy.ndarray, holding a NumPy array that nobody sees."""
+
+    __slots__ = ("_host", "__weakref__")
+    __array_priority__ = 100
+    _host: Host
+
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any = float,
+        memptr: Any = None,
+        strides: Any = None,
+        order: str = "C",
+    ) -> None:
+        buffer = None if memptr is None else memptr.of
+        self._host = np.ndarray(shape, dtype, buffer, 0, strides, order)  # type: ignore[call-overload]
+
+    @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=self._host.ctypes.data, of=self._host)
+
+    @property
+    def device(self) -> Any:
+        return SimpleNamespace(id=0)
+
+    @property
+    def base(self) -> Any:
+        return None if self._host.base is None else clothed(self._host.base)
+
+    def get(
+        self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
+    ) -> Host:
+        return synchronized("get", self._host).copy(order)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Host:
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. "
+            "Please use `.get()` to construct a NumPy array explicitly."
+        )
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__":
+            raise TypeError(f"{function.__name__}.{method} is not supported by CuPy")
+        return getattr(sys.modules["cupy"], function.__name__)(*inputs, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(REAL.ndarray, name):
+            raise AttributeError(f"'cupy.ndarray' object has no attribute {name!r}")
+        if name in ("item", "tolist", "nonzero"):
+            synchronized(name, self._host)
+        found = getattr(self._host, name)
+        if not callable(found) or isinstance(found, np.generic):
+            return clothed(found)
+        return lambda *args, **kwargs: clothed(
+            found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
+        )
+
+    def __getitem__(self, index: Any) -> Any:
+        return clothed(self._host[bare_index(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._host[bare_index(index)] = bare(value)
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __iter__(self) -> Any:
+        return iter([self[i] for i in range(len(self))])
+
+    def __bool__(self) -> bool:
+        return bool(synchronized("bool", self._host))
+
+    def __int__(self) -> int:
+        return int(synchronized("int", self._host))
+
+    def __float__(self) -> float:
+        return float(synchronized("float", self._host))
+
+    def __complex__(self) -> complex:
+        return complex(synchronized("complex", self._host))
+
+    def __repr__(self) -> str:
+        return repr(self._host)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def synchronized(what: str, host: Host) -> Host:
+    """Notes that the host waits for the device here."""
+    STATE.syncs.append(what)
+    return host
+
+
+def bare_index(index: Any) -> Any:
+    """An index for NumPy; CuPy takes host arrays here and copies them to the device."""
+    if isinstance(index, tuple):
+        return tuple(map(bare_index, index))
+    if isinstance(index, ndarray) and index._host.dtype.kind == "b":
+        synchronized("mask", index._host)  # the shape of the result depends on the values
+    return index if isinstance(index, np.ndarray) else bare(index)
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: ndarray, other: Any) -> Any:
+        if not isinstance(other, (ndarray, int, float, complex, np.generic)):
+            return NotImplemented if not isinstance(other, np.ndarray) else bare(other)
+        with np.errstate(all="ignore"):
+            return clothed(getattr(self._host, name)(bare(other)))
+
+    return method
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: ndarray, other: Any) -> Any:
+        with np.errstate(all="ignore"):
+            getattr(self._host, name)(bare(other))
+        return self
+
+    return method
+
+
+for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"]:
+    setattr(ndarray, f"__{_name}__", _binary(f"__{_name}__"))
+    setattr(ndarray, f"__r{_name}__", _binary(f"__r{_name}__"))
+    setattr(ndarray, f"__i{_name}__", _in_place(f"__i{_name}__"))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(ndarray, f"__{_name}__", _binary(f"__{_name}__"))
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    return lambda self: clothed(getattr(operator, name)(self._host))
+
+
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(ndarray, f"__{_name}__", _unary(_name))
+
+
+# The module
+# ----------------------------------------------------------------------------------------------
+
+HOST_INPUT = {"asarray", "array", "asanyarray", "ascontiguousarray"}  # these take host arrays
+NO_BFLOAT16 = {"where", "clip", "sort", "argsort", "matmul", "var", "std", "cumsum", "cumprod"}
+
+
+def function(name: str) -> Callable[..., Any]:
+    """CuPy's function of a name: NumPy's, with CuPy's arguments, arrays and loops."""
+    from tests import cupy_contract as contract
+
+    real = getattr(REAL, name)
+    takes = contract.without_self(contract.parameters_of(real))
+    of_numpy = getattr(np, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if takes is not None and not takes.any_keyword:
+            unknown = set(kwargs) - set(takes.names)
+            if unknown or (len(args) > takes.positional and not takes.any_positional):
+                raise TypeError(
+                    f"cupy.{name} takes {takes.names}, got {len(args)} and {set(kwargs)}"
+                )
+        if name in HOST_INPUT and not isinstance(args[0], ndarray):
+            kwargs.pop("blocking", None)
+            return clothed(np.array(args[0], *args[1:], **kwargs))  # a copy: host to device
+        if name in ("nonzero", "argwhere", "flatnonzero", "unique", "repeat", "array_equal"):
+            STATE.syncs.append(name)
+        values = [a for a in (*args, *kwargs.values()) if isinstance(a, ndarray)]
+        if name in NO_BFLOAT16 and any(v._host.dtype.name == "bfloat16" for v in values):
+            raise TypeError(f"cupy.{name} has no loop for bfloat16")
+        with np.errstate(all="ignore"):
+            out = kwargs.get("out")
+            host = of_numpy(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
+        return out if out is not None else clothed(host)
+
+    return call
+
+
+class Module(ModuleType):
+    """A fake module that answers for the names that CuPy has."""
+
+    def __init__(self, name: str, real: Any, **names: Any) -> None:
+        super().__init__(name)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        self.__path__: list[str] = []
+        self._real = real
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        real = getattr(self._real, name)  # AttributeError where CuPy lacks it
+        if self.__name__ != "cupy":
+            return self._below(name, real)
+        if isinstance(real, ModuleType):
+            return Module(f"cupy.{name}", real)
+        if isinstance(real, type) or not callable(real):
+            return getattr(np, name)
+        setattr(self, name, function(name))
+        return vars(self)[name]
+
+    def _below(self, name: str, real: Any) -> Any:
+        path = f"{self.__name__}.{name}".split(".")[1:]
+        found: Any = np
+        for part in path:
+            found = getattr(found, part)
+        if isinstance(real, ModuleType):
+            return Module(f"{self.__name__}.{name}", real)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+
+        return call if callable(real) and not isinstance(real, type) else found
+
+
+def as_strided(x: ndarray, shape: Any = None, strides: Any = None) -> Any:
+    return clothed(np.lib.stride_tricks.as_strided(x._host, shape, strides))
+
+
+def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
+    index = slices if isinstance(slices, tuple) else (slices,)
+    masks = any(getattr(i, "dtype", np.dtype(int)).kind == "b" for i in index)
+    if not masks and a.dtype.name not in (
+        "int32", "int64", "uint32", "uint64", "float16", "float32", "float64",
+    ):  # fmt: skip
+        raise TypeError(f"cupy.add.at has no {a.dtype}")
+    np.add.at(a._host, bare_index(slices), bare(value))
+
+
+def erf(x: ndarray) -> Any:
+    from math import erf as scalar
+
+    if x.dtype.name == "bfloat16":
+        raise TypeError("cupyx.scipy.special.erf has no loop for bfloat16")
+    return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
+
+
+# The runtime
+# ---------------------------------------------------------------------------------------------
+
+
+class Runtime(SimpleNamespace):
+    """cupy.cuda.runtime: the real one's constants, and what works without a device."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(REAL.cuda.runtime, name)
+        if callable(found):
+            raise NotImplementedError(f"the fake runtime has no {name}")
+        return found
+
+    def memcpyAsync(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
+        ctypes.memmove(dst, src, size)
+
+    def getDeviceProperties(self, device: int) -> dict[str, Any]:
+        return {"name": b"Fake", "major": 9, "minor": 0, "totalGlobalMem": 2**34,
+                "multiProcessorCount": 1, "warpSize": 32, "sharedMemPerBlock": 49152}  # fmt: skip
+
+    def pointerGetAttributes(self, ptr: int) -> Any:
+        return SimpleNamespace(type=0)
+
+
+class Stream:
+    """A stream whose work is done when the call returns."""
+
+    null: Stream
+
+    def __init__(
+        self,
+        null: bool = False,
+        non_blocking: bool = False,
+        ptds: bool = False,
+        priority: Any = None,
+    ) -> None:
+        self.ptr = 0 if null else id(self)
+        self.device_id = -1 if null else 0
+        self.priority = priority or 0
+        self.done = True
+
+    def __enter__(self) -> Stream:
+        STATE.streams.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.streams.pop()
+
+    def record(self, event: Any = None) -> Any:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Any) -> None: ...
+    def synchronize(self) -> None: ...
+    def is_capturing(self) -> bool:
+        return False
+
+
+class Event:
+    """An event that has always happened."""
+
+    def __init__(
+        self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+    ) -> None:
+        self.ptr, self.done = id(self), True
+
+    def record(self, stream: Any = None) -> None: ...
+    def synchronize(self) -> None: ...
+
+
+class Device:
+    """The one device."""
+
+    def __init__(self, device: int | None = None) -> None:
+        if device not in (None, 0):
+            raise RuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+        self.id = 0
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+    def use(self) -> None: ...
+
+
+class PinnedMemory:
+    def __init__(self, size: int, flags: int = 0) -> None:
+        self.buffer = bytearray(size)
+
+
+def PinnedMemoryPointer(memory: PinnedMemory, offset: int) -> Any:
+    return memoryview(memory.buffer)[offset:]
+
+
+class Pool:
+    """The pool; it counts nothing."""
+
+    def used_bytes(self) -> int:
+        return 0
+
+    def total_bytes(self) -> int:
+        return 0
+
+    def free_all_blocks(self, stream: Any = None) -> None: ...
+
+
+class Cublas(ModuleType):
+    """cuBLAS's two products, reading and writing memory by pointer, in column-major order."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("CUBLAS_"):
+            return {"CUBLAS_OP_N": 0, "CUBLAS_OP_T": 1, "CUBLAS_COMPUTE_64F": 70}.get(name, 68)
+        raise AttributeError(name)
+
+    def gemmEx(self, *args: Any) -> None:
+        handle, ta, tb, m, n, k, alpha, A, At, lda, B, Bt, ldb, beta, C, Ct, ldc, how, algo = args
+        _gemm(ta, tb, m, n, k, A, At, lda, 0, B, Bt, ldb, 0, C, Ct, ldc, 0, 1, how)
+
+    def gemmStridedBatchedEx(self, *args: Any) -> None:
+        (handle, ta, tb, m, n, k, alpha, A, At, lda, sa, B, Bt, ldb, sb, beta, C, Ct, ldc, sc,
+         batch, how, algo) = args  # fmt: skip
+        _gemm(ta, tb, m, n, k, A, At, lda, sa, B, Bt, ldb, sb, C, Ct, ldc, sc, batch, how)
+
+
+def _gemm(
+    ta: int, tb: int, m: int, n: int, k: int, A: int, At: int, lda: int, sa: int,
+    B: int, Bt: int, ldb: int, sb: int, C: int, Ct: int, ldc: int, sc: int, batch: int, how: int,
+) -> None:  # fmt: skip
+    wide = np.float64 if how == 70 else np.float32
+    a = _matrices(A, At, (k, m) if ta else (m, k), lda, sa, batch).astype(wide)
+    b = _matrices(B, Bt, (n, k) if tb else (k, n), ldb, sb, batch).astype(wide)
+    a, b = a.swapaxes(1, 2) if ta else a, b.swapaxes(1, 2) if tb else b
+    with np.errstate(all="ignore"):
+        _matrices(C, Ct, (m, n), ldc, sc, batch)[...] = a @ b
+
+
+def _matrices(
+    pointer: int, kind: int, shape: tuple[int, int], ld: int, stride: int, batch: int
+) -> Host:
+    """A stack of column-major matrices at an address."""
+    rows, columns = shape
+    assert ld >= max(1, rows), f"cuBLAS refuses ld={ld} for {rows} rows"
+    runtime = REAL.cuda.runtime
+    dtype = {runtime.CUDA_R_32F: "float32", runtime.CUDA_R_64F: "float64",
+             runtime.CUDA_R_16F: "float16"}.get(kind)  # fmt: skip
+    if dtype is None:
+        import ml_dtypes
+
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    size = np.dtype(dtype).itemsize
+    reach = ((batch - 1) * stride + (columns - 1) * ld + rows) * size
+    memory = np.frombuffer((ctypes.c_char * reach).from_address(pointer), dtype)
+    steps = (stride * size, size, ld * size)
+    return np.lib.stride_tricks.as_strided(memory, (batch, rows, columns), steps, writeable=True)
+
+
+@cache
+def host_kernels(source: str) -> ctypes.CDLL:
+    """The kernels of a CUDA source, built for the host with the C types that they declare."""
+    from tests.cuda_toolchain import host_library
+
+    entries = ""
+    for name, arguments in re.findall(r"__global__ void (\w+)\(([^)]*)\)", source):
+        types = [item.strip().rpartition(" ")[0] for item in arguments.split(",")]
+        names = ", ".join(f"p{i}" for i in range(len(types)))
+        declared = ", ".join(f"{t} p{i}" for i, t in enumerate(types))
+        entries += (
+            f'extern "C" void host_{name}(unsigned grid, unsigned block, {declared}) '
+            f"{{ launch(grid, block, {name}, {names}); }}\n"
+        )
+    return host_library(source, entries, Path(tempfile.mkdtemp()))
+
+
+class RawModule:
+    """A module of kernels that run on the host; arguments must be arrays and sized scalars."""
+
+    def __init__(self, code: str, options: tuple[str, ...] = (), **rest: Any) -> None:
+        self.code = code
+
+    def get_function(self, name: str) -> Any:
+        def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
+            values: list[Any] = []
+            for value in args:
+                if isinstance(value, ndarray):
+                    values.append(ctypes.c_void_p(value._host.ctypes.data))
+                else:
+                    assert isinstance(value, np.generic), f"{name}: {value!r} has no fixed size"
+                    values.append(np.ctypeslib.as_ctypes_type(value.dtype)(value.item()))
+            assert len(grid) == len(block) == 1 and grid[0] > 0, "one-dimensional launches only"
+            threads = [ctypes.c_uint(grid[0]), ctypes.c_uint(block[0])]
+            getattr(host_kernels(self.code), f"host_{name}")(*threads, *values)
+
+        return launch
+
+
+class RawKernel:
+    def __init__(self, code: str, name: str, options: tuple[str, ...] = (), **rest: Any) -> None:
+        self._run = RawModule(code).get_function(name)
+
+    def compile(self, log_stream: Any = None) -> None: ...
+
+    def __call__(self, grid: Any, block: Any, args: tuple[Any, ...], **kwargs: Any) -> None:
+        self._run(grid, block, args, **kwargs)
+
+
+# The stack of current streams, the allocator in force, and what made the host wait for the device.
+STATE = SimpleNamespace(streams=[], allocator=None, syncs=[])
+REAL: Any = None
+
+
+def install() -> None:
+    """Puts the fake in the place of CuPy, for this process."""
+    global REAL
+    import cupy as real
+    import cupyx as real_cupyx
+
+    REAL = real
+    Stream.null = Stream(null=True)
+    STATE.streams.append(Stream.null)
+    runtime = Runtime(
+        is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
+        getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=lambda: None,
+        memGetInfo=lambda: (2**33, 2**34), profilerStart=lambda: None, profilerStop=lambda: None,
+    )  # fmt: skip
+    cuda = Module(
+        "cupy.cuda", SimpleNamespace(), runtime=runtime, Stream=Stream, Event=Event, Device=Device,
+        PinnedMemory=PinnedMemory, PinnedMemoryPointer=PinnedMemoryPointer,
+        get_current_stream=lambda device_id=-1: STATE.streams[-1],
+        get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=lambda: 1,
+        get_allocator=lambda: STATE.allocator,
+        set_allocator=lambda allocator=None: setattr(STATE, "allocator", allocator),
+        using_allocator=lambda allocator=None: nullcontext(),
+        nvtx=SimpleNamespace(available=False),
+    )  # fmt: skip
+    lib = Module("cupy.lib", real.lib)
+    lib.stride_tricks = SimpleNamespace(as_strided=as_strided)
+    pool = Pool()
+    cupy = Module(
+        "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, RawModule=RawModule, RawKernel=RawKernel,
+        get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
+    )  # fmt: skip
+    special = Module("cupyx.scipy.special", SimpleNamespace(), erf=erf)
+    libs = Module("cupy_backends.cuda.libs", SimpleNamespace(), cublas=Cublas("cublas"))
+    sys.modules.update({
+        "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
+        "cupyx": Module("cupyx", real_cupyx, scatter_add=scatter_add),
+        "cupyx.scipy": Module("cupyx.scipy", SimpleNamespace(), special=special),
+        "cupyx.scipy.special": special,
+        "cupy_backends": Module("cupy_backends", SimpleNamespace()),
+        "cupy_backends.cuda": Module("cupy_backends.cuda", SimpleNamespace()),
+        "cupy_backends.cuda.libs": libs,
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    import pytest
+
+    os.environ.setdefault("CUGRAD_DEVICE", "cuda")
+    from tests import fake_cuda  # the module that tests import, not __main__
+
+    fake_cuda.install()
+    sys.exit(pytest.main(sys.argv[1:]))
