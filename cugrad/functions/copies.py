@@ -145,27 +145,34 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         raise TypeError(
             "cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
         )
-    found = [x for x in tensors if array_of(x, "cat", "tensors").shape != (0,)]
-    found = found or list(tensors)  # (0,) joins with everything, as it always has in PyTorch
-    if not found:
+    shapes = [array_of(x, "cat", "tensors").shape for x in tensors]
+    if not shapes:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    first = found[0]._array.shape
+    first = shapes[0]
+    if shapes.count(first) < len(shapes):
+        joined = [(x, s) for x, s in zip(tensors, shapes) if s != (0,)]
+        tensors, shapes = (list(column) for column in zip(*joined))  # (0,) joins with everything
+        first = shapes[0]
     if not first:
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
     dim = D.canonical_dim(dim, len(first))
-    for i, x in enumerate(found):
-        shape = x._array.shape
-        if len(shape) != len(first):
+    for i, shape in enumerate(shapes):
+        if shape != first:
+            _check_joins(first, shape, dim, i)
+    return recorded.cat(tensors, dim)
+
+
+def _check_joins(first: tuple[int, ...], shape: tuple[int, ...], dim: int, number: int) -> None:
+    if len(shape) != len(first):
+        raise RuntimeError(
+            f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}"
+        )
+    for d, (a, b) in enumerate(zip(first, shape)):
+        if a != b and d != dim:
             raise RuntimeError(
-                f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}"
+                f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
+                f"got size {b} for tensor number {number} in the list."
             )
-        for d, (a, b) in enumerate(zip(first, shape)):
-            if a != b and d != dim:
-                raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
-                    f"got size {b} for tensor number {i} in the list."
-                )
-    return recorded.cat(found, dim)
 
 
 concat = concatenate = cat
