@@ -13,8 +13,7 @@ import pytest
 
 import cugrad  # noqa: F401 -- declares every row
 from cugrad import backends
-from cugrad.autograd.fast import compile_function, has_fast_path
-from cugrad.autograd.record import recorded
+from cugrad.autograd import record
 from cugrad.ops.table import ELEMENTWISE, TABLE, Op, raw
 from tests import samples
 from tests.sampling import LINES, REFERENCE, Input, Sample, variants
@@ -60,10 +59,14 @@ def differentiable(op: Op) -> bool:
     return any(op.formulas)
 
 
-def ways(op: Op) -> list[Any]:
-    """The functions that record a row: the general one, and the compiled one where there is one."""
-    general = getattr(recorded, op.name)
-    return [general, compile_function(op)] if has_fast_path(op) else [general]
+def ways(op: Op) -> list[Callable[..., Any]]:
+    """The two functions that record a row: the general one, and the one with a fast path."""
+
+    def general(*args: Any, **params: Any) -> Any:
+        args += (None,) * (len(op.inputs) - len(args))
+        return record.apply(op, args, {**op.defaults, **params} if op.params else record.NO_PARAMS)
+
+    return [general, getattr(record.recorded, op.name)]
 
 
 @contextlib.contextmanager
