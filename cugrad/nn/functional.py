@@ -216,10 +216,11 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
 
 def _check_range(target: Tensor, classes: int, ignore_index: int) -> None:
     """IndexError for a class that is not there; on a GPU nobody looks, for it would wait."""
-    if target.is_cpu:
-        wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
-        if wrong.any():
-            raise IndexError(f"Target {target[wrong][0].item()} is out of bounds.")
+    array = target._array
+    if target.is_cpu and array.size and (array.min() < 0 or array.max() >= classes):
+        wrong = array[((array < 0) | (array >= classes)) & (array != ignore_index)]
+        if wrong.size:
+            raise IndexError(f"Target {wrong[0]} is out of bounds.")
 
 
 def _class_dim(input: Tensor) -> int:
