@@ -612,6 +612,7 @@ for _dim in (0, 2):
            integer=False,
            torch=lambda torch, g, y, dim: _softmax_backward(_Torch(torch), g, y, dim))  # fmt: skip
     sample("log_softmax_backward", (3, 4, 2), (3, 4, 2), dim=_dim, reference=_log_softmax_backward,
+           integer=False,
            torch=lambda torch, g, y, dim: _log_softmax_backward(_Torch(torch), g, y, dim)
            )  # fmt: skip
 

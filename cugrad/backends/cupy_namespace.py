@@ -28,6 +28,8 @@ def is_half(dtype: np.dtype[Any]) -> bool:
 class CupyNamespace:
     """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
 
+    workspace_bytes = 256 << 20  # what an op may borrow to launch fewer, larger kernels
+
     matmul = staticmethod(matmul)
 
     def __getattr__(self, name: str) -> Any:

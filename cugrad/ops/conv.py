@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from .reduce import is_half
 from .table import LINEAR, SAME, row
 from .windows import Ints, numbers, output_size, spans
 
@@ -79,9 +80,9 @@ def _is_pointwise(geometry: Geometry, groups: int) -> bool:
     return groups == 1 and set(kernel + stride) == {1} and not any(padding)
 
 
-def _accumulator(xp: Any, dtype: Any) -> Any:
-    """The dtype that sums of `dtype` are kept in: float32 for half precision."""
-    return xp.float32 if dtype.itemsize == 2 and dtype.kind in "fV" else dtype
+def _accumulator(xp: Any, x: Array) -> Any:
+    """The dtype that sums of `x` are kept in: float32 for half precision."""
+    return xp.float32 if is_half(x) else x.dtype
 
 
 # Forwards ------------------------------------------------------------------------------------
@@ -110,7 +111,10 @@ def _convolution(
             target[:, batch] = xp.reshape(product, target[:, batch].shape)
     result = xp.reshape(result, (images, out_channels, *outputs))
     if bias is not None:
-        result += xp.reshape(bias, (-1,) + (1,) * n)
+        bias = xp.reshape(bias, (-1,) + (1,) * n)
+        if is_half(result):  # not every backend adds bfloat16
+            return (result.astype(xp.float32) + bias.astype(xp.float32)).astype(result.dtype)
+        result += bias
     return result
 
 
@@ -141,7 +145,7 @@ def _convolution_input(
     result = xp.empty((images, channels, *input_size), grad_output.dtype)
     swapped, target = xp.swapaxes(grad_output, 0, 1), xp.swapaxes(result, 0, 1)
     kernels = xp.reshape(weight, (groups, out_channels // groups, -1))
-    transposed, wide = xp.swapaxes(kernels, 1, 2), _accumulator(xp, result.dtype)
+    transposed, wide = xp.swapaxes(kernels, 1, 2), _accumulator(xp, result)
     per_image = channels * prod(geometry[0]) * prod(outputs)
     for batch in _batches(xp, images, per_image, result.dtype.itemsize):
         flat = xp.reshape(swapped[:, batch], (groups, out_channels // groups, -1))
@@ -158,7 +162,7 @@ def _convolution_weight(
     images, out_channels, *rest = grad_output.shape
     outputs, channels = tuple(rest), input.shape[1]
     geometry = _geometry(len(outputs), kernel_size, stride, padding, dilation)
-    rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input.dtype)
+    rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input)
     result = xp.zeros((groups, out_channels // groups, rows), wide)
     swapped, swapped_grad = xp.swapaxes(input, 0, 1), xp.swapaxes(grad_output, 0, 1)
     per_image = channels * prod(kernel_size) * prod(outputs)

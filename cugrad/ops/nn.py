@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from .reduce import is_half
-from .table import CAST, FLOAT, LINEAR, row
+from .table import CAST, FLOAT, LINEAR, SAME, row
 
 Array = Any
 Dims = tuple[int, ...] | None
@@ -40,13 +40,15 @@ def _shifted(xp: Any, self: Array, dims: Dims) -> Array:
 def _softmax(xp: Any, self: Array, dim: int) -> Array:
     dims = _along(self, dim)
     x = xp.exp(_shifted(xp, self, dims))
-    return _narrow(x / xp.sum(x, axis=dims, keepdims=True), self)
+    x /= xp.sum(x, axis=dims, keepdims=True)
+    return _narrow(x, self)
 
 
 def _log_softmax(xp: Any, self: Array, dim: int) -> Array:
     dims = _along(self, dim)
     x = _shifted(xp, self, dims)
-    return _narrow(x - xp.log(xp.sum(xp.exp(x), axis=dims, keepdims=True)), self)
+    x -= xp.log(xp.sum(xp.exp(x), axis=dims, keepdims=True))
+    return _narrow(x, self)
 
 
 def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
@@ -74,7 +76,7 @@ row(
 
 # The Jacobian is diag(y) - y yᵀ: symmetric, so this row is its own adjoint in grad_output.
 row(
-    "softmax_backward", "grad_output output", _softmax_backward, promote=FLOAT,
+    "softmax_backward", "grad_output output", _softmax_backward, promote=SAME,
     grad_output=lambda m, g, output, dim: m.softmax_backward(g, output, dim),
     output=lambda m, g, grad_output, output, dim: (
         g * (grad_output - _total(m, grad_output * output, dim))
@@ -95,7 +97,7 @@ row(
 )  # fmt: skip
 
 row(
-    "log_softmax_backward", "grad_output output", _log_softmax_backward, promote=FLOAT,
+    "log_softmax_backward", "grad_output output", _log_softmax_backward, promote=SAME,
     grad_output=lambda m, g, output, dim: g - _total(m, g * m.exp(output), dim),
     output=lambda m, g, grad_output, output, dim: (
         -(g * m.exp(output) * _total(m, grad_output, dim))),
@@ -258,9 +260,9 @@ def _per_channel(m: Any, value: Any, x: Any) -> Any:
 def _affine(xp: Any, x: Array, weight: Array | None, bias: Array | None, shape: Any) -> Array:
     """`x * weight + bias`, in place."""
     if weight is not None:
-        x *= xp.reshape(weight, shape)
+        x *= xp.reshape(weight, shape).astype(x.dtype, copy=False)
     if bias is not None:
-        x += xp.reshape(bias, shape)
+        x += xp.reshape(bias, shape).astype(x.dtype, copy=False)
     return x
 
 
@@ -291,8 +293,8 @@ def _batch_norm_backward(
     g, x = _wide(xp, grad_output), _wide(xp, input)
     mean, invstd = _channel_moments(xp, x, mean, invstd, eps)
     result = _project(xp, g, x, mean, invstd, _channel_dims(x))
-    result *= invstd if weight is None else invstd * _per_channel(xp, weight, x)
-    return _narrow(result, grad_output)
+    result *= invstd
+    return _narrow(_affine(xp, result, weight, None, (-1,) + (1,) * (x.ndim - 2)), grad_output)
 
 
 def _batch_norm_backward_weight(

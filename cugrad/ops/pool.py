@@ -48,7 +48,8 @@ def _max_pool(
         f"max_pool{n}d", self.shape[-n:], kernel_size, stride, padding, dilation, ceil_mode
     )
     shape = self.shape[:-n] + outputs
-    best = xp.full(shape, _lowest(xp, self.dtype), self.dtype)
+    x = self.astype(xp.float32) if is_half(self) else self
+    best = xp.full(shape, _lowest(xp, x.dtype), x.dtype)
     kernel = [k for _, k, _, _, _ in axes]
     position = xp.empty(shape, xp.uint8 if prod(kernel) <= 256 else xp.int32)
     # at first each window's first element that is no padding, the answer where all are -inf
@@ -60,14 +61,14 @@ def _max_pool(
     walks = product(*[list(spans(s, o, *rest)) for (s, *rest), o in zip(axes, outputs)])
     for number, walk in enumerate(walks):
         to = (..., *[span[1] for span in walk])
-        value = xp.ascontiguousarray(self[(..., *[span[2] for span in walk])])  # read three times
+        value = xp.ascontiguousarray(x[(..., *[span[2] for span in walk])])  # read three times
         found = best[to]
         better = value > found
-        if self.dtype.kind not in "biu":
+        if x.dtype.kind not in "biu":
             better |= value != value  # NaN wins
         xp.copyto(position[to], position.dtype.type(number), where=better)
         xp.maximum(found, value, out=found)
-    return best, _flat_index(xp, position, axes, outputs)
+    return best.astype(self.dtype, copy=False), _flat_index(xp, position, axes, outputs)
 
 
 def _lowest(xp: Any, dtype: Any) -> Any:
