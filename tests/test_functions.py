@@ -590,3 +590,13 @@ def test_return_types_are_named_tuples() -> None:
     values, indices = result = cugrad.tensor([[1, 5], [3, 2]]).max(1)
     assert result.values is values and result.indices is indices
     assert repr(result).startswith("torch.return_types.max(\nvalues=tensor([5, 3]")
+
+
+def test_a_mask_may_change_after_it_was_used() -> None:
+    x = cugrad.ones(3, requires_grad=True)
+    mask = cugrad.tensor([True, False, True])
+    y = x[mask] * 2
+    mask.fill_(True)
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 0.0, 2.0]

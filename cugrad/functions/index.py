@@ -31,7 +31,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     basic, advanced = parse(array, index)
     if basic is not None:
         self = _basic(self, basic)
-    return self if advanced is None else picked(recorded.index, self, advanced)
+    return self if advanced is None else picked(recorded.index, (self,), advanced)
 
 
 def _basic(self: Tensor, index: tuple[Any, ...]) -> Tensor:
@@ -70,7 +70,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         value = make(backend_of(array).asarray(value).astype(array.dtype))
     elif value._array.dtype != array.dtype:
         value = recorded.to_dtype(value, array.dtype)
-    picked(_index_put_, part, value, advanced, False)
+    picked(_index_put_, (part, value), advanced, False)
 
 
 def _trimmed(value: Any, ndim: int) -> Any:
@@ -102,7 +102,7 @@ def index_put(
             "Index put requires the source and destination dtypes match, got "
             f"{input.dtype} for the destination and {values.dtype} for the source."
         )
-    return picked(recorded.index_put, input, values, advanced, accumulate)
+    return picked(recorded.index_put, (input, values), advanced or (), accumulate)
 
 
 # Along one dim ------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     indices = (*(FULL,) * dim, index._array)
     if not isinstance(value, Tensor):
         value = make(backend_of(array).asarray(value, array.dtype))
-    return recorded.index_put(input, value, indices)
+    return picked(recorded.index_put, (input, value), indices)
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:

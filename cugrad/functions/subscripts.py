@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd.mode import state
 from ..backends import backend_of
 from ..tensor import Tensor
 
@@ -63,10 +64,16 @@ def parse(array: Any, index: Any, only_advanced: bool = False) -> tuple[Index | 
     return None if is_trivial else tuple(basic), tuple(advanced)
 
 
-def picked(row: Callable[..., Any], *args: Any) -> Tensor:
-    """A recorded row with index arrays, whose errors say `dimension` as PyTorch's do."""
+def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index, *rest: Any) -> Any:
+    """A row called with index arrays, whose errors say `dimension` as PyTorch's do.
+
+    A node would keep the arrays until backward, so it gets copies: who changes a mask in place
+    after the call does not change the gradient.
+    """
+    if state.grad_enabled and any(t._requires_grad for t in tensors):
+        indices = tuple([i.copy() if hasattr(i, "dtype") else i for i in indices])
     try:
-        return row(*args)
+        return row(*tensors, indices, *rest)
     except IndexError as error:
         text = str(error).replace("for axis", "for dimension")
         text = text.replace("indexing arrays", "indexing tensors")
