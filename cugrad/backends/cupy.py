@@ -120,18 +120,19 @@ class CupyBackend:
         """Queues a copy of bytes on `stream` and returns; the caller keeps both alive until it is
         done.
 
-        Between page-locked host memory and a device, or within a device. With ordinary host memory
-        CUDA may wait. Legal while a graph is being captured.
+        The arrays may differ in dtype and shape, as a slab of bytes and its tenant do, but not in
+        size. Between page-locked host memory and a device, or within a device; with ordinary host
+        memory CUDA may wait. Legal while a graph is being captured.
         """
-        if dst.dtype != src.dtype or dst.size != src.size:
+        if dst.nbytes != src.nbytes:
             raise ValueError(
                 f"copy_async: got {src.dtype} {src.shape} -> {dst.dtype} {dst.shape}, "
-                "want equal dtypes and sizes"
+                "want equal numbers of bytes"
             )
-        dense = dst.flags.c_contiguous and src.flags.c_contiguous
-        if not dense and not (
-            dst.flags.f_contiguous and src.flags.f_contiguous and dst.shape == src.shape
-        ):
+        rows = dst.flags.c_contiguous and src.flags.c_contiguous
+        columns = dst.flags.f_contiguous and src.flags.f_contiguous
+        dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (dst, src))
+        if not (rows or columns) and (not dense or dst.shape == src.shape):
             raise ValueError(
                 f"copy_async: got strides {src.strides} -> {dst.strides}, "
                 "want both arrays contiguous in the same order"
