@@ -324,22 +324,37 @@ def report(
         "moved to the host": moved,
         "moved back": mebibytes(traffic.back) + " per step" if traffic.back else "0 B",
         "peak memory": memory,
-        "profile": f"NVTX ranges in steps {steps}; see them with: "
+        "profile": f"in the plot; NVTX ranges in steps {steps}, see them with: "
         "nsys profile -t nvtx,cuda python3 examples/train_digits.py"
         if steps
-        else f"no NVTX ranges: fewer than {NVTX_STEPS[0] + 1} steps",
+        else f"in the plot; no NVTX ranges, fewer than {NVTX_STEPS[0] + 1} steps",
         "plot": str(options.out),
     }
     width = max(map(len, rows)) + 2
     return "\n".join(f"{name + ':':{width}}{value}" for name, value in rows.items())
 
 
+def draw_times(axes: Any, timeline: Any, most: int = 12) -> None:
+    """Bars of the host's time in one step, by op and backward node, the longest on top."""
+    times: dict[tuple[str, str], float] = {}
+    before = 0.0
+    for sample in timeline.samples:
+        key = (sample.name, sample.phase)
+        times[key] = times.get(key, 0.0) + (sample.t - before) * 1e3
+        before = sample.t
+    longest = sorted(times, key=times.__getitem__)[-most:]
+    colors = ["C0" if phase == "forward" else "C1" for _, phase in longest]
+    names = [name.rpartition("::")[2] for name, _ in longest]
+    axes.barh(names, [times[key] for key in longest], color=colors)
+    axes.set(xlabel="milliseconds: forward blue, backward orange", title="host time in one step")
+
+
 def draw(
     options: argparse.Namespace, device: Any, outcome: Outcome, timelines: dict[str, Any]
 ) -> None:
-    """Write the PNG: the loss, and the memory over one step with and without offload."""
+    """Write the PNG: the loss, the memory over one step with and without offload, its time."""
     pyplot = need("matplotlib", "matplotlib.pyplot")
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(16, 4), layout="constrained")
     steps = len(outcome.losses) // options.epochs
     means = [
         statistics.fmean(outcome.losses[i * steps : (i + 1) * steps]) for i in range(options.epochs)
@@ -350,12 +365,13 @@ def draw(
     left.legend()
     for offload, timeline in timelines.items():
         words = {"none": "without offload", "cpu": "with offload to the host"}[offload]
-        timeline.plot(right, label=words, by="op")
-    right.lines[-2].set_linestyle("--")  # seen where it lies on the other
-    right.legend()
-    right.set_title(
+        timeline.plot(middle, label=words, by="op")
+    middle.lines[-2].set_linestyle("--")  # seen where it lies on the other
+    middle.legend()
+    middle.set_title(
         "memory over one step" + (", all of it on the host" if device.type == "cpu" else "")
     )
+    draw_times(right, timelines[options.offload])
     try:
         figure.savefig(options.out, format="png", dpi=120)
     except OSError as error:
