@@ -736,6 +736,42 @@ for _shape in ((6, 3), (4, 3, 5), (2, 3, 4, 2)):
            torch=lambda torch, x, w, b, mean, var, eps=1e-5: torch.nn.functional.batch_norm(
                x, mean, var, w, b, False, 0.0, eps))  # fmt: skip
     sample("batch_norm_inference", _shape, None, None, (3,), positive((3,)), eps=0.1)
+
+
+def _layer_norm(np, x, weight, bias, normalized_shape, eps=1e-5):
+    over = {"axis": tuple(range(-len(normalized_shape), 0)), "keepdims": True}
+    mean, rstd = x.mean(**over), 1 / np.sqrt(x.var(**over) + eps)
+    y = (x - mean) * rstd
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias, mean, rstd
+
+
+def _layer_norm_backward(np, g, x, weight, mean, rstd, normalized_shape, eps=1e-5):
+    over = {"axis": tuple(range(-len(normalized_shape), 0)), "keepdims": True}
+    xhat, _, rstd = _layer_norm(np, x, None, None, normalized_shape, eps)
+    g = g if weight is None else g * weight
+    return rstd * (g - g.mean(**over) - xhat * (g * xhat).mean(**over))
+
+
+def _torch_layer_norm(torch, x, weight, bias, normalized_shape, eps=1e-5):
+    y, mean, rstd = torch.native_layer_norm(x, normalized_shape, weight, bias, eps)
+    return y, mean.detach(), rstd.detach()
+
+
+def _torch_layer_norm_backward(torch, g, x, weight, mean, rstd, normalized_shape, eps=1e-5):
+    y = torch.nn.functional.layer_norm(x, normalized_shape, weight, None, eps)
+    return torch.autograd.grad(y, x, g, create_graph=True)[0]
+
+
+for _shape, _last in (((4, 5), (5,)), ((2, 3, 4), (3, 4))):
+    sample("native_layer_norm", _shape, _last, _last, normalized_shape=_last,
+           reference=_layer_norm, torch=_torch_layer_norm)  # fmt: skip
+    sample("native_layer_norm", _shape, None, None, normalized_shape=_last, eps=0.1)
+    sample("native_layer_norm_backward", _shape, _shape, _last, None, None, normalized_shape=_last,
+           reference=_layer_norm_backward, torch=_torch_layer_norm_backward)  # fmt: skip
+    sample("native_layer_norm_backward", _shape, _shape, None, None, None, normalized_shape=_last)
+NO_HALF["native_layer_norm"] = "mean and rstd stay in float32"
+REAL_ONLY |= {"native_layer_norm", "native_layer_norm_backward"}
 sample("native_dropout", (3, 4), boolean((3, 4)), p=0.3,
        reference=lambda np, x, mask, p: x * mask / (1 - p or 1),
        torch=lambda torch, x, mask, p: x * mask / (1 - p or 1))  # fmt: skip

@@ -118,6 +118,10 @@ def _sum_of(*terms: Any) -> Any:
     return total
 
 
+def _times(x: Any, weight: Any) -> Any:
+    return x if weight is None else x * weight
+
+
 # Negative log likelihood --------------------------------------------------------------------------
 
 
@@ -425,6 +429,105 @@ row(
             input, weight_t, None, running_mean, running_var, eps),
         None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape)),
     doc="(N, C, ...) standardised by given statistics, which get no gradient",
+)  # fmt: skip
+
+
+def _last_dims(x: Any, normalized_shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
+
+
+def _layer_norm(
+    xp: Any, input: Array, weight: Array | None, bias: Array | None,
+    normalized_shape: tuple[int, ...], eps: float = 1e-5,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    x = _wide(xp, input)
+    mean, rstd = _moments(xp, x, _last_dims(x, normalized_shape), eps)
+    result = x - mean
+    result *= rstd
+    return _narrow(_affine(xp, result, weight, bias, normalized_shape), input), mean, rstd
+
+
+def _layer_norm_backward(
+    xp: Any, grad_output: Array, input: Array, weight: Array | None, mean: Array | None,
+    rstd: Array | None, normalized_shape: tuple[int, ...], eps: float = 1e-5,
+) -> Array:  # fmt: skip
+    g, x = _wide(xp, grad_output), _wide(xp, input)
+    dims = _last_dims(x, normalized_shape)
+    if mean is None or rstd is None:
+        mean, rstd = _moments(xp, x, dims, eps)
+    if weight is not None:
+        g = g * weight.astype(g.dtype, copy=False)
+    result = _project(xp, g, x, mean, rstd, dims)
+    result *= rstd
+    return _narrow(result, grad_output)
+
+
+def _layer_norm_jvp(
+    m: Any, input: Any, weight: Any, mean: Any, rstd: Any, input_t: Any, weight_t: Any,
+    bias_t: Any, normalized_shape: tuple[int, ...], eps: float,
+) -> Any:  # fmt: skip
+    how, turned = (normalized_shape, eps), None
+    if input_t is not None:
+        turned = m.native_layer_norm_backward(input_t, input, None, mean, rstd, *how)
+        turned = _times(turned, weight)
+    tangent = _sum_of(
+        turned,
+        None if weight_t is None else m.native_layer_norm(input, weight_t, None, *how)[0],
+        None if bias_t is None else m.expand(bias_t, input.shape),
+    )
+    return tangent, None, None
+
+
+def _layer_norm_backward_input(
+    m: Any, g: Any, grad_output: Any, input: Any, weight: Any, mean: Any, rstd: Any,
+    normalized_shape: tuple[int, ...], eps: float,
+) -> Any:  # fmt: skip
+    how = (input, None, mean, rstd, normalized_shape, eps)
+    a = _times(grad_output, weight)
+    ja, jg = (m.native_layer_norm_backward(v, *how) for v in (a, g))
+    return _curvature(m, input, a, g, ja, jg, _last_dims(input, normalized_shape), eps)
+
+
+def _layer_norm_backward_jvp(
+    m: Any, grad_output: Any, input: Any, weight: Any, mean: Any, rstd: Any, grad_output_t: Any,
+    input_t: Any, weight_t: Any, normalized_shape: tuple[int, ...], eps: float,
+) -> Any:  # fmt: skip
+    backward = lambda v, w: m.native_layer_norm_backward(
+        v, input, w, mean, rstd, normalized_shape, eps
+    )
+    return _sum_of(
+        None if grad_output_t is None else backward(grad_output_t, weight),
+        None if weight_t is None else backward(grad_output, weight_t),
+        None if input_t is None else _layer_norm_backward_input(
+            m, input_t, grad_output, input, weight, mean, rstd, normalized_shape, eps),
+    )  # fmt: skip
+
+
+row(
+    "native_layer_norm", "input weight? bias?", _layer_norm, promote=CAST,
+    outputs="result mean rstd", nondifferentiable="mean rstd", jvp=_layer_norm_jvp,
+    input=lambda m, g, input, weight, mean, rstd, normalized_shape, eps: (
+        m.native_layer_norm_backward(g, input, weight, mean, rstd, normalized_shape, eps)),
+    weight=lambda m, g, input, weight_shape, normalized_shape, eps: m.sum_to_shape(
+        g * m.native_layer_norm(input, None, None, normalized_shape, eps)[0], weight_shape),
+    bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
+    doc="input standardised over its last dims, of normalized_shape",
+)  # fmt: skip
+
+# As for batch_norm: mean and rstd are those of input, not further arguments.
+row(
+    "native_layer_norm_backward", "grad_output input weight? mean? rstd?", _layer_norm_backward,
+    promote=CAST,
+    grad_output=lambda m, g, input, weight, mean, rstd, normalized_shape, eps: _times(
+        m.native_layer_norm_backward(g, input, None, mean, rstd, normalized_shape, eps), weight),
+    input=_layer_norm_backward_input,
+    weight=lambda m, g, grad_output, input, weight_shape, mean, rstd, normalized_shape, eps: (
+        m.sum_to_shape(
+            grad_output * m.native_layer_norm_backward(
+                g, input, None, mean, rstd, normalized_shape, eps),
+            weight_shape)),
+    jvp=_layer_norm_backward_jvp,
+    doc="the adjoint of native_layer_norm in its input",
 )  # fmt: skip
 
 
