@@ -47,8 +47,8 @@ class OneLineParser(argparse.ArgumentParser):
         raise UserError(f"{message} (see --help)")
 
 
-def whole_number(low: int) -> Any:
-    """An argparse type: a whole number, at least `low`."""
+def whole_number(low: int, high: int = 2**63 - 1) -> Any:
+    """An argparse type: a whole number from `low` to `high`."""
 
     def read(text: str) -> int:
         try:
@@ -57,6 +57,8 @@ def whole_number(low: int) -> Any:
             value = low - 1
         if value < low:
             raise argparse.ArgumentTypeError(f"got {text!r}, want a whole number, at least {low}")
+        if value > high:
+            raise argparse.ArgumentTypeError(f"got {text!r}, want at most {high}")
         return value
 
     return read

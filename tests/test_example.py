@@ -90,6 +90,8 @@ def test_one_epoch_without_offload_is_repeatable(tmp_path: Path) -> None:
         (["--device", "tpu"], "--device"),
         (["--offload", "disk"], "--offload"),
         (["--seed", "-1"], "--seed"),
+        (["--seed", "1" + "0" * 30], "--seed"),
+        (["--seed", "1" * 5000], "--seed"),
         (["--out", "/proc/nowhere/x.png"], "--out"),
         (["--out", str(ROOT)], "--out"),
         (["--out", str(EXAMPLE / "x.png")], "--out"),
