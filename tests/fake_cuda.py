@@ -379,12 +379,17 @@ class Device:
 
 
 class PinnedMemory:
+    """A size; the memory comes with the pointer."""
+
     def __init__(self, size: int, flags: int = 0) -> None:
-        self.buffer = bytearray(size)
+        self.size = size
 
 
-def PinnedMemoryPointer(memory: PinnedMemory, offset: int) -> Any:
-    return memoryview(memory.buffer)[offset:]
+class PinnedMemoryPointer(bytearray):
+    """Host memory that NumPy arrays can lie in."""
+
+    def __init__(self, mem: PinnedMemory, offset: int) -> None:
+        super().__init__(mem.size)
 
 
 class Pool:

@@ -4,7 +4,6 @@ for it.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from functools import cache
 
@@ -33,6 +32,8 @@ def installed_wheels() -> list[str]:
     """The CuPy distributions that are installed; one is healthy, two overwrite each other's
     files.
     """
+    import importlib.metadata  # slow to import, and rarely asked for
+
     found = []
     for name in WHEELS:
         try:
