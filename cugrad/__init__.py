@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys as _sys
+from typing import Any as _Any
 
 from . import ops  # declares the rows that everything below looks up  # isort: skip
 from . import (
@@ -77,7 +78,17 @@ __version__ = "0.1.0"
 methods.attach(random.METHODS)
 globals().update(functions.FUNCTIONS)
 
+
+
+def __getattr__(name: str) -> _Any:
+    """Says of a name that is not here where to look; type checkers see it for what is set above."""
+    raise AttributeError(
+        f"module 'cugrad' has no attribute {name!r}: it is not supported, or spelled otherwise in "
+        "PyTorch; docs/torch-compatibility.md lists what is"
+    )
+
+
 # PyTorch's import paths for what lives in a higher room here.
-autograd.graph.save_on_cpu = memory.save_on_cpu  # type: ignore[attr-defined]
-autograd.profiler = profiler  # type: ignore[attr-defined]
+autograd.graph.save_on_cpu = memory.save_on_cpu
+autograd.profiler = profiler
 _sys.modules[__name__ + ".autograd.profiler"] = profiler

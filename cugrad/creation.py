@@ -48,15 +48,15 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _host_array(data: Any) -> np.ndarray[Any, Any]:
-    """Nested lists, numbers or tensors as a NumPy array in PyTorch's default dtypes."""
+def _host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
+    """Nested lists, numbers or tensors as a NumPy array, in PyTorch's default dtypes or `exact`."""
     if isinstance(data, (list, tuple)) and _holds_tensor(data):
         data = _to_lists(data)
     try:
         array = np.asarray(data)
     except ValueError as error:
         raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
-    if isinstance(data, (np.ndarray, np.generic)):
+    if exact or isinstance(data, (np.ndarray, np.generic)):
         return array
     if array.dtype.kind == "f" or array.size == 0:
         return array.astype(dtypes.get_default_dtype().numpy)
@@ -106,9 +106,9 @@ def tensor(
         with backend.use_device(place.index):
             array = backend.xp.array(backend.asarray(source, kind))
         return _finish(array, requires_grad)
-    array = _host_array(data)
+    array = _host_array(data, exact=dtype is not None)
     kind = array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
-    dtypes.of(kind)
+    dtypes.of(array.dtype), dtypes.of(kind)
     backend, place = _place(device)
     with backend.use_device(place.index):
         array = array.astype(kind)  # a copy, also of a NumPy array

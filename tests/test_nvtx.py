@@ -316,7 +316,7 @@ PRINT = "print(json.dumps(truth))\n"
 
 def made(op: str, node: str) -> bool:
     """Whether an op of this name leaves a node of this name."""
-    return (TABLE[op].node_name if op in TABLE else f"{op}Backward") == node
+    return (TABLE[op].name_of_node({}) if op in TABLE else f"{op}Backward") == node
 
 
 def in_backward(ranges: list[Range]) -> list[Range]:

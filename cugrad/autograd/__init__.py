@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..tensor import Tensor, make
@@ -260,3 +260,7 @@ def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
 
 Variable = variable
 
+
+if TYPE_CHECKING:  # profiler comes from cugrad.profiler
+
+    def __getattr__(name: str) -> Any: ...

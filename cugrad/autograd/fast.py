@@ -1,8 +1,9 @@
-"""Straight-line functions for elementwise rows on plain float32 and float64 tensors.
+"""Rows compiled to straight-line functions of Tensors for the common case.
 
-What `record.apply` does in general is compiled here, per row, for the common case: one dtype,
-nothing unusual switched on. Any other case, and any error, falls through to `record.apply`, which
-computes the same and explains what is wrong. DESIGN: the hot path is straight-line.
+What `record.apply` does in general is written out here, per row: read the arrays, run the forward,
+make the node. The common case is floating-point tensors of one dtype with nothing unusual switched
+on. Any other case, and any error, falls through to `record.apply`, which computes the same and
+explains what is wrong.
 """
 
 from __future__ import annotations
@@ -15,32 +16,42 @@ from typing import Any
 import numpy as np
 
 from .. import backends
-from ..ops.table import ELEMENTWISE, Op, parameters_of, raw
+from ..ops.table import COMMON, ELEMENTWISE, FLOAT, SAME, Op, parameters_of, raw
 from ..tensor import Tensor
 from .mode import state
-from .node import edge_of, next_seq
+from .node import Output, edge_of, next_seq
 from .record import NO_PARAMS, OpNode, Plan, apply, plan_of
 from .saved import arrays, versions_of
+from .views import MULTIPLE, NORMAL, attach
 
-__all__ = ["compile_function", "has_fast_path"]
+__all__ = ["compile_function"]
 
-
-def has_fast_path(op: Op) -> bool:
-    """Whether a row is one array function of one or two inputs with elementwise gradients."""
-    return op.ufunc is not None and op.kind == ELEMENTWISE and len(op.inputs) in (1, 2)
+MAX_INPUTS = 3  # a block of code per set of inputs that need a gradient: 7 for three
 
 
-def compile_function(op: Op) -> Callable[..., Any]:
-    """A row as a function of Tensors, with its fast path in front."""
-    code = _unary(op) if len(op.inputs) == 1 else _binary(op)
-    scope = {
-        "__name__": __name__, "Tensor": Tensor, "OpNode": OpNode,
-        "new": Tensor.__new__, "new_node": OpNode.__new__,
-        "state": state, "edge_of": edge_of, "next_seq": next_seq, "versions_of": versions_of,
-        "apply": apply, "OP": op, "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of,
-        "F32": np.dtype("float32"), "F64": np.dtype("float64"), "forwards": _forwards(op),
-        **_plans(op),
+def compile_function(op: Op, public: bool = False) -> Callable[..., Any]:
+    """A row as a function of Tensors and parameters, by position or name, fast path in front.
+
+    A `public` one calls its first argument `input`, as PyTorch's functions do.
+    """
+    names = [*op.inputs, *op.params]
+    scope: dict[str, Any] = {
+        "__name__": __name__, "Tensor": Tensor, "OpNode": OpNode, "Output": Output,
+        "new": Tensor.__new__, "new_node": OpNode.__new__, "state": state, "edge_of": edge_of,
+        "next_seq": next_seq, "versions_of": versions_of, "attach": attach, "apply": apply,
+        "OP": op, "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of,
+        "F32": np.dtype("float32"), "F64": np.dtype("float64"), "F16": np.dtype("float16"),
+        "forwards": _forwards(op), **{f"default_{n}": d for n, d in op.defaults.items()},
     }  # fmt: skip
+    slow = f"return apply(OP, ({', '.join(op.inputs)},), {_params(op)})"
+    if op.variadic or len(op.inputs) > MAX_INPUTS or not (op.promoted or op.ufunc):
+        body = slow
+    else:
+        scope.update(_plans(op))
+        body = f"try:\n{indent(_fast_path(op), '    ')}\nexcept Exception:\n    pass\n{slow}"
+    if public and names[0] == "self":
+        names[0], body = "input", f"self = input\n{body}"
+    code = f"def function({_signature(op, names)}):\n{indent(body, '    ')}\n"
     exec(_compiled(code), scope)
     function: Any = scope["function"]
     function.__name__ = function.__qualname__ = op.name
@@ -54,26 +65,258 @@ def _compiled(code: str) -> Any:
     return compile(code, "<cugrad fast path>", "exec")
 
 
-def _forwards(op: Op) -> dict[type, Callable[..., Any]]:
-    """The array function by array type; backends that come later add theirs."""
-    found: dict[type, Callable[..., Any]] = {}
-    backends.on_register(
-        lambda backend: found.update({backend.array_types[0]: getattr(backend.xp, op.ufunc or "")})
-    )
+def _forwards(op: Op) -> dict[type, Any]:
+    """The array function, or the namespace, by array type; backends that come later add theirs."""
+    found: dict[type, Any] = {}
+
+    def add(backend: Any) -> None:
+        if op.ufunc is None:
+            xp, forward = backend.xp, op.forward
+            value = lambda *args: forward(xp, *args)
+        else:
+            value = getattr(backend.xp, op.ufunc)
+        found[backend.array_types[0]] = value
+
+    backends.on_register(add)
     return found
 
 
+def _signature(op: Op, names: list[str]) -> str:
+    """PyTorch's argument names; inputs that may be absent default to None."""
+    parts, seen_default = [], False
+    for name in names:
+        default = None
+        if name in op.optional:
+            default = "None"
+        elif name in op.defaults:
+            default = f"default_{name}"
+        seen_default = seen_default or default is not None
+        if default is None and seen_default:
+            default = "None"
+        parts.append(name if default is None else f"{name}={default}")
+    return ", ".join(parts)
+
+
+def _params(op: Op) -> str:
+    if not op.params:
+        return "NO_PARAMS"
+    return "{" + ", ".join(f"{n!r}: {n}" for n in op.params) + "}"
+
+
+# ---------------------------------------------------------------------- the fast path of a row
+
+# Names in the generated code, with an underscore because inputs and parameters have theirs there:
+# _a<i> the array of input i, _n<i> whether it needs a gradient, _dtype the common dtype, _y the raw
+# output and _t its Tensor (_y<k> and _t<k> where a row has several), _form 2 where the second
+# operand is a Python number.
+
+
+def _fast_path(op: Op) -> str:
+    first = op.promoted[0]
+    lines = [
+        f"_a{first} = {op.inputs[first]}._array",
+        f"_dtype = _a{first}.dtype",
+        "if (_dtype is F32 or _dtype is F64 or _dtype is F16) and (_mode := state.fast) != 2:",
+        indent(_inputs(op, first), "    "),
+        indent(_outputs(op), "    "),
+        indent(_recording(op), "    "),
+        indent("return " + _returned(op), "    "),
+    ]
+    return "\n".join(lines)
+
+
+def _inputs(op: Op, first: int) -> str:
+    """Reads the other inputs; what the fast path does not know raises, and falls through."""
+    lines = []
+    for i, name in enumerate(op.inputs):
+        if i == first:
+            lines.append(f"_n{i} = {name}._requires_grad")
+            continue
+        read = f"_a{i} = {name}._array\n_n{i} = {name}._requires_grad"
+        if i in op.promoted and op.promote is not None:
+            read += f"\nif _a{i}.dtype is not _dtype:\n    raise TypeError"
+        if name in op.optional:
+            absent = f"    _a{i} = None\n    _n{i} = False"
+            read = f"if {name} is None:\n{absent}\nelse:\n{indent(read, '    ')}"
+        elif _takes_number(op, i):
+            number = (
+                f"if type({name}) is not float and type({name}) is not int:\n    raise TypeError\n"
+                f"_a{i} = {name}\n_n{i} = False\n_form = 2"
+            )
+            read = (
+                f"if isinstance({name}, Tensor):\n{indent(read, '    ')}\n    _form = 0\n"
+                f"else:\n{indent(number, '    ')}"
+            )
+        lines.append(read)
+    return "\n".join(lines)
+
+
+def _takes_number(op: Op, i: int) -> bool:
+    """Whether input i may be a Python number here: the second operand of arithmetic."""
+    arithmetic = op.kind == ELEMENTWISE or not any(op.formulas)
+    return arithmetic and i == 1 and op.promoted == (0, 1) and op.promote in (COMMON, FLOAT)
+
+
+def _outputs(op: Op) -> str:
+    args = ", ".join([f"_a{i}" for i in range(len(op.inputs))] + list(op.params))
+    first = op.promoted[0]
+    lines = []
+    single = len(op.outputs) == 1
+    names = ["_y"] if single else [f"_y{k}" for k in range(len(op.outputs))]
+    lines.append(f"{', '.join(names)} = forwards[type(_a{first})]({args})")
+    for k, y in enumerate(names):
+        t = "_t" if single else f"_t{k}"
+        lines += [
+            f"if type({y}) is not type(_a{first}):",
+            f"    {y} = backend_of(_a{first}).wrap({y})",
+            f"{t} = new(Tensor)",
+            f"{t}._array = {y}",
+            f"{t}._grad = {t}._rare = {t}._node = {t}._counter = None",
+            f"{t}._requires_grad = False",
+        ]
+        if op.view:
+            creation = NORMAL if single else MULTIPLE
+            lines.append(f"attach({t}, {op.inputs[0]}, OP, {_params(op)}, {creation})")
+    return "\n".join(lines)
+
+
+def _returned(op: Op) -> str:
+    return "_t" if len(op.outputs) == 1 else ", ".join(f"_t{k}" for k in range(len(op.outputs)))
+
+
+def _recording(op: Op) -> str:
+    """Makes the node: one block of code per set of inputs that need a gradient."""
+    able = [i for i, f in enumerate(op.formulas) if f is not None]
+    if not able:
+        return "pass"
+    blocks: list[str] = []
+    for mask in _masks(op):
+        tests = [f"_n{i}" if mask >> i & 1 else f"not _n{i}" for i in able]
+        blocks.append(f"{'if' if not blocks else 'elif'} {' and '.join(tests)}:")
+        blocks.append(indent(_node(op, mask), "    "))
+    needed = " or ".join(f"_n{i}" for i in able)
+    return f"if _mode and ({needed}):\n" + indent("\n".join([_guard(op), *blocks]), "    ")
+
+
+def _guard(op: Op) -> str:
+    """Leaves outputs of another dtype to the general path, but for casts between float dtypes."""
+    y = "_y" if len(op.outputs) == 1 else f"_y{op.differentiable[0]}"
+    unfit = f"{y}.dtype is not _dtype"
+    if op.kind == ELEMENTWISE and len(op.inputs) == 1:
+        unfit += f" and {y}.dtype.kind not in 'fV'"
+    return f"if {unfit}:\n    raise TypeError"
+
+
+def _masks(op: Op) -> list[int]:
+    """All sets of inputs with a formula, as bits; the likely ones first."""
+    able = sum(1 << i for i, f in enumerate(op.formulas) if f is not None)
+    return [mask for mask in range(1, able + 1) if mask & able == mask]
+
+
+def _node(op: Op, mask: int) -> str:
+    entries, counted = [], []
+    for name in op.saves(mask):
+        if name in op.outputs:
+            k = op.outputs.index(name)
+            y, counter = ("_y", "_counter") if len(op.outputs) == 1 else (f"_y{k}", f"_counter{k}")
+            entries.append((f"({y}, {counter}, {counter}[0], {k})", name))
+        else:
+            entries.append((name, name))
+            if name in op.optional or _takes_number(op, op.inputs.index(name)):
+                counted.append(f"({name}.__class__ in NUMBERS or {name}._counter is None)")
+            else:
+                counted.append(f"{name}._counter is None")
+    edges = [f"{n}._node or edge_of({n})" if mask >> i & 1 else "None"
+             for i, n in enumerate(op.inputs)]  # fmt: skip
+    lines = ["_node = new_node(OpNode)", *_plan_and_meta(op, mask)]
+    lines += [f"_node.edges = ({', '.join(edges)},)", "_node.rare = None"]
+    for name in op.saves(mask):
+        if name in op.outputs:
+            lines.append(_counter(op, op.outputs.index(name)))
+    if entries:
+        lines.append(f"_node.saved = ({', '.join(e for e, _ in entries)},)")
+    else:
+        lines.append("_node.saved = ()")
+    if counted:
+        lines.append(
+            f"_node.versions = None if {' and '.join(counted)} else versions_of(_node.saved)"
+        )
+    else:
+        lines.append("_node.versions = None")
+    lines.append("_node.seq = next_seq()")
+    single = len(op.outputs) == 1
+    for nr, k in enumerate(op.differentiable):
+        t = "_t" if single else f"_t{k}"
+        where = "_node" if len(op.differentiable) == 1 else f"Output(_node, {nr})"
+        lines.append(f"{t}._requires_grad = True\n{t}._node = {where}")
+    return "\n".join(lines)
+
+
+def _counter(op: Op, k: int) -> str:
+    """The version counter that a saved output shares with its Tensor."""
+    t, counter = ("_t", "_counter") if len(op.outputs) == 1 else (f"_t{k}", f"_counter{k}")
+    return f"{counter} = {t}._counter = {t}._counter or [0]"
+
+
+def _plan_and_meta(op: Op, mask: int) -> list[str]:
+    count = len(op.inputs)
+    shapes = [f"_a{i}.shape" for i in range(count)]
+    dtypes = [f"_a{i}.dtype" for i in range(count)]
+    for i, name in enumerate(op.inputs):
+        if name in op.optional:
+            shapes[i] = f"() if _a{i} is None else _a{i}.shape"
+            dtypes[i] = f"None if _a{i} is None else _a{i}.dtype"
+        elif i in op.promoted and op.promote is not None:
+            dtypes[i] = "_dtype"
+    meta = f"(({', '.join(shapes)},), {_params(op)}, ({', '.join(dtypes)},), None, False)"
+    own = op.params or op.kind != ELEMENTWISE  # formulas may ask for params or shapes
+    if not _compiles_vjp(op):
+        return [f"_node.plan = general{mask}", f"_node.meta = {meta}"]
+    if op.kind != ELEMENTWISE:
+        return [f"_node.plan = plan{mask}", f"_node.meta = {meta}"]
+    kept = meta if own else "None"
+    if count == 1:  # an op that changes the dtype, such as a cast, has its gradient cast back
+        return [
+            "if _y.dtype is _dtype:",
+            f"    _node.plan = plan{mask}\n    _node.meta = {kept}",
+            "else:",
+            f"    _node.plan = general{mask}\n    _node.meta = {meta}",
+        ]
+    shapes_met = [f"_a{i}.shape" for i in op.promoted] + ["_y.shape"] * (len(op.promoted) < count)
+    same = " == ".join(shapes_met)
+    lines = [
+        f"{'elif' if _takes_number(op, 1) and mask == 1 else 'if'} {same}:",
+        f"    _node.plan = plan{mask}\n    _node.meta = {kept}",
+        "else:",
+        f"    _node.plan = general{mask}\n    _node.meta = {meta}",
+    ]
+    if _takes_number(op, 1) and mask == 1:
+        number = f"    _node.plan = number{mask}\n    _node.meta = {kept}"
+        lines = ["if _form == 2:", number, *lines]
+    return lines
+
+
+def _compiles_vjp(op: Op) -> bool:
+    """Whether gradients come out in the shape and dtype of their inputs where dtypes are one."""
+    if not op.holomorphic:  # the gradient of a real input may come out complex
+        return False
+    return op.kind == ELEMENTWISE or op.promote in (None, SAME) or len(op.inputs) == 1
+
+
+# ---------------------------------------------------------------------- the backward of a row
+
+
 class FastPlan(Plan):
-    """A plan for nodes of which all tensors had one shape and dtype."""
+    """A plan for nodes whose saved entries are plain and whose gradients need no adapting."""
 
     __slots__ = ()
 
-    def __init__(self, op: Op, mask: int, scalar: bool) -> None:
+    def __init__(self, op: Op, mask: int, number: bool) -> None:
         super().__init__(op, mask)
-        self.vjp = _compile_vjp(op, mask, self.saves, scalar)
+        self.vjp = _compile_vjp(op, mask, self.saves, number)
 
 
-def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], scalar: bool) -> Callable[..., Any]:
+def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], number: bool) -> Callable[..., Any]:
     """`vjp(node, g)` for arrays: unpack, check versions, call the formulas."""
     scope: dict[str, Any] = {"__name__": __name__, "raw": raw, "arrays": arrays}
     lines, checks, values = [], [], {"m": "raw", "g": "g"}
@@ -81,8 +324,11 @@ def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], scalar: bool) -> Cal
         if name in op.outputs:
             checks.append(f"s{i}[1][0] != s{i}[2]")
             values[name] = f"s{i}[0]"
-        elif scalar and name == op.inputs[1]:
+        elif number and name == op.inputs[1]:
             values[name] = f"s{i}"
+        elif name in op.optional:
+            checks.append(f"s{i} is not None and s{i}._counter is not None")
+            values[name] = f"(None if s{i} is None else s{i}._array)"
         else:
             checks.append(f"s{i}._counter is not None")
             values[name] = f"s{i}._array"
@@ -90,13 +336,15 @@ def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], scalar: bool) -> Cal
         lines.append("".join(f"s{i}, " for i in range(len(saves))) + "= node.saved")
     if checks:
         lines.append(f"if {' or '.join(checks)}:\n    arrays(node)  # raises if changed in place")
+    if op.params or op.kind != ELEMENTWISE:
+        lines.append("shapes, params, _, _, _ = node.meta")
     calls = []
     for i, formula in enumerate(op.formulas):
         if formula is None or not mask >> i & 1:
             calls.append("None")
             continue
         scope[f"F{i}"] = formula
-        wanted = ", ".join(values[p] for p in parameters_of(formula))
+        wanted = ", ".join(values.get(p) or op.where(p) for p in parameters_of(formula))
         calls.append(f"F{i}({wanted})")
     lines.append(f"return {', '.join(calls)},")
     code = "def vjp(node, g):\n" + indent("\n".join(lines), "    ")
@@ -104,129 +352,13 @@ def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], scalar: bool) -> Cal
     return scope["vjp"]
 
 
-def _plans(op: Op) -> dict[str, Plan]:
+def _plans(op: Op) -> dict[str, Any]:
     """The plans that the code of a row refers to, by name."""
-    if len(op.inputs) == 1:
-        return {"plan1": FastPlan(op, 1, False)}
-    plans: dict[str, Plan] = {f"plan{mask}": FastPlan(op, mask, False) for mask in (1, 2, 3)}
-    plans.update((f"general{mask}", plan_of(op, mask)) for mask in (1, 2, 3))
-    plans["scalar1"] = FastPlan(op, 1, True)
+    plans: dict[str, Any] = {"NUMBERS": (float, int, type(None))}
+    for mask in _masks(op):
+        plans[f"general{mask}"] = plan_of(op, mask)
+        if _compiles_vjp(op):
+            plans[f"plan{mask}"] = FastPlan(op, mask, number=False)
+    if _takes_number(op, 1) and op.formulas[0] is not None:
+        plans["number1"] = FastPlan(op, 1, number=True)
     return plans
-
-
-def _record(op: Op, mask: int, plan: str, meta: str, scalar: bool = False) -> str:
-    """The lines that make the node of a set of inputs, and hang the output `t` on it."""
-    saves = op.saves(mask)
-    entries, counted = [], []
-    for name in saves:
-        if name in op.outputs:
-            entries.append("(y, counter, 0, 0)")
-        else:
-            entries.append(name)
-            if not (scalar and name == op.inputs[1]):
-                counted.append(name)
-    edges = [f"{n}._node or edge_of({n})" if mask >> i & 1 else "None"
-             for i, n in enumerate(op.inputs)]  # fmt: skip
-    clean = " and ".join(f"{n}._counter is None" for n in counted)
-    lines = [
-        "node = new_node(OpNode)",
-        f"node.plan = {plan}",
-        f"node.edges = ({', '.join(edges)},)",
-        f"node.meta = {meta}",
-        "node.rare = None",
-        "counter = [0]" if "result" in saves else "counter = None",
-        f"node.saved = saved = ({', '.join(entries)},)" if entries else "node.saved = ()",
-        f"node.versions = None if {clean} else versions_of(saved)" if clean
-        else "node.versions = None",
-        "node.seq = next_seq()",
-        "t._requires_grad, t._node, t._counter = True, node, counter",
-    ]  # fmt: skip
-    return "\n".join(lines)
-
-
-FORWARD = """
-y = forwards[type(a)]({args})
-if type(y) is not type(a):
-    y = backend_of(a).wrap(y)
-t = new(Tensor)
-t._array = y
-t._grad = t._rare = None
-"""
-
-LEAF = "t._requires_grad, t._node, t._counter = False, None, None"
-
-UNARY = """
-def function(input):
-    self = input
-    try:
-        a = self._array
-        dtype = a.dtype
-        if (dtype is F32 or dtype is F64) and (mode := state.fast) != 2:
-{forward}
-            if mode and self._requires_grad:
-{record}
-            else:
-                {leaf}
-            return t
-    except Exception:
-        pass
-    return apply(OP, (self,))
-"""
-
-BINARY = """
-def function(input, other):
-    self = input
-    try:
-        a = self._array
-        dtype = a.dtype
-        if (dtype is F32 or dtype is F64) and (mode := state.fast) != 2:
-            if isinstance(other, Tensor):
-                b = other._array
-                if b.dtype is dtype:
-{forward}
-                    if mode and self._requires_grad:
-                        same = a.shape == b.shape
-                        if other._requires_grad:
-{record3}
-                        else:
-{record1}
-                    elif mode and other._requires_grad:
-                        same = a.shape == b.shape
-{record2}
-                    else:
-                        {leaf}
-                    return t
-            elif type(other) is float or type(other) is int:
-{forward_scalar}
-                if mode and self._requires_grad:
-{record_scalar}
-                else:
-                    {leaf}
-                return t
-    except Exception:
-        pass
-    return apply(OP, (self, other))
-"""
-
-
-def _unary(op: Op) -> str:
-    return UNARY.format(
-        leaf=LEAF,
-        forward=indent(FORWARD.format(args="a"), " " * 12),
-        record=indent(_record(op, 1, "plan1", "None"), " " * 16),
-    )  # fmt: skip
-
-
-def _binary(op: Op) -> str:
-    def record(mask: int, width: int) -> str:
-        meta = "None if same else ((a.shape, b.shape), NO_PARAMS, (dtype, dtype), None, False)"
-        lines = _record(op, mask, f"plan{mask} if same else general{mask}", meta)
-        return indent(lines, " " * width)
-
-    return BINARY.format(
-        leaf=LEAF,
-        forward=indent(FORWARD.format(args="a, b"), " " * 20),
-        forward_scalar=indent(FORWARD.format(args="a, other"), " " * 16),
-        record1=record(1, 28), record2=record(2, 24), record3=record(3, 28),
-        record_scalar=indent(_record(op, 1, "scalar1", "None", scalar=True), " " * 20),
-    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..tensor import Tensor
 from .engine import task
@@ -177,3 +177,8 @@ def register_multi_grad_hook(
     return _Handles([
         t.register_hook(hook_of(i) if mode == "all" else first) for i, t in enumerate(tensors)
     ])  # fmt: skip
+
+
+if TYPE_CHECKING:  # save_on_cpu comes from cugrad.memory
+
+    def __getattr__(name: str) -> Any: ...

@@ -96,7 +96,7 @@ class Node:
 
     def name(self) -> str:
         """The name of the node, such as `MulBackward0`."""
-        return self.plan.op.node_name
+        raise NotImplementedError
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:

@@ -100,6 +100,9 @@ class OpNode(Node):
     __slots__ = ()
     plan: Plan
 
+    def name(self) -> str:
+        return self.plan.op.name_of_node(self.params)
+
     @property
     def params(self) -> dict[str, Any]:
         return NO_PARAMS if self.meta is None else self.meta[1]
@@ -375,7 +378,7 @@ def _check_cast(op: Op, got: Any, wanted: Any) -> None:
 def _check_overlap(t: Tensor) -> None:
     """RuntimeError for a write to a tensor of which several elements are one place in memory."""
     array = t._array
-    if any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+    if array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
@@ -389,23 +392,11 @@ class RecordedNamespace:
         op = TABLE.get(name)
         if op is None:
             raise AttributeError(f"no row named {name!r} in the op table")
-        call = recorded_function(op)
+        from .fast import compile_function  # it stands on this module; imported at first use
+
+        call = compile_function(op)
         self.__dict__[name] = call  # found without this detour from now on
         return call
-
-
-def recorded_function(op: Op) -> Callable[..., Any]:
-    """A row as a function of Tensors: inputs first, then parameters, by position or by name."""
-    count, names, defaults = len(op.inputs), tuple(op.params), op.defaults
-
-    def call(*args: Any, **params: Any) -> Any:
-        if len(args) != count:
-            params.update(zip(names, args[count:], strict=False))
-            args = args[:count] + (None,) * (count - len(args))
-        return apply(op, args, {**defaults, **params} if names else NO_PARAMS)
-
-    call.__name__ = call.__qualname__ = op.name
-    return call
 
 
 recorded = RecordedNamespace()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes
-from ..autograd.fast import compile_function, has_fast_path
+from ..autograd.fast import compile_function
 from ..autograd.mode import state
 from ..autograd.record import apply, apply_inplace, recorded
 from ..backends import backend_of
@@ -14,25 +14,6 @@ from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
 
 __all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "OPERATORS"]
-
-
-def _general(op: Op) -> Callable[..., Any]:
-    """A row as a public function with PyTorch's argument names."""
-    shown = ["input" if n == "self" else n for n in op.inputs]
-    head = [n + ("=None" if orig in op.optional else "") for n, orig in
-            zip(shown, op.inputs, strict=True)]  # fmt: skip
-    scope: dict[str, Any] = {"apply": apply, "OP": op}
-    for name in op.params:
-        if name in op.defaults:
-            scope[f"default_{name}"] = op.defaults[name]
-            head.append(f"{name}=default_{name}")
-        else:
-            head.append(name)
-    params = ", ".join(f"{n!r}: {n}" for n in op.params)
-    body = f"return apply(OP, ({', '.join(shown)},), {{{params}}})"
-    code = f"def {op.name}({', '.join(head)}):\n    {body}"
-    exec(compile(code, f"<cugrad function {op.name}>", "exec"), scope)
-    return scope[op.name]
 
 
 _HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy"}
@@ -47,7 +28,7 @@ _ROWS = [
 ]  # fmt: skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    op.name: compile_function(op) if has_fast_path(op) else _general(op) for op in _ROWS
+    op.name: compile_function(op, public=True) for op in _ROWS
 }
 _plain_add, _plain_sub = FUNCTIONS["add"], FUNCTIONS["sub"]
 
@@ -99,7 +80,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     return quotient
 
 
-_plain_div = compile_function(TABLE["div"])
+_plain_div = compile_function(TABLE["div"], public=True)
 
 
 @_public

@@ -51,17 +51,22 @@ def sum_dtype(array: Any) -> str | None:
 
 # Sums, means, products ----------------------------------------------------------------------------
 
+def _by_overload(name: str) -> Any:
+    """PyTorch numbers the nodes of a full reduction 0, and of one over dims 1."""
+    return lambda params: f"{name}Backward{0 if params.get('dim') is None else 1}"
+
+
 row(
     "sum", "self",
     lambda xp, self, dim=None, keepdim=False: xp.sum(self, dim, sum_dtype(self), keepdim),
-    LINEAR,
+    LINEAR, node=_by_overload("Sum"),
     self=lambda m, g, self_shape, dim, keepdim: spread(m, g, self_shape, dim, keepdim),
 )  # fmt: skip
 
 row(
     "mean", "self",
     lambda xp, self, dim=None, keepdim=False: xp.mean(self, dim, None, keepdim),
-    LINEAR,
+    LINEAR, node=_by_overload("Mean"),
     self=lambda m, g, self_shape, dim, keepdim: spread(
         m, g / (count(self_shape, dim) or 1), self_shape, dim, keepdim
     ),

@@ -58,7 +58,7 @@ class Op:
         nondifferentiable: str = "",
         promote: str | None = None,
         holomorphic: bool = True,
-        node: str | None = None,
+        node: str | Callable[..., str] | None = None,
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -88,10 +88,10 @@ class Op:
         )
         for formula in filter(None, self.formulas):
             for parameter in parameters_of(formula):
-                self._where(parameter, allowed=())
+                self.where(parameter)
         if jvp is not None:
             for parameter in parameters_of(jvp):
-                self._where(parameter, allowed=tuple(n + "_t" for n in self.inputs))
+                self.where(parameter, allowed=tuple(n + "_t" for n in self.inputs))
         elif kind == NONE and formulas:
             raise FormulaError(f"row {name}: of no kind, so it must write jvp=")
         self._gradients: dict[int, Callable[..., Any]] = {}
@@ -110,7 +110,7 @@ class Op:
         defaults.update(forward.__kwdefaults__ or {})
         return {n: defaults.get(n, REQUIRED) for n in names[count + 1 :]}
 
-    def _where(self, name: str, allowed: tuple[str, ...]) -> str:
+    def where(self, name: str, allowed: tuple[str, ...] = ()) -> str:
         """The expression that fetches a formula's parameter `name` from a node's belongings."""
         if name in ("m", "g") or name in allowed:
             return name
@@ -135,7 +135,7 @@ class Op:
             for i, formula in enumerate(self.formulas)
             if formula is not None and mask >> i & 1
             for name in parameters_of(formula)
-            if self._where(name, ()) == f"s_{name}"
+            if self.where(name) == f"s_{name}"
         ]
         return tuple(dict.fromkeys(wanted))
 
@@ -158,7 +158,7 @@ class Op:
                 continue
             scope[f"F{i}"] = formula
             wanted = [
-                f"saved[{saves.index(name)}]" if name in saves else self._where(name, ())
+                f"saved[{saves.index(name)}]" if name in saves else self.where(name)
                 for name in parameters_of(formula)
             ]
             calls.append(f"F{i}({', '.join(wanted)})")
@@ -209,6 +209,11 @@ class Op:
         values.update((n + "_shape", s) for n, s in zip(self.inputs, shapes, strict=True))
         values.update({"m": m, **self.defaults, **params})
         return formula(**{n: values[n] for n in parameters_of(formula)})
+
+    def name_of_node(self, params: dict[str, Any]) -> str:
+        """What PyTorch calls the node of this op: `SumBackward1`, where the row names it so."""
+        name = self.node_name
+        return name if isinstance(name, str) else name(params)
 
     def __repr__(self) -> str:
         return f"Op({self.name!r}, {' '.join(self.inputs)!r}, {self.kind})"
