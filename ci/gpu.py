@@ -29,13 +29,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
-# Tests that a GPU has no say in: they read sources, start interpreters, or time the CPU.
+# Tests that a GPU has no say in: they read sources, start interpreters, time the CPU, or put NumPy in
+# the place of CuPy.
 SAME_WITHOUT_GPU = {
+    "test_adding_an_op.py",
     "test_architecture.py",
     "test_benchmarks.py",
     "test_ci_scripts.py",
+    "test_cupy_on_numpy.py",
     "test_deep_graph.py",
     "test_doctests.py",
+    "test_fake_cuda.py",
+    "test_gemm_plan.py",
     "test_packaging.py",
 }
 # Files with thousands of tests run as this many shards.
