@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes
-from .backends import backend_of
+from .backends import backend_of, started
 from .device import device as Device
 from .dtypes import dtype as Dtype
 
@@ -192,7 +192,7 @@ class Tensor:
 
     def is_pinned(self) -> bool:
         """Whether the tensor lies in page-locked host memory."""
-        return backend_of(self._array).is_pinned(self._array)
+        return not self.is_cuda and any(b.is_pinned(self._array) for b in started())
 
     def data_ptr(self) -> int:
         """The address of the first element, on its device."""

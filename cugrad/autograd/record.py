@@ -378,7 +378,8 @@ def _check_cast(op: Op, got: Any, wanted: Any) -> None:
 def _check_overlap(t: Tensor) -> None:
     """RuntimeError for a write to a tensor of which several elements are one place in memory."""
     array = t._array
-    if array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+    steps = zip(array.strides, array.shape, strict=True)
+    if array.size and any(s == 0 and n > 1 for s, n in steps):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."

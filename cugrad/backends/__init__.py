@@ -10,7 +10,7 @@ from ..device import device
 from .numpy import NumpyBackend
 from .protocol import Backend
 
-__all__ = ["Backend", "backend_of", "get", "is_usable", "why_unusable"]
+__all__ = ["Backend", "backend_of", "get", "is_usable", "started", "why_unusable"]
 
 _by_device_type: dict[str, Any] = {"cpu": NumpyBackend()}
 _by_array_type: dict[type, Backend] = {}
@@ -58,6 +58,11 @@ def get(device_type: str) -> Backend:
         found = CupyBackend()
         _register(found)
     return found
+
+
+def started() -> list[Backend]:
+    """The backends in use so far: the host's, and those of devices that were asked for."""
+    return list(_by_device_type.values())
 
 
 def why_unusable(device_type: str) -> str | None:

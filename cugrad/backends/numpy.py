@@ -195,7 +195,7 @@ class NumpyBackend:
 
     def wrap(self, value: Any) -> Array:
         """NumPy answers scalars where the result is 0-d: this is where they become arrays again."""
-        return np.asarray(value)
+        return np.asarray(value) if isinstance(value, np.generic) else value
 
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
         return np.asarray(value, dtype)
