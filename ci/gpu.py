@@ -29,8 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
-# Tests that a GPU has no say in: they read sources, start interpreters, time the CPU, or put NumPy in
-# the place of CuPy.
+# Tests that a GPU has no say in: they read sources, start interpreters, time the CPU, or put NumPy
+# in the place of CuPy.
 SAME_WITHOUT_GPU = {
     "test_adding_an_op.py",
     "test_architecture.py",
