@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from cugrad.ops.table import ELEMENTWISE, LINEAR, TABLE
 from tests import samples, strict
 from tests.row_cases import (
+    KNOWN_FAILURES,
     Call,
     assert_close,
     differentiable,
@@ -38,6 +40,15 @@ def test_every_sample_has_a_row() -> None:
     listed = [samples.REAL_ONLY, samples.NO_HALF, samples.NO_REFERENCE, samples.NO_TORCH]
     listed.append(samples.ONCE)
     assert sorted({name for names in listed for name in names} - TABLE.keys()) == []
+
+
+def test_known_failures_name_tests() -> None:
+    """A line of known_failures.txt that names no test would hide nothing, and lie."""
+    sources = "".join(path.read_text() for path in pathlib.Path(__file__).parent.glob("test_*.py"))
+    for where in KNOWN_FAILURES:
+        test, _, line = where.partition(" ")
+        name, index = line.rstrip("]").split("[")
+        assert f"def {test}(" in sources and int(index) < len(LINES[name]), where
 
 
 def test_every_row_has_a_reference() -> None:

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from cugrad.autograd import grad
-from cugrad.autograd.record import recorded
+from cugrad.autograd.graph import saved_tensors_hooks
+from cugrad.autograd.record import apply_inplace, recorded
 from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
 from tests import samples
@@ -225,7 +226,7 @@ def test_saved_lives_until_backward(line: Any, backend: Any) -> None:
     """An input or output lives on in the graph exactly if it is saved; backward frees it."""
     for wanted, way in itertools.product(subsets(Call(line, backend)), ways(TABLE[line.row])):
         with no_garbage_collector():
-            alive, release = lives(line, backend, wanted, way)
+            alive, release = lives(Recording(line, backend, wanted, way))
             for name, watch, saved in alive:
                 assert (watch() is not None) == saved, f"{name} after forward, {wanted} wanted"
             release()
@@ -233,16 +234,14 @@ def test_saved_lives_until_backward(line: Any, backend: Any) -> None:
             assert all(dead.values()), f"alive after backward: {dead}"
 
 
-def lives(
-    line: Any, backend: Any, wanted: list[int], way: Any
-) -> tuple[list[Any], Callable[[], Any]]:
-    """Records the line on copies that only the graph can hold.
+def lives(run: Recording) -> tuple[list[Any], Callable[[], Any]]:
+    """Records the call of `run` again, on copies that only the graph can hold.
 
     Returns (name, weak reference to the array, whether it should live) for the inputs and the
     outputs, and a function that runs backward.
     """
-    run = Recording(line, backend, wanted, way)
-    op, names = run.call.op, named_by_formulas(run) if wanted else set()
+    op, backend = run.call.op, run.call.backend
+    names = named_by_formulas(run) if run.wanted else set()
     copies = []
     for i, t in enumerate(run.inputs):
         if i in run.wanted:
@@ -275,6 +274,36 @@ def gradient_edge(t: Tensor) -> Any:
     return get_gradient_edge(t)
 
 
+@over_lines(lambda op: differentiable(op) and not op.view)
+def test_everything_saved_passes_the_hooks(line: Any, backend: Any) -> None:
+    """Hooks that move saved tensors away leave nothing behind, and gradients are the same."""
+    for way in ways(TABLE[line.row]):
+        plain = Recording(line, backend, None, way)
+        v = plain.call.cotangents(plain.call.rng)
+        want = plain.gradients(v)
+        away: list[Any] = []
+
+        def pack(t: Tensor, away: list[Any] = away) -> int:
+            away.append(t._array.copy())
+            return len(away) - 1
+
+        def unpack(index: int, away: list[Any] = away) -> Tensor:
+            return make(away[index].copy())
+
+        with no_garbage_collector(), saved_tensors_hooks(pack, unpack):
+            alive, release = lives(plain)
+            here = [name for name, watch, _ in alive if watch() is not None]
+            assert not here, f"{here} kept beside the hooks"
+            assert len(away) == sum(saved for _, _, saved in alive)
+            release()
+        with saved_tensors_hooks(pack, unpack):
+            run = Recording(line, backend, None, way)
+        for create_graph in (True, False):
+            for i, g, w in zip(run.wanted, run.gradients(v, create_graph=create_graph), want):
+                got = run.call.host(g._array)
+                assert_close(got, run.call.host(w._array), line.dtype, 0.1, f"input {i}")
+
+
 @over_lines(differentiable)
 def test_freed_graph_says_so(line: Any, backend: Any) -> None:
     """A second backward, and a look at a saved tensor, raise after the first has freed them."""
@@ -293,6 +322,49 @@ def freed_graph_says_so(run: Recording) -> None:
     if names:
         with pytest.raises(RuntimeError, match="Trying to backward through the graph a second"):
             run.gradients(v)
+
+
+# In place -----------------------------------------------------------------------------------------
+
+
+@over_lines(lambda op: op.kind == "elementwise" and op.inputs[0] == "self")
+def test_in_place_is_the_same(line: Any, backend: Any) -> None:
+    """The op put into its first input: same value and gradients, a new version, or a refusal."""
+    op = TABLE[line.row]
+    for case in gradient_cases(line):
+        call = Call(case, backend)
+        if not is_array(call.inputs[0]) or call.results[0].dtype != call.inputs[0].dtype:
+            continue
+        for wanted in subsets(call):
+            with variant_named(case):
+                in_place(Recording(case, backend, wanted), op)
+
+
+def in_place(run: Recording, op: Any) -> None:
+    call = run.call
+    first = run.inputs[0]
+    target = recorded.mul(first, 1.0) if first.requires_grad else make(first._array.copy())
+    args = (target, *run.inputs[1:])
+    version = target._version
+    params = {**op.defaults, **call.given}
+    if call.results[0].shape != call.inputs[0].shape:
+        with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+            apply_inplace(op, args, params)
+        return
+    with call.backend.quiet():
+        answer = apply_inplace(op, args, params)
+    assert answer is target and target._version == version + 1
+    assert target.requires_grad == bool(run.wanted)
+    np.testing.assert_array_equal(call.host(target._array), call.host(call.results[0]))
+    np.testing.assert_array_equal(call.host(first._array), call.host(call.inputs[0]))
+    if not run.wanted:
+        return
+    v = call.cotangents(call.rng)
+    for create_graph in (True, False):
+        got = grad(target, run.leaves, make(v[0]), create_graph=create_graph, retain_graph=True)
+        for i, g, want in zip(run.wanted, got, run.gradients(v, retain_graph=True)):
+            same = call.host(g._array), call.host(want._array)
+            assert_close(*same, run.call.case.dtype, 0.1, f"gradient of input {i}")
 
 
 # Mixed dtypes -------------------------------------------------------------------------------------
