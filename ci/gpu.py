@@ -42,6 +42,7 @@ SAME_WITHOUT_GPU = {
     "test_fake_cuda.py",
     "test_gemm_plan.py",
     "test_packaging.py",
+    "test_sealed_state.py",
 }
 # Files with thousands of tests run as this many shards.
 SPLIT = {"test_rows_raw.py": 2, "test_rows_recorded.py": 4, "test_rows_torch.py": 2}

@@ -1,0 +1,59 @@
+"""The seal on global state works: a leak fails its own test and no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LEAKY = """
+import os
+import cugrad
+import numpy as np
+from cugrad.autograd import mode
+
+{leak}
+
+def test_next():
+    assert cugrad.is_grad_enabled() and cugrad.get_default_dtype() is cugrad.float32
+    assert "CUGRAD_LEAK" not in os.environ
+    x = cugrad.ones(2, requires_grad=True)
+    (x * x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    "leak, named",
+    [
+        ("cugrad.set_grad_enabled(False)", "state.grad_enabled"),
+        ("cugrad.set_default_dtype(cugrad.float64)", "_default.dtype"),
+        ("cugrad.set_default_device('cpu')", "_state.default"),
+        ("mode.push_hooks(lambda x: x, lambda x: x)", "state.hooks"),
+        ("mode.push_observer(object())", "state.observers"),
+        ("os.environ['CUGRAD_LEAK'] = '1'", "os.environ"),
+    ],
+)
+def test_a_leak_fails_its_own_test_only(tmp_path: Path, leak: str, named: str) -> None:
+    out = run_pytest(tmp_path, LEAKY.format(leak=f"def test_leaks():\n    {leak}\n"))
+    assert "2 passed, 1 error" in out and named in out
+
+
+def test_hypothesis_lives_with_the_seal(tmp_path: Path) -> None:
+    pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+    given = "from hypothesis import given, strategies\n@given(strategies.integers())\n"
+    out = run_pytest(tmp_path, LEAKY.format(leak=f"{given}def test_given(n): assert n == n\n"))
+    assert "2 passed" in out
+
+
+def run_pytest(folder: Path, source: str) -> str:
+    (folder / "test_inner.py").write_text(source)
+    words = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "pyproject.toml", "-q"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, str(folder / "test_inner.py")],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    return run.stdout + run.stderr
