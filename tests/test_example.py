@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,6 +78,38 @@ def test_one_epoch_without_offload_is_repeatable(tmp_path: Path) -> None:
     facts = facts_of(runs[0][1])
     assert int(facts["saved tensors"].split()[0]) > 10
     assert "--offload none" in facts["moved to the host"]
+
+
+ON_A_STAND_IN = f"""
+import runpy
+from tests import fake_cuda
+fake_cuda.install()
+runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
+"""
+
+
+def test_offload_moves_every_byte_and_changes_no_result(tmp_path: Path) -> None:
+    pytest.importorskip("cupy", reason="the stand-in for a GPU needs CuPy's signatures")
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        pytest.skip("the stand-in for a GPU needs a C++ compiler")
+    started = []
+    for offload in ("cpu", "none"):
+        options = ["--device", "cuda", "--epochs", "1", "--offload", offload]
+        plot = str(tmp_path / f"{offload}.png")
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", ON_A_STAND_IN, *options, "--out", plot],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            )
+        )  # fmt: skip
+    runs = [finish(process) for process in started]
+    assert [code for code, _, _ in runs] == [0, 0], runs[0][2] + runs[1][2]
+    with_offload, without = (facts_of(out) for _, out, _ in runs)
+    assert runs[0][2] == runs[1][2] and with_offload["test accuracy"] == without["test accuracy"]
+    saved = with_offload["saved tensors"].split(", ")[1]
+    assert with_offload["moved to the host"].startswith(f"{saved} per step; 0.00 MiB were")
+    assert with_offload["moved back"] == f"{saved} per step"
+    assert without["moved back"] == "0 B"
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (SGD, {"momentum": -0.5}, ValueError, "Invalid momentum value: -0.5"),
     (SGD, {"weight_decay": -0.5}, ValueError, "Invalid weight_decay value: -0.5"),
     (SGD, {"nesterov": True}, ValueError, "Nesterov momentum requires a momentum and zero"),
+    (SGD, {"lr": cugrad.tensor(0.1)}, TypeError, "got a Tensor, want a Python number"),
     (AdamW, {"lr": -1.0}, ValueError, "Invalid learning rate: -1.0"),
     (AdamW, {"lr": float("nan")}, ValueError, "Invalid learning rate: nan"),
     (AdamW, {"eps": -1.0}, ValueError, "Invalid epsilon value: -1.0"),

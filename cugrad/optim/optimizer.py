@@ -17,7 +17,9 @@ Params = Iterable[Any]  # of tensors, of (name, tensor), or of group dictionarie
 
 
 def check_range(name: str, value: float, *, below: float = math.inf) -> None:
-    """ValueError, in PyTorch's words, unless 0 <= `value` < `below`."""
+    """ValueError, in PyTorch's words, unless 0 <= `value` < `below`; TypeError for a Tensor."""
+    if isinstance(value, Tensor):
+        raise TypeError(f"{name}: got a Tensor, want a Python number, such as tensor.item()")
     if not 0.0 <= value < below:
         raise ValueError(f"Invalid {name}: {value}")
 
