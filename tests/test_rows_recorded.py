@@ -131,6 +131,27 @@ def test_one_gradient_at_a_time(line: Any, backend: Any) -> None:
         )
 
 
+@over_lines(differentiable)
+def test_recorded_tangents_equal_raw_ones(line: Any, backend: Any) -> None:
+    """Forward derivatives, too, are the same on Tensors as on arrays."""
+    for case in gradient_cases(line):
+        with variant_named(case):
+            run = Recording(case, backend)
+            call, rng = run.call, run.call.rng
+            tangents = tuple(
+                call.random_like(a, rng) if i in run.wanted else None
+                for i, a in enumerate(call.inputs)
+            )
+            given = tuple(None if t is None else make(t) for t in tangents)
+            with backend.quiet():
+                found = call.op.jvp(recorded, run.inputs, given, run.outputs, call.given)
+            outs = found if isinstance(found, tuple) else (found,)
+            for got, want in zip(outs, call.jvp(tangents)):
+                if want is not None:
+                    got = np.broadcast_to(call.host(got._array), want.shape)
+                    assert_close(got, call.host(want), case.dtype, 0.1, "tangent")
+
+
 # Second order -------------------------------------------------------------------------------------
 
 
