@@ -209,19 +209,20 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        if not value and not self.is_leaf:
+        if not self.is_leaf:
             raise RuntimeError(
                 "you can only change requires_grad flags of leaf variables. If you want to use a "
                 "computed variable in a subgraph that doesn't require differentiation use "
                 "var_no_grad = var.detach()."
             )
         check_differentiable_dtype(self.dtype, value)
-        if self._node is None:
-            self._requires_grad = bool(value)
+        self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Sets `requires_grad` in place; RuntimeError on a non-leaf or an integer tensor."""
-        self.requires_grad = requires_grad
+        """Sets `requires_grad` in place; RuntimeError for an integer tensor, or False of a
+        non-leaf."""
+        if not requires_grad or self.is_leaf:
+            self.requires_grad = requires_grad
         return self
 
     @property
@@ -269,17 +270,21 @@ class Tensor:
             )
         if value.dtype is not self.dtype:
             raise RuntimeError(
-                f"assigned grad has data of a different type: got {value.dtype}, want {self.dtype}"
+                f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with "
+                f"dtype '{self.dtype}'. Please ensure that the gradient and the tensor have the "
+                "same dtype"
             )
         if value.device != self.device:
             raise RuntimeError(
-                f"assigned grad has data located on a different device: got {value.device}, "
-                f"want {self.device}"
+                f"attempting to assign a gradient with device '{value.device}' to a tensor with "
+                f"device '{self.device}'. Please ensure that the gradient and the tensor are on "
+                "the same device"
             )
         if value.shape != self.shape:
             raise RuntimeError(
-                f"assigned grad has data of a different size: got {tuple(value.shape)}, "
-                f"want {tuple(self.shape)}"
+                f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of "
+                f"size '{list(self.shape)}'. Please ensure that the gradient and the tensor are "
+                "the same size"
             )
 
     @property

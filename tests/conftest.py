@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import random
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,21 @@ def backend(device: str) -> Any:
     import cugrad.backends
 
     return cugrad.backends.get(device)
+
+
+# The library itself on each device, and PyTorch where it is installed: a test that takes `lib` and
+# asserts of it what the test's name says is true of both.
+LIBRARIES = [f"cugrad-{name}" for name in usable_devices()]
+LIBRARIES += ["torch"] * (importlib.util.find_spec("torch") is not None)
+
+
+@pytest.fixture(params=LIBRARIES)
+def lib(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """cugrad on each usable device, then PyTorch, as the module that a script would import."""
+    name, _, place = request.param.partition("-")
+    library = importlib.import_module(name)
+    with library.device(place) if place else nullcontext():
+        yield library
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -130,10 +130,11 @@ def grad(
             g if g is None or isinstance(g, Tensor) else make(backend_of(g).wrap(g))
             for g in captured
         ]
-    if not allow_unused and any(g is None for g in results):
+    unused = [i for i, g in enumerate(results) if g is None]
+    if unused and not allow_unused:
         raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set "
-            "allow_unused=True if this is the desired behavior."
+            f"The differentiated Tensor at index {unused[0]} appears to not have been used in the "
+            "graph. Set allow_unused=True if this is the desired behavior."
         )
     if materialize_grads:
         for i, (g, x) in enumerate(zip(results, wanted, strict=True)):
@@ -174,7 +175,7 @@ def _batched(
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, (Tensor, GradientEdge)) or value is None:
+    if isinstance(value, (Tensor, GradientEdge)) or not hasattr(value, "__iter__"):
         return (value,)
     return tuple(value)
 
