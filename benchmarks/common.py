@@ -93,6 +93,8 @@ def library(name: str) -> Any | None:
 def fresh_process(*arguments: str, timeout: float = 600) -> Any:
     """The JSON that a new interpreter prints last; RuntimeError with its stderr if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **dict.fromkeys(ONE_THREAD, "1")}
+    # an installed package has its bytecode beside it, as NumPy has
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     run = subprocess.run(
         [sys.executable, *arguments],
         env=environment,
