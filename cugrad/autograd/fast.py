@@ -21,7 +21,7 @@ from ..tensor import Tensor
 from .mode import state
 from .node import Output, edge_of, next_seq
 from .record import NO_PARAMS, OpNode, Plan, apply, plan_of
-from .saved import arrays, versions_of
+from .saved import arrays, pack, versions_of
 from .views import MULTIPLE, NORMAL, attach
 
 __all__ = ["compile_function"]
@@ -39,16 +39,19 @@ def compile_function(op: Op, public: bool = False) -> Callable[..., Any]:
         "__name__": __name__, "Tensor": Tensor, "OpNode": OpNode, "Output": Output,
         "new": Tensor.__new__, "new_node": OpNode.__new__, "state": state, "edge_of": edge_of,
         "next_seq": next_seq, "versions_of": versions_of, "attach": attach, "apply": apply,
+        "pack": pack,
         "OP": op, "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of,
         "F32": np.dtype("float32"), "F64": np.dtype("float64"), "F16": np.dtype("float16"),
         "forwards": _forwards(op), **{f"default_{n}": d for n, d in op.defaults.items()},
     }  # fmt: skip
     slow = f"return apply(OP, ({', '.join(op.inputs)},), {_params(op)})"
+    packed = f"if _packing is not None:\n    pack(_packing)\n    return {_returned(op)}"
     if op.variadic or len(op.inputs) > MAX_INPUTS or not (op.promoted or op.ufunc):
         body = slow
     else:
         scope.update(_plans(op))
-        body = f"try:\n{indent(_fast_path(op), '    ')}\nexcept Exception:\n    pass\n{slow}"
+        attempt = f"try:\n{indent(_fast_path(op), '    ')}\nexcept Exception:\n    pass"
+        body = f"_packing = None\n{attempt}\n{packed}\n{slow}"
     if public and names[0] == "self":
         names[0], body = "input", f"self = input\n{body}"
     code = f"def function({_signature(op, names)}):\n{indent(body, '    ')}\n"
@@ -120,7 +123,7 @@ def _fast_path(op: Op) -> str:
         indent(_inputs(op, first), "    "),
         indent(_outputs(op), "    "),
         indent(_recording(op), "    "),
-        indent("return " + _returned(op), "    "),
+        indent(f"if _packing is None:\n    return {_returned(op)}", "    "),
     ]
     return "\n".join(lines)
 
@@ -195,6 +198,8 @@ def _recording(op: Op) -> str:
         blocks.append(f"{'if' if not blocks else 'elif'} {' and '.join(tests)}:")
         blocks.append(indent(_node(op, mask), "    "))
     needed = " or ".join(f"_n{i}" for i in able)
+    blocks.append("if _mode == 3:  # outside the try: an error of a hook is the user's to see")
+    blocks.append("    _packing = _node")
     return f"if _mode and ({needed}):\n" + indent("\n".join([_guard(op), *blocks]), "    ")
 
 

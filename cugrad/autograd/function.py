@@ -107,8 +107,11 @@ class FunctionNode(Node, FunctionCtx):
     def output(self, output_nr: int) -> Any:
         return self if self.output_count == 1 else Output(self, output_nr)
 
-    def edge_of_input(self, tensor: Tensor) -> Any:
-        return edge_of(tensor) if tensor._requires_grad else None
+    def edge_of_entry(self, index: int) -> Any:
+        return edge_of(self.saved[index])
+
+    def keep_packed(self, entries: tuple[Any, ...]) -> None:
+        self.saved = entries
 
     def release(self) -> None:
         self.to_save = ()
@@ -129,12 +132,11 @@ class FunctionNode(Node, FunctionCtx):
         entries = []
         for t in self.to_save:
             nr = next((i for i, out in enumerate(outputs) if out is t), None)
-            if t is not None and nr is not None:
-                entries.append(saving.keep_result(t, nr))
-            else:
-                entries.append(saving.keep_input(t, None if t is None else self.edge_of_input(t)))
+            entries.append(t if t is None or nr is None else saving.keep_result(t, nr))
         self.saved, self.to_save = tuple(entries), ()
         self.versions = saving.versions_of(self.saved) if entries else None
+        if state.hooks:
+            saving.pack(self)
 
     def call_backward(self, grads: list[Any]) -> list[Any]:
         """Runs the user's backward; the gradients of the tensor arguments, checked."""

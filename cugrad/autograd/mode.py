@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
 
-PLAIN, RECORDING, UNUSUAL = range(3)
+PLAIN, RECORDING, UNUSUAL, PACKING = range(4)  # in PACKING, ops are recorded and hooks pack
 
 
 class Observer(Protocol):
@@ -32,10 +32,12 @@ class State(threading.local):
     hooks_disabled: str | None = None
 
     def refresh(self) -> None:
-        if self.observers or self.hooks:
+        if self.observers:
             self.fast = UNUSUAL
+        elif self.grad_enabled:
+            self.fast = PACKING if self.hooks else RECORDING
         else:
-            self.fast = RECORDING if self.grad_enabled else PLAIN
+            self.fast = PLAIN
 
 
 state = State()

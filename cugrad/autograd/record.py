@@ -122,14 +122,14 @@ class OpNode(Node):
             return self
         return Output(self, differentiable.index(output_nr))
 
-    def edge_of_input(self, tensor: Tensor) -> Any:
-        return edge_of(tensor) if tensor._requires_grad else None
+    def edge_of_entry(self, index: int) -> Any:
+        """Where the gradient of the saved input `index` goes."""
+        op = self.plan.op
+        return self.edges[index if op.variadic else op.inputs.index(self.plan.saves[index])]
 
-    def replace_saved(self, index: int, entry: Any) -> None:
-        saved = list(self.saved)
-        saved[index] = entry
-        self.saved = tuple(saved)
-        self.plan = plan_of(self.plan.op, self.plan.mask)  # a fast plan expects plain entries
+    def keep_packed(self, entries: tuple[Any, ...]) -> None:
+        """Replaces what is saved by what hooks made of it; a fast plan expects plain entries."""
+        self.saved, self.plan = entries, plan_of(self.plan.op, self.plan.mask)
 
     def __getattr__(self, name: str) -> Any:
         for prefix, read in (("_saved_", saving.read), ("_raw_saved_", saving.read_raw)):
@@ -166,7 +166,7 @@ def plan_of(op: Op, mask: int) -> Plan:
 def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
     if state.observers:
-        return _observed(op, args, params, execute)
+        return _observed(op, args, params, _unobserved)
     return execute(op, args, params)
 
 
@@ -180,6 +180,21 @@ def _observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
     finally:
         for observer in reversed(observers):
             observer.op_end(op.name, seq, result)
+
+
+def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int) -> Any:
+    """The op as it runs with no observer about, so that a profile shows what it costs then."""
+    observers, state.observers = state.observers, ()
+    state.refresh()
+    try:
+        result = getattr(recorded, op.name)(*args, **params)
+    finally:
+        state.observers = observers
+        state.refresh()
+    for out in result if type(result) is tuple else (result,):
+        if out._requires_grad:  # older than its own number, but still younger than its inputs
+            out._node.grad_fn.seq = seq
+    return result
 
 
 def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Any:
@@ -296,7 +311,7 @@ def new_node(
     plan = plan_of(op, 1 if op.variadic else mask)
     node = _new_node(OpNode)
     node.plan, node.rare = plan, None
-    node.edges = edges = tuple(
+    node.edges = tuple(
         [edge_of(x) if mask >> i & 1 else None for i, x in enumerate(inputs)]
     )
     entries = []
@@ -305,10 +320,9 @@ def new_node(
             nr = op.outputs.index(name)
             entries.append(saving.keep_result(outputs[nr], nr))
         elif op.variadic:
-            entries.extend(map(saving.keep_input, inputs, edges))
+            entries.extend(inputs)
         else:
-            i = op.inputs.index(name)
-            entries.append(saving.keep_input(inputs[i], edges[i]))
+            entries.append(inputs[op.inputs.index(name)])
     node.saved = tuple(entries)
     node.versions = saving.versions_of(node.saved) if entries else None
     shapes, dtypes, complex_ = [], [], bool(outputs) and outputs[0]._array.dtype.kind == "c"
@@ -323,6 +337,8 @@ def new_node(
         params = {**op.defaults, **params}
     node.meta = (tuple(shapes), params, tuple(dtypes), compute, complex_ and op.holomorphic)
     node.seq = seq or next_seq()
+    if state.hooks:
+        saving.pack(node)
     return node
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InplaceError
 from ..tensor import Tensor, make
-from .mode import no_grad, state
+from .mode import no_grad, state, switch_grad
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
@@ -28,17 +28,16 @@ class Packed:
     """A saved tensor in the form that a pack hook gave it."""
 
     __slots__ = (
-        "packed", "unpack", "requires_grad", "edge", "output_nr", "shape",
-        "counter", "version",
+        "packed", "unpack", "requires_grad", "edge", "output_nr", "shape", "counter", "version",
     )  # fmt: skip
 
     def __init__(self, hooks: tuple[Any, Any], tensor: Tensor, edge: Any, output_nr: int) -> None:
         pack, self.unpack = hooks
-        self.requires_grad, self.edge, self.output_nr = tensor._requires_grad, edge, output_nr
+        self.requires_grad = output_nr >= 0 or tensor._requires_grad
+        self.edge, self.output_nr = edge, output_nr
         self.shape, self.counter = tensor._array.shape, tensor.counter
         self.version = self.counter[0]
-        with no_grad():
-            self.packed = pack(tensor)
+        self.packed = pack(tensor)
         if self.counter[0] != self.version:
             raise RuntimeError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as "
@@ -49,8 +48,12 @@ class Packed:
 
     def restore(self) -> Tensor:
         """What the unpack hook returns, which must be a Tensor."""
-        with no_grad():
+        was = switch_grad(False) if state.grad_enabled else False
+        try:
             tensor = self.unpack(self.packed)
+        finally:
+            if was:
+                switch_grad(True)
         if not isinstance(tensor, Tensor):
             raise TypeError(
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of "
@@ -59,22 +62,34 @@ class Packed:
         return tensor
 
 
-def keep_input(tensor: Any, edge: Any) -> Any:
-    """The entry for an input: the Tensor itself, or packed when hooks are on."""
-    if isinstance(tensor, Tensor) and state.hooks:
-        return Packed(state.hooks[-1], tensor, edge, -1)
-    return tensor
+def pack(node: Any) -> None:
+    """Sends everything that a node has saved through the innermost pair of hooks."""
+    if not node.saved:
+        return
+    hooks = state.hooks[-1]
+    was = switch_grad(False)
+    try:
+        node.keep_packed(tuple([_packed(node, i, hooks) for i in range(len(node.saved))]))
+    finally:
+        switch_grad(was)
+
+
+def _packed(node: Any, index: int, hooks: tuple[Any, Any]) -> Any:
+    """Saved entry `index` after a pack hook; Python numbers and None stay as they are."""
+    entry = node.saved[index]
+    if isinstance(entry, Tensor):
+        edge = node.edge_of_entry(index) if entry._requires_grad else None
+        return Packed(hooks, entry, edge, -1)
+    if type(entry) is tuple:
+        alias = make(entry[0])
+        alias._counter = entry[1]
+        return Packed(hooks, alias, None, entry[3])
+    return entry
 
 
 def keep_result(tensor: Tensor, output_nr: int) -> Any:
     """The entry for a result, which must not lead back to its node: that would be a cycle."""
     counter = tensor.counter
-    if state.hooks:
-        alias = make(tensor._array)
-        alias._counter = counter
-        packed = Packed(state.hooks[-1], alias, None, output_nr)
-        packed.requires_grad = True
-        return packed
     return tensor._array, counter, counter[0], output_nr
 
 
@@ -238,16 +253,11 @@ class SavedTensor:
                 "Hint: only one pair of hooks is allowed at a time."
             )
         check_version(node, index)
-        if type(entry) is tuple:
-            alias = make(entry[0])
-            alias._counter = entry[1]
-            packed = Packed((pack_hook, unpack_hook), alias, None, entry[3])
-            packed.requires_grad = True
-        elif isinstance(entry, Tensor):
-            edge = node.edge_of_input(entry)
-            packed = Packed((pack_hook, unpack_hook), entry, edge, -1)
-        else:
+        if not isinstance(entry, (Tensor, tuple)):
             raise RuntimeError(
                 "Calling register_hooks on a saved tensor with value None is forbidden"
             )
-        node.replace_saved(index, packed)
+        entries = list(node.saved)
+        with no_grad():
+            entries[index] = _packed(node, index, (pack_hook, unpack_hook))
+        node.keep_packed(tuple(entries))
