@@ -135,6 +135,9 @@ def compare(case: Sample) -> None:
     outs = call_ours(case, tuple(ours), call.given)
     assert len(outs) == len(t_out)
     for i, (o, t) in enumerate(zip(outs, t_out)):
+        wide = call.op.outputs[i] in samples.FLOAT32_OUTPUTS.get(case.row, "").split()
+        if wide and case.dtype in ("float16", "bfloat16"):
+            t = t.float()  # on a CPU PyTorch narrows these, on a GPU it does not
         same = dtype_of(o), tuple(o.shape)
         assert same == (dtype_of(t), tuple(t.shape)), f"output {i}: {same}"
         dtype = dtype_of(t) if case.dtype == "int64" else case.dtype
