@@ -52,7 +52,7 @@ def test_the_document_is_true(test: Any, lines: list[sampling.Sample], backend: 
 
 def test_the_node_is_named(lines: list[sampling.Sample]) -> None:
     op = TABLE[lines[0].row]
-    assert op.node_name in DOCUMENT.read_text()
+    assert op.name_of_node({}) in DOCUMENT.read_text()
     assert op.saves(3) == ("self", "result", "other")
 
 
