@@ -32,34 +32,55 @@ MAX_INPUTS = 3  # a block of code per set of inputs that need a gradient: 7 for 
 def compile_function(op: Op, public: bool = False) -> Callable[..., Any]:
     """A row as a function of Tensors and parameters, by position or name, fast path in front.
 
-    A `public` one calls its first argument `input`, as PyTorch's functions do.
+    A `public` one calls its first argument `input`, as PyTorch's functions do. The function is
+    compiled when it is first called: it then gets other code, and stays the same object.
     """
     names = [*op.inputs, *op.params]
-    scope: dict[str, Any] = {
-        "__name__": __name__, "Tensor": Tensor, "OpNode": OpNode, "Output": Output,
-        "new": Tensor.__new__, "new_node": OpNode.__new__, "state": state, "edge_of": edge_of,
-        "next_seq": next_seq, "versions_of": versions_of, "attach": attach, "apply": apply,
-        "pack": pack,
-        "OP": op, "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of,
-        "F32": np.dtype("float32"), "F64": np.dtype("float64"), "F16": np.dtype("float16"),
-        "forwards": _forwards(op), **{f"default_{n}": d for n, d in op.defaults.items()},
-    }  # fmt: skip
-    slow = f"return apply(OP, ({', '.join(op.inputs)},), {_params(op)})"
-    packed = f"if _packing is not None:\n    pack(_packing)\n    return {_returned(op)}"
-    if op.variadic or len(op.inputs) > MAX_INPUTS or not (op.promoted or op.ufunc):
-        body = slow
-    else:
-        scope.update(_plans(op))
-        attempt = f"try:\n{indent(_fast_path(op), '    ')}\nexcept Exception:\n    pass"
-        body = f"_packing = None\n{attempt}\n{packed}\n{slow}"
     if public and names[0] == "self":
-        names[0], body = "input", f"self = input\n{body}"
-    code = f"def function({_signature(op, names)}):\n{indent(body, '    ')}\n"
-    exec(_compiled(code), scope)
+        names[0] = "input"
+    head = f"def function({_signature(op, names)}):"
+
+    def ready() -> Callable[..., Any]:
+        scope.update(_scope(op))
+        exec(_compiled(f"{head}\n{indent(_body(op, names[0]), '    ')}\n"), scope)
+        function.__code__ = scope["function"].__code__
+        return function
+
+    scope: dict[str, Any] = {"__name__": __name__, "ready": ready}
+    scope.update((f"default_{n}", d) for n, d in op.defaults.items())
+    exec(_compiled(f"{head}\n    return ready()({', '.join(names)})\n"), scope)
     function: Any = scope["function"]
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc or None
     return function
+
+
+def _body(op: Op, first: str) -> str:
+    """The code of a row: the fast path where the row allows one, then `record.apply`."""
+    slow = f"return apply(OP, ({', '.join(op.inputs)},), {_params(op)})"
+    if not _is_fast(op):
+        body = slow
+    else:
+        attempt = f"try:\n{indent(_fast_path(op), '    ')}\nexcept Exception:\n    pass"
+        packed = f"if _packing is not None:\n    pack(_packing)\n    return {_returned(op)}"
+        body = f"_packing = None\n{attempt}\n{packed}\n{slow}"
+    return body if first == op.inputs[0] else f"{op.inputs[0]} = {first}\n{body}"
+
+
+def _is_fast(op: Op) -> bool:
+    return not op.variadic and len(op.inputs) <= MAX_INPUTS and bool(op.promoted)
+
+
+def _scope(op: Op) -> dict[str, Any]:
+    """What the code of a row refers to."""
+    shared = {
+        "Tensor": Tensor, "OpNode": OpNode, "Output": Output, "new": Tensor.__new__,
+        "new_node": OpNode.__new__, "state": state, "edge_of": edge_of, "next_seq": next_seq,
+        "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
+        "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
+        "F64": np.dtype("float64"), "F16": np.dtype("float16"),
+    }  # fmt: skip
+    return {**shared, "forwards": _forwards(op), **_plans(op)} if _is_fast(op) else shared
 
 
 @cache

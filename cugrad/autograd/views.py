@@ -62,7 +62,7 @@ def check_inplace(t: Tensor, op_name: str) -> None:
     if not state.grad_enabled:
         return
     view = None if t._rare is None else t._rare.view
-    if t._requires_grad and t.is_leaf and view is None:
+    if t._requires_grad and t.is_leaf:
         raise RuntimeError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             f"({op_name}: use torch.no_grad() to change it without recording, or a copy)"

@@ -42,6 +42,14 @@ class NumpyNamespace:
         np.add.at(array, index, values)
 
     @staticmethod
+    def broadcast_to(array: Array, shape: Any) -> Array:
+        """A view with repeated elements: read-only in NumPy, but a part without any may change."""
+        view = np.broadcast_to(array, shape)
+        if array.flags.writeable:
+            view.flags.writeable = True
+        return view
+
+    @staticmethod
     def erf(x: Array) -> Array:
         return _erf(x)
 

@@ -82,9 +82,7 @@ row(
 
 
 def _expand(xp: Any, self: Any, size: Shape) -> Any:
-    if self.size == prod(size):  # also keeps the result writable, which NumPy's broadcast_to is not
-        return self.reshape(size)
-    return xp.broadcast_to(self, size)
+    return self.reshape(size) if self.size == prod(size) else xp.broadcast_to(self, size)
 
 
 row(
