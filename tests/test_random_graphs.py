@@ -1,0 +1,105 @@
+"""Random graphs of ops, views and in-place changes, differentiated twice beside PyTorch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+
+torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
+
+SHAPES = [(3, 4), (4,), (3, 1), (), (3, 4)]
+UNARY = ("exp", "sin", "tanh", "sigmoid", "abs", "square", "neg", "cos")
+
+
+def in_place(t: Any, x: Any, y: Any, r: random.Random) -> Any:
+    z = x.clone()
+    getattr(z, r.choice(["mul_", "add_", "sub_"]))(r.choice([2.0, 0.5]))
+    return z
+
+
+def in_place_on_a_view(t: Any, x: Any, y: Any, r: random.Random) -> Any:
+    """Returns the base or the view, both of which have a history that the view has rebased."""
+    z = x.clone()
+    v = z[0] if r.random() < 0.5 else z[1:]
+    v.mul_(2.0)
+    return v if r.random() < 0.5 else z
+
+
+def assign(t: Any, x: Any, y: Any, r: random.Random) -> Any:
+    z = x.clone()
+    z[0] = y.sum()
+    return z
+
+
+Step = Callable[[Any, Any, Any, random.Random], Any]
+ANY_SHAPE: list[Step] = [
+    lambda t, x, y, r: getattr(t, r.choice(UNARY))(x),
+    lambda t, x, y, r: x + y,
+    lambda t, x, y, r: x * y,
+    lambda t, x, y, r: x - y * 0.5,
+    lambda t, x, y, r: x / (y * y + 1),
+    in_place,
+]
+WITH_DIMENSIONS: list[Step] = [
+    lambda t, x, y, r: x.sum(-1, keepdim=r.random() < 0.5),
+    lambda t, x, y, r: t.sort(x, dim=-1)[0],
+    lambda t, x, y, r: t.softmax(x, -1),
+    lambda t, x, y, r: t.cat([x, x * 2], 0),
+    lambda t, x, y, r: x[r.choice([slice(1, None), slice(None, None, 2), 0, -1])],
+    lambda t, x, y, r: x.reshape(-1) if r.random() < 0.5 else x.transpose(0, -1),
+    lambda t, x, y, r: x @ x.transpose(0, -1),
+    in_place_on_a_view,
+    assign,
+]
+
+
+def build(t: Any, seed: int) -> tuple[list[Any], Any]:
+    """Leaves, and a scalar that depends on all that was made of them; equal for equal seeds."""
+    r, numbers = random.Random(seed), np.random.default_rng(seed)
+    values = [(numbers.standard_normal(s) * 0.5).tolist() for s in SHAPES]
+    leaves = [t.tensor(v, dtype=t.float64, requires_grad=True) for v in values]
+    pool = list(leaves)
+    for _ in range(r.randint(4, 14)):
+        x, y, dice = r.choice(pool), r.choice(pool), random.Random(r.random())
+        steps = ANY_SHAPE + WITH_DIMENSIONS if x.dim() and x.shape[0] > 1 else ANY_SHAPE
+        try:
+            made = r.choice(steps)(t, x, y, dice)
+        except RuntimeError:  # shapes that do not fit
+            continue
+        if made.numel() < 200:
+            pool.append(made)
+    total = sum(((z * z).sum() if r.random() < 0.5 else z.sum()) for z in pool[len(SHAPES) :])
+    return leaves, total
+
+
+def derivatives(t: Any, seed: int) -> list[Any]:
+    """First derivatives, plain and recorded, then those of the sum of their squares."""
+    leaves, total = build(t, seed)
+    if not getattr(total, "requires_grad", False):
+        return []
+    plain = t.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
+    graph = t.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+    squares = [(g * g).sum() for g in graph if g is not None and g.requires_grad]
+    found = [*plain, *graph]
+    if squares:
+        found += t.autograd.grad(sum(squares), leaves, allow_unused=True)
+    return [np.zeros(()) if g is None else g.detach().numpy(force=True) for g in found]
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_graphs(block: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # or PyTorch may set it, and leak
+    for seed in range(block * 50, block * 50 + 50):
+        got, want = derivatives(cugrad, seed), derivatives(torch, seed)
+        assert len(got) == len(want), f"seed {seed}"
+        for i, (g, w) in enumerate(zip(got, want)):  # None and zeros are one gradient
+            np.testing.assert_allclose(
+                g, w, rtol=1e-7, atol=1e-9, err_msg=f"seed {seed}, gradient {i}"
+            )
