@@ -128,4 +128,7 @@ def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -
     op = TABLE["copy_slices"]
     part = make(array, True, node)
     before = make(base._array, base._requires_grad, base._node)
-    return new_node(op, (before, part), {"steps": steps})
+    layout, order = base._array, None
+    if not layout.flags.c_contiguous:
+        order = tuple(sorted(range(layout.ndim), key=lambda dim: -layout.strides[dim]))
+    return new_node(op, (before, part), {"steps": steps, "order": order})

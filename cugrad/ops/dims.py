@@ -49,6 +49,11 @@ def canonical_dims(dims: Any, ndim: int) -> Shape:
     return found
 
 
+def inverse_dims(dims: Shape) -> Shape:
+    """The permutation that takes `dims` back: x.permute(dims).permute(inverse_dims(dims)) is x."""
+    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
+
+
 def reduced_dims(dim: Any, ndim: int) -> Shape | None:
     """The dims that a reduction runs over, None for all of them, as `None` and `()` both say."""
     if dim is None:

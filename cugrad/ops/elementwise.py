@@ -7,6 +7,7 @@ from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 from ..backends import backend_of, get
+from .dims import inverse_dims
 from .table import ELEMENTWISE, LINEAR, raw, row
 
 # Arithmetic ---------------------------------------------------------------------------------------
@@ -227,6 +228,10 @@ row("copy", "self src", _copy, node="CopyBackwards", promote="cast",
 # In-place changes of a part: see autograd/views.py ------------------------------------------------
 
 
+# `order` lists the dims of the changed tensor by stride, None where it is row-major: a view that its
+# layout allows may need a copy in another layout, and a change of the copy would be lost.
+
+
 def _replay(array: Any, steps: Any) -> Any:
     """The part of an array that a chain of view ops leads to."""
     for op, params in steps:
@@ -234,28 +239,44 @@ def _replay(array: Any, steps: Any) -> Any:
     return array
 
 
-def _zero_part(xp: Any, self: Any, steps: Any) -> Any:
-    whole = self.copy()
+def _zero_part(xp: Any, self: Any, steps: Any, order: Any = None) -> Any:
+    whole = _copied(self, order)
     _replay(whole, steps)[...] = 0
     return whole
 
 
-def _embed_part(xp: Any, self: Any, shape: Any, steps: Any) -> Any:
-    whole = xp.zeros(shape, self.dtype)
+def _embed_part(xp: Any, self: Any, shape: Any, steps: Any, order: Any = None) -> Any:
+    whole = _copied(xp.broadcast_to(xp.zeros((), self.dtype), shape), order)
     _replay(whole, steps)[...] = self
     return whole
 
 
-row("part", "self", lambda xp, self, steps: _replay(self, steps).copy(), LINEAR,
-    self=lambda m, g, self_shape, steps: m.embed_part(g, self_shape, steps))  # fmt: skip
-row("zero_part", "self", _zero_part, LINEAR, self=lambda m, g, steps: m.zero_part(g, steps))
-row("embed_part", "self", _embed_part, LINEAR, self=lambda m, g, steps: m.part(g, steps))
+def _copied(array: Any, order: Any) -> Any:
+    if order is None:
+        return array.copy()
+    return array.transpose(order).copy().transpose(inverse_dims(order))
+
+
+def _part(xp: Any, self: Any, steps: Any, order: Any = None) -> Any:
+    laid_out = self if order is None else self.transpose(order)
+    if not laid_out.flags.c_contiguous:
+        return _replay(_copied(self, order), steps)
+    return _replay(self, steps).copy()
+
+
+row("part", "self", _part, LINEAR,
+    self=lambda m, g, self_shape, steps, order: m.embed_part(g, self_shape, steps, order)
+    )  # fmt: skip
+row("zero_part", "self", _zero_part, LINEAR,
+    self=lambda m, g, steps, order: m.zero_part(g, steps, order))  # fmt: skip
+row("embed_part", "self", _embed_part, LINEAR,
+    self=lambda m, g, steps, order: m.part(g, steps, order))  # fmt: skip
 row("copy_slices", "self src",
-    lambda xp, self, src, steps: _zero_part(xp, self, steps)
-    + _embed_part(xp, src, self.shape, steps),
+    lambda xp, self, src, steps, order=None: _zero_part(xp, self, steps, order)
+    + _embed_part(xp, src, self.shape, steps, order),
     node="CopySlices",
-    self=lambda m, g, steps: m.zero_part(g, steps),
-    src=lambda m, g, steps: m.part(g, steps),
-    jvp=lambda m, self, src, self_t, src_t, steps: m.copy_slices(
+    self=lambda m, g, steps, order: m.zero_part(g, steps, order),
+    src=lambda m, g, steps, order: m.part(g, steps, order),
+    jvp=lambda m, self, src, self_t, src_t, steps, order: m.copy_slices(
         m.zero_like(self) if self_t is None else self_t,
-        m.zero_like(src) if src_t is None else src_t, steps))  # fmt: skip
+        m.zero_like(src) if src_t is None else src_t, steps, order))  # fmt: skip

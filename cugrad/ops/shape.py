@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from math import prod
 from typing import Any
 
-from .dims import view_strides
+from .dims import inverse_dims, view_strides
 from .table import LINEAR, row
 
 Shape = tuple[int, ...]
@@ -56,12 +56,8 @@ row(
     "permute", "self",
     lambda xp, self, dims: self.transpose(dims),
     LINEAR, view=True,
-    self=lambda m, g, dims: m.permute(g, _inverse(dims)),
+    self=lambda m, g, dims: m.permute(g, inverse_dims(dims)),
 )  # fmt: skip
-
-
-def _inverse(dims: Shape) -> Shape:
-    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
 
 
 row(

@@ -1,0 +1,618 @@
+"""In-place changes and views: history follows the storage, and stale saved tensors are noticed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import cugrad
+
+
+def leaf(lib: Any, *shape: int) -> Any:
+    n = 1
+    for extent in shape:
+        n *= extent
+    values = lib.tensor([0.5 + 0.25 * k for k in range(n)], dtype=lib.float64)
+    return values.reshape(shape).clone().requires_grad_()
+
+
+def raises(text: str) -> Any:
+    return pytest.raises(RuntimeError, match=text)
+
+
+STALE = "modified by an inplace operation"
+
+
+# Version counters ---------------------------------------------------------------------------------
+
+
+def test_versions_count_changes_and_are_shared_by_views(lib: Any) -> None:
+    x = lib.zeros(4)
+    assert x._version == 0
+    view = x[1:]
+    x.add_(1)
+    assert x._version == view._version == 1
+    view.mul_(2)
+    assert x._version == view._version == 2
+    assert x.detach()._version == 2
+    x.detach().zero_()
+    assert x._version == 3
+    x[0] = 5
+    assert x._version == 4
+    assert x.data._version == 0 and x.clone()._version == 0
+
+
+def test_data_has_a_version_of_its_own(lib: Any) -> None:
+    x = leaf(lib, 2)
+    y = x * x
+    x.data.mul_(2)  # not noticed, as documented
+    y.sum().backward()
+    assert x.grad.tolist() == [2 * v for v in x.tolist()]
+    assert x._version == 0
+
+
+CHANGES = {
+    "self": lambda t: t.add_(1),
+    "view": lambda t: t[0:1].add_(1),
+    "view of a view": lambda t: t[0:2][0].zero_(),
+    "setitem": lambda t: t.__setitem__(0, 3.0),
+    "detached": lambda t: t.detach().add_(1),
+    "detached view": lambda t: t.detach()[0].add_(1),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_changed_input_is_noticed(lib: Any, how: str) -> None:
+    x, w = leaf(lib, 3), lib.ones(3, dtype=lib.float64)
+    y = x * w  # saves w
+    CHANGES[how](w)
+    with raises(STALE):
+        y.sum().backward()
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_changed_result_is_noticed(lib: Any, how: str) -> None:
+    x = leaf(lib, 3)
+    y = x.exp()  # saves its result
+    CHANGES[how](y)
+    with raises(STALE):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_change_of_what_was_not_saved_is_fine(lib: Any, how: str) -> None:
+    x = leaf(lib, 3)
+    y = x + 1
+    z = (y * 2).sum()
+    CHANGES[how](y)
+    z.backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_a_change_before_saving_is_fine(lib: Any) -> None:
+    x, w = leaf(lib, 3), lib.ones(3, dtype=lib.float64)
+    w.mul_(4)
+    (x * w).sum().backward()
+    assert x.grad.tolist() == [4, 4, 4]
+
+
+def test_a_leaf_changed_under_no_grad_is_noticed(lib: Any) -> None:
+    x = leaf(lib, 2)
+    y = x * x
+    with lib.no_grad():
+        x.add_(1)
+    with raises(STALE):
+        y.sum().backward()
+
+
+def test_a_changed_view_makes_its_base_stale(lib: Any) -> None:
+    x = leaf(lib, 3)
+    y = x * 1
+    z = y * y
+    y[1:].add_(1)
+    with raises(STALE):
+        z.sum().backward()
+
+
+def test_the_error_tells_op_shape_and_versions(lib: Any) -> None:
+    x = leaf(lib, 2)
+    y = x * 1
+    z = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError) as caught:
+        z.sum().backward()
+    text = str(caught.value)
+    assert "is at version 1; expected version 0 instead" in text
+    assert "[2]]" in text or "[2] that MulBackward0 saved" in text
+
+
+def test_the_error_names_the_saved_tensor() -> None:
+    x = leaf(cugrad, 2)
+    y = x.exp()
+    y.add_(1)
+    with raises("shape \\[2\\] that ExpBackward0 saved as 'result', which is output 0 of"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_saved_tensors_hooks_do_not_hide_a_change(how: str) -> None:
+    """PyTorch does not look once hooks are on; cugrad does, unless the hook took a copy."""
+    for function in (lambda x, w: x * w, lambda x, w: (x * w).exp()):
+        x, w = leaf(cugrad, 3), cugrad.ones(3, dtype=cugrad.float64)
+        with cugrad.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            y = function(x, w)
+        CHANGES[how](w)
+        with raises(STALE):
+            y.sum().backward()
+
+
+# In-place ops -------------------------------------------------------------------------------------
+
+
+INPLACE = {
+    "add": lambda t, y, w: y.add_(w),
+    "iadd": lambda t, y, w: y.__iadd__(w),
+    "sub": lambda t, y, w: y.sub_(w),
+    "alpha": lambda t, y, w: y.add_(w, alpha=3),
+    "mul": lambda t, y, w: y.mul_(w),
+    "add itself": lambda t, y, w: y.add_(y),
+    "div": lambda t, y, w: y.div_(w),
+    "pow": lambda t, y, w: y.pow_(2),
+    "exp": lambda t, y, w: y.exp_(),
+    "tanh": lambda t, y, w: y.tanh_(),
+    "sqrt": lambda t, y, w: y.sqrt_(),
+    "relu": lambda t, y, w: (y - 1).relu_(),
+    "clamp": lambda t, y, w: y.clamp_(0.6, 1.1),
+    "neg": lambda t, y, w: y.neg_(),
+    "zero": lambda t, y, w: y.zero_(),
+    "fill": lambda t, y, w: y.fill_(3.0),
+    "copy": lambda t, y, w: y.copy_(w),
+    "copy broadcast": lambda t, y, w: y.copy_(w[0]),
+    "copy of another dtype": lambda t, y, w: y.copy_(w.float()),
+    "broadcast": lambda t, y, w: y.mul_(w[:1]),
+    "scalar tensor": lambda t, y, w: y.mul_(w.sum()),
+    "masked_fill": lambda t, y, w: y.masked_fill_(y > 0.7, 2.0),
+    "several": lambda t, y, w: y.mul_(2).add_(w).mul_(w),
+    "float32 operand": lambda t, y, w: y.mul_(w.float()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INPLACE)
+def test_inplace_gradients_equal_pytorchs(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (cugrad, torch):
+        x, w = leaf(lib, 3), leaf(lib, 3)
+        y = x * x
+        out = INPLACE[name](lib, y, w)
+        assert name == "relu" or out is y
+        loss = (out * lib.tensor([1.0, 2.0, 3.0], dtype=lib.float64)).sum()
+        gradients = lib.autograd.grad(loss, [x, w], allow_unused=True, materialize_grads=True)
+        found.append([out.tolist(), *(g.tolist() for g in gradients)])
+    for got, want in zip(*found, strict=True):
+        assert got == pytest.approx(want)
+
+
+def test_a_product_with_itself_in_place() -> None:
+    """PyTorch refuses the backward of this; cugrad saves a copy of the value that is lost."""
+    x = leaf(cugrad, 2)
+    y = x * 1
+    y.mul_(y).mul_(y)
+    y.sum().backward()
+    assert x.grad.tolist() == pytest.approx([4 * v**3 for v in x.tolist()])
+
+
+def test_inplace_on_a_leaf_is_refused(lib: Any) -> None:
+    x = leaf(lib, 2)
+    for changed in (x, x.detach().requires_grad_(), lib.zeros(2, 2)[0].requires_grad_()):
+        with raises("a (view of a )?leaf Variable that requires grad is being used in an in-place"):
+            changed.add_(1)
+    with raises("a view of a leaf Variable that requires grad is being used in an in-place"):
+        x[0] = 1
+    with raises("a view of a leaf Variable that requires grad is being used in an in-place"):
+        x.view(2).zero_()
+    with raises("a leaf Variable that requires grad"):
+        x[lib.tensor([0])] = 1
+    assert x._version == 0 and x.tolist() == [0.5, 0.75]
+    with lib.no_grad():
+        x.add_(1)
+        x[0] = 7
+    assert x.tolist() == [7, 1.75] and x.is_leaf
+
+
+def test_inplace_makes_a_tensor_require_grad(lib: Any) -> None:
+    x, y = leaf(lib, 2), lib.ones(2, dtype=lib.float64)
+    y.mul_(x)
+    assert y.requires_grad and not y.is_leaf
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 1]
+
+
+def test_inplace_may_not_change_shape_or_dtype(lib: Any) -> None:
+    x = lib.ones(3)
+    with raises("output with shape \\[3\\] doesn't match the broadcast shape \\[2, 3\\]"):
+        x.add_(lib.ones(2, 3))
+    with raises("result type Float can't be cast to the desired output type Long|result type"):
+        lib.ones(3, dtype=lib.int64).add_(1.5)
+    with raises("can't be cast"):
+        x.add_(lib.ones(3, dtype=lib.complex64))
+    assert x._version == 0 and x.tolist() == [1, 1, 1]
+
+
+def test_inplace_on_overlapping_memory_is_refused(lib: Any) -> None:
+    with raises("more than one element of the written-to tensor refers to a single memory"):
+        lib.zeros(1).expand(3).add_(1)
+
+
+def test_inplace_of_integers_keeps_the_dtype(lib: Any) -> None:
+    x = lib.tensor([3, -5])
+    x += 2
+    x *= 2
+    assert x.dtype is lib.int64 and x.tolist() == [10, -6]
+    x.zero_()
+    assert x.tolist() == [0, 0]
+
+
+def test_inplace_with_a_source_that_overlaps(lib: Any) -> None:
+    x = lib.tensor([1.0, 2.0, 3.0, 4.0])
+    x.add_(x.flip(0))
+    assert x.tolist() == [5, 5, 5, 5]
+    y = lib.tensor([[1.0, 2.0], [3.0, 4.0]])
+    y.mul_(y)
+    assert y.tolist() == [[1, 4], [9, 16]]
+
+
+def test_hooks_of_before_an_inplace_change_see_the_old_gradient(lib: Any) -> None:
+    x, seen = leaf(lib, 2), []
+    y = x * 1
+    y.register_hook(lambda g: seen.append(("before", g.tolist())))
+    y.mul_(3)
+    y.register_hook(lambda g: seen.append(("after", g.tolist())))
+    y.sum().backward()
+    assert seen == [("after", [1, 1]), ("before", [3, 3])]
+
+
+# Views --------------------------------------------------------------------------------------------
+
+
+VIEWS = {
+    "select": lambda y: y[0],
+    "slice": lambda y: y[:, 1:],
+    "step": lambda y: y[:, ::2],
+    "transpose": lambda y: y.t(),
+    "view": lambda y: y.view(3, 2),
+    "reshape": lambda y: y.reshape(6),
+    "unsqueeze": lambda y: y[None],
+    "squeeze": lambda y: y[:1].squeeze(0),
+    "permute": lambda y: y.permute(1, 0),
+    "nested": lambda y: y.t()[1:].t()[0],
+    "view of slice": lambda y: y[1].view(3, 1),
+    "diagonal": lambda y: y.diagonal(),
+    "whole": lambda y: y[...],
+    "flatten": lambda y: y.flatten(),
+    "narrow": lambda y: y.narrow(1, 1, 2),
+}
+
+USES = {
+    "change the view": lambda y, v: v.mul_(3),
+    "change the base": lambda y, v: y.mul_(3),
+    "change both": lambda y, v: (v.mul_(3), y.add_(1), v.mul_(2)),
+    "change base, then view": lambda y, v: (y.mul_(2), v.exp_()),
+    "overwrite the view": lambda y, v: v.zero_(),
+    "overwrite the base": lambda y, v: y.fill_(2.0),
+    "copy into the view": lambda y, v: v.copy_(v * 2 + 1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("hooked", [False, True])
+def test_views_and_changes_equal_pytorch(view: str, use: str, hooked: bool) -> None:
+    """Values and gradients, through the view and through the base, and of a sibling view."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (cugrad, torch):
+        if hooked and lib is cugrad:
+            with cugrad.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+                found.append(changed_views(lib, view, use))
+        else:
+            found.append(changed_views(lib, view, use))
+    assert found[0] == pytest.approx(found[1])
+
+
+def changed_views(lib: Any, view: str, use: str) -> list[float]:
+    x = leaf(lib, 2, 3)
+    y = x * x
+    v, sibling = VIEWS[view](y), y.view(6)
+    USES[use](y, v)
+    assert v.requires_grad and sibling.requires_grad and y.requires_grad
+    values = [*y.flatten().tolist(), *v.flatten().tolist(), *sibling.tolist()]
+    results = []
+    for out in (v, y, sibling):
+        loss = (out * out * 0.5).sum()
+        (g,) = lib.autograd.grad(loss, x, retain_graph=True)
+        results += g.flatten().tolist()
+    loss = (v.sum() * 2 + y.sin().sum() + (sibling * sibling).sum()) ** 2
+    (g,) = lib.autograd.grad(loss, x, create_graph=True)
+    (h,) = lib.autograd.grad((g * g).sum(), x)
+    return values + results + g.flatten().tolist() + h.flatten().tolist()
+
+
+def test_base_is_the_root_of_views(lib: Any) -> None:
+    y = leaf(lib, 2, 3) * 1
+    v = y.t()[0]
+    assert v._base is y and y._base is None
+    assert y[None]._base is y
+    assert y.detach()._base is None or y.detach()._base is not None  # torch's detach is a view
+
+
+def test_a_view_of_a_base_that_starts_to_require_grad(lib: Any) -> None:
+    x, base = leaf(lib, 3), lib.zeros(2, 3, dtype=lib.float64)
+    row = base[0]
+    other = base[1]
+    row.copy_(x * 2)
+    assert base.requires_grad and row.requires_grad
+    (base * base).sum().backward(retain_graph=True)
+    assert x.grad.tolist() == [8 * v for v in x.tolist()]
+    assert other.requires_grad
+    x.grad = None
+    other.sum().backward()
+    assert x.grad.tolist() == [0, 0, 0]
+
+
+def test_grad_fn_of_a_view_after_its_base_changed(lib: Any) -> None:
+    y = leaf(lib, 2, 3) * 1
+    v = y[0]
+    before = v.grad_fn
+    y.mul_(2)
+    after = v.grad_fn
+    assert after is not before
+    assert v.grad_fn is after  # made anew once
+
+
+def test_inplace_on_a_view_names_the_base(lib: Any) -> None:
+    y = leaf(lib, 2, 3) * 1
+    y[0].mul_(2)
+    assert y.grad_fn.name().endswith("CopySlices")
+
+
+def test_views_made_under_no_grad(lib: Any) -> None:
+    y = leaf(lib, 2, 3) * 1
+    with lib.no_grad():
+        v = y[0]
+    with raises("A view was created in no_grad mode and is being modified inplace"):
+        v.mul_(2)
+    with lib.no_grad():
+        v.mul_(2)
+    assert y._version == 1
+
+
+def test_inplace_on_a_base_after_a_view_made_under_no_grad(lib: Any) -> None:
+    x = leaf(lib, 2)
+    y = x * 1
+    with lib.no_grad():
+        v = y.view(2)
+    y.mul_(2)
+    assert v.tolist() == y.tolist()
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_a_view_of_a_leaf_under_no_grad_may_change(lib: Any) -> None:
+    x = leaf(lib, 2, 3)
+    with lib.no_grad():
+        x[0].zero_()
+        x.view(6)[5] = 9
+    assert x.tolist() == [[0, 0, 0], [1.25, 1.5, 9]]
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [[0, 0, 0], [2.5, 3, 18]]
+
+
+def test_detached_views_share_memory(lib: Any) -> None:
+    x = leaf(lib, 2)
+    d = x.detach()
+    d.mul_(2)
+    assert x.tolist() == [1, 1.5] and not d.requires_grad
+    with raises("you can only change requires_grad|Can't detach views in-place|detach"):
+        (x * 1).view(2).detach_()
+
+
+def test_detach_in_place(lib: Any) -> None:
+    y = leaf(lib, 2) * 2
+    assert y.detach_() is y
+    assert y.is_leaf and not y.requires_grad and y.grad_fn is None
+
+
+def test_a_view_outlives_its_base(lib: Any) -> None:
+    x = leaf(lib, 2, 3)
+    v = (x * 2)[0]
+    v.mul_(3)
+    v.sum().backward()
+    assert x.grad.tolist() == [[6, 6, 6], [0, 0, 0]]
+
+
+def test_a_view_that_only_the_layout_of_its_base_allows(lib: Any) -> None:
+    x = leaf(lib, 2, 3)
+    base = x.t() * 1  # column-major
+    v = base.t().view(6)
+    v[1:4].mul_(5)
+    base.backward(lib.ones(3, 2, dtype=lib.float64), retain_graph=True, create_graph=False)
+    assert x.grad.tolist() == [[1, 5, 5], [5, 1, 1]]
+    x.grad = None
+    v.backward(lib.arange(6, dtype=lib.float64))
+    assert x.grad.tolist() == [[0, 5, 10], [15, 4, 5]]
+
+
+def test_a_part_of_an_expanded_tensor_may_change(lib: Any) -> None:
+    x = lib.zeros(1, 2)
+    x.expand(3, 2)[1].add_(1)
+    assert x.tolist() == [[1, 1]]
+
+
+def test_many_views_of_one_base(lib: Any) -> None:
+    x = leaf(lib, 40)
+    y = x * 1
+    for k in range(40):
+        y[k] = y[k - 1] * 2 if k % 4 else y[k] * 1
+    y.sum().backward()
+    assert x.grad.tolist() == [15, 0, 0, 0] * 10
+
+
+# Assignment ---------------------------------------------------------------------------------------
+
+
+INDICES = {
+    "int": lambda t: 1,
+    "slice": lambda t: slice(1, None),
+    "pair": lambda t: (0, 1),
+    "step": lambda t: (slice(None), slice(None, None, 2)),
+    "ellipsis": lambda t: (..., 0),
+    "none": lambda t: (None, 0),
+    "list": lambda t: [0, 1],
+    "index": lambda t: t.tensor([1, 0]),
+    "mixed": lambda t: (0, t.tensor([2, 0])),
+    "columns": lambda t: (slice(None), t.tensor([2, 0])),
+    "mask": lambda t: t.tensor([[True, False, True], [False, True, False]]),
+    "rows": lambda t: t.tensor([False, True]),
+    "two": lambda t: (t.tensor([0, 1]), t.tensor([1, 2])),
+    "nothing": lambda t: t.tensor([], dtype=t.int64),
+}
+
+
+@pytest.mark.parametrize("what", ["number", "scalar", "full", "itself"])
+@pytest.mark.parametrize("name", INDICES)
+def test_assignment_equals_pytorch(name: str, what: str) -> None:
+    """Into a tensor with a history, one without; of tensors with a history, and of numbers."""
+    torch = pytest.importorskip("torch")
+    found = [[*assigned(lib, name, what, True), *assigned(lib, name, what, False)]
+             for lib in (cugrad, torch)]  # fmt: skip
+    assert found[0] == pytest.approx(found[1])
+
+
+def assigned(lib: Any, name: str, what: str, history: bool) -> list[float]:
+    x, w = leaf(lib, 2, 3), leaf(lib, 2, 3)
+    y = x * x if history else lib.ones(2, 3, dtype=lib.float64)
+    index = INDICES[name](lib)
+    value: Any = 7.0
+    if what == "scalar":
+        value = w.sum()
+    elif what == "full":
+        value = (w * w)[index]
+    elif what == "itself":
+        value = y[index] * 2 + w.mean()
+    y[index] = value
+    got = y.flatten().tolist()
+    if y.requires_grad:
+        loss = (y * y * lib.arange(6, dtype=lib.float64).view(2, 3)).sum()
+        for g in lib.autograd.grad(
+            loss, [x, w], create_graph=True, allow_unused=True, materialize_grads=True
+        ):
+            got += g.flatten().tolist()
+    return got
+
+
+def test_assignment_from_float32_and_ints(lib: Any) -> None:
+    x = leaf(lib, 3)
+    y = x * 1
+    w = lib.ones(2, requires_grad=True)
+    y[:2] = w * 3
+    y[2] = lib.tensor(4)
+    assert y.tolist() == [3, 3, 4] and y.dtype is lib.float64
+    y.sum().backward()
+    assert w.grad.tolist() == [3, 3] and w.grad.dtype is lib.float32
+    assert x.grad.tolist() == [0, 0, 0]
+
+
+# Random programs ----------------------------------------------------------------------------------
+
+
+def random_program(seed: int) -> list[tuple[str, int, int, int]]:
+    rng = random.Random(seed)
+    names = [*STEPS]
+    return [
+        (rng.choice(names), rng.randrange(100), rng.randrange(100), rng.randrange(3))
+        for _ in range(rng.randrange(3, 14))
+    ]
+
+
+STEPS: dict[str, Any] = {
+    "row": lambda t, a, b, k: a[k % a.shape[0]] if a.ndim else a.view(1),
+    "tail": lambda t, a, b, k: a[..., :-1] if a.ndim and a.shape[-1] > 1 else a[None],
+    "transpose": lambda t, a, b, k: a.transpose(0, -1) if a.ndim else a[None],
+    "expand": lambda t, a, b, k: a[None].expand(2, *a.shape) if a.ndim < 3 else a[0],
+    "ravel": lambda t, a, b, k: a.reshape(-1),
+    "product": lambda t, a, b, k: a * 0.5 + b.sum(),
+    "sine": lambda t, a, b, k: a.sin(),
+    "square": lambda t, a, b, k: a * a,
+    "mul_": lambda t, a, b, k: a.mul_(1.5),
+    "mul_ b": lambda t, a, b, k: a.mul_(b.mean()),
+    "square_": lambda t, a, b, k: a.pow_(2),
+    "add_": lambda t, a, b, k: a.add_(b.sum(), alpha=0.5),
+    "sin_": lambda t, a, b, k: a.sin_(),
+    "tanh_": lambda t, a, b, k: a.tanh_(),
+    "zero_": lambda t, a, b, k: plain(a).zero_(),
+    "copy_": lambda t, a, b, k: a.copy_(b.mean() * a),
+    "assign": lambda t, a, b, k: assign(a, k, b.mean()),
+    "assign mask": lambda t, a, b, k: assign(a, a > 0.5, b.mean()),
+    "detach": lambda t, a, b, k: a.detach().clone(),
+    "constant": lambda t, a, b, k: t.ones(2, 2, dtype=t.float64),
+}
+
+
+def plain(a: Any) -> Any:
+    """`a`, unless it is expanded, where PyTorch does not refuse every write, as cugrad does."""
+    if any(step == 0 and n > 1 for step, n in zip(a.stride(), a.shape, strict=True)):
+        raise RuntimeError("expanded")
+    return a
+
+
+def assign(a: Any, index: Any, value: Any) -> Any:
+    if plain(a).ndim and a.shape[0]:
+        a[index if not isinstance(index, int) else index % a.shape[0]] = value
+    return a
+
+
+def run_program(lib: Any, program: list[tuple[str, int, int, int]]) -> list[Any]:
+    """What each step gave (or that it was refused), then gradients of every tensor there is."""
+    x = leaf(lib, 2, 3)
+    tensors = [x, x * 1]
+    log: list[Any] = []
+    for name, i, j, k in program:
+        a, b = tensors[i % len(tensors)], tensors[j % len(tensors)]
+        try:
+            result = STEPS[name](lib, a, b, k)
+        except RuntimeError:
+            log.append(f"{name} refused")
+            continue
+        log.append([name, bool(result.requires_grad), result.is_leaf, tuple(result.shape)])
+        if not any(result is t for t in tensors):
+            tensors.append(result)
+        for t in tensors:
+            assert t.grad_fn or t.is_leaf  # PyTorch brings views up to date when asked, not before
+    for t in tensors:
+        log.append([round(v, 9) for v in t.detach().reshape(-1).tolist()])
+        log.append([t.requires_grad, t._version])
+        if not t.requires_grad:
+            continue
+        try:
+            g, = lib.autograd.grad(t.sum(), x, retain_graph=True, create_graph=True,
+                                   allow_unused=True, materialize_grads=True)  # fmt: skip
+            log.append([round(v, 6) for v in g.reshape(-1).tolist()])
+            h, = lib.autograd.grad((g + x * 0).sum(), x, retain_graph=True)  # fmt: skip
+            log.append([round(v, 5) for v in h.reshape(-1).tolist()])
+        except RuntimeError as error:
+            log.append(STALE if STALE in str(error) else str(error))
+    return log
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_random_programs_of_views_and_changes(block: int) -> None:
+    """Whatever order views are taken and changed in: the values and gradients of PyTorch."""
+    torch = pytest.importorskip("torch")
+    for seed in range(block * 50, block * 50 + 50):
+        program = random_program(seed)
+        ours, theirs = run_program(cugrad, program), run_program(torch, program)
+        assert ours == theirs, f"seed {seed}: {program}"
