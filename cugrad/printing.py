@@ -149,9 +149,16 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
         text = _complex_text(shown) if kind.is_complex else _Formatter(shown)
         body = _rows(values, len(head), summary, text)
     if t._requires_grad:
-        node = t.grad_fn
-        suffixes.append("requires_grad=True" if node is None else f"grad_fn=<{node.name()}>")
+        suffixes.append(_history(t))
     return _with_suffixes(head + body, suffixes, len(head))
+
+
+def _history(t: Tensor) -> str:
+    try:
+        node = t.grad_fn
+    except RuntimeError:  # a view that in-place changes have cut off
+        return "grad_fn=<Invalid>"
+    return "requires_grad=True" if node is None else f"grad_fn=<{node.name()}>"
 
 
 def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:

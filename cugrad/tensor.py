@@ -238,7 +238,11 @@ class Tensor:
     @property
     def is_leaf(self) -> bool:
         """True for tensors made by the user, and for all that do not require gradients."""
-        return not self._requires_grad or self.grad_fn is None
+        if not self._requires_grad:
+            return True
+        if self._node is not None:
+            return False
+        return self._base is None or not self._base._requires_grad
 
     @property
     def output_nr(self) -> int:

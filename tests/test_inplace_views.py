@@ -397,6 +397,9 @@ def test_inplace_on_a_base_after_a_view_made_under_no_grad(lib: Any) -> None:
         v = y.view(2)
     y.mul_(2)
     assert v.tolist() == y.tolist()
+    with raises("in no_grad mode and its base or another view of its base has been modified"):
+        v.sum()
+    assert "<Invalid>" in repr(v) and v.detach().tolist() == [1, 1.5]
     y.sum().backward()
     assert x.grad.tolist() == [2, 2]
 

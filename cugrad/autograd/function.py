@@ -12,7 +12,7 @@ from . import saved as saving
 from .mode import enable_grad, no_grad, state
 from .node import FREED, Node, Output, edge_of, next_seq
 from .record import recorded
-from .views import CUSTOM, check_inplace, rebase
+from .views import CUSTOM, check_inplace, rebase, register
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
@@ -88,7 +88,7 @@ class FunctionNode(Node, FunctionCtx):
         self.seq, self.edges, self.saved = 0, (), ()
         self.versions = self.meta = self.rare = None
         self.inputs_like: list[Any] = []  # per argument: (shape, dtype) of a tensor, else None
-        self.outputs_like: list[Any] = []  # per differentiable output: (shape, dtype, backend)
+        self.outputs_like: list[Any] = []  # per output: (shape, dtype, backend) of a tensor
 
     def name(self) -> str:
         return type(self).__name__
@@ -127,11 +127,11 @@ class FunctionNode(Node, FunctionCtx):
             return self.to_save
         return saving.tensors(self)
 
-    def keep(self, outputs: list[Tensor]) -> None:
-        """Turns what `save_for_backward` was given into saved entries."""
+    def keep(self, outputs: dict[int, Tensor]) -> None:
+        """Turns what `save_for_backward` was given into saved entries; outputs go by number."""
         entries = []
         for t in self.to_save:
-            nr = next((i for i, out in enumerate(outputs) if out is t), None)
+            nr = next((i for i, out in outputs.items() if out is t), None)
             entries.append(t if t is None or nr is None else saving.keep_result(t, nr))
         self.saved, self.to_save = tuple(entries), ()
         self.versions = saving.versions_of(self.saved) if entries else None
@@ -141,9 +141,9 @@ class FunctionNode(Node, FunctionCtx):
     def call_backward(self, grads: list[Any]) -> list[Any]:
         """Runs the user's backward; the gradients of the tensor arguments, checked."""
         if self.materialize_grads:
-            for i, g in enumerate(grads):
-                if g is None:
-                    shape, dtype, backend = self.outputs_like[i]
+            for i, (g, like) in enumerate(zip(grads, self.outputs_like, strict=True)):
+                if g is None and like is not None:
+                    shape, dtype, backend = like
                     grads[i] = make(backend.xp.zeros(shape, dtype))
         results = self._forward_cls.backward_of()(self, *grads)
         results = list(results) if isinstance(results, (tuple, list)) else [results]
@@ -164,7 +164,7 @@ class FunctionNode(Node, FunctionCtx):
     def _must_be_none(self, i: int, r: Any) -> bool:
         if r is not None:
             raise RuntimeError(
-                f"function {self.name()} returned a gradient different from None at position "
+                f"function {self.name()} returned a gradient different than None at position "
                 f"{i + 1}, but the corresponding forward input was not a Variable"
             )
         return False
@@ -179,18 +179,23 @@ class FunctionNode(Node, FunctionCtx):
             )
         shape, dtype = like
         if r._array.shape != shape:
-            try:
-                r = recorded.sum_to_shape(r, shape)
-            except (RuntimeError, ValueError, IndexError):
+            if not _broadcasts(shape, r._array.shape):
                 raise RuntimeError(
                     f"Function {self.name()} returned an invalid gradient at index {i} - got "
                     f"{list(r.shape)} but expected shape compatible with {list(shape)}"
-                ) from None
+                )
+            r = recorded.sum_to_shape(r, shape)
         if r._array.dtype != dtype:
             if r._array.dtype.kind == "c" and dtype.kind != "c":
                 r = recorded.real(r)
             r = recorded.to_dtype(r, dtype)
         return r
+
+
+def _broadcasts(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Whether a tensor of `shape` can be broadcast to `wide`."""
+    pairs = zip(reversed(shape), reversed(wide))
+    return len(shape) <= len(wide) and all(n in (1, m) for n, m in pairs)
 
 
 class Function:
@@ -307,9 +312,8 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: Any, seq: int) ->
 
 def _own(out: Any, args: tuple[Any, ...], node: FunctionNode) -> Any:
     """An input that is returned as it is becomes a tensor of its own, unless changed in place."""
-    if isinstance(out, Tensor) and not any(out is t for t in node.dirty_tensors):
-        if any(out is a for a in args):
-            return out.detach()
+    if isinstance(out, Tensor) and _among(args, out) and not _among(node.dirty_tensors, out):
+        return out.detach()
     return out
 
 
@@ -325,35 +329,41 @@ def _connect(
     node.edges = tuple(
         [edge for a, edge in zip(args, before, strict=True) if isinstance(a, Tensor)]
     )
-    differentiable: list[Tensor] = []
-    for i, out in enumerate(outputs):
+    differentiable: dict[int, Tensor] = {}
+    for nr, out in enumerate(outputs):
         if not isinstance(out, Tensor):
             continue
-        dirty = any(out is t for t in node.dirty_tensors)
-        if any(out is t for t in hidden) or out._array.dtype.kind not in "fcV":
-            outputs[i] = out.detach() if any(out is a for a in args) and not dirty else out
+        dirty, given = _among(node.dirty_tensors, out), _among(args, out)
+        if _among(hidden, out) or out._array.dtype.kind not in "fcV":
+            outputs[nr] = out.detach() if given and not dirty else out
             continue
-        if not dirty and (any(out is a for a in args) or out._requires_grad):
-            to_save = [i for i, t in enumerate(node.to_save) if t is out]
-            outputs[i] = alias = make(out._array)
+        if not dirty and (given or out._requires_grad):
+            outputs[nr] = alias = make(out._array)
             alias._counter = out.counter
-            if not any(out is a for a in args):
-                node.to_save = tuple(
-                    [alias if k in to_save else t for k, t in enumerate(node.to_save)]
-                )
+            if given:  # as a view of the input, which in-place changes may not follow
+                base = out if out._base is None else out._base
+                register(alias, base, (), CUSTOM)
+            else:
+                node.to_save = tuple([alias if t is out else t for t in node.to_save])
             out = alias
         if out._rare is not None and out._rare.view is not None and not dirty:
             out._rare.view.creation = CUSTOM
-        differentiable.append(out)
+        differentiable[nr] = out
     node.outputs_like = [
-        (t._array.shape, t._array.dtype, backend_of(t._array)) for t in differentiable
-    ]
+        (out._array.shape, out._array.dtype, backend_of(out._array))
+        if isinstance(out, Tensor) else None
+        for out in outputs
+    ]  # fmt: skip
     node.keep(differentiable)
-    for nr, out in enumerate(differentiable):
-        if any(out is t for t in node.dirty_tensors):
+    for nr, out in differentiable.items():
+        if _among(node.dirty_tensors, out):
             rebase(out, node.output(nr))
         else:
             out._requires_grad, out._node = True, node.output(nr)
+
+
+def _among(tensors: tuple[Any, ...], t: Tensor) -> bool:
+    return any(t is other for other in tensors)
 
 
 class _Twice(Function):

@@ -30,6 +30,7 @@ class View:
 
         if not self.base._requires_grad:
             return None
+        self.check("its base or another view of its base has been modified inplace")
         with enable_grad():
             replayed: Any = self.base
             for op, params in self.steps:
@@ -37,10 +38,36 @@ class View:
         view._node = replayed._node
         return view._node
 
+    def check(self, what: str) -> None:
+        """RuntimeError where an in-place change, `what`, cannot be followed for such a view."""
+        if self.creation != NORMAL:
+            raise RuntimeError(REFUSALS[self.creation].format(what))
+
+
+REFUSALS = {
+    NO_GRAD: (
+        "A view was created in no_grad mode and {} with grad mode enabled. Given that this use "
+        "case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving "
+        "both the view and the inplace either both inside the no_grad block (if you don't want the "
+        "inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+    ),
+    MULTIPLE: (
+        "A tensor is a view and {}. This view is the output of a function that returns multiple "
+        "views. Such functions do not allow the output views to be modified inplace. You should "
+        "replace the inplace operation by an out-of-place one."
+    ),
+    CUSTOM: (
+        "A tensor is a view and {}. This view was created inside a custom Function (or because an "
+        "input was returned as-is) and the autograd logic to handle view+inplace would override "
+        "the custom backward associated with the custom Function, leading to incorrect gradients. "
+        "This behavior is forbidden. You can fix this by cloning the output of the custom "
+        "Function."
+    ),
+}
+
 
 def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creation: int) -> None:
     """Makes `view` known as the result of a view op on `parent`."""
-    view._counter = parent.counter  # one storage, one version
     origin = None if parent._rare is None else parent._rare.view
     base, steps = parent, ((op, params),)  # type: tuple[Tensor, tuple[Step, ...]]
     if origin is not None:
@@ -48,6 +75,12 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
         creation = max(creation, origin.creation)
     if creation == NORMAL and not state.grad_enabled:
         creation = NO_GRAD
+    register(view, base, steps, creation)
+
+
+def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
+    """Makes `base`, which is no view itself, and `view` know each other."""
+    view._counter = base.counter  # one storage, one version
     view.rare.view = View(base, steps, creation)
     views = base.rare.views
     if views is None:
@@ -75,30 +108,7 @@ def check_inplace(t: Tensor, op_name: str) -> None:
             f"({op_name}: use torch.no_grad(), or take the view of a copy)"
         )
     if t._requires_grad or view.base._requires_grad:
-        if view.creation == NO_GRAD:
-            raise RuntimeError(
-                "A view was created in no_grad mode and is being modified inplace with grad mode "
-                "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. "
-                "You can clarify your code by moving both the view and the inplace either both "
-                "inside the no_grad block (if you don't want the inplace to be tracked) or both "
-                "outside (if you want the inplace to be tracked)."
-            )
-        if view.creation == MULTIPLE:
-            raise RuntimeError(
-                "Output 0 of a function that returns multiple views is a view and is being "
-                "modified inplace. This view is the output of a function that returns multiple "
-                "views. Such functions do not allow the output views to be modified inplace. You "
-                "should replace the inplace operation by an out-of-place one."
-            )
-        if view.creation == CUSTOM:
-            raise RuntimeError(
-                "A view was created inside a custom Function and is being modified inplace. This "
-                "view was created inside a custom Function (or because an input was returned "
-                "as-is) and the autograd logic to handle view+inplace would override the custom "
-                "backward associated with the custom Function, leading to incorrect gradients. "
-                "This behavior is forbidden. You can fix this by cloning the output of the custom "
-                "Function."
-            )
+        view.check("is being modified inplace")
 
 
 def rebase(t: Tensor, node: Any) -> None:

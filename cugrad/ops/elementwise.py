@@ -228,8 +228,8 @@ row("copy", "self src", _copy, node="CopyBackwards", promote="cast",
 # In-place changes of a part: see autograd/views.py ------------------------------------------------
 
 
-# `order` lists the dims of the changed tensor by stride, None where it is row-major: a view that its
-# layout allows may need a copy in another layout, and a change of the copy would be lost.
+# `order` lists the dims of the changed tensor by stride, None where it is row-major. What is a view
+# in its layout may be a copy in another one, and a change of that would be lost.
 
 
 def _replay(array: Any, steps: Any) -> Any:
