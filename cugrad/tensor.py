@@ -314,8 +314,12 @@ class Tensor:
     def counter(self) -> list[int]:
         """The version, in a list that all views of this storage share; made when asked for."""
         if self._counter is None:
-            self._counter = [0]
+            saved = None if self._node is None else self._node.counter_of()
+            self._counter = [0] if saved is None else saved  # the one its node watches, if any
         return self._counter
+
+    def counter_of(self) -> None:
+        """A leaf that another tensor stands for has saved nothing of it."""
 
     @property
     def data(self) -> Tensor:

@@ -240,29 +240,27 @@ def _masks(op: Op) -> list[int]:
 
 
 def _node(op: Op, mask: int) -> str:
+    lines = ["_node = new_node(OpNode)", *_plan_and_meta(op, mask)]
     entries, counted = [], []
     for name in op.saves(mask):
         if name in op.outputs:
             k = op.outputs.index(name)
-            y, counter = ("_y", "_counter") if len(op.outputs) == 1 else (f"_y{k}", f"_counter{k}")
-            entries.append((f"({y}, {counter}, {counter}[0], {k})", name))
+            y, t = ("_y", "_t") if len(op.outputs) == 1 else (f"_y{k}", f"_t{k}")
+            if op.view or k not in op.differentiable:  # others tell the node of their counter
+                lines.append(f"{t}.counter")
+                entries.append(f"({y}, {t}._counter, {t}._counter[0], {k})")
+            else:
+                entries.append(f"({y}, None, 0, {k})")
         else:
-            entries.append((name, name))
+            entries.append(name)
             if name in op.optional or _takes_number(op, op.inputs.index(name)):
                 counted.append(f"({name}.__class__ in NUMBERS or {name}._counter is None)")
             else:
                 counted.append(f"{name}._counter is None")
     edges = [f"{n}._node or edge_of({n})" if mask >> i & 1 else "None"
              for i, n in enumerate(op.inputs)]  # fmt: skip
-    lines = ["_node = new_node(OpNode)", *_plan_and_meta(op, mask)]
     lines += [f"_node.edges = ({', '.join(edges)},)", "_node.rare = None"]
-    for name in op.saves(mask):
-        if name in op.outputs:
-            lines.append(_counter(op, op.outputs.index(name)))
-    if entries:
-        lines.append(f"_node.saved = ({', '.join(e for e, _ in entries)},)")
-    else:
-        lines.append("_node.saved = ()")
+    lines.append(f"_node.saved = ({', '.join(entries)}{',' * bool(entries)})")
     if counted:
         lines.append(
             f"_node.versions = None if {' and '.join(counted)} else versions_of(_node.saved)"
@@ -276,12 +274,6 @@ def _node(op: Op, mask: int) -> str:
         where = "_node" if len(op.differentiable) == 1 else f"Output(_node, {nr})"
         lines.append(f"{t}._requires_grad = True\n{t}._node = {where}")
     return "\n".join(lines)
-
-
-def _counter(op: Op, k: int) -> str:
-    """The version counter that a saved output shares with its Tensor."""
-    t, counter = ("_t", "_counter") if len(op.outputs) == 1 else (f"_t{k}", f"_counter{k}")
-    return f"{counter} = {t}._counter = {t}._counter or [0]"
 
 
 def _plan_and_meta(op: Op, mask: int) -> list[str]:
@@ -348,7 +340,7 @@ def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], number: bool) -> Cal
     lines, checks, values = [], [], {"m": "raw", "g": "g"}
     for i, name in enumerate(saves):
         if name in op.outputs:
-            checks.append(f"s{i}[1][0] != s{i}[2]")
+            checks.append(f"s{i}[1] is not None and s{i}[1][0] != s{i}[2]")
             values[name] = f"s{i}[0]"
         elif number and name == op.inputs[1]:
             values[name] = f"s{i}"

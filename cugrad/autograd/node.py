@@ -123,6 +123,10 @@ class Node:
             self.rare = NodeRare()
         return self.rare
 
+    def counter_of(self, nr: int = 0) -> list[int] | None:
+        """The version counter of what is saved of differentiable output `nr`, or None."""
+        return None
+
     def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
         """Calls `fn(grad_inputs, grad_outputs)` after the node ran; it may return new grad_inputs.
 
@@ -162,6 +166,9 @@ class Output:
 
     def __init__(self, node: Node, output_nr: int) -> None:
         self.grad_fn, self.output_nr = node, output_nr
+
+    def counter_of(self) -> list[int] | None:
+        return self.grad_fn.counter_of(self.output_nr)
 
 
 class AccumulateGrad(Node):

@@ -127,6 +127,13 @@ class OpNode(Node):
         op = self.plan.op
         return self.edges[index if op.variadic else op.inputs.index(self.plan.saves[index])]
 
+    def counter_of(self, nr: int = 0) -> list[int] | None:
+        output = self.plan.op.differentiable[nr]
+        for index, entry in enumerate(self.saved):
+            if saving.is_result(entry, output):
+                return saving.counter_at(self, index)
+        return None
+
     def keep_packed(self, entries: tuple[Any, ...]) -> None:
         """Replaces what is saved by what hooks made of it; a fast plan expects plain entries."""
         self.saved, self.plan = entries, plan_of(self.plan.op, self.plan.mask)

@@ -11,7 +11,8 @@ from .mode import no_grad, state, switch_grad
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
-#   a tuple (array, counter, version, output_nr): a result; not the Tensor, which holds the node
+#   a tuple (array, counter, version, output_nr): a result; not the Tensor, which holds the node.
+#     The counter is None until somebody asks for it: Tensor.counter and the node then share one
 #   a Packed: what a pack hook made of either
 #   anything else: a Python number, or None for an absent input
 
@@ -82,9 +83,27 @@ def _packed(node: Any, index: int, hooks: tuple[Any, Any]) -> Any:
         return Packed(hooks, entry, edge, -1)
     if type(entry) is tuple:
         alias = make(entry[0])
-        alias._counter = entry[1]
+        alias._counter = counter_at(node, index)
         return Packed(hooks, alias, None, entry[3])
     return entry
+
+
+def is_result(entry: Any, output_nr: int) -> bool:
+    """Whether a saved entry is the op's output of this number."""
+    if type(entry) is tuple:
+        return entry[3] == output_nr
+    return type(entry) is Packed and entry.output_nr == output_nr
+
+
+def counter_at(node: Any, index: int) -> list[int]:
+    """The version counter of the saved result `index`, made when first asked for."""
+    entry = node.saved[index]
+    if type(entry) is Packed:
+        return entry.counter
+    if entry[1] is None:
+        entry = (entry[0], [0], *entry[2:])
+        node.saved = (*node.saved[:index], entry, *node.saved[index + 1 :])
+    return entry[1]
 
 
 def keep_result(tensor: Tensor, output_nr: int) -> Any:
@@ -112,7 +131,7 @@ def check_version(node: Any, index: int) -> None:
             return
         shape, maker, output = entry.shape, entry.grad_fn, entry.output_nr
     elif type(entry) is tuple:
-        found, wanted = entry[1][0], entry[2]
+        found, wanted = 0 if entry[1] is None else entry[1][0], entry[2]
         if found == wanted:
             return
         shape, maker, output = entry[0].shape, node, entry[3]
@@ -158,15 +177,17 @@ def tensor_at(node: Any, index: int) -> Any:
         return entry
     if type(entry) is tuple:
         check_version(node, index)
-        array, counter, _, output_nr = entry
+        array, _, _, output_nr = entry
         result = make(array, True, node.output(output_nr))
-        result._counter = counter
+        result._counter = counter_at(node, index)
         return result
     if type(entry) is Packed:
         check_version(node, index)
         restored = entry.restore()
         edge = node.output(entry.output_nr) if entry.output_nr >= 0 else entry.edge
-        return make(restored._array, entry.requires_grad, edge)
+        result = make(restored._array, entry.requires_grad, edge)
+        result._counter = restored.counter
+        return result
     return entry
 
 
