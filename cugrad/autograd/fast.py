@@ -24,7 +24,7 @@ from .record import NO_PARAMS, OpNode, Plan, apply, plan_of
 from .saved import arrays, pack, versions_of
 from .views import MULTIPLE, NORMAL, attach
 
-__all__ = ["compile_function"]
+__all__ = ["compile_function", "is_fast"]
 
 MAX_INPUTS = 3  # a block of code per set of inputs that need a gradient: 7 for three
 
@@ -58,7 +58,7 @@ def compile_function(op: Op, public: bool = False) -> Callable[..., Any]:
 def _body(op: Op, first: str) -> str:
     """The code of a row: the fast path where the row allows one, then `record.apply`."""
     slow = f"return apply(OP, ({', '.join(op.inputs)},), {_params(op)})"
-    if not _is_fast(op):
+    if not is_fast(op):
         body = slow
     else:
         attempt = f"try:\n{indent(_fast_path(op), '    ')}\nexcept Exception:\n    pass"
@@ -67,7 +67,8 @@ def _body(op: Op, first: str) -> str:
     return body if first == op.inputs[0] else f"{op.inputs[0]} = {first}\n{body}"
 
 
-def _is_fast(op: Op) -> bool:
+def is_fast(op: Op) -> bool:
+    """Whether a row has a fast path: few inputs, and some whose dtype decides."""
     return not op.variadic and len(op.inputs) <= MAX_INPUTS and bool(op.promoted)
 
 
@@ -80,7 +81,7 @@ def _scope(op: Op) -> dict[str, Any]:
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"),
     }  # fmt: skip
-    return {**shared, "forwards": _forwards(op), **_plans(op)} if _is_fast(op) else shared
+    return {**shared, "forwards": _forwards(op), **_plans(op)} if is_fast(op) else shared
 
 
 @cache

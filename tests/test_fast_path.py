@@ -1,0 +1,84 @@
+"""The compiled functions of rows are taken in the common case, and agree that they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad.autograd.fast import compile_function, is_fast
+from cugrad.autograd.mode import pop_hooks, push_hooks
+from cugrad.ops.table import TABLE, Op
+from tests.row_cases import HOST, differentiable, over_lines
+from tests.sampling import Sample
+from tests.test_rows_recorded import Recording
+
+# Rows whose first sample is no common case. Row -> reason.
+NOT_COMMON = {
+    "to_device": "the copy goes through another backend",
+    "to_dtype": "the sample casts to complex",
+}
+
+
+def without_general_path(op: Any) -> Any:
+    """The compiled function of a row, which raises where it would fall through."""
+
+    def refuse(*args: Any) -> Any:
+        raise AssertionError(f"{op.name} fell through to record.apply")
+
+    function = compile_function(op)
+    function.__globals__["ready"]()
+    function.__globals__["apply"] = refuse
+    return function
+
+
+def has_common_case(op: Op) -> bool:
+    return differentiable(op) and is_fast(op) and op.name not in NOT_COMMON
+
+
+@over_lines(has_common_case, first=True)
+def test_the_fast_path_is_taken(line: Sample) -> None:
+    op = TABLE[line.row]
+    recording = Recording(line, HOST, way=without_general_path(op))
+    assert any(out.requires_grad for out in recording.outputs)
+    for out in recording.outputs:
+        assert out.grad_fn is None or out.grad_fn.name() == op.name_of_node(out.grad_fn.params)
+
+
+@over_lines(has_common_case, first=True)
+def test_the_fast_path_is_taken_under_hooks(line: Sample) -> None:
+    packed = []
+    push_hooks(lambda t: packed.append(t) or t, lambda t: t)
+    try:
+        recording = Recording(line, HOST, way=without_general_path(TABLE[line.row]))
+    finally:
+        pop_hooks()
+    node = next(out.grad_fn for out in recording.outputs if out.requires_grad)
+    arrays = [name for name in node.plan.saves if getattr(node, f"_saved_{name}") is not None]
+    assert len(packed) == len(arrays)
+
+
+def test_an_error_of_a_pack_hook_is_raised_once() -> None:
+    calls = []
+
+    def pack(t: Any) -> Any:
+        calls.append(t)
+        raise KeyError("mine")
+
+    x = cugrad.tensor([1.0, 2.0], requires_grad=True, device="cpu")
+    with (
+        cugrad.autograd.graph.saved_tensors_hooks(pack, lambda t: t),
+        pytest.raises(KeyError, match="mine"),
+    ):
+        x.exp()
+    assert len(calls) == 1
+
+
+def test_one_function_object_before_and_after_it_is_compiled() -> None:
+    function = compile_function(TABLE["sinh"], public=True)
+    code = function.__code__
+    x = cugrad.tensor([0.0], device="cpu")
+    assert function(input=x).item() == 0.0
+    assert function.__code__ is not code
+    assert function(x).item() == 0.0
