@@ -8,7 +8,6 @@ import os
 import random
 import zlib
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -63,12 +62,31 @@ LIBRARIES += ["torch"] * (importlib.util.find_spec("torch") is not None)
 
 
 @pytest.fixture(params=LIBRARIES)
-def lib(request: pytest.FixtureRequest) -> Iterator[Any]:
+def lib(request: pytest.FixtureRequest) -> Any:
     """cugrad on each usable device, then PyTorch, as the module that a script would import."""
-    name, _, place = request.param.partition("-")
-    library = importlib.import_module(name)
-    with library.device(place) if place else nullcontext():
-        yield library
+    return importlib.import_module(request.param.partition("-")[0])
+
+
+@pytest.fixture(autouse=True)
+def placed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tensors of a test live on its `device`, and on the CPU where it takes none.
+
+    This is the process's first choice and CUGRAD_DEVICE, so that the threads and the processes
+    which a test starts agree with it; the thread's own default stays unset, and sealed.
+    """
+    params = getattr(request.node, "callspec", None)
+    given: dict[str, Any] = params.params if params else {}
+    place = given.get("device") or given.get("lib", "").partition("-")[2] or "cpu"
+    devices: Any = importlib.import_module("cugrad.device")
+    first, asked = devices._process_default, os.environ.get("CUGRAD_DEVICE")
+    devices._process_default = devices.device(place)
+    os.environ["CUGRAD_DEVICE"] = place
+    yield
+    devices._process_default = first
+    if asked is None:
+        del os.environ["CUGRAD_DEVICE"]
+    else:
+        os.environ["CUGRAD_DEVICE"] = asked
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -118,7 +136,7 @@ def watched() -> list[tuple[str, object]]:
 
 
 @pytest.fixture(autouse=True)
-def sealed_state() -> Iterator[None]:
+def sealed_state(placed: None) -> Iterator[None]:
     """Fails a test that leaks global state, and puts the state back: one leak fails one test."""
     before = {name: fields_of(state) for name, state in watched()}
     environment = dict(os.environ)

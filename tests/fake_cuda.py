@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -52,9 +53,25 @@ def clothed(value: Any) -> Any:
     """A result as CuPy gives it: arrays, 0-d ones too, on the device."""
     if isinstance(value, (np.ndarray, np.generic)):
         made = ndarray.__new__(ndarray)
-        made._host = np.asarray(value)
+        made._host = host = np.asarray(value)
+        if not host.flags.writeable:  # CuPy has no read-only arrays
+            host.flags.writeable = True
+        count(host)
         return made
     return type(value)(map(clothed, value)) if type(value) in (tuple, list) else value
+
+
+LIVE: dict[int, tuple[weakref.ref[Host], int]] = {}  # id -> an array that owns memory, bytes
+
+
+def count(host: Host) -> None:
+    """Counts the memory under an array as the device's, for as long as anybody holds it."""
+    while isinstance(host.base, np.ndarray):
+        host = host.base
+    key = id(host)
+    if key not in LIVE:
+        blocks = -(-host.nbytes // 512) * 512
+        LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), blocks
 
 
 class ndarray:
@@ -74,6 +91,7 @@ class ndarray:
     ) -> None:
         buffer = None if memptr is None else memptr.of
         self._host = np.ndarray(shape, dtype, buffer, 0, strides, order)  # type: ignore[call-overload]
+        count(self._host)
 
     @property
     def data(self) -> Any:
@@ -116,10 +134,10 @@ class ndarray:
         )
 
     def __getitem__(self, index: Any) -> Any:
-        return clothed(self._host[bare_index(index)])
+        return clothed(self._host[bare_index(index, self._host.shape)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._host[bare_index(index)] = bare(value)
+        self._host[bare_index(index, self._host.shape)] = bare(value)
 
     def __len__(self) -> int:
         return len(self._host)
@@ -151,13 +169,29 @@ def synchronized(what: str, host: Host) -> Host:
     return host
 
 
-def bare_index(index: Any) -> Any:
-    """An index for NumPy; CuPy takes host arrays here and copies them to the device."""
-    if isinstance(index, tuple):
-        return tuple(map(bare_index, index))
-    if isinstance(index, ndarray) and index._host.dtype.kind == "b":
-        synchronized("mask", index._host)  # the shape of the result depends on the values
-    return index if isinstance(index, np.ndarray) else bare(index)
+def bare_index(index: Any, shape: tuple[int, ...]) -> Any:
+    """An index for NumPy; CuPy takes host arrays here too, and wraps an index that is too large."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    dims = [_dims_of(item) for item in items]
+    used = 0
+    for i, item in enumerate(items):
+        if item is Ellipsis:
+            dims[i] = len(shape) - sum(dims)
+        if isinstance(item, ndarray) and item._host.dtype.kind == "b":
+            synchronized("mask", item._host)  # the shape of the result depends on the values
+        items[i] = bare(item) if not isinstance(item, np.ndarray) else item
+        if isinstance(items[i], np.ndarray) and items[i].dtype.kind in "iu" and shape[used]:
+            items[i] = items[i] % shape[used]
+        used += dims[i]
+    return tuple(items) if isinstance(index, tuple) else items[0]
+
+
+def _dims_of(item: Any) -> int:
+    """How many dims an item of an index takes up; ... is known when the others are."""
+    if item is None or item is Ellipsis:
+        return 0
+    mask = getattr(item, "dtype", np.dtype(int)).kind == "b"
+    return item.ndim if mask else 1
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
@@ -222,6 +256,10 @@ def function(name: str) -> Callable[..., Any]:
             return clothed(np.array(args[0], *args[1:], **kwargs))  # a copy: host to device
         if name in ("nonzero", "argwhere", "flatnonzero", "unique", "repeat", "array_equal"):
             STATE.syncs.append(name)
+        if name == "take":
+            kwargs["mode"] = "wrap"
+        if name == "take_along_axis":
+            args = (args[0], args[1] % max(1, args[0].shape[args[2]]), *args[2:])
         values = [a for a in (*args, *kwargs.values()) if isinstance(a, ndarray)]
         if name in NO_BFLOAT16 and any(v._host.dtype.name == "bfloat16" for v in values):
             raise TypeError(f"cupy.{name} has no loop for bfloat16")
@@ -281,7 +319,7 @@ def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
         "int32", "int64", "uint32", "uint64", "float16", "float32", "float64",
     ):  # fmt: skip
         raise TypeError(f"cupy.add.at has no {a.dtype}")
-    np.add.at(a._host, bare_index(slices), bare(value))
+    np.add.at(a._host, bare_index(slices, a._host.shape), bare(value))
 
 
 def erf(x: ndarray) -> Any:
@@ -393,13 +431,12 @@ class PinnedMemoryPointer(bytearray):
 
 
 class Pool:
-    """The pool; it counts nothing."""
+    """The pool, which gives memory back at once."""
 
     def used_bytes(self) -> int:
-        return 0
+        return sum(blocks for _, blocks in list(LIVE.values()))
 
-    def total_bytes(self) -> int:
-        return 0
+    total_bytes = used_bytes
 
     def free_all_blocks(self, stream: Any = None) -> None: ...
 

@@ -12,6 +12,8 @@ import pytest
 import cugrad
 from cugrad.autograd import GradcheckError, gradcheck, gradgradcheck
 
+pytestmark = pytest.mark.usefixtures("device")  # each test runs on each usable device
+
 Case = Callable[[Any], tuple[Any, Any]]  # library -> (function, inputs)
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 

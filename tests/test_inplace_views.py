@@ -9,6 +9,8 @@ import pytest
 
 import cugrad
 
+pytestmark = pytest.mark.usefixtures("device")  # each test runs on each usable device
+
 
 def leaf(lib: Any, *shape: int) -> Any:
     n = 1

@@ -14,6 +14,8 @@ import pytest
 import cugrad
 from cugrad import nn
 
+pytestmark = pytest.mark.usefixtures("device")  # each test runs on each usable device
+
 
 def small() -> Any:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.Linear(4, 2, bias=False))

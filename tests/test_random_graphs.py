@@ -12,6 +12,8 @@ import pytest
 
 import cugrad
 
+pytestmark = pytest.mark.usefixtures("device")  # each test runs on each usable device
+
 torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 
 SHAPES = [(3, 4), (4,), (3, 1), (), (3, 4)]
