@@ -218,7 +218,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "protocol at the moment; use x.detach().clone()"
         )
     twin = type(self).__new__(type(self))
-    Tensor.__init__(twin, self._array.copy(), requires_grad=self._requires_grad)
+    twin.fill_in(self._array.copy(), self._requires_grad)
     memo[id(self)] = twin
     if self._grad is not None:
         twin._grad = copy.deepcopy(self._grad, memo)
@@ -229,7 +229,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -> Tensor:
     place = Device(device)
     t = kind.__new__(kind)
-    Tensor.__init__(t, get(place.type).asarray(array), requires_grad=requires_grad)
+    t.fill_in(get(place.type).asarray(array), requires_grad)
     return t
 
 

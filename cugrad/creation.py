@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from . import tensor as _tensor
 from .backends import backend_of, get
 from .device import default_device
 from .device import device as Device
@@ -229,6 +230,16 @@ def full(
     with backend.use_device(place.index):
         shape = _shape((size,) if not isinstance(size, (tuple, list)) else tuple(size))
         return _finish(backend.xp.full(shape, fill_value, kind), requires_grad)
+
+
+def _old_constructor(data: tuple[Any, ...], device: Any) -> Any:
+    """The array of `Tensor(*data)`: sizes make it uninitialised, one sequence or array fills it."""
+    if len(data) == 1 and not isinstance(data[0], (int, np.integer)):
+        return tensor(data[0], dtype=dtypes.get_default_dtype(), device=device)._array
+    return empty(*(data or (0,)), device=device)._array
+
+
+_tensor.old_constructor = _old_constructor
 
 
 def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *value: Any) -> Tensor:

@@ -108,10 +108,16 @@ class Tensor:
     __array_ufunc__ = None  # `numpy_array * tensor` asks the tensor
     __hash__ = object.__hash__
 
-    def __init__(self, data: Any = (), *, requires_grad: bool = False) -> None:
-        if isinstance(data, Tensor):
-            data = data._array
-        self._array = data
+    def __init__(self, *data: Any, device: Any = None) -> None:
+        """PyTorch's old constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has data.
+
+        Of the default dtype in both cases; `cugrad.tensor` infers the dtype.
+        """
+        self.fill_in(old_constructor(data, device))
+
+    def fill_in(self, array: Any, requires_grad: bool = False) -> None:
+        """Sets every field; for subclasses and copies, which are not made by `make`."""
+        self._array = array
         self._requires_grad = requires_grad
         self._node = self._grad = self._counter = self._rare = None
 
@@ -331,6 +337,11 @@ class Tensor:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         self._array = value._array
+
+
+def old_constructor(data: tuple[Any, ...], device: Any) -> Any:
+    """The array that `Tensor(*data)` makes; cugrad.creation puts its own in this place."""
+    raise NotImplementedError
 
 
 _new = Tensor.__new__

@@ -10,7 +10,7 @@ from .. import dtypes
 from ..backends import backend_of
 from ..dtypes import dtype as Dtype
 from ..ops.promotion import result_dtype
-from ..tensor import Tensor
+from ..tensor import Tensor, make
 from .arguments import array_of
 
 __all__ = [
@@ -74,7 +74,7 @@ def isclose(
     if input.dtype.name in ("float16", "bfloat16"):
         a, b = a.astype(np.float32), b.astype(np.float32)
     with backend.quiet():
-        return Tensor(
+        return make(
             backend.wrap(backend.xp.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
         )
 

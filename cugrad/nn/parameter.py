@@ -27,7 +27,7 @@ class Parameter(Tensor):
                 f"Parameter: got data of type {type(data).__name__}, want a Tensor; "
                 "make one with cugrad.tensor(data)"
             )
-        super().__init__(source)
+        self.fill_in(source._array)
         self.requires_grad = requires_grad
 
     def __repr__(self) -> str:
