@@ -197,10 +197,15 @@ def tensors(node: Any) -> tuple[Any, ...]:
 
 
 def read(node: Any, name: str) -> Any:
-    """What `grad_fn._saved_<name>` answers: a Tensor, a tuple of them, or a parameter of the op."""
+    """What `grad_fn._saved_<name>` answers: a Tensor, a tuple of them, or a parameter of the op.
+
+    None for what only the gradients of other inputs would have needed.
+    """
     indices = _indices(node, name)
     if indices is None:
         params = node.params
+        if name in node.plan.op.saves(-1):
+            return None
         if name not in params:
             raise AttributeError(
                 f"{node.name()} saved no {name!r}; it has: {', '.join(names(node)) or 'nothing'}"

@@ -25,18 +25,18 @@ row("reciprocal", "self", "reciprocal", ELEMENTWISE, promote="float",
     self=lambda g, result: -g * (result * result))  # fmt: skip
 
 
-def _pow_self(m: Any, g: Any, self: Any, other: Any) -> Any:
-    if isinstance(other, (bool, int, float, complex)):
-        return g * 0 if other == 0 else g * (self ** (other - 1) * other)
-    return m.where(other == 0, 0, g * (other * self ** (other - 1)))
+def _pow_self(m: Any, g: Any, self: Any, exponent: Any) -> Any:
+    if isinstance(exponent, (bool, int, float, complex)):
+        return g * 0 if exponent == 0 else g * (self ** (exponent - 1) * exponent)
+    return m.where(exponent == 0, 0, g * (exponent * self ** (exponent - 1)))
 
 
-def _pow_other(m: Any, g: Any, self: Any, other: Any, result: Any) -> Any:
+def _pow_exponent(m: Any, g: Any, self: Any, exponent: Any, result: Any) -> Any:
     if isinstance(self, (bool, int, float, complex)):
         if self == 0:
-            return m.where(other >= 0, 0, g * (result * -inf))
+            return m.where(exponent >= 0, 0, g * (result * -inf))
         return g * (result * _log(self))
-    flat = m.logical_and(self == 0, other >= 0)  # d 0^x = 0, though log 0 = -inf
+    flat = m.logical_and(self == 0, exponent >= 0)  # d 0^x = 0, though log 0 = -inf
     return m.where(flat, 0, g * (result * m.log(self)))
 
 
@@ -47,17 +47,17 @@ def _log(base: complex) -> complex:
     return log(base) if base > 0 else nan
 
 
-def _pow(xp: Any, self: Any, other: Any) -> Any:
-    power = self**other
-    return power.astype(bool) if _is_bool(self) and _is_bool(other) else power
+def _pow(xp: Any, self: Any, exponent: Any) -> Any:
+    power = self**exponent
+    return power.astype(bool) if _is_bool(self) and _is_bool(exponent) else power
 
 
 def _is_bool(x: Any) -> bool:  # NumPy's power of booleans is int8, PyTorch's is bool
     return isinstance(x, bool) or getattr(getattr(x, "dtype", x), "kind", "") == "b"
 
 
-row("pow", "self other", _pow, ELEMENTWISE,
-    self=_pow_self, other=_pow_other)  # fmt: skip
+row("pow", "self exponent", _pow, ELEMENTWISE,
+    self=_pow_self, exponent=_pow_exponent)  # fmt: skip
 
 
 row("floor_divide", "self other", "floor_divide", ELEMENTWISE,
