@@ -15,7 +15,8 @@ import pytest
 
 from cugrad.autograd import grad
 from cugrad.autograd.graph import saved_tensors_hooks
-from cugrad.autograd.record import apply_inplace, recorded
+from cugrad.autograd.inplace import apply_inplace
+from cugrad.autograd.record import recorded
 from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
 from tests import samples

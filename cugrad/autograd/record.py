@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..backends import backend_of
-from ..dtypes import of as dtype_of
 from ..ops.promotion import SCALARS, meet, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
 from ..tensor import Tensor, make
 from . import saved as saving
 from .mode import state
 from .node import FREED, Node, Output, edge_of, next_seq
-from .views import MULTIPLE, NORMAL, attach, check_inplace, rebase
+from .views import MULTIPLE, NORMAL, attach
 
-__all__ = ["apply", "apply_inplace", "recorded"]
+__all__ = ["apply", "recorded"]
 
 
 class Plan:
@@ -173,11 +172,11 @@ def plan_of(op: Op, mask: int) -> Plan:
 def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
     if state.observers:
-        return _observed(op, args, params, _unobserved)
+        return observed(op, args, params, _unobserved)
     return execute(op, args, params)
 
 
-def _observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
+def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
     seq, result, observers = next_seq(), None, state.observers
     for observer in observers:
         observer.op_begin(op.name, seq, (*args, *params.values()))
@@ -207,8 +206,8 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
 def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Any:
     """`apply` without observers; `seq` is the number for the node, 0 for the next one."""
     inputs = args[0] if op.variadic else args
-    arrays, mask = _read(op, inputs)
-    value, arrays, compute = _forward(op, arrays, params)
+    arrays, mask = read_inputs(op, inputs)
+    value, arrays, compute = run_forward(op, arrays, params)
     backend = backend_of(arrays[_first(arrays)])
     single = len(op.outputs) == 1
     outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
@@ -220,7 +219,7 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     return outputs[0] if single else outputs
 
 
-def _read(op: Op, inputs: Any) -> tuple[list[Any], int]:
+def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
     """The arrays of the inputs, and the bit set of those whose gradient the row can give."""
     arrays, mask, formulas = [], 0, op.formulas
     for i, value in enumerate(inputs):
@@ -247,7 +246,7 @@ def _first(arrays: Any) -> int:
     raise TypeError("an op wants at least one tensor among its inputs")
 
 
-def _forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any, list[Any], Any]:
+def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any, list[Any], Any]:
     """The raw value, the operands as the row saw them, and the dtype they met in (or None)."""
     if len(arrays) > 1:
         kind = type(arrays[0])
@@ -314,7 +313,7 @@ def new_node(
 ) -> OpNode:
     """A node for an op on `inputs`, with what its formulas will need saved."""
     if mask is None:
-        _, mask = _read(op, inputs)
+        _, mask = read_inputs(op, inputs)
     plan = plan_of(op, 1 if op.variadic else mask)
     node = _new_node(OpNode)
     node.plan, node.rare = plan, None
@@ -347,66 +346,6 @@ def new_node(
     if state.hooks:
         saving.pack(node)
     return node
-
-
-def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
-    """Runs an op and puts its output in the place of its first input, which is returned."""
-    if state.observers:
-        return _observed(op, args, params, _execute_inplace)
-    return _execute_inplace(op, args, params)
-
-
-def _execute_inplace(op: Op, args: Any, params: Any, seq: int = 0) -> Tensor:
-    t: Tensor = args[0]
-    check_inplace(t, op.name + "_")
-    arrays, mask = _read(op, args)
-    value, arrays, compute = _forward(op, arrays, params)
-    home = t._array
-    backend = backend_of(home)
-    value = backend.wrap(value)
-    if value.shape != home.shape:
-        raise RuntimeError(
-            f"output with shape {list(home.shape)} doesn't match the broadcast shape "
-            f"{list(value.shape)} ({op.name}_: an in-place op keeps the shape of its tensor)"
-        )
-    if value.dtype != home.dtype:
-        _check_cast(op, value.dtype, home.dtype)
-    recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
-    if recording:  # what the formulas need of the old value must outlive it
-        saves = plan_of(op, mask).saves
-        if any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs):
-            before = make(home.copy(), t._requires_grad, edge_of(t) if t._requires_grad else None)
-        else:
-            before = make(home, t._requires_grad, edge_of(t) if t._requires_grad else None)
-        args = tuple([before if a is t else a for a in args])
-    _check_overlap(t)
-    backend.xp.copyto(home, value, casting="unsafe")
-    t.counter[0] += 1
-    if recording:
-        after = make(home)
-        after._counter = t._counter
-        rebase(t, new_node(op, args, params, mask, compute, (after,), seq))
-    return t
-
-
-def _check_cast(op: Op, got: Any, wanted: Any) -> None:
-    got, wanted = dtype_of(got), dtype_of(wanted)
-    if got.category > wanted.category:
-        raise RuntimeError(
-            f"result type {got} can't be cast to the desired output type {wanted} "
-            f"({op.name}_: use the out-of-place op, or convert the tensor first)"
-        )
-
-
-def _check_overlap(t: Tensor) -> None:
-    """RuntimeError for a write to a tensor of which several elements are one place in memory."""
-    array = t._array
-    steps = zip(array.strides, array.shape, strict=True)
-    if array.size and any(s == 0 and n > 1 for s, n in steps):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
 
 
 class RecordedNamespace:

@@ -7,8 +7,9 @@ from typing import Any
 
 from .. import dtypes
 from ..autograd.fast import compile_function
+from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
-from ..autograd.record import apply, apply_inplace, recorded
+from ..autograd.record import apply, recorded
 from ..backends import backend_of
 from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.record import apply_inplace, recorded
+from ..autograd.inplace import apply_inplace
+from ..autograd.record import recorded
 from ..backends import backend_of
 from ..ops import dims as D
 from ..ops.table import TABLE

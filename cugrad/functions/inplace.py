@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.record import apply_inplace
+from ..autograd.inplace import apply_inplace
 from ..ops.table import TABLE
 from ..tensor import Tensor
 from . import copies, index, linalg, reduce

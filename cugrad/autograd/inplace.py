@@ -1,0 +1,106 @@
+"""Runs an op in place: its output goes where its first input was, and history is rewritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..backends import Backend, backend_of
+from ..dtypes import of as dtype_of
+from ..ops.table import Op
+from ..tensor import Tensor, make
+from .mode import state
+from .node import edge_of
+from .record import NO_PARAMS, new_node, observed, plan_of, read_inputs, run_forward
+from .views import check_inplace, rebase
+
+__all__ = ["apply_inplace"]
+
+DIRECT = 1 << 12  # elements from which on writing straight into place pays for its checks
+
+
+def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
+    """Runs an op and puts its output in the place of its first input, which is returned."""
+    if state.observers:
+        return observed(op, args, params, _execute)
+    return _execute(op, args, params)
+
+
+def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:
+    t: Tensor = args[0]
+    check_inplace(t, op.name + "_")
+    _check_overlap(t)
+    arrays, mask = read_inputs(op, args)
+    home = t._array
+    backend = backend_of(home)
+    recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
+    if recording:
+        args = _keep_old_value(op, args, mask)
+    compute = None
+    if _fits(op, arrays):  # no array for the result: large tensors are changed where they lie
+        with backend.quiet():
+            getattr(backend.xp, op.ufunc or "")(*arrays, out=home)
+    else:
+        value, arrays, compute = run_forward(op, arrays, params)
+        _write(op, backend, home, backend.wrap(value))
+    t.counter[0] += 1
+    if recording:
+        after = make(home)
+        after._counter = t._counter
+        rebase(t, new_node(op, args, params, mask, compute, (after,), seq))
+    return t
+
+
+def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]:
+    """The arguments with the tensor as it was: a copy, where the formulas need its value."""
+    t = args[0]
+    saves = plan_of(op, mask).saves
+    needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
+    array = t._array.copy() if needed else t._array
+    before = make(array, t._requires_grad, edge_of(t) if t._requires_grad else None)
+    return tuple([before if a is t else a for a in args])
+
+
+def _fits(op: Op, arrays: list[Any]) -> bool:
+    """Whether the op's array function may write into its first operand while it reads."""
+    home = arrays[0]
+    if op.ufunc is None or home.size < DIRECT or home.dtype.kind != "f":
+        return False
+    for x in arrays[1:]:
+        if type(x) is float or type(x) is int:
+            continue
+        if type(x) is not type(home) or x.dtype != home.dtype or x.shape not in (home.shape, ()):
+            return False
+        if x is not home and backend_of(home).xp.may_share_memory(x, home):
+            return False
+    return True
+
+
+def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
+    if value.shape != home.shape:
+        raise RuntimeError(
+            f"output with shape {list(home.shape)} doesn't match the broadcast shape "
+            f"{list(value.shape)} ({op.name}_: an in-place op keeps the shape of its tensor)"
+        )
+    if value.dtype != home.dtype:
+        _check_cast(op, value.dtype, home.dtype)
+    backend.xp.copyto(home, value, casting="unsafe")
+
+
+def _check_cast(op: Op, got: Any, wanted: Any) -> None:
+    got, wanted = dtype_of(got), dtype_of(wanted)
+    if got.category > wanted.category:
+        raise RuntimeError(
+            f"result type {got} can't be cast to the desired output type {wanted} "
+            f"({op.name}_: use the out-of-place op, or convert the tensor first)"
+        )
+
+
+def _check_overlap(t: Tensor) -> None:
+    """RuntimeError for a write to a tensor of which several elements are one place in memory."""
+    array = t._array
+    steps = zip(array.strides, array.shape, strict=True)
+    if array.size and any(s == 0 and n > 1 for s, n in steps):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
