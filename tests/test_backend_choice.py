@@ -20,6 +20,7 @@ import pytest
 import cugrad.backends as backends
 import cugrad.cuda as cuda
 from cugrad.backends import cupy_probe
+from cugrad.cuda.emitter import Emitter
 
 device_module = importlib.import_module("cugrad.device")  # cugrad.device is the class
 ROOT = Path(__file__).resolve().parent.parent
@@ -270,10 +271,11 @@ def test_code_that_runs_anywhere_runs_here(no_cuda: None) -> None:
 
 def test_nvtx_counts_its_depth(no_cuda: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    library = cuda.nvtx._Calls(
-        lambda name: calls.append(f"push {name}"), lambda: calls.append("pop"), calls.append
-    )
-    monkeypatch.setattr(cuda.nvtx, "_library", lambda: library)
+    library = Emitter(
+        "a list", lambda name: calls.append(f"push {name}"), lambda: calls.append("pop"),
+        calls.append,
+    )  # fmt: skip
+    monkeypatch.setattr(cuda.nvtx, "emitter", lambda: library)
     assert cuda.nvtx.range_push("outer") == 0
     with cuda.nvtx.range("step {}", 3):
         cuda.nvtx.mark("now")
@@ -284,7 +286,7 @@ def test_nvtx_counts_its_depth(no_cuda: None, monkeypatch: pytest.MonkeyPatch) -
 def test_nvtx_without_a_library_does_nothing(
     no_cuda: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda.nvtx, "_library", lambda: None)
+    monkeypatch.setattr(cuda.nvtx, "emitter", lambda: None)
     with cuda.nvtx.range("a"):
         cuda.nvtx.mark("b")
     assert cuda.nvtx.range_pop() == 0

@@ -16,8 +16,8 @@ import pytest
 
 import cugrad
 from cugrad.autograd import mode
+from cugrad.cuda.emitter import Emitter, _choose
 from cugrad.ops.table import TABLE
-from cugrad.profiler.emitter import Emitter, _choose
 from cugrad.profiler.nvtx import emit_nvtx
 from tests import fake_cuda
 from tests.nvtx_capture import capture

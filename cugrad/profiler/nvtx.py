@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..autograd import mode
+from ..cuda.emitter import Emitter, emitter
 from ..tensor import Tensor
-from .emitter import Emitter, emitter
 
 LEAF = 2**63  # nodes that accumulate into leaves carry larger numbers; PyTorch reads them as < 0
 

@@ -67,8 +67,8 @@ def _choose(forced: str) -> Emitter | None:
                     f"CUGRAD_NVTX={forced}: {error}; install it with: pip install {_PACKAGES[name]}"
                 ) from error
     warnings.warn(
-        "emit_nvtx: no ranges are emitted, because neither CuPy nor the nvtx package is installed; "
+        "NVTX: no ranges are emitted, because neither CuPy nor the nvtx package is installed; "
         f"install one with: pip install {_PACKAGES['cupy']}, or: pip install {_PACKAGES['nvtx']}",
-        stacklevel=4,  # the user's `with emit_nvtx()`, above __enter__ and emitter()
+        stacklevel=4,  # whoever asked for a range, above the function that asked for the emitter
     )
     return None
