@@ -327,7 +327,7 @@ def report(
         "moved back": mebibytes(traffic.back) + " per step" if traffic.back else "0 B",
         "peak memory": memory,
         "profile": f"in the plot; NVTX ranges in steps {steps}, see them with: "
-        "nsys profile -t nvtx,cuda python3 examples/train_digits.py"
+        f"nsys profile -t nvtx,cuda {sys.executable} {sys.argv[0]}"
         if steps
         else f"in the plot; no NVTX ranges, fewer than {NVTX_STEPS[0] + 1} steps",
         "plot": str(options.out),
