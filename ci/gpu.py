@@ -42,10 +42,13 @@ SAME_WITHOUT_GPU = {
     "test_fake_cuda.py",
     "test_gemm_plan.py",
     "test_packaging.py",
+    "test_pinned_pool.py",
+    "test_rows_torch.py",
+    "test_save_on_cpu.py",
     "test_sealed_state.py",
 }
 # Files with thousands of tests run as this many shards.
-SPLIT = {"test_rows_raw.py": 2, "test_rows_recorded.py": 4, "test_rows_torch.py": 2}
+SPLIT = {"test_rows_raw.py": 2, "test_rows_recorded.py": 4}
 
 # What is run after the suite: (title, command line).
 BENCHMARKS = [

@@ -48,45 +48,56 @@ class CopyEngine:
         self.backend = backend
         self.outward, self.inward = backend.stream(), backend.stream()
         self.pool = PinnedPool(backend)
-        self._pending: deque[tuple[Any, Any, int]] = deque()  # (event, array, bytes)
+        # copies out on their way: (event, source, its bytes, the stream whose memory it is)
+        self._pending: deque[tuple[Any, Any, int, Any]] = deque()
         self._pending_bytes = 0
         self._lock = threading.Lock()
 
     def to_host(self, array: Any) -> tuple[Any, Any]:
         """Starts the copy of a contiguous array; the pinned buffer, and the event of its end."""
         compute = self.backend.current_stream()
-        self._drop_finished(compute)
-        buffer = self.pool.take(array.nbytes)
+        self._drop_finished()
+        buffer, last_use = self.pool.take(array.nbytes)
+        if last_use is not None:
+            self.outward.wait_event(last_use)
         self.outward.wait_event(compute.record_event())
         self.backend.copy_async(buffer, array, self.outward)
         copied = self.outward.record_event()
         with self._lock:
-            self._pending.append((copied, array, array.nbytes))
+            self._pending.append((copied, array, array.nbytes, compute))
             self._pending_bytes += array.nbytes
         return buffer, copied
 
-    def to_device(self, buffer: Any, copied: Any, shape: Any, dtype: Any) -> Any:
+    def to_device(self, packed: Offloaded) -> Any:
         """Starts the copy back; the compute stream will wait for it, the host does not."""
         compute = self.backend.current_stream()
-        array = self.backend.xp.empty(shape, dtype)  # on compute: its block may be in use there
+        self._drop_finished()
+        array = self.backend.xp.empty(packed.shape, packed.dtype)  # its block may be in use there
         self.inward.wait_event(compute.record_event())
-        self.inward.wait_event(copied)
-        self.backend.copy_async(array, buffer, self.inward)
-        arrived = self.inward.record_event()
+        self.inward.wait_event(packed.copied)
+        with self._lock:  # of two threads, the one that copies last says when the buffer is free
+            self.backend.copy_async(array, packed.buffer, self.inward)
+            packed.last_use = self.inward.record_event()
+            arrived = packed.last_use
         compute.wait_event(arrived)
-        return array, arrived
+        return array
 
-    def _drop_finished(self, compute: Any) -> None:
-        """Lets go of sources whose copy has ended; too many on their way make compute wait."""
+    def _drop_finished(self) -> None:
+        """Lets go of sources whose copy has ended; too many on their way make compute wait.
+
+        The stream to wait is the one that allocated the source: its memory goes back there.
+        """
+        dropped = []  # freed outside of the lock
         with self._lock:
             while self._pending:
-                event, _, nbytes = self._pending[0]
+                event, array, nbytes, compute = self._pending[0]
                 if not event.query():
                     if self._pending_bytes <= self.MAX_PENDING:
                         return
                     compute.wait_event(event)
                 self._pending.popleft()
                 self._pending_bytes -= nbytes
+                dropped.append(array)
 
 
 _engines: dict[tuple[str, int | None], CopyEngine] = {}
@@ -122,9 +133,7 @@ class Offloaded:
     def restore(self) -> Any:
         """The array on its device, in the layout that it had."""
         with self.engine.backend.use_device(self.index):
-            array, self.last_use = self.engine.to_device(
-                self.buffer, self.copied, self.shape, self.dtype
-            )
+            array = self.engine.to_device(self)
         inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
         return array.transpose(inverse)
 
@@ -142,7 +151,8 @@ class Copied:
 
     def __init__(self, backend: Backend, index: int | None, array: Any) -> None:
         self.backend, self.index = backend, index
-        self.host = backend.to_host(array)
+        with backend.use_device(index):
+            self.host = backend.to_host(array)
 
     def restore(self) -> Any:
         with self.backend.use_device(self.index):
