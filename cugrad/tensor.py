@@ -247,7 +247,7 @@ class Tensor:
         if not self._requires_grad:
             return True
         if self._node is not None:
-            return False
+            return self._node.grad_fn is None  # so it is for what a hook made of a saved leaf
         return self._base is None or not self._base._requires_grad
 
     @property

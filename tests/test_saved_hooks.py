@@ -233,7 +233,7 @@ def test_double_access_to_what_unpack_deleted_fails(lib: Any, tmp_path: Path) ->
     with hooks(lib, pack, unpack):
         y = x.pow(2)
     shown = y.grad_fn._saved_self
-    assert shown.tolist() == [1] * 5 and shown.requires_grad
+    assert shown.tolist() == [1] * 5 and shown.requires_grad and shown.is_leaf
     with pytest.raises(FileNotFoundError):
         y.grad_fn._saved_self  # noqa: B018
 

@@ -114,19 +114,26 @@ def check_inplace(t: Tensor, op_name: str) -> None:
 def rebase(t: Tensor, node: Any) -> None:
     """Gives `t`, just changed in place, its new history, and its base and fellow views theirs."""
     view = None if t._rare is None else t._rare.view
-    if view is None:
-        base, t._node = t, node
-        t._requires_grad = True
-    else:
-        base = view.base
-        base._node = _copy_slices(base, node, view.steps, t._array)
-        base._requires_grad = True
+    base = t if view is None else view.base
+    latest = node if view is None else _copy_slices(base, node, view.steps, t._array)
+    if base._node is not None and base._node.grad_fn.rare is not None:
+        _keep_retaining(base, latest)
+    base._node, base._requires_grad = latest, True
     if base._rare is not None and base._rare.views is not None:
         for ref in base._rare.views:
             other = ref()
             if other is not None:
                 other._requires_grad = True
                 other._node = None  # regenerated when asked for
+
+
+def _keep_retaining(t: Tensor, latest: Any) -> None:
+    """A tensor whose gradient is retained has it retained where its history ends now."""
+    retained = t._node.grad_fn.rare.retained
+    ref = retained.get(t._node.output_nr)
+    if ref is not None and ref() is t:
+        del retained[t._node.output_nr]
+        latest.grad_fn.get_rare().retained[latest.output_nr] = ref
 
 
 def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -> Any:
