@@ -208,7 +208,7 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    return format(item(self), spec) if spec and not self._array.ndim else repr(self)
+    return object.__format__(self, spec) if self._array.ndim else format(item(self), spec)
 
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape given as `(2, 3)` or as `2, 3`; RuntimeError for a negative extent."""
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = tuple(size[0])
-    shape = tuple(int(n) for n in size)
+    shape = tuple(operator.index(n) for n in size)
     for n in shape:
         if n < 0:
             raise RuntimeError(
@@ -60,12 +61,18 @@ def _host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
     if exact or isinstance(data, (np.ndarray, np.generic)):
         return array
     if array.dtype.kind == "f" or array.size == 0:
-        return array.astype(dtypes.get_default_dtype().numpy)
+        return _cast(array, dtypes.get_default_dtype().numpy)
     if array.dtype.kind == "c":
-        return array.astype(dtypes.get_default_dtype().to_complex().numpy)
+        return _cast(array, dtypes.get_default_dtype().to_complex().numpy)
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     return array
+
+
+def _cast(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A copy in another dtype, where numbers out of its range become infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(kind)
 
 
 def _holds_tensor(data: Any) -> bool:
@@ -112,7 +119,7 @@ def tensor(
     dtypes.of(array.dtype), dtypes.of(kind)
     backend, place = _place(device)
     with backend.use_device(place.index):
-        array = array.astype(kind)  # a copy, also of a NumPy array
+        array = _cast(array, kind)  # a copy, also of a NumPy array
         if pin_memory:
             pinned = get_pinning_backend().empty_pinned(array.shape, array.dtype)
             pinned[...] = array

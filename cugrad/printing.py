@@ -71,7 +71,8 @@ class _Formatter:
                 self.scientific = big / small > 1000 or big > 1e8 or small < 1e-4
         if options.sci_mode is not None:
             self.scientific = options.sci_mode
-        self.width = max((len(self.bare(v)) for v in values.ravel().tolist()), default=1)
+        shown = [v for v in values.ravel().tolist() if isfinite(v) and v != 0]
+        self.width = max(map(len, map(self.bare, shown)), default=1)  # nan and 0 have no say
 
     def bare(self, value: Any) -> str:
         if not self.floating:

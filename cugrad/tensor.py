@@ -183,8 +183,13 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> Any:
         """The steps between neighbours along each dimension, in elements."""
-        item = self._array.itemsize
-        steps = tuple(s // item for s in self._array.strides)
+        item, shape = self._array.itemsize, self._array.shape
+        if self._array.size:
+            steps = tuple(s // item for s in self._array.strides)
+        else:  # array libraries differ; PyTorch's are those of extents of at least one
+            steps = tuple(
+                Size(max(n, 1) for n in shape[d:]).numel() for d in range(1, len(shape) + 1)
+            )
         return steps if dim is None else steps[dim]
 
     def is_contiguous(self) -> bool:
