@@ -40,6 +40,9 @@ x.min(dim=1, keepdim=True).indices
 s.max(0).values
 s.max(0).indices
 T.max(x, x*2)
+T.where(x > 0, 1.0, 0.0)
+T.where(x > 0, 1, 0)
+T.where(x > 0, 1, 0.5)
 x.argmax()
 x.argmax(1)
 x.argmin(0, keepdim=True)
@@ -472,6 +475,16 @@ REFUSED = [
     ("x.__setitem__(7, 0)", IndexError, "index 7 is out of bounds for dimension 0 with size 3"),
     ("v.tril()", RuntimeError, "tril: input tensor must have at least 2 dimensions"),
     ("x.matmul(1)", TypeError, "matmul(): argument 'other' (position"),
+    ("T.sin(3)", TypeError, "sin(): argument 'input' must be Tensor, not int"),
+    ("x + None", TypeError, "add(): argument 'other' must be Tensor, not NoneType"),
+    (
+        "x + type('Tensor', (), {'__module__': 'other.tensor'})()",
+        TypeError,
+        "add(): argument 'other' must be Tensor, not other.Tensor",
+    ),
+    ("x & 1", NotImplementedError, "bitwise_and: not implemented for torch.float64"),
+    ("x @ T.ones(4).long()", RuntimeError, "torch.int64; convert one with .to(torch.float64)"),
+    ("T.where(True, 1, 2)", TypeError, "where(): argument 'condition' (position 1) must be Tens"),
 ]
 
 SHAPES = {"x": (3, 4), "y": (2, 3, 4), "v": (4,), "u": (3,), "s": (), "w": (4, 3), "B": (2, 4, 5),

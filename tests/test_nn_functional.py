@@ -229,6 +229,8 @@ def test_loss_modules_are_their_functions(device: str) -> None:
         (lambda x, t: F.conv2d(x, x), RuntimeError, r"want \(N, C, H, W\)"),
         (lambda x, t: F.max_pool2d(x, 2), RuntimeError, r"want \(N, C, H, W\)"),
         (lambda x, t: F.batch_norm(x, None, None), RuntimeError, "running_mean"),
+        (lambda x, t: F.batch_norm(x, t, t), RuntimeError, "contain 4 elements not 3"),
+        (lambda x, t: F.batch_norm(x[:, :1], None, None, t, t, True), RuntimeError, "not 3"),
     ],
 )
 def test_bad_input_is_named(call: Any, error: Any, message: str) -> None:

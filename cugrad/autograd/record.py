@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import backend_of
+from ..dtypes import of as dtype_of
 from ..ops.promotion import SCALARS, meet, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
 from ..tensor import Tensor, make
@@ -208,7 +209,7 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     inputs = args[0] if op.variadic else args
     arrays, mask = read_inputs(op, inputs)
     value, arrays, compute = run_forward(op, arrays, params)
-    backend = backend_of(arrays[_first(arrays)])
+    backend = backend_of(_first(op, arrays))
     single = len(op.outputs) == 1
     outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
     if op.view:
@@ -227,27 +228,40 @@ def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
             arrays.append(value._array)
             if value._requires_grad and formulas[0 if op.variadic else i] is not None:
                 mask |= 1 << i
-        elif value is None or type(value) in SCALARS or isinstance(value, np.ndarray):
+        elif type(value) in SCALARS or isinstance(value, np.ndarray) or (
+            value is None and op.inputs[0 if op.variadic else i] in op.optional
+        ):
             arrays.append(value)
         elif isinstance(value, np.generic):
             arrays.append(value.item())
         else:
-            name = op.inputs[0 if op.variadic else i]
-            raise TypeError(
-                f"{op.name}(): argument '{name}' must be Tensor, not {type(value).__name__}"
-            )
+            raise not_a_tensor(op, i, value)
     return arrays, mask
 
 
-def _first(arrays: Any) -> int:
-    for i, array in enumerate(arrays):
+def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
+    """The error for an input that is no Tensor, in the words of a public function."""
+    name = op.inputs[0 if op.variadic else index]
+    kind = type(value).__name__
+    if kind == "Tensor":
+        library = type(value).__module__.partition(".")[0]
+        again = " of another import" if library == __name__.partition(".")[0] else ""
+        kind = f"{library}.Tensor{again}"
+    return TypeError(
+        f"{op.name}(): argument '{'input' if name == 'self' else name}' must be Tensor, not {kind}"
+    )
+
+
+def _first(op: Op, arrays: Any) -> Any:
+    for array in arrays:
         if hasattr(array, "dtype"):
-            return i
-    raise TypeError("an op wants at least one tensor among its inputs")
+            return array
+    raise not_a_tensor(op, 0, arrays[0] if arrays else None)
 
 
 def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any, list[Any], Any]:
     """The raw value, the operands as the row saw them, and the dtype they met in (or None)."""
+    _first(op, arrays)
     if len(arrays) > 1:
         kind = type(arrays[0])
         for array in arrays:
@@ -257,7 +271,7 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     compute = None
     if op.promote is not None:
         arrays, compute = meet(op, arrays)
-    backend = backend_of(arrays[_first(arrays)])
+    backend = backend_of(_first(op, arrays))
     operands = (arrays,) if op.variadic else arrays
     try:
         value = op.forward(backend.xp, *operands, **params)
@@ -266,6 +280,11 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
             value = op.forward(backend.xp, *operands, **params)
     except ValueError as error:
         raise explain(op, arrays, error) from None
+    except TypeError:
+        if op.ufunc is None:
+            raise
+        kinds = dict.fromkeys(str(dtype_of(x.dtype)) for x in arrays if hasattr(x, "dtype"))
+        raise NotImplementedError(f"{op.name}: not implemented for {', '.join(kinds)}") from None
     return value, arrays, compute
 
 

@@ -11,8 +11,10 @@ from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
 from ..autograd.record import apply, recorded
 from ..backends import backend_of
+from ..creation import tensor
 from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
+from .arguments import array_of
 
 __all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "OPERATORS"]
 
@@ -89,6 +91,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; with one argument, the indices of the true."""
     if input is None and other is None:
         return tuple(recorded.nonzero(condition).unbind(1))
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        array_of(condition, "where", "condition")
+        input = tensor(input, device=condition.device)  # Python's numbers in the default dtypes
     return recorded.where(condition, input, other)
 
 

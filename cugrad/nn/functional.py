@@ -45,6 +45,16 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     return input.relu_() if inplace else input.relu()
 
 
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-input)), element by element."""
+    return input.sigmoid()
+
+
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent, element by element."""
+    return input.tanh()
+
+
 def softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
     """exp(input) / sum of it along `dim`; `dtype` casts the input first."""
     return recorded.softmax(input if dtype is None else input.to(dtype), dim)
@@ -159,13 +169,14 @@ def batch_norm(
     Running statistics of shape (C,) are used when not training, and in training are moved towards
     the input's by `momentum`, in place. Source: https://arxiv.org/abs/1502.03167.
     """
+    channels = _channels(input, running_mean=running_mean, weight=weight, bias=bias)
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError(
                 "batch_norm: got no running_mean or no running_var, want both when training=False"
             )
         return recorded.batch_norm_inference(input, weight, bias, running_mean, running_var, eps)
-    count = input.numel() // input.shape[1] if input.dim() > 1 else 1
+    count = input.numel() // max(channels, 1)
     if count == 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {input.shape}"
@@ -177,6 +188,18 @@ def batch_norm(
         variance = 1 / (invstd._array * invstd._array) - eps
         _move(running_var, variance * (count / (count - 1)), momentum)
     return result
+
+
+def _channels(input: Tensor, **vectors: Tensor | None) -> int:
+    """The number of channels of (N, C, ...); RuntimeError for a vector that has another length."""
+    channels = input.shape[1] if input.dim() > 1 else max(input.numel(), 1)
+    for name, vector in vectors.items():
+        if vector is not None and vector.numel() != channels:
+            raise RuntimeError(
+                f"batch_norm: {name} should contain {channels} elements not {vector.numel()}: "
+                f"one per channel of the input of shape {tuple(input.shape)}"
+            )
+    return channels
 
 
 def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:

@@ -102,9 +102,10 @@ def _demand_same(op: Any, arrays: list[Any]) -> None:
     kinds = [dtypes.of(x.dtype) for x in arrays]
     for kind in kinds[1:]:
         if kind is not kinds[0]:
+            goal = kinds[0] if kinds[0].category > kind.category else kind
             raise RuntimeError(
                 f"{op.name}: expected all tensors to have the same dtype, but got: "
-                f"{kinds[0]} != {kind}; convert one, for example x.to({kinds[0]})"
+                f"{kinds[0]} != {kind}; convert one with .to({goal})"
             )
 
 
