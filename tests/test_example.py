@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import fake_cuda
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "train_digits.py"
 
@@ -42,6 +44,8 @@ def facts_of(out: str) -> dict[str, str]:
 
 
 def test_the_main_job_learns_and_reports(tmp_path: Path, device: str) -> None:
+    if device == "cuda" and fake_cuda.REAL is not None:
+        pytest.skip("the stand-in for CuPy is not in the example's process")
     plot = tmp_path / "new folder" / "digits.png"
     began = time.perf_counter()
     code, out, err = run("--device", device, "--out", str(plot))
