@@ -403,6 +403,31 @@ def test_grads_of_grad_are_independent(lib: Any) -> None:
     assert g.tolist() == [1, 1]
 
 
+def test_a_gradient_that_nobody_else_sees_becomes_grad(lib: Any) -> None:
+    """It is borrowed, not copied; one that somebody keeps is copied."""
+    for keep in (False, True):
+        places: list[int] = []
+        kept: list[Any] = []
+
+        class Double(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * 2
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                result = g * 2
+                places.append(result.data_ptr())  # noqa: B023
+                kept.extend([result] * keep)  # noqa: B023
+                return result
+
+        x = leaf(lib, 1, 2)
+        Double.apply(x).sum().backward()
+        assert (x.grad.data_ptr() == places[0]) == (not keep)
+        x.grad.mul_(0)
+        assert not keep or kept[0].tolist() == [2, 2]
+
+
 def test_accumulation_is_in_place(lib: Any) -> None:
     x = leaf(lib, 1, 2)
     (x * 2).sum().backward()

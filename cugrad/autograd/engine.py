@@ -20,6 +20,15 @@ __all__ = ["run_backward"]
 LEAVES_LAST = 1 << 62
 
 
+def _count_unshared() -> int:
+    fresh = object()
+    count = getrefcount(fresh)
+    return count
+
+
+UNSHARED = _count_unshared()  # what only a local variable refers to: 2 references, later 1
+
+
 class Task(threading.local):
     """What this thread's innermost running backward is; for hooks that ask."""
 
@@ -27,6 +36,7 @@ class Task(threading.local):
 
 
 task = Task()
+leaf_lock = threading.RLock()  # passes of several threads may end in one leaf
 
 
 class Run:
@@ -96,8 +106,8 @@ class Run:
         while node is not None:
             g = grads.pop(node)
             if isinstance(node, Tensor):
-                # 2 references: our variable and the call's argument, so nobody else can see it
-                self.visit_leaf(node, g, getrefcount(g) <= 2)
+                exclusive = getrefcount(g) <= UNSHARED  # asked before the call below adds its own
+                self.visit_leaf(node, g, exclusive)
                 results = None
             elif type(node) is not OpNode or watched or node.rare is not None:
                 results = self.visit(node, g)
@@ -236,10 +246,11 @@ class Run:
         observers = state.observers
         for observer in observers:
             observer.node_begin(accumulator(leaf))
-        if self.create_graph:
-            leaf._grad = g if leaf._grad is None else leaf._grad + g
-        else:
-            accumulate(leaf, g, exclusive)
+        with leaf_lock:
+            if self.create_graph:
+                leaf._grad = g if leaf._grad is None else leaf._grad + g
+            else:
+                accumulate(leaf, g, exclusive)
         for observer in reversed(observers):
             observer.node_end(accumulator(leaf))
         if hooks is not None and hooks.post_hooks:
