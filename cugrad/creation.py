@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -58,15 +59,44 @@ def _host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
         array = np.asarray(data)
     except ValueError as error:
         raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
-    if exact or isinstance(data, (np.ndarray, np.generic)):
+    if isinstance(data, (np.ndarray, np.generic)):
+        return array
+    if array.dtype.kind in "OUSMm":
+        raise TypeError(
+            f"tensor: got {_misfit(array)}, want numbers, nested lists of numbers, or an array"
+        )
+    if exact:
         return array
     if array.dtype.kind == "f" or array.size == 0:
         return _cast(array, dtypes.get_default_dtype().numpy)
     if array.dtype.kind == "c":
         return _cast(array, dtypes.get_default_dtype().to_complex().numpy)
     if array.dtype.kind in "iu":
+        _check_range(array, np.dtype(np.int64))
         return array.astype(np.int64)
     return array
+
+
+def _misfit(array: np.ndarray[Any, Any]) -> str:
+    """What in an array of Python objects is no number: its type."""
+    for value in array.flat:
+        if isinstance(value, int):
+            return "an int that int64 does not hold"
+        if not isinstance(value, Number):
+            return "None" if value is None else f"a {type(value).__name__.removesuffix('_')}"
+    return f"an array of {array.dtype}"
+
+
+def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
+    """Raises as PyTorch does when numbers given in Python do not fit `kind`; -1 fits uint8."""
+    if array.dtype.kind == "c" and kind.kind != "c":
+        raise TypeError(f"tensor: got a complex number, want a real one for {dtypes.of(kind)}")
+    if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
+        most = np.iinfo(kind).max
+        if array.max() > most or array.min() < -most - (kind.kind == "i"):
+            raise RuntimeError(
+                f"value cannot be converted to type {dtypes.of(kind).name} without overflow"
+            )
 
 
 def _cast(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -117,6 +147,8 @@ def tensor(
     array = _host_array(data, exact=dtype is not None)
     kind = array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     dtypes.of(array.dtype), dtypes.of(kind)
+    if not isinstance(data, (np.ndarray, np.generic)):
+        _check_range(array, kind)
     backend, place = _place(device)
     with backend.use_device(place.index):
         array = _cast(array, kind)  # a copy, also of a NumPy array

@@ -16,7 +16,8 @@ MADE = [
     "t.tensor([1.7, -1.7], dtype=t.int64)", "t.tensor([0, 3], dtype=t.bool)",
     "t.tensor(np.arange(3))", "t.tensor(np.float64(2))", "t.tensor(np.ones((2, 2), np.float32))",
     "t.tensor([t.tensor(1), t.tensor(2)])", "t.tensor(range(4))", "t.tensor([np.float32(1.5)])",
-    "t.tensor([[True, 2], [3.5, 4]])", "t.tensor(2**40)", "t.tensor([1e300])",
+    "t.tensor([[True, 2], [3.5, 4]])", "t.tensor(-1, dtype=t.uint8)", "t.tensor(2**40)",
+    "t.tensor([1e300])",
     "t.zeros(2, 3)", "t.zeros((2, 3))", "t.zeros([2])", "t.zeros(())", "t.zeros(0)", "t.ones(2)",
     "t.ones(2, dtype=t.int32)", "t.full((2,), 7)", "t.full((2,), 7.5)", "t.full((), True)",
     "t.full((2, 1), 3, dtype=t.float64)", "t.full((1,), 1j)", "t.zeros(t.Size([2, 2]))",
@@ -57,6 +58,9 @@ REFUSED = [
     ("t.linspace(0, 1, -1)", RuntimeError), ("t.eye(-1)", RuntimeError),
     ("t.from_numpy([1, 2])", TypeError), ("t.tensor([1], requires_grad=True)", RuntimeError),
     ("t.complex(t.ones(2), t.ones(2, dtype=t.float64))", RuntimeError),
+    ("t.tensor([300], dtype=t.uint8)", RuntimeError), ("t.tensor(1j, dtype=t.float32)", TypeError),
+    ("t.tensor(-1e10, dtype=t.int32)", RuntimeError), ("t.tensor(2**70)", (TypeError, ValueError)),
+    ("t.tensor(2**63)", (RuntimeError, ValueError)),
     ("t.zeros(2.5)", TypeError), ("t.tensor([1, 2], dtype='float32')", TypeError),
 ]  # fmt: skip
 
