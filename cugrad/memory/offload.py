@@ -184,13 +184,12 @@ class save_on_cpu(saved_tensors_hooks):
             raise ValueError(f"save_on_cpu: device_type: got {device_type!r}, want 'cuda' or 'cpu'")
         self.pin_memory, self.device_type = pin_memory, device_type
         self.stats = OffloadStats()
-        super().__init__(self._pack, self._unpack)
 
     def __enter__(self) -> save_on_cpu:  # type: ignore[override]
         super().__enter__()
         return self
 
-    def _pack(self, tensor: Tensor) -> Any:
+    def pack_hook(self, tensor: Tensor) -> Any:
         array, stats = tensor._array, self.stats
         stats.saved_tensors += 1
         stats.saved_bytes += array.nbytes
@@ -207,7 +206,7 @@ class save_on_cpu(saved_tensors_hooks):
         with backend.use_device(index):
             return Offloaded(engine_of(backend, index), index, array)
 
-    def _unpack(self, packed: Any) -> Tensor:
+    def unpack_hook(self, packed: Any) -> Tensor:
         if isinstance(packed, Tensor):
             return packed
         array = packed.restore()
