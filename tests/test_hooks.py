@@ -325,3 +325,24 @@ def test_backward_within_a_hook(lib: Any) -> None:
     x.register_hook(hook)
     (x * x).sum().backward()
     assert x.grad.tolist() == [10] and other.grad.tolist() == [6]
+
+
+def test_a_node_hook_may_take_a_gradient_away_but_not_make_one(lib: Any) -> None:
+    a, b = leaf(lib, 2), leaf(lib, 2)
+    c = a * b
+    c.grad_fn.register_hook(lambda inputs, outputs: (None, inputs[1] * 2))
+    c.sum().backward()
+    assert a.grad is None
+    assert b.grad.tolist() == (a * 2).tolist()
+    c = a * a.detach()
+    c.grad_fn.register_hook(lambda inputs, outputs: (inputs[0], inputs[0]))
+    with raises("can't replace a None gradient with a non-None value"):
+        c.sum().backward()
+
+
+def test_a_pre_hook_may_take_the_gradient_away(lib: Any) -> None:
+    a = leaf(lib, 2)
+    c = a * a
+    c.grad_fn.register_prehook(lambda outputs: (None,))
+    c.sum().backward()
+    assert a.grad is None

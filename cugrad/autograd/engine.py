@@ -164,6 +164,10 @@ class Run:
                 return None
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
+        if all(x is None for x in gradients):  # a pre-hook has said so
+            if not self.keep_graph:
+                node.release()
+            return None
         given = tuple(gradients) if several else gradients[0]
         observers = state.observers
         for observer in observers:
@@ -325,10 +329,12 @@ def _replaced(answer: Any, given: list[Any], what: str) -> list[Any]:
             f"{what} has returned an incorrect number of values (got {len(values)}, "
             f"but expected {len(given)})"
         )
-    return [
-        x if y is None or x is None else _checked(y, x, what) if x is not None else y
-        for y, x in zip(values, given, strict=True)
-    ]
+    for y, x in zip(values, given, strict=True):
+        if y is not None:
+            if x is None:
+                raise RuntimeError("can't replace a None gradient with a non-None value")
+            _checked(y, x, what)
+    return values
 
 
 # ---------------------------------------------------------------------- the pass
