@@ -40,6 +40,10 @@ x.min(dim=1, keepdim=True).indices
 s.max(0).values
 s.max(0).indices
 T.max(x, x*2)
+x ** 3
+x ** 4.0
+x ** -2
+T.tensor([1, -2, 3]) ** 3
 T.where(x > 0, 1.0, 0.0)
 T.where(x > 0, 1, 0)
 T.where(x > 0, 1, 0.5)
