@@ -127,11 +127,18 @@ class ndarray:
         if name in ("item", "tolist", "nonzero"):
             synchronized(name, self._host)
         found = getattr(self._host, name)
+        if name == "flags":
+            return SimpleNamespace(**{k: getattr(found, k) for k in FLAGS})
         if not callable(found) or isinstance(found, np.generic):
             return clothed(found)
-        return lambda *args, **kwargs: clothed(
-            found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
-        )
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            names, positional = parameters_of_method(name)
+            if not set(kwargs) <= set(names) or len(args) > positional:
+                raise TypeError(f"cupy.ndarray.{name} takes {names}, got {len(args)}, {[*kwargs]}")
+            return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+
+        return method
 
     def __getitem__(self, index: Any) -> Any:
         return clothed(self._host[bare_index(index, self._host.shape)])
@@ -161,6 +168,21 @@ class ndarray:
         return repr(self._host)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+FLAGS = ("c_contiguous", "f_contiguous", "owndata", "fnc", "forc")  # CuPy's have no `writeable`
+
+
+@cache
+def parameters_of_method(name: str) -> tuple[tuple[str, ...], float]:
+    """The names that a method of CuPy's arrays takes, and how many by position."""
+    from tests import cupy_contract as contract
+
+    takes = contract.without_self(contract.parameters_of(getattr(REAL.ndarray, name)))
+    if takes is None:
+        return (), float("inf")
+    several = takes.any_positional or any(n.startswith("*") for n in takes.names)
+    return takes.names, float("inf") if several else takes.positional
 
 
 def synchronized(what: str, host: Host) -> Host:
@@ -327,6 +349,14 @@ def erf(x: ndarray) -> Any:
 
     if x.dtype.name == "bfloat16":
         raise TypeError("cupyx.scipy.special.erf has no loop for bfloat16")
+    return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
+
+
+def erfc(x: ndarray) -> Any:
+    from math import erfc as scalar
+
+    if x.dtype.name == "bfloat16":
+        raise TypeError("cupyx.scipy.special.erfc has no loop for bfloat16")
     return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
 
 
@@ -576,7 +606,7 @@ def install() -> None:
         "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, RawModule=RawModule, RawKernel=RawKernel,
         get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
     )  # fmt: skip
-    special = Module("cupyx.scipy.special", SimpleNamespace(), erf=erf)
+    special = Module("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
     libs = Module("cupy_backends.cuda.libs", SimpleNamespace(), cublas=Cublas("cublas"))
     sys.modules.update({
         "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
