@@ -1002,4 +1002,132 @@ sample("max_pool_gather", (2, 3, 4, 5), integers((2, 3, 2, 2), 20), n=2,
 REAL_ONLY |= {f"max_pool{_n}d_with_indices" for _n in (1, 2, 3)}
 
 
+# activations and special functions ---------------------------------------------------------------
+
+
+def _nn(function, **fixed):
+    """A function of torch.nn.functional, with the inputs by position."""
+    return lambda torch, *inputs, **params: getattr(torch.nn.functional, function)(
+        *inputs, **params, **fixed)  # fmt: skip
+
+
+def _sigmoid(np, x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu(np, x, approximate="none"):
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * np.vectorize(math.erfc, "d")(-x / math.sqrt(2))
+
+
+def _celu(np, x, alpha=1.0):
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
+
+
+sample("gelu", (3, 4), reference=_gelu)
+sample("gelu", (3, 4), approximate="tanh")
+sample("silu", (3, 4), reference=lambda np, x: x * _sigmoid(np, x))
+sample("silu", exactly([-1000.0, 1000.0, 0.0]))
+sample("softplus", (3, 4), torch=_nn("softplus"), reference=lambda np, x, beta=1, threshold=20: (
+    np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta)))  # fmt: skip
+sample("softplus", away((3, 4), 0.25), beta=2.0, threshold=0.5)
+sample("softplus", exactly([-1000.0, 1000.0, 0.0]))
+sample("mish", (3, 4), reference=lambda np, x: x * np.tanh(np.log1p(np.exp(x))))
+sample("mish", exactly([-700.0, 700.0, 0.0, 25.0]))
+sample("log_sigmoid", (3, 4), torch=_nn("logsigmoid"),
+       reference=lambda np, x: -np.logaddexp(0, -x))  # fmt: skip
+sample("log_sigmoid", exactly([-1000.0, 1000.0, 0.0]))
+sample("elu", away((3, 4)), reference=lambda np, x, alpha=1, scale=1, input_scale=1: scale * (
+    np.where(x > 0, x, alpha * np.expm1(x * input_scale))))  # fmt: skip
+sample("elu", away((3, 4)), alpha=1.7, scale=1.1, input_scale=0.6)
+sample("elu", exactly([-1000.0, 1000.0]))
+sample("celu", away((3, 4)), reference=_celu)
+sample("celu", (3, 4), alpha=0.5)
+sample("leaky_relu", away((3, 4)), integer=False,
+       reference=lambda np, x, negative_slope=0.01: np.where(x > 0, x, x * negative_slope)
+       )  # fmt: skip
+sample("leaky_relu", away((3, 4)), negative_slope=0.3, integer=False)
+sample("prelu_kernel", away((3, 4)), (4,), integer=False,
+       reference=lambda np, x, w: np.where(x > 0, x, w * x),
+       torch=lambda torch, x, w: torch._prelu_kernel(x, w))  # fmt: skip
+sample("hardtanh", away((3, 4), -1, 1), integer=False,
+       reference=lambda np, x, min_val=-1, max_val=1: np.clip(x, min_val, max_val))  # fmt: skip
+sample("hardtanh", away((3, 4), 0.2, 0.7), min_val=0.2, max_val=0.7, integer=False)
+sample("hardsigmoid", away((3, 4), -3, 3), reference=lambda np, x: np.clip(x / 6 + 0.5, 0, 1),
+       torch=lambda torch, x: (x / 6 + 0.5).clamp(0, 1))  # its own gradient has 1/6 in float32
+sample("hardswish", away((3, 4), -3, 3), reference=lambda np, x: x * np.clip(x / 6 + 0.5, 0, 1))
+sample("hardswish", exactly([-4.0, -3.5, 3.5, 1.0]))
+sample("hardshrink", away((3, 4), -0.5, 0.5), integer=False,
+       reference=lambda np, x, lambd=0.5: np.where(abs(x) > lambd, x, 0))  # fmt: skip
+sample("softshrink", away((3, 4), -0.5, 0.5), integer=False,
+       reference=lambda np, x, lambd=0.5: np.sign(x) * np.maximum(abs(x) - lambd, 0))  # fmt: skip
+sample("threshold", away((3, 4), 0.3), threshold=0.3, value=-2.0, integer=False,
+       reference=lambda np, x, threshold, value: np.where(x > threshold, x, value))  # fmt: skip
+
+sample("xlogy", (3, 4), positive((4,)), reference=lambda np, x, y: np.where(
+    x == 0, 0, x * np.log(y)), torch=_torchs("xlogy"))  # fmt: skip
+sample("xlogy", exactly([0.0, 0.0, 2.0]), exactly([1.0, 3.0, 2.0]))
+sample("xlogy", (3,), 2.0)
+sample("xlogy", 2.0, positive((3,)))
+sample("logaddexp", (3, 4), (4,))
+sample("logaddexp", exactly([1000.0, -1000.0]), exactly([1001.0, -999.0]))
+sample("logaddexp2", (3, 4), (4,))
+sample("logit", positive((3, 4), 0.1, 0.9), integer=False,
+       reference=lambda np, x, eps=None: (lambda p: np.log(p / (1 - p)))(
+           x if eps is None else np.clip(x, eps, 1 - eps)))  # fmt: skip
+sample("logit", exactly([-0.5, 0.1, 0.3, 0.6, 0.85, 1.5]), eps=0.2)
+sample("erfc", (3, 4), reference=lambda np, x: np.vectorize(math.erfc, "d")(x))
+sample("erfc", exactly([6.0, -6.0, 0.0]))
+sample("sinc", away((3, 4)))
+sample("deg2rad", (3, 4))
+sample("rad2deg", (3, 4))
+sample("hypot", away((3, 4)), away((4,)))
+sample("lerp", (3, 4), (4,), unit((3, 1)), integer=False,
+       reference=lambda np, x, end, weight: x + weight * (end - x))  # fmt: skip
+sample("lerp", (3, 4), (4,), 0.3, integer=False, torch=_torchs("lerp"))
+sample("lerp", (3, 4), (4,), 0.7, integer=False, torch=_torchs("lerp"))
+sample("addcmul", (3, 4), (4,), (3, 1),
+       reference=lambda np, x, t1, t2, value=1: x + value * t1 * t2)  # fmt: skip
+sample("addcmul", (3, 4), (4,), (3, 1), value=-3)
+sample("addcmul", (3, 4), (4,), (3, 1), value=0.5, integer=False)
+sample("addcdiv", (3, 4), (4,), positive((3, 1)),
+       reference=lambda np, x, t1, t2, value=1: x + value * t1 / t2)  # fmt: skip
+sample("addcdiv", (3, 4), (4,), positive((3, 1)), value=0.5)
+sample("copysign", away((3, 4)), away((4,)), torch=_torchs("copysign"))
+sample("copysign", away((3, 4)), -2.0)
+for _name in ("fmax", "fmin"):
+    sample(_name, distinct((3, 4)), unit((4,), 0.05))
+    sample(_name, exactly([1.0, 2.0, 3.0]), exactly([2.0, 2.5, -1.0]))
+for _name, _function in (("clamp_min", "maximum"), ("clamp_max", "minimum")):
+    sample(_name, distinct((3, 4)), unit((4,), 0.05), reference=_is(_function),
+           torch=_torchs(_name))  # fmt: skip
+    sample(_name, away((3, 4), 0.3), 0.3)
+sample("frac", away((3, 4), -2, -1, 0, 1, 2, gap=0.01), integer=False,
+       reference=lambda np, x: x - np.trunc(x))  # fmt: skip
+sample("nan_to_num", (3, 4), reference=lambda np, x, **to: np.nan_to_num(x, **to))
+sample("heaviside", away((3, 4)), (4,))
+sample("heaviside", exactly([-1.0, 0.0, 2.0]), exactly([0.3, 0.5, 0.7]))
+sample("signbit", exactly([-1.0, 0.0, -0.0, 2.0, -float("inf")]))
+for _name in ("isposinf", "isneginf"):
+    sample(_name, exactly([0.0, float("nan"), float("inf"), -float("inf")]))
+for _name in ("left_shift", "right_shift"):
+    sample("bitwise_" + _name, integers((3, 4)), integers((4,), 5), reference=_is(_name))
+for _name in ("gcd", "lcm"):
+    sample(_name, integers((3, 4)), integers((4,)))
+sample("cumprod", (3, 4), dim=1, reference=lambda np, x, dim: np.cumprod(x, dim))
+sample("cumprod", exactly([[1.5, 0.0, -2.0, 0.5, 3.0], [0.0, 0.0, 2.0, 1.0, -1.0]]), dim=1)
+sample("cumprod", (7, 2), dim=0)
+sample("cumprod", (2, 1), dim=1)
+sample("cumprod", (2, 0), dim=1)
+
+REAL_ONLY |= {
+    "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "prelu_kernel",
+    "hardtanh", "hardsigmoid", "hardswish", "hardshrink", "softshrink", "threshold", "xlogy",
+    "logaddexp", "logaddexp2", "logit", "erfc", "deg2rad", "rad2deg", "hypot", "copysign", "fmax",
+    "fmin", "clamp_min", "clamp_max", "frac", "nan_to_num", "heaviside", "signbit", "isposinf",
+    "isneginf", "bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm",
+}  # fmt: skip
+
+
 # random ------------------------------------------------------------------------------------------

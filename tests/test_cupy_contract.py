@@ -109,6 +109,8 @@ NO_BFLOAT16 = {
     "invert": "integers only",
     "left_shift": "integers only",
     "right_shift": "integers only",
+    "gcd": "integers only",
+    "lcm": "integers only",
 }
 
 

@@ -83,6 +83,13 @@ class CupyNamespace:
         return erf(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erf(x)
 
     @staticmethod
+    def erfc(x: Array) -> Array:
+        """1 - erf, without its cancellation; half precision goes through float32."""
+        from cupyx.scipy.special import erfc
+
+        return erfc(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erfc(x)
+
+    @staticmethod
     def sliding_window_view(x: Array, window_shape: Any, axis: Any = None) -> Array:
         """NumPy's sliding_window_view; CuPy's own copies the window's sizes from the device, which
         waits.

@@ -6,6 +6,7 @@ import tracemalloc
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from math import erf as _scalar_erf
+from math import erfc as _scalar_erfc
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,11 @@ class NumpyNamespace:
 
     @staticmethod
     def erf(x: Array) -> Array:
-        return _erf(x)
+        return np.asarray(_vector_erf(x)).astype(x.dtype)
+
+    @staticmethod
+    def erfc(x: Array) -> Array:
+        return np.asarray(_vector_erfc(x)).astype(x.dtype)
 
     @staticmethod
     def matmul(a: Array, b: Array) -> Array:
@@ -80,6 +85,12 @@ class NumpyNamespace:
             return np.cumsum(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
         return np.cumsum(a, axis, dtype)
 
+    @staticmethod
+    def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        if is_half(a.dtype):
+            return np.cumprod(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
+        return np.cumprod(a, axis, dtype)
+
 
 def _reduce(reduce: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
     if is_half(a.dtype) and dtype is None:
@@ -88,10 +99,7 @@ def _reduce(reduce: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Arr
 
 
 _vector_erf = np.frompyfunc(_scalar_erf, 1, 1)
-
-
-def _erf(x: Array) -> Array:
-    return np.asarray(_vector_erf(x)).astype(x.dtype)
+_vector_erfc = np.frompyfunc(_scalar_erfc, 1, 1)
 
 
 class HostStream:

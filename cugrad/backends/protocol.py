@@ -50,7 +50,8 @@ class Backend(Protocol):
     """One kind of device.
 
     `xp` has NumPy's names, plus `index_add(array, index, values)` (in place; duplicates add up),
-    `erf`, `sliding_window_view`; its sums and products of half precision accumulate in float32.
+    `erf`, `erfc`, `sliding_window_view`; its sums and products of half precision accumulate in
+    float32.
     """
 
     name: str

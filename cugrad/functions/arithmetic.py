@@ -16,17 +16,23 @@ from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
 from .arguments import array_of
 
-__all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "OPERATORS"]
+__all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "OPERATORS"]
 
 
-_HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy"}
+# Rows that are not functions of their own, or whose functions take other arguments; and the rows
+# whose functions are those of nn.functional.
+HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy", "prelu_kernel"} | {
+    "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "hardtanh",
+    "hardsigmoid", "hardswish", "softshrink", "threshold",
+}  # fmt: skip
 _MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
          "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "isnan",
-         "isinf", "isfinite")  # fmt: skip
+         "isinf", "isfinite", "heaviside", "signbit", "isposinf", "isneginf", "gcd", "lcm",
+         "bitwise_left_shift", "bitwise_right_shift")  # fmt: skip
 # Rows whose arguments are PyTorch's as they stand.
 _ROWS = [
     op for op in TABLE.values()
-    if op.name in _MORE or (op.kind == ELEMENTWISE and op.name not in _HIDDEN
+    if op.name in _MORE or (op.kind == ELEMENTWISE and op.name not in HIDDEN
                             and not op.name.endswith("_backward"))
 ]  # fmt: skip
 

@@ -1,6 +1,18 @@
 """The op table: importing this package declares every row."""
 
-from . import conv, elementwise, index, linalg, nn, pool, reduce, shape
+from . import activation, conv, elementwise, index, linalg, nn, pool, reduce, shape, special
 from .table import TABLE
 
-__all__ = ["TABLE", "conv", "elementwise", "index", "linalg", "nn", "pool", "reduce", "shape"]
+__all__ = [
+    "TABLE",
+    "activation",
+    "conv",
+    "elementwise",
+    "index",
+    "linalg",
+    "nn",
+    "pool",
+    "reduce",
+    "shape",
+    "special",
+]

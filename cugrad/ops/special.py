@@ -1,0 +1,224 @@
+"""Rows of special functions, of further arithmetic, and of a running product."""
+
+from __future__ import annotations
+
+from math import inf, log, nan, pi, sqrt
+from typing import Any
+
+import numpy as np
+
+from .reduce import is_half, sum_dtype
+from .table import ELEMENTWISE, FLOAT, NONE, SAME, row
+
+Array = Any
+
+
+def _wide(xp: Any, x: Array) -> Array:
+    """Half precision as float32, so that only the result is rounded to it."""
+    return x.astype(xp.float32) if is_half(x) else x
+
+
+def _narrow(x: Array, like: Array) -> Array:
+    return x.astype(like.dtype, copy=False)
+
+
+def _pair(xp: Any, a: Any, b: Any) -> tuple[Array, Array]:
+    """Two operands, of which one may be a Python number, as arrays."""
+    if not hasattr(a, "dtype"):
+        return xp.full((), a, b.dtype), b
+    return a, b if hasattr(b, "dtype") else xp.full((), b, a.dtype)
+
+
+# Logarithms and exponentials ----------------------------------------------------------------------
+
+
+def _xlogy(xp: Any, self: Any, other: Any) -> Array:
+    x, y = _pair(xp, self, other)
+    return xp.where((x == 0) & (y == y), 0, x * xp.log(y)).astype(x.dtype, copy=False)
+
+
+row("xlogy", "self other", _xlogy, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, other: m.where((self == 0) & (other <= 0), 0, m.xlogy(g, other)),
+    other=lambda g, self, other: g * (self / other))  # fmt: skip
+row("logaddexp", "self other", "logaddexp", ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, other: g * m.sigmoid(self - other),
+    other=lambda m, g, self, other: g * m.sigmoid(other - self))  # fmt: skip
+row("logaddexp2", "self other", "logaddexp2", ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, other: g * m.sigmoid((self - other) * log(2)),
+    other=lambda m, g, self, other: g * m.sigmoid((other - self) * log(2)))  # fmt: skip
+
+
+def _logit(xp: Any, self: Array, eps: float | None = None) -> Array:
+    x = _wide(xp, self)
+    if eps is not None:
+        x = xp.clip(x, eps, 1 - eps)
+    return _narrow(xp.log(x / (1 - x)), self)
+
+
+def _logit_gradient(m: Any, g: Any, self: Any, eps: float | None) -> Any:
+    slope = g / (self * (1 - self))
+    if eps is None:
+        return m.where((self < 0) | (self > 1), nan, slope)
+    return m.where((self < eps) | (self > 1 - eps), 0, slope)
+
+
+row("logit", "self", _logit, ELEMENTWISE, promote=FLOAT, self=_logit_gradient)
+row("erfc", "self", "erfc", ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self: g * (m.exp(-(self * self)) * (-2 / sqrt(pi))))  # fmt: skip
+
+# Angles and lengths -------------------------------------------------------------------------------
+
+
+def _sinc(xp: Any, self: Array) -> Array:
+    x = _wide(xp, self) * pi
+    zero = x == 0
+    return _narrow(xp.where(zero, 1, xp.sin(x) / xp.where(zero, 1, x)), self)
+
+
+def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
+    zero = self == 0
+    x = m.where(zero, 1, self)  # no nan in the branch not taken
+    return m.where(zero, 0, g * ((m.cos(x * pi) - m.sinc(x)) / x))
+
+
+row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient)
+row("deg2rad", "self", lambda xp, self: _narrow(self * (pi / 180), self), ELEMENTWISE,
+    promote=FLOAT, node="Deg2RadBackward0", self=lambda g: g * (pi / 180))  # fmt: skip
+row("rad2deg", "self", lambda xp, self: _narrow(self * (180 / pi), self), ELEMENTWISE,
+    promote=FLOAT, node="Rad2DegBackward0", self=lambda g: g * (180 / pi))  # fmt: skip
+row("hypot", "self other", "hypot", ELEMENTWISE,
+    self=lambda g, self, result: g * (self / result),
+    other=lambda g, other, result: g * (other / result))  # fmt: skip
+
+# Between operands ---------------------------------------------------------------------------------
+
+
+def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
+    """From the nearer end, so that a weight of 1 gives exactly `end`."""
+    way = end - self
+    near = self + way * weight
+    if not hasattr(weight, "dtype"):
+        return _narrow(near if abs(weight) < 0.5 else end - way * (1 - weight), self)
+    return _narrow(xp.where(xp.abs(weight) < 0.5, near, end - way * (1 - weight)), self)
+
+
+row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=SAME,
+    self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
+    weight=lambda g, self, end: g * (end - self))  # fmt: skip
+row("addcmul", "self tensor1 tensor2",
+    lambda xp, self, tensor1, tensor2, value=1: _narrow(
+        self + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value), self),
+    ELEMENTWISE,
+    self=lambda g: g, tensor1=lambda g, tensor2, value: g * (tensor2 * value),
+    tensor2=lambda g, tensor1, value: g * (tensor1 * value))  # fmt: skip
+row("addcdiv", "self tensor1 tensor2",
+    lambda xp, self, tensor1, tensor2, value=1: _narrow(self + tensor1 / tensor2 * value, self),
+    ELEMENTWISE, promote=FLOAT,
+    self=lambda g: g, tensor1=lambda g, tensor2, value: g / tensor2 * value,
+    tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value
+    )  # fmt: skip
+row("copysign", "self other", "copysign", ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, result: g * (m.sign(self) * m.sign(result)),
+    other=lambda g: g * 0)  # fmt: skip
+
+# A NaN counts as missing, and a tie goes to self, as in PyTorch.
+row("fmax", "self other", "fmax", ELEMENTWISE,
+    self=lambda m, g, self, other: m.where((self >= other) | (other != other), g, 0),
+    other=lambda m, g, self, other: m.where((self >= other) | (other != other), 0, g)
+    )  # fmt: skip
+row("fmin", "self other", "fmin", ELEMENTWISE,
+    self=lambda m, g, self, other: m.where((self <= other) | (other != other), g, 0),
+    other=lambda m, g, self, other: m.where((self <= other) | (other != other), 0, g)
+    )  # fmt: skip
+row("clamp_min", "self min", "maximum", ELEMENTWISE,
+    self=lambda m, g, self, min: m.where(self >= min, g, 0),
+    min=lambda m, g, self, min: m.where(self < min, g, 0))  # fmt: skip
+row("clamp_max", "self max", "minimum", ELEMENTWISE,
+    self=lambda m, g, self, max: m.where(self <= max, g, 0),
+    max=lambda m, g, self, max: m.where(self > max, g, 0))  # fmt: skip
+
+# Parts and bits -----------------------------------------------------------------------------------
+
+row("frac", "self", lambda xp, self: self - xp.trunc(self), ELEMENTWISE, self=lambda g: g)
+
+
+def _largest(dtype: Any) -> float:
+    """The largest finite number of a floating-point dtype; NumPy knows no bfloat16."""
+    return float(np.finfo(dtype).max) if dtype.kind == "f" else (2 - 2**-7) * 2.0**127
+
+
+def _nan_to_num(
+    xp: Any, self: Array, nan: float | None = None, posinf: float | None = None,
+    neginf: float | None = None,
+) -> Array:  # fmt: skip
+    if self.dtype.kind in "biu":
+        return self.copy()
+    top = _largest(self.dtype)
+    high, low = top if posinf is None else posinf, -top if neginf is None else neginf
+    number = xp.where(self != self, 0.0 if nan is None else nan, self)
+    return _narrow(xp.where(number == inf, high, xp.where(number == -inf, low, number)), self)
+
+
+row("nan_to_num", "self", _nan_to_num, ELEMENTWISE,
+    self=lambda m, g, self: m.where(m.isfinite(self), g, 0))  # fmt: skip
+row("heaviside", "self values",
+    lambda xp, self, values: xp.where(self == 0, values, self > 0).astype(self.dtype, copy=False),
+    promote=SAME, doc="0 where self < 0, 1 where self > 0, values where self == 0")  # fmt: skip
+row("signbit", "self", lambda xp, self: xp.signbit(self) if self.dtype.kind not in "biu" else
+    self < 0)  # fmt: skip
+row("isposinf", "self", lambda xp, self: self == inf)
+row("isneginf", "self", lambda xp, self: self == -inf)
+row("bitwise_left_shift", "self other", "left_shift", promote="common")
+row("bitwise_right_shift", "self other", "right_shift", promote="common")
+row("gcd", "self other", "gcd", promote="common")
+row("lcm", "self other", "lcm", promote="common")
+
+# A running product --------------------------------------------------------------------------------
+
+
+def _along(m: Any, x: Any, dim: int, start: int, stop: int) -> Any:
+    return m.slice_view(x, (slice(None),) * dim + (slice(start, stop, 1),))
+
+
+def _backward_recurrence(m: Any, b: Any, a: Any, n: int, dim: int) -> Any:
+    """s, where s[k] = b[k] + a[k] s[k + 1] along dim and s[n] = 0; `a` has n - 1 entries.
+
+    It joins spans of 1, 2, 4, ... entries: log2(n) passes of products and sums, no division, so
+    that zeros are as good as other numbers.
+    """
+    span = 1
+    while span < n:
+        rest = n - span
+        joined = _along(m, b, dim, 0, rest) + a * _along(m, b, dim, span, n)
+        b = m.cat([joined, _along(m, b, dim, rest, n)], dim)
+        if 2 * span < n:  # a[k] becomes the product over twice the span
+            a = _along(m, a, dim, 0, rest - span) * _along(m, a, dim, span, rest)
+        span *= 2
+    return b
+
+
+def _before(m: Any, result: Any, n: int, dim: int) -> Any:
+    """The products of all entries in front of each, 1 in front of the first."""
+    one = m.zero_like(_along(m, result, dim, 0, 1)) + 1
+    return one if n == 1 else m.cat([one, _along(m, result, dim, 0, n - 1)], dim)
+
+
+def _cumprod_vjp(m: Any, g: Any, self: Any, result: Any, self_shape: Any, dim: int) -> Any:
+    n = self_shape[dim]
+    if n < 2:
+        return g
+    behind = _backward_recurrence(m, g, _along(m, self, dim, 1, n), n, dim)
+    return _before(m, result, n, dim) * behind
+
+
+def _cumprod_jvp(m: Any, self: Any, self_t: Any, result: Any, self_shape: Any, dim: int) -> Any:
+    n = self_shape[dim]
+    if n < 2:
+        return self_t
+    turned = m.flip(self_t * _before(m, result, n, dim), (dim,))
+    factors = m.flip(_along(m, self, dim, 1, n), (dim,))
+    return m.flip(_backward_recurrence(m, turned, factors, n, dim), (dim,))
+
+
+row("cumprod", "self", lambda xp, self, dim: xp.cumprod(self, dim, sum_dtype(self)), NONE,
+    self=_cumprod_vjp, jvp=_cumprod_jvp)  # fmt: skip
