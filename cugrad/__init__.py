@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys as _sys
+from math import e, inf, nan, pi
 from typing import Any as _Any
 
 from . import ops  # declares the rows that everything below looks up  # isort: skip
@@ -74,18 +75,26 @@ from .random import (
 from .tensor import Size, Tensor
 
 __version__ = "0.1.0"
+newaxis = None
 
 methods.attach(random.METHODS)
 globals().update(functions.FUNCTIONS)
 
+_INSTEAD = {
+    "save": "pickle.dump(object, file); tensors, state dicts and modules can be pickled",
+    "load": "pickle.load(file)",
+    "inference_mode": "no_grad()",
+    "compile": "the function or module as it is",
+    "FloatTensor": "tensor(data, dtype=torch.float32)",
+    "LongTensor": "tensor(data, dtype=torch.int64)",
+    "set_num_threads": "the environment variable OPENBLAS_NUM_THREADS, set before the start",
+}
 
 
 def __getattr__(name: str) -> _Any:
-    """Says of a name that is not here where to look; type checkers see it for what is set above."""
-    raise AttributeError(
-        f"module 'cugrad' has no attribute {name!r}: it is not supported, or spelled otherwise in "
-        "PyTorch; docs/torch-compatibility.md lists what is"
-    )
+    """Says of a name that is not here what to use; type checkers see it for what is set above."""
+    use = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ", or not a name of PyTorch's"
+    raise AttributeError(f"module 'cugrad' has no attribute {name!r}: not supported{use}")
 
 
 # PyTorch's import paths for what lives in a higher room here.

@@ -126,6 +126,17 @@ def type_(self: Tensor, dtype: Any = None) -> Any:
     return f"torch.{'cuda.' if self.is_cuda else ''}{names[self.dtype.name]}Tensor"
 
 
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in the dtype and on the device of another."""
+    return to(self, other)
+
+
+def get_device(self: Tensor) -> int:
+    """The number of the GPU that holds this tensor, -1 for host memory."""
+    index = self.device.index
+    return -1 if index is None else index
+
+
 def item(self: Tensor) -> Any:
     """The one element as a Python number; RuntimeError for more or fewer. Waits for the device."""
     if self._array.size != 1:
@@ -258,7 +269,8 @@ def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 METHODS: dict[str, Any] = {
-    f.__name__: f for f in (to, cpu, cuda, pin_memory, item, tolist, numpy, new_tensor)
+    f.__name__: f
+    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new_tensor)
 }
 METHODS.update({
     "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),

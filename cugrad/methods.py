@@ -88,14 +88,24 @@ def retain_grad(self: Tensor) -> None:
         node.get_rare().retained[self.output_nr] = weakref.ref(self)
 
 
+def softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp of this tensor, divided by the sum of it along `dim`; `dtype` casts first."""
+    return recorded.softmax(self if dtype is None else self.to(dtype), dim)
+
+
+def log_softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """The logarithm of softmax, computed without forming the softmax."""
+    return recorded.log_softmax(self if dtype is None else self.to(dtype), dim)
+
+
 def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """`self` where `condition` holds, else `other`."""
     return recorded.where(condition, self, other)
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (backward, detach, detach_, register_hook,
-                            register_post_accumulate_grad_hook, retain_grad)
+    f.__name__: f for f in (backward, detach, detach_, log_softmax, register_hook,
+                            register_post_accumulate_grad_hook, retain_grad, softmax)
 }  # fmt: skip
 METHODS.update({"where": _where, "__repr__": tensor_text})
 

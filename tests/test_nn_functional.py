@@ -96,6 +96,7 @@ def test_activations(dim: int, device: str) -> None:
         lambda lib, x: lib.nn.functional.relu(x),
         lambda lib, x: lib.nn.functional.softmax(x, dim=dim),
         lambda lib, x: lib.nn.functional.log_softmax(x, dim=dim),
+        lambda lib, x: x.softmax(dim) + x.log_softmax(dim, lib.float64),
         lambda lib, x: lib.nn.functional.log_softmax(x * 1000, dim=dim),
         lambda lib, x: lib.nn.functional.softmax(x, dim=dim, dtype=lib.float32).double(),
     ):

@@ -191,6 +191,8 @@ def test_to(lib: Any) -> None:
     assert x.to(x.device, lib.float64).dtype is lib.float64
     assert x.to(dtype=lib.float16).dtype is lib.float16
     assert x.to(lib.ones(1, dtype=lib.float64)).dtype is lib.float64
+    assert x.type_as(lib.ones(1, dtype=lib.int64)).dtype is lib.int64
+    assert x.cpu().get_device() == -1
     x.to(lib.float64).sum().backward()
     assert x.grad.dtype is lib.float32 and x.grad.tolist() == [1, 1]
     with pytest.raises(TypeError):
