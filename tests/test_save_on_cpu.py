@@ -521,3 +521,17 @@ def test_an_exception_leaks_nothing(late: LateBackend, where: str) -> None:
 def test_a_wrong_device_type_is_refused() -> None:
     with pytest.raises(ValueError, match="device_type: got 'tpu', want 'cuda' or 'cpu'"):
         save_on_cpu(device_type="tpu")
+
+
+def test_a_buffer_is_overwritten_only_behind_the_copy_that_still_reads_it(
+    late: LateBackend,
+) -> None:
+    hooks = save_on_cpu(pin_memory=True)
+    first = hooks.pack_hook(on_device(values(64), requires_grad=False))
+    back = hooks.unpack_hook(first)  # the copy back is queued: it has not read the buffer yet
+    del first
+    second = hooks.pack_hook(on_device(values(64) + 5, requires_grad=False))
+    assert len(late.pinned) == 1  # the same buffer again
+    second.copied.happen()  # the device does the copies out as early as events allow
+    late.compute.synchronize()
+    assert np.array_equal(np.array(back._array), values(64))
