@@ -528,10 +528,13 @@ def test_a_buffer_is_overwritten_only_behind_the_copy_that_still_reads_it(
 ) -> None:
     hooks = save_on_cpu(pin_memory=True)
     first = hooks.pack_hook(on_device(values(64), requires_grad=False))
+    # another thread's stream wants it back; through one stream alone, order would follow by itself
+    late.compute = other = LateStream("other compute")
     back = hooks.unpack_hook(first)  # the copy back is queued: it has not read the buffer yet
+    late.compute = compute
     del first
     second = hooks.pack_hook(on_device(values(64) + 5, requires_grad=False))
     assert len(late.pinned) == 1  # the same buffer again
     second.copied.happen()  # the device does the copies out as early as events allow
-    late.compute.synchronize()
+    other.synchronize()
     assert np.array_equal(np.array(back._array), values(64))
