@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FormulaError", "InplaceError"]
+__all__ = ["FormulaError", "InplaceError", "LinAlgError"]
 
 
 class FormulaError(TypeError):
@@ -11,3 +11,7 @@ class FormulaError(TypeError):
 
 class InplaceError(RuntimeError):
     """A tensor that backward needs was changed in place after it was saved."""
+
+
+class LinAlgError(RuntimeError):
+    """A matrix that has no inverse or factorisation; PyTorch's `torch.linalg.LinAlgError`."""

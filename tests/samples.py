@@ -22,6 +22,7 @@ import numpy as np
 from cugrad.ops.table import TABLE
 from tests.sampling import (
     REFERENCE,
+    Input,
     away,
     boolean,
     distinct,
@@ -1128,6 +1129,175 @@ REAL_ONLY |= {
     "fmin", "clamp_min", "clamp_max", "frac", "nan_to_num", "heaviside", "signbit", "isposinf",
     "isneginf", "bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm",
 }  # fmt: skip
+
+
+# decompose ---------------------------------------------------------------------------------------
+
+
+def regular(shape):
+    """Matrices far from singular, with singular values well apart."""
+
+    def draw(rng, s):
+        n = min(s[-2:])
+        steps = np.zeros(s[-2:])
+        steps[np.arange(n), np.arange(n)] = np.arange(2, n + 2) * 1.5
+        return rng.standard_normal(s) * 0.5 + steps
+
+    return Input(shape, draw, "regular")
+
+
+def definite(shape):
+    """Matrices with a positive-definite Hermitian part, its eigenvalues well apart."""
+    return Input(
+        shape, lambda rng, s: rng.standard_normal(s) * 0.2 + np.diag(np.arange(1, s[-1] + 1.0)),
+        "definite",
+    )  # fmt: skip
+
+
+def _mH(x):
+    return x.conj().swapaxes(-1, -2)
+
+
+def _half(x):
+    return (x + _mH(x)) / 2
+
+
+def _torch_svd(torch, A, full_matrices):
+    """With the signs that LAPACK gives NumPy."""
+    U, S, Vh = torch.linalg.svd(A, full_matrices)
+    theirs = torch.linalg.vecdot(torch.from_numpy(np.linalg.svd(A.detach().numpy(), False)[0]), U,
+                                 dim=-2).sign()  # fmt: skip
+    return U * theirs[..., None, :], S, Vh * theirs[..., None]
+
+
+def _triangle(np, A, upper, unitriangular):
+    A = (np.triu if upper else np.tril)(A)
+    if unitriangular:
+        eye = np.eye(A.shape[-1])
+        A = A * (1 - eye) + eye
+    return A
+
+
+def _solved(np, A, B, left=True):
+    inverse = np.linalg.inv(A)
+    return inverse @ B if left else B @ inverse
+
+
+for _shape in ((3, 3), (2, 1, 2, 2), (2, 0, 0)):
+    sample("linalg_inv", regular(_shape), reference=lambda np, A: np.linalg.inv(A),
+           torch=lambda torch, A: torch.linalg.inv(A))  # fmt: skip
+for _left in (True, False):
+    sample("linalg_solve", regular((2, 3, 3)), (2, 3, 3), left=_left, reference=_solved)
+sample("linalg_solve", regular((2, 2)), (2, 4))
+for _upper, _left, _unit in ((True, True, False), (False, True, True), (True, False, True),
+                             (False, False, False)):  # fmt: skip
+    sample(
+        "linalg_solve_triangular", regular((2, 3, 3)), (2, 3, 3), upper=_upper, left=_left,
+        unitriangular=_unit,
+        reference=lambda np, A, B, upper, left=True, unitriangular=False: _solved(
+            np, _triangle(np, A, upper, unitriangular), B, left),
+    )  # fmt: skip
+sample("linalg_solve_triangular", regular((2, 2)), (2, 4), upper=False)
+for _shape in ((3, 3), (2, 2, 2), (1, 1)):
+    sample("linalg_det", regular(_shape), reference=lambda np, A: np.linalg.det(A))
+    sample("linalg_slogdet", regular(_shape), reference=lambda np, A: tuple(np.linalg.slogdet(A)))
+    sample(
+        "linalg_cofactor", regular(_shape),
+        reference=lambda np, A: (
+            np.linalg.det(A)[..., None, None] * np.linalg.inv(A).swapaxes(-1, -2)),
+        torch=lambda torch, A: torch.linalg.det(A)[..., None, None] * torch.linalg.inv(A).mT,
+    )  # fmt: skip
+    sample("linalg_cholesky", definite(_shape), upper=_shape == (2, 2, 2), integer=False,
+           reference=lambda np, A, upper=False: (
+               _mH(np.linalg.cholesky(_half(A))) if upper else np.linalg.cholesky(_half(A))),
+           torch=lambda torch, A, upper: torch.linalg.cholesky(_half(A), upper=upper))  # fmt: skip
+    sample("linalg_eigvalsh", definite(_shape), integer=False,
+           reference=lambda np, A: np.linalg.eigvalsh(_half(A)),
+           torch=lambda torch, A: torch.linalg.eigvalsh(_half(A)))  # fmt: skip
+    sample("linalg_eigh", definite(_shape), integer=False,
+           reference=lambda np, A: tuple(np.linalg.eigh(_half(A))),
+           torch=lambda torch, A: torch.linalg.eigh(_half(A)))  # fmt: skip
+for _shape in ((3, 3), (2, 3, 2), (2, 4)):
+    sample("linalg_svdvals", regular(_shape),
+           reference=lambda np, A: np.linalg.svd(A, compute_uv=False))  # fmt: skip
+    sample("linalg_svd", regular(_shape), full_matrices=False,
+           reference=lambda np, A, full_matrices: tuple(np.linalg.svd(A, full_matrices)),
+           torch=_torch_svd)  # fmt: skip
+    sample("linalg_qr", regular(_shape), mode="reduced",
+           reference=lambda np, A, mode: tuple(np.linalg.qr(A, mode)))  # fmt: skip
+    sample("linalg_pinv", regular(_shape), atol=0.1,
+           reference=lambda np, A, atol, hermitian=False: np.linalg.pinv(
+               _half(A) if hermitian else A),
+           torch=lambda torch, A, atol, hermitian=False: torch.linalg.pinv(
+               _half(A) if hermitian else A, atol=atol, hermitian=hermitian))  # fmt: skip
+sample("linalg_qr", regular((2, 4)), mode="complete")
+for _shapes in (((2, 3), (2, 3)), ((4, 2, 3), (4, 2, 3))):
+    sample("linalg_cross", *_shapes, reference=lambda np, x, y: np.cross(x, y))
+sample("linalg_cross", (3, 2), (3, 2), dim=-2,
+       reference=lambda np, x, y, dim=-1: np.cross(x, y, axis=dim))  # fmt: skip
+
+
+def _expm(np, A):
+    """The series at a small part of A, squared."""
+    term = out = np.broadcast_to(np.eye(A.shape[-1]), A.shape)
+    for k in range(1, 20):
+        term = term @ (A / 256) / k
+        out = out + term
+    for _ in range(8):
+        out = out @ out
+    return out
+
+
+sample("linalg_matrix_exp", (3, 3), reference=_expm)
+sample("linalg_matrix_exp", regular((2, 2, 2)))
+sample("linalg_matrix_exp", (1, 1))
+
+REAL_ONLY |= {"linalg_eigh", "linalg_svd"}  # complex vectors have a phase: tests/test_linalg.py
+NO_HALF |= dict.fromkeys(
+    [name for name in TABLE if name.startswith("linalg_") and name != "linalg_vector_norm"
+     and name != "linalg_cross"],
+    "neither LAPACK nor PyTorch has it",
+)  # fmt: skip
+
+# fft ---------------------------------------------------------------------------------------------
+
+_NORMS = (("backward", "ortho", "forward"), ("forward", "ortho", "backward"))
+
+
+def _c2c(np, x, dim, normalization, forward):
+    transform = np.fft.fftn if forward else np.fft.ifftn
+    return transform(x, axes=dim, norm=_NORMS[not forward][normalization])
+
+
+def _r2c(np, x, dim, normalization, onesided):
+    out = np.fft.fftn(x, axes=dim, norm=_NORMS[0][normalization])
+    return np.take(out, range(x.shape[dim[-1]] // 2 + 1), dim[-1]) if onesided else out
+
+
+def _c2r(np, x, dim, normalization, last_dim_size):
+    sizes = [x.shape[d] for d in dim[:-1]] + [last_dim_size]
+    return np.fft.irfftn(x, sizes, dim, _NORMS[1][normalization])
+
+
+def _torch_c2r(torch, x, dim, normalization, last_dim_size):
+    x = x if x.is_complex() else x.to(torch.promote_types(x.dtype, torch.complex64))
+    return torch.ops.aten._fft_c2r(x, dim, normalization, last_dim_size)
+
+
+for _shape, _dim in (((6,), (0,)), ((2, 5), (1,)), ((3, 4, 2), (2, 0, 1)), ((1, 3), (0,))):
+    for _norm, _yes in enumerate((True, False, True)):
+        sample("fft_c2c", _shape, integer=False, dim=_dim, normalization=_norm, forward=_yes,
+               reference=_c2c, torch=lambda torch, x, **how: torch.ops.aten._fft_c2c(
+                   x if x.is_complex() else x * (1 + 0j), *how.values()))  # fmt: skip
+        sample("fft_r2c", _shape, integer=False, dim=_dim, normalization=_norm, onesided=_yes,
+               reference=_r2c,
+               torch=lambda torch, x, **how: torch.ops.aten._fft_r2c(x, *how.values()))  # fmt: skip
+    for _norm, _odd in enumerate((1, 2, 2)):
+        _size = 2 * _shape[_dim[-1]] - min(_odd, _shape[_dim[-1]])
+        sample("fft_c2r", _shape, integer=False, dim=_dim, normalization=_norm,
+               last_dim_size=_size, reference=_c2r, torch=_torch_c2r)  # fmt: skip
+REAL_ONLY |= {"fft_r2c"}
+NO_HALF |= dict.fromkeys(("fft_c2c", "fft_r2c", "fft_c2r"), "PyTorch's is for powers of 2, on GPUs")
 
 
 # random ------------------------------------------------------------------------------------------

@@ -1,18 +1,22 @@
 """The op table: importing this package declares every row."""
 
-from . import activation, conv, elementwise, index, linalg, nn, pool, reduce, shape, special
+from . import (
+    activation,
+    conv,
+    decompose,
+    elementwise,
+    fft,
+    index,
+    linalg,
+    nn,
+    pool,
+    reduce,
+    shape,
+    special,
+)  # fmt: skip
 from .table import TABLE
 
 __all__ = [
-    "TABLE",
-    "activation",
-    "conv",
-    "elementwise",
-    "index",
-    "linalg",
-    "nn",
-    "pool",
-    "reduce",
-    "shape",
-    "special",
-]
+    "TABLE", "activation", "conv", "decompose", "elementwise", "fft", "index", "linalg", "nn",
+    "pool", "reduce", "shape", "special",
+]  # fmt: skip
