@@ -38,11 +38,15 @@ def _finish(array: Any, requires_grad: bool) -> Tensor:
     return make(array, requires_grad)
 
 
-def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    """A shape given as `(2, 3)` or as `2, 3`; RuntimeError for a negative extent."""
-    if len(size) == 1 and isinstance(size[0], (tuple, list)):
-        size = tuple(size[0])
-    shape = tuple(operator.index(n) for n in size)
+def _shape(sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
+    """A shape given as `2, 3`, `(2, 3)` or `size=(2, 3)`; RuntimeError for a negative extent."""
+    if size is not None:
+        if sizes:
+            raise TypeError(f"got a shape twice: {sizes} and size={size!r}")
+        sizes = (size,)
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    shape = tuple(operator.index(n) for n in sizes)
     for n in shape:
         if n < 0:
             raise RuntimeError(
@@ -215,26 +219,39 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def _filled(
-    function: str, size: tuple[Any, ...], dtype: Any, device: Any, requires_grad: bool
+    function: str, shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool
 ) -> Tensor:
     backend, place = _place(device)
     with backend.use_device(place.index):
-        array = getattr(backend.xp, function)(_shape(size), _numpy_dtype(dtype))
+        array = getattr(backend.xp, function)(shape, _numpy_dtype(dtype))
     return _finish(array, requires_grad)
 
 
-def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of zeros: `zeros(2, 3)` or `zeros((2, 3))`."""
-    return _filled("zeros", size, dtype, device, requires_grad)
+def zeros(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of zeros: `zeros(2, 3)`, `zeros((2, 3))` or `zeros(size=(2, 3))`."""
+    return _filled("zeros", _shape(sizes, size), dtype, device, requires_grad)
 
 
-def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of ones: `ones(2, 3)` or `ones((2, 3))`."""
-    return _filled("ones", size, dtype, device, requires_grad)
+def ones(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of ones: `ones(2, 3)`, `ones((2, 3))` or `ones(size=(2, 3))`."""
+    return _filled("ones", _shape(sizes, size), dtype, device, requires_grad)
 
 
 def empty(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
@@ -244,8 +261,8 @@ def empty(
     if pin_memory:
         if device is not None and Device(device).type != "cpu":
             raise RuntimeError("Only dense CPU tensors can be pinned")
-        return make(get_pinning_backend().empty_pinned(_shape(size), _numpy_dtype(dtype)))
-    return _filled("empty", size, dtype, device, requires_grad)
+        return make(get_pinning_backend().empty_pinned(_shape(sizes, size), _numpy_dtype(dtype)))
+    return _filled("empty", _shape(sizes, size), dtype, device, requires_grad)
 
 
 def full(
@@ -347,6 +364,7 @@ def arange(
     """
     if end is None:
         start, end = 0, start
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:

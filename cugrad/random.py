@@ -184,6 +184,8 @@ def _cuda_generators(devices: Iterable[Any] | None) -> list[Generator]:
 
 
 def _source(generator: Generator | None) -> draw.Source | None:
+    if generator is not None and not isinstance(generator, Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
     return None if generator is None else generator._source
 
 
@@ -201,22 +203,22 @@ def _float_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 
 def rand(
-    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
+    device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Uniform on [0, 1): `rand(2, 3)` or `rand((2, 3))`."""
+    """Uniform on [0, 1): `rand(2, 3)`, `rand((2, 3))` or `rand(size=(2, 3))`."""
     kind = _float_dtype("rand", dtype)
-    array = draw.uniform(_source(generator), _shape(size), kind, _place(device))
+    array = draw.uniform(_source(generator), _shape(sizes, size), kind, _place(device))
     return _finish(array, requires_grad)
 
 
 def randn(
-    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
+    device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Standard normal: `randn(2, 3)` or `randn((2, 3))`."""
+    """Standard normal: `randn(2, 3)`, `randn((2, 3))` or `randn(size=(2, 3))`."""
     kind = _float_dtype("randn", dtype)
-    array = draw.normal(_source(generator), _shape(size), kind, _place(device))
+    array = draw.normal(_source(generator), _shape(sizes, size), kind, _place(device))
     return _finish(array, requires_grad)
 
 
@@ -230,8 +232,10 @@ def randint(
     """
     if size is None:
         low, high, size = 0, low, high
-    if size is None or isinstance(high, (tuple, list)):
-        raise TypeError("randint: want randint(high, size) or randint(low, high, size)")
+    if not isinstance(size, (tuple, list)) or isinstance(high, (tuple, list)):
+        raise TypeError(
+            "randint: want randint(high, size) or randint(low, high, size), with a tuple as size"
+        )
     _check_range(low, high)
     kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
     array = draw.integers(_source(generator), low, high, _shape(tuple(size)), kind, _place(device))
@@ -250,6 +254,8 @@ def randperm(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The numbers 0 to n-1 in random order, int64 unless `dtype` says otherwise."""
+    if not isinstance(n, (int, np.integer)):
+        raise TypeError(f"randperm: n must be an int, got {type(n).__name__}")
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)

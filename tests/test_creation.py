@@ -21,6 +21,7 @@ MADE = [
     "t.zeros(2, 3)", "t.zeros((2, 3))", "t.zeros([2])", "t.zeros(())", "t.zeros(0)", "t.ones(2)",
     "t.ones(2, dtype=t.int32)", "t.full((2,), 7)", "t.full((2,), 7.5)", "t.full((), True)",
     "t.full((2, 1), 3, dtype=t.float64)", "t.full((1,), 1j)", "t.zeros(t.Size([2, 2]))",
+    "t.zeros(size=(2, 1))", "t.ones(size=(3,), dtype=t.int64)", "t.arange(t.tensor(3))",
     "t.arange(5)", "t.arange(1, 4)", "t.arange(1, 2.5, 0.5)", "t.arange(5, 0, -2)",
     "t.arange(3, dtype=t.float32)", "t.arange(0)", "t.arange(0, 1, 0.1)", "t.arange(2.5)",
     "t.arange(1, 7, 2, dtype=t.int16)", "t.linspace(0, 1, 5)", "t.linspace(3, -3, 4)",
@@ -61,6 +62,8 @@ REFUSED = [
     ("t.tensor([300], dtype=t.uint8)", RuntimeError), ("t.tensor(1j, dtype=t.float32)", TypeError),
     ("t.tensor(-1e10, dtype=t.int32)", RuntimeError), ("t.tensor(2**70)", (TypeError, ValueError)),
     ("t.tensor(2**63)", (RuntimeError, ValueError)),
+    ("t.zeros(2, size=(2,))", TypeError), ("t.randint(0, 10, 2)", TypeError),
+    ("t.randperm(2.5)", TypeError), ("t.rand(2, generator=3)", TypeError),
     ("t.zeros(2.5)", TypeError), ("t.tensor([1, 2], dtype='float32')", TypeError),
 ]  # fmt: skip
 

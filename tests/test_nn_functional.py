@@ -229,6 +229,8 @@ def test_loss_modules_are_their_functions(device: str) -> None:
         (lambda x, t: F.dropout(x, -0.1), ValueError, "between 0 and 1, but got -0.1"),
         (lambda x, t: F.conv2d(x, x), RuntimeError, r"want \(N, C, H, W\)"),
         (lambda x, t: F.max_pool2d(x, 2), RuntimeError, r"want \(N, C, H, W\)"),
+        (lambda x, t: F.max_pool2d(x[None], 2, 0), RuntimeError, "got kernel size 2, stride 0"),
+        (lambda x, t: F.conv2d(x[None, None], x[None, None], padding=-1), RuntimeError, "at least"),
         (lambda x, t: F.batch_norm(x, None, None), RuntimeError, "running_mean"),
         (lambda x, t: F.batch_norm(x, t, t), RuntimeError, "contain 4 elements not 3"),
         (lambda x, t: F.batch_norm(x[:, :1], None, None, t, t, True), RuntimeError, "not 3"),

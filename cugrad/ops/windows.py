@@ -29,6 +29,11 @@ def output_size(
     >>> output_size(8, 3, 2, 1, 1), output_size(8, 3, 2, 0, 1, ceil_mode=True)
     (4, 4)
     """
+    if min(kernel, stride, dilation) < 1 or padding < 0:
+        raise RuntimeError(
+            f"got kernel size {kernel}, stride {stride}, dilation {dilation}, padding {padding}; "
+            "want at least 1 of each, and a padding of at least 0"
+        )
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     if not ceil_mode:
         return room // stride + 1
