@@ -212,6 +212,8 @@ def test_backward_under_no_grad(lib: Any) -> None:
          RuntimeError, "Mismatch in shape"),
         (lambda t, x: t.autograd.backward([x.sum(), x.sum()], [None]),
          RuntimeError, "got 2 tensors and 1 gradients"),
+        (lambda t, x: (x * 2).backward(np.ones(2)),
+         TypeError, "gradients can be either Tensors or None, but got"),
         (lambda t, x: t.autograd.backward(x.sum(), t.ones(()), grad_variables=t.ones(())),
          (RuntimeError, FutureWarning), "`grad_tensors`"),
         (lambda t, x: t.autograd.grad(x.sum(), x, only_inputs=False),

@@ -175,7 +175,9 @@ def _batched(
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, (Tensor, GradientEdge)) or not hasattr(value, "__iter__"):
+    if isinstance(value, GradientEdge) or not hasattr(value, "__iter__"):
+        return (value,)
+    if hasattr(value, "__array__"):  # a Tensor, or an array that should have been one
         return (value,)
     return tuple(value)
 
