@@ -94,6 +94,12 @@ def test_pickles_and_deep_copies(lib: Any, through: Any) -> None:
     assert isinstance(through(parameter), lib.nn.Parameter)
 
 
+@pytest.mark.parametrize("name", ["relu", "mul", "multiply", "add", "sum", "rand", "softmax"])
+def test_functions_pickle_so_that_modules_can_hold_them(name: str) -> None:
+    function = getattr(cugrad, name)
+    assert pickle.loads(pickle.dumps(function)) is function and function.__doc__
+
+
 def test_a_deep_copy_takes_the_grad_along(lib: Any) -> None:
     x = lib.ones(2, requires_grad=True)
     (x * 3).sum().backward()

@@ -39,6 +39,9 @@ _ROWS = [
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     op.name: compile_function(op, public=True) for op in _ROWS
 }
+for _name, _function in FUNCTIONS.items():
+    _function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
+    _function.__doc__ = _function.__doc__ or f"`{_name}`, element by element."
 _plain_add, _plain_sub = FUNCTIONS["add"], FUNCTIONS["sub"]
 
 
