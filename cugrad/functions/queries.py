@@ -140,6 +140,8 @@ class finfo(_Limits):
     1.1920928955078125e-07
     """
 
+    eps: float
+
     def __init__(self, type: Dtype | None = None) -> None:
         kind = (type or dtypes.get_default_dtype()).to_real()
         if not kind.is_floating_point:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from .. import dtypes
 from ..autograd.record import recorded
+from ..functions.queries import finfo
 from ..ops import random as draw
 from ..ops.windows import numbers
 from ..tensor import Tensor, make
+from .activation_functions import *  # noqa: F403
 
 Pair = int | tuple[int, int]
 
@@ -38,31 +42,6 @@ def check_reduction(reduction: str) -> str:
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias, for weight of shape (out_features, in_features)."""
     return recorded.linear(input, weight, bias)
-
-
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(input, 0), element by element."""
-    return input.relu_() if inplace else input.relu()
-
-
-def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-input)), element by element."""
-    return input.sigmoid()
-
-
-def tanh(input: Tensor) -> Tensor:
-    """The hyperbolic tangent, element by element."""
-    return input.tanh()
-
-
-def softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
-    """exp(input) / sum of it along `dim`; `dtype` casts the input first."""
-    return recorded.softmax(input if dtype is None else input.to(dtype), dim)
-
-
-def log_softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
-    """The logarithm of softmax, computed without forming the softmax."""
-    return recorded.log_softmax(input if dtype is None else input.to(dtype), dim)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -207,6 +186,113 @@ def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
     array = running._array
     array += (towards - array) * (momentum._array if isinstance(momentum, Tensor) else momentum)
     running.counter[0] += 1
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over the last dims, of `normalized_shape`, to mean 0 and variance 1.
+
+    Source: https://arxiv.org/abs/1607.06450.
+    """
+    wanted = _trailing_shape("layer_norm", input, normalized_shape)
+    return recorded.native_layer_norm(input, weight, bias, wanted, eps)[0]
+
+
+def _trailing_shape(
+    function: str, input: Tensor, normalized_shape: Sequence[int]
+) -> tuple[int, ...]:
+    """`normalized_shape` as a tuple; RuntimeError where the input's shape does not end in it."""
+    wanted = tuple(normalized_shape)
+    if not wanted:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least "
+            f"one element, but got normalized_shape = {list(wanted)} ({function})"
+        )
+    if tuple(input.shape)[-len(wanted) :] != wanted:
+        raise RuntimeError(
+            f"Given normalized_shape={list(wanted)}, expected input with shape "
+            f"[*, {', '.join(map(str, wanted))}], but got input of size{list(input.shape)}"
+        )
+    return wanted
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """input / √(mean of its squares over the last dims + eps); eps None is the dtype's epsilon.
+
+    Source: https://arxiv.org/abs/1910.07467.
+    """
+    wanted = _trailing_shape("rms_norm", input, normalized_shape)
+    if eps is None:
+        eps = finfo(input.dtype).eps
+    wide = input.float() if input.dtype.itemsize == 2 else input
+    dims = tuple(range(-len(wanted), 0))
+    result = wide * ((wide * wide).mean(dims, keepdim=True) + eps).rsqrt()
+    result = result.to(input.dtype)
+    return result if weight is None else result * weight
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each of `num_groups` groups of channels of (N, C, ...), for each sample alone.
+
+    Source: https://arxiv.org/abs/1803.08494.
+    """
+    shape = tuple(input.shape)
+    if len(shape) < 2:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
+        )
+    if num_groups < 1 or shape[1] % num_groups:
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of "
+            f"shape {list(shape)} and num_groups={num_groups}"
+        )
+    size = prod(shape[1:]) // num_groups
+    if shape[0] * size == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
+        )
+    grouped = input.reshape(shape[0], num_groups, size)
+    result = recorded.native_layer_norm(grouped, None, None, (size,), eps)[0].reshape(shape)
+    per_channel = (shape[1],) + (1,) * (len(shape) - 2)
+    if weight is not None:
+        result = result * weight.reshape(per_channel)
+    return result if bias is None else result + bias.reshape(per_channel)
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """The rows of `weight` at the indices `input`; row `padding_idx` gets no gradient.
+
+    IndexError for an index that is not there; on a GPU nobody looks, for it would wait.
+    """
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise AssertionError("Padding_idx must be within num_embeddings")
+    if input.dtype not in (dtypes.int64, dtypes.int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got {input.dtype} instead (while checking arguments for embedding)"
+        )
+    array = input._array
+    if input.is_cpu and array.size and (array.min() < 0 or array.max() >= rows):
+        raise IndexError(f"index out of range in self: embedding has {rows} rows")
+    padding = -1 if padding_idx is None else padding_idx % rows
+    return recorded.embedding(weight, input, padding)
 
 
 def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
