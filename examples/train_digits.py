@@ -370,6 +370,7 @@ def draw(
         timeline.plot(middle, label=words, by="op")
     middle.lines[-2].set_linestyle("--")  # seen where it lies on the other
     middle.legend()
+    middle.set_xlabel(f"{middle.get_xlabel()}; dot: backward begins")
     middle.set_title(
         "memory over one step" + (", all of it on the host" if device.type == "cpu" else "")
     )
