@@ -45,6 +45,8 @@ x ** 4.0
 x ** -2
 T.tensor([1, -2, 3]) ** 3
 T.where(x > 0, 1.0, 0.0)
+T.zeros(0).mean()
+T.tensor([float("inf"), -float("inf")]).mean()
 T.where(x > 0, 1, 0)
 T.where(x > 0, 1, 0.5)
 x.argmax()
