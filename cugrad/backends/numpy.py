@@ -77,7 +77,7 @@ class NumpyNamespace:
     def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         # not np.mean: its warnings, of empty slices and infinities, come from a file of NumPy's
         wide = a.astype(np.float32) if is_half(a.dtype) else a
-        total = np.add.reduce(wide, axis, dtype, keepdims=keepdims)
+        total = _reduce(np.add.reduce, wide, axis, dtype, keepdims)
         mean = total / (a.size // total.size if total.size else 1)
         return mean.astype(a.dtype) if is_half(a.dtype) else mean
 
