@@ -1,7 +1,8 @@
 """Optimizers: they change parameters in place along their gradients."""
 
+from .adam import Adam
 from .adamw import AdamW
 from .optimizer import Optimizer
 from .sgd import SGD
 
-__all__ = ["AdamW", "Optimizer", "SGD"]
+__all__ = ["Adam", "AdamW", "Optimizer", "SGD"]

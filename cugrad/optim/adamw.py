@@ -71,12 +71,14 @@ class AdamW(Optimizer):
             step = state["step"].item()
             array, grad = param._array, param.grad._array
             xp = backend_of(array).xp
+            if group["maximize"]:
+                grad = scaled(xp, grad, -1)
             if group["weight_decay"] != 0:
-                array *= 1 - group["lr"] * group["weight_decay"]
+                grad = self._decay(array, grad, group)
             largest = state["max_exp_avg_sq"]._array if group["amsgrad"] else None
             for parts in zip(
                 _real(array),
-                _real(scaled(xp, grad, -1) if group["maximize"] else grad),
+                _real(grad),
                 _real(state["exp_avg"]._array),
                 _real(state["exp_avg_sq"]._array),
                 (None, None) if largest is None else _real(largest),
@@ -90,6 +92,11 @@ class AdamW(Optimizer):
                     eps=group["eps"],
                 )
             param.counter[0] += 1
+
+    def _decay(self, param: Any, grad: Any, group: dict[str, Any]) -> Any:
+        """Apply the weight decay to the parameter, in place; the gradient to go on with."""
+        param *= 1 - group["lr"] * group["weight_decay"]
+        return grad
 
 
 def _real(array: Any) -> tuple[Any, ...]:
