@@ -1056,7 +1056,7 @@ sample("hardtanh", away((3, 4), -1, 1), integer=False,
        reference=lambda np, x, min_val=-1, max_val=1: np.clip(x, min_val, max_val))  # fmt: skip
 sample("hardtanh", away((3, 4), 0.2, 0.7), min_val=0.2, max_val=0.7, integer=False)
 sample("hardsigmoid", away((3, 4), -3, 3), reference=lambda np, x: np.clip(x / 6 + 0.5, 0, 1),
-       torch=lambda torch, x: (x / 6 + 0.5).clamp(0, 1))  # its own gradient has 1/6 in float32
+       torch=lambda torch, x: (x / 6 + 0.5).clamp(0, 1))  # fmt: skip  # its own has a float32 1/6
 sample("hardswish", away((3, 4), -3, 3), reference=lambda np, x: x * np.clip(x / 6 + 0.5, 0, 1))
 sample("hardswish", exactly([-4.0, -3.5, 3.5, 1.0]))
 sample("hardshrink", away((3, 4), -0.5, 0.5), integer=False,
@@ -1116,6 +1116,11 @@ for _name in ("left_shift", "right_shift"):
     sample("bitwise_" + _name, integers((3, 4)), integers((4,), 5), reference=_is(_name))
 for _name in ("gcd", "lcm"):
     sample(_name, integers((3, 4)), integers((4,)))
+sample("binary_cross_entropy_each", positive((3, 4), 0.1, 0.9), positive((4,), 0.1, 0.9),
+       integer=False, reference=lambda np, x, t: -(t * np.log(x) + (1 - t) * np.log(1 - x)),
+       torch=lambda torch, x, t: torch.nn.functional.binary_cross_entropy(
+           *torch.broadcast_tensors(x, t), reduction="none"))  # fmt: skip
+sample("binary_cross_entropy_each", exactly([0.3, 0.9]), exactly([0.0, 1.0]))
 sample("cumprod", (3, 4), dim=1, reference=lambda np, x, dim: np.cumprod(x, dim))
 sample("cumprod", exactly([[1.5, 0.0, -2.0, 0.5, 3.0], [0.0, 0.0, 2.0, 1.0, -1.0]]), dim=1)
 sample("cumprod", (7, 2), dim=0)
@@ -1127,7 +1132,8 @@ REAL_ONLY |= {
     "hardtanh", "hardsigmoid", "hardswish", "hardshrink", "softshrink", "threshold", "xlogy",
     "logaddexp", "logaddexp2", "logit", "erfc", "deg2rad", "rad2deg", "hypot", "copysign", "fmax",
     "fmin", "clamp_min", "clamp_max", "frac", "nan_to_num", "heaviside", "signbit", "isposinf",
-    "isneginf", "bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm",
+    "isneginf", "binary_cross_entropy_each", "bitwise_left_shift", "bitwise_right_shift", "gcd",
+    "lcm",
 }  # fmt: skip
 
 

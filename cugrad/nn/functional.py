@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -14,10 +13,10 @@ from ..ops import random as draw
 from ..ops.windows import numbers
 from ..tensor import Tensor, make
 from .activation_functions import *  # noqa: F403
+from .loss_functions import *  # noqa: F403
+from .loss_functions import check_reduction
 
 Pair = int | tuple[int, int]
-
-_REDUCTIONS = ("none", "mean", "sum")
 
 
 def pair(value: Pair) -> tuple[int, int]:
@@ -30,13 +29,6 @@ def pair(value: Pair) -> tuple[int, int]:
     if len(both) != 2 or not all(isinstance(number, int) for number in both):
         raise ValueError(f"got {value!r}, want an int or a tuple of two ints (height, width)")
     return both
-
-
-def check_reduction(reduction: str) -> str:
-    """`reduction` if it is one of "none", "mean", "sum"; else ValueError."""
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"{reduction} is not a valid value for reduction, want none, mean or sum")
-    return reduction
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -409,20 +401,3 @@ def _soft_cross_entropy(
     if reduction == "none":
         return losses
     return losses.sum() if reduction == "sum" else losses.sum() / losses.numel()
-
-
-def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
-    """(input - target)², averaged, summed or per element; warns where shapes differ."""
-    check_reduction(reduction)
-    if input.shape != target.shape:
-        warnings.warn(
-            f"Using a target size ({target.shape}) that is different to the input size "
-            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
-            "Please ensure they have the same size.",
-            stacklevel=2,
-        )
-    difference = input - target
-    squares = difference * difference
-    if reduction == "none":
-        return squares
-    return squares.mean() if reduction == "mean" else squares.sum()

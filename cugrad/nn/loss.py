@@ -1,4 +1,4 @@
-"""Losses as modules: CrossEntropyLoss, NLLLoss, MSELoss."""
+"""Losses as modules."""
 
 from __future__ import annotations
 
@@ -95,3 +95,284 @@ class MSELoss(Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of `input` against `target` of the same shape."""
         return functional.mse_loss(input, target, reduction=self.reduction)
+
+
+class L1Loss(Module):
+    """|input - target|, averaged, summed or per element."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.l1_loss` with the settings of this module."""
+        return functional.l1_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(Module):
+    """d² / (2 beta) where |d| < beta, else |d| - beta / 2, of d = input - target."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__()
+        self.beta = beta
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.smooth_l1_loss` with the settings of this module."""
+        return functional.smooth_l1_loss(input, target, beta=self.beta, reduction=self.reduction)
+
+
+class HuberLoss(Module):
+    """d² / 2 where |d| <= delta, else delta (|d| - delta / 2), of d = input - target."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__()
+        self.delta = delta
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.huber_loss` with the settings of this module."""
+        return functional.huber_loss(input, target, delta=self.delta, reduction=self.reduction)
+
+
+class BCELoss(Module):
+    """Binary cross entropy between probabilities `input` and `target`."""
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.binary_cross_entropy` with the settings of this module."""
+        return functional.binary_cross_entropy(
+            input, target, weight=self.weight, reduction=self.reduction
+        )
+
+
+class BCEWithLogitsLoss(Module):
+    """Binary cross entropy of sigmoid(input) with `target`, computed in log space.
+
+    `weight` scales losses, `pos_weight` those of positive targets; both broadcast.
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.BCEWithLogitsLoss()(torch.tensor([0.0, 1000.0]), torch.tensor([0.0, 1.0]))
+    tensor(0.3466)
+    """
+
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.binary_cross_entropy_with_logits` with the settings of this module."""
+        return functional.binary_cross_entropy_with_logits(
+            input, target, weight=self.weight, pos_weight=self.pos_weight, reduction=self.reduction
+        )
+
+
+class KLDivLoss(Module):
+    """The divergence of `target` from log-probabilities `input`: target * (log(target) - input).
+
+    `log_target` says that the target holds log-probabilities too. The mean of the definition is
+    "batchmean"; "mean" divides by the number of elements.
+    """
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__()
+        self.log_target = log_target
+        self.reduction = (
+            reduction if reduction == "batchmean" else functional.check_reduction(reduction)
+        )
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.kl_div` with the settings of this module."""
+        return functional.kl_div(
+            input, target, log_target=self.log_target, reduction=self.reduction
+        )
+
+
+class HingeEmbeddingLoss(Module):
+    """`input` where the target is 1, max(0, margin - input) where it is -1."""
+
+    def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.margin = margin
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.hinge_embedding_loss` with the settings of this module."""
+        return functional.hinge_embedding_loss(
+            input, target, margin=self.margin, reduction=self.reduction
+        )
+
+
+class SoftMarginLoss(Module):
+    """log(1 + exp(-target * input)), for targets 1 and -1."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.soft_margin_loss` with the settings of this module."""
+        return functional.soft_margin_loss(input, target, reduction=self.reduction)
+
+
+class MultiLabelSoftMarginLoss(Module):
+    """The mean over classes, the last dim, of binary cross entropy with logits."""
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.multilabel_soft_margin_loss` with the settings of this module."""
+        return functional.multilabel_soft_margin_loss(
+            input, target, weight=self.weight, reduction=self.reduction
+        )
+
+
+class MarginRankingLoss(Module):
+    """max(0, -target * (input1 - input2) + margin): a target of 1 ranks input1 higher."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.margin = margin
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """`functional.margin_ranking_loss` with the settings of this module."""
+        return functional.margin_ranking_loss(
+            input1, input2, target, margin=self.margin, reduction=self.reduction
+        )
+
+
+class CosineEmbeddingLoss(Module):
+    """1 - cos(input1, input2) where the target is 1, max(0, cos - margin) where it is -1."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.margin = margin
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """`functional.cosine_embedding_loss` with the settings of this module."""
+        return functional.cosine_embedding_loss(
+            input1, input2, target, margin=self.margin, reduction=self.reduction
+        )
+
+
+class TripletMarginLoss(Module):
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)), d the p-norm of differences."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.margin = margin
+        self.p = p
+        self.eps = eps
+        self.swap = swap
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """`functional.triplet_margin_loss` with the settings of this module."""
+        return functional.triplet_margin_loss(
+            anchor,
+            positive,
+            negative,
+            margin=self.margin,
+            p=self.p,
+            eps=self.eps,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class GaussianNLLLoss(Module):
+    """The negative log likelihood of `target` under normal distributions (input, var)."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__()
+        self.full = full
+        self.eps = eps
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
+        """`functional.gaussian_nll_loss` with the settings of this module."""
+        return functional.gaussian_nll_loss(
+            input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
+        )
+
+
+class PoissonNLLLoss(Module):
+    """The negative log likelihood of counts `target`; `log_input`: input is log of the rate."""
+
+    def __init__(
+        self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        self.log_input = log_input
+        self.full = full
+        self.eps = eps
+        self.reduction = functional.check_reduction(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.poisson_nll_loss` with the settings of this module."""
+        return functional.poisson_nll_loss(
+            input,
+            target,
+            log_input=self.log_input,
+            full=self.full,
+            eps=self.eps,
+            reduction=self.reduction,
+        )
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between x1 and x2 along `dim`."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.dim = dim
+        self.eps = eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """`functional.cosine_similarity` with the settings of this module."""
+        return functional.cosine_similarity(x1, x2, dim=self.dim, eps=self.eps)
+
+
+class PairwiseDistance(Module):
+    """The p-norm over the last dim of x1 - x2 + eps."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        super().__init__()
+        self.p = p
+        self.eps = eps
+        self.keepdim = keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """`functional.pairwise_distance` with the settings of this module."""
+        return functional.pairwise_distance(x1, x2, p=self.p, eps=self.eps, keepdim=self.keepdim)

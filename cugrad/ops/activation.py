@@ -1,4 +1,4 @@
-"""Rows of the activation functions of neural networks."""
+"""Rows of the activation functions of neural networks, and of a loss that acts on elements."""
 
 from __future__ import annotations
 
@@ -163,3 +163,20 @@ row("threshold", "self",
     lambda xp, self, threshold, value: _narrow(xp.where(self <= threshold, value, self), self),
     ELEMENTWISE,
     self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g))  # fmt: skip
+
+# Binary cross entropy -----------------------------------------------------------------------------
+
+
+def _binary_cross_entropy(xp: Any, input: Array, target: Array) -> Array:
+    x, t = _wide(xp, input), _wide(xp, target)
+    yes, no = xp.maximum(xp.log(x), -100), xp.maximum(xp.log1p(-x), -100)
+    return _narrow(-(t * yes + (1 - t) * no), input)
+
+
+# The logarithms are at least -100, as in PyTorch: 0 and 1 have finite losses, and gradients.
+row("binary_cross_entropy_each", "input target", _binary_cross_entropy, ELEMENTWISE, promote=SAME,
+    node="BinaryCrossEntropyBackward0",
+    input=lambda m, g, input, target: (
+        g * (input - target) / m.clamp(input * (1 - input), 1e-12, None)),
+    target=lambda m, g, input: -g * m.logit(input),
+    doc="-(target * log(input) + (1 - target) * log(1 - input)), for probabilities")  # fmt: skip
