@@ -13,7 +13,9 @@ from . import (
     creation,
     cuda,
     dtypes,
+    fft,
     functions,
+    linalg,
     memory,
     methods,
     nn,
@@ -77,8 +79,8 @@ from .tensor import Size, Tensor
 __version__ = "0.1.0"
 newaxis = None
 
-methods.attach(random.METHODS)
-globals().update(functions.FUNCTIONS)
+methods.attach({**random.METHODS, **linalg.METHODS})
+globals().update({**functions.FUNCTIONS, **linalg.FUNCTIONS})
 
 _INSTEAD = {
     "save": "pickle.dump(object, file); tensors, state dicts and modules can be pickled",

@@ -22,6 +22,7 @@ LAYERS = [
     ["profiler"],
     ["memory"],
     ["func"],
+    ["linalg", "fft"],  # namespaces of PyTorch's over the functions; layers and losses may use them
     ["methods", "conversion", "functions", "creation", "random", "printing"],
     ["autograd"],
     ["tensor"],

@@ -211,12 +211,14 @@ row(
 
 def _cofactor(xp: Any, A: Any) -> Any:
     """By the SVD, A = U S V: det(U V) U adj(S) V, which a singular matrix has too (N. Higham)."""
-    u, s, vh = xp.linalg.svd(A)
+    finite = xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
+    u, s, vh = xp.linalg.svd(xp.where(finite, A, xp.zeros((), A.dtype)))  # which fails for nan
     n = A.shape[-1]
     s = xp.where(xp.eye(n, dtype=bool), 1, s[..., None, :])  # row i: all of them but the i-th
     others = xp.prod(s, axis=-1).astype(A.dtype)
     sign = (xp.linalg.det(u) * xp.linalg.det(vh))[..., None, None]
-    return sign * xp.matmul(u.conj() * others[..., None, :], vh.conj())
+    cofactor = sign * xp.matmul(u.conj() * others[..., None, :], vh.conj())
+    return xp.where(finite, cofactor, xp.full((), float("nan"), A.dtype))
 
 
 def _scaled(m: Any, g: Any, x: Any) -> Any:

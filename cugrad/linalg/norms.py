@@ -1,0 +1,100 @@
+"""torch.linalg's norms of vectors and matrices."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from ..autograd.record import recorded
+from ..functions.arguments import array_of, cast
+from ..functions.reduce import vector_norm
+from ..functions.shape import movedim
+from ..ops.dims import canonical_dim, int_tuple
+from ..tensor import Tensor
+from .checks import check_float, matrix
+from .decompositions import svdvals
+
+__all__ = ["matrix_norm", "norm", "vector_norm"]
+
+
+def matrix_norm(
+    A: Tensor,
+    ord: float | str = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """The norms of the matrices that lie along two dims.
+
+    `ord`: "fro" (the root of the sum of squares), "nuc" (the sum of the singular values), 2 and -2
+    (the largest and least singular value), 1 and -1 (of the sums of columns), inf and -inf (of
+    rows).
+
+    >>> import cugrad as torch
+    >>> torch.linalg.matrix_norm(torch.tensor([[3.0, 0.0], [4.0, 0.0]]), 1)
+    tensor(7.)
+    """
+    function = "linalg.matrix_norm"
+    if ord not in ("fro", "nuc", 1, -1, 2, -2, inf, -inf):
+        raise RuntimeError(f"{function}: Order {ord} not supported.")
+    ndim = matrix(A, function).ndim
+    if dtype is not None:
+        A = cast(A, dtype)
+    array = array_of(A, function)
+    if array.dtype.kind in "biu":
+        check_float(A, function)
+    dims = int_tuple(dim, "dim")
+    if len(dims) != 2:
+        raise RuntimeError(f"{function}: dim must be a 2-tuple. Got {dims}")
+    first, second = (canonical_dim(d, ndim) for d in dims)
+    if first == second:
+        raise RuntimeError(f"{function}: dims must be different. Got {dims}")
+    if ord == "fro":
+        return vector_norm(A, 2, dims, keepdim)
+    if ord in ("nuc", 2, -2):
+        values = svdvals(movedim(A, (first, second), (-2, -1)))
+        last = (values._array.ndim - 1,)
+        if ord == "nuc":
+            out = recorded.sum(values, last)
+        else:
+            out = (recorded.amax if ord == 2 else recorded.amin)(values, last)
+        for d in sorted((first, second)) if keepdim else ():
+            out = recorded.unsqueeze(out, d)
+        return out
+    along, across = (first, second) if ord in (1, -1) else (second, first)
+    sums = vector_norm(A, 1, along, True)
+    out = (recorded.amax if ord in (1, inf) else recorded.amin)(sums, (across,), True)
+    return out if keepdim else recorded.squeeze(out, tuple(sorted((first, second))))
+
+
+def norm(
+    A: Tensor,
+    ord: float | str | None = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """`vector_norm` of all elements or along one dim, `matrix_norm` along two.
+
+    Without `dim`, a given `ord` takes a vector or a matrix for what it is; without `ord` it is the
+    root of the sum of squares.
+    """
+    ndim = array_of(A, "linalg.norm", "A").ndim
+    dims = None if dim is None else int_tuple(dim, "dim")
+    if dims is not None and len(dims) not in (1, 2):
+        raise RuntimeError(
+            "linalg.norm: If dim is specified, it must be of length 1 or 2. Got "
+            f"{list(dims)}; linalg.vector_norm takes any number"
+        )
+    if ord is None:
+        return vector_norm(A, 2, dims, keepdim, dtype=dtype)
+    if dims is None and ndim not in (1, 2):
+        raise RuntimeError(
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. "
+            f"Got {ndim}D."
+        )
+    if isinstance(ord, str) or (dims is None and ndim == 2) or (dims is not None and len(dims) > 1):
+        return matrix_norm(A, ord, (-2, -1) if dims is None else dims, keepdim, dtype=dtype)
+    return vector_norm(A, ord, dims, keepdim, dtype=dtype)
