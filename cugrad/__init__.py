@@ -52,7 +52,19 @@ from .dtypes import (
 from .dtypes import bool_ as bool
 from .dtypes import float_ as float
 from .dtypes import int_ as int
-from .nn.functional import log_softmax, softmax
+from .nn.functional import (
+    celu,
+    celu_,
+    cosine_similarity,
+    log_softmax,
+    pairwise_distance,
+    prelu,
+    selu,
+    selu_,
+    softmax,
+    threshold,
+    threshold_,
+)
 from .printing import set_printoptions
 from .random import (
     Generator,

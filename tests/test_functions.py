@@ -255,6 +255,81 @@ T.einsum("ij,j->i", x, v)
 T.einsum("i,i->", v, v)
 T.einsum("abc,acd->bd", y, B)
 T.einsum("ijj->i", y[:, :, :3])
+x.cumprod(1)
+i.cumprod(-1, dtype=T.float64)
+s.cumprod(0)
+i.cumprod(0)
+(x*(x>0)).cumprod(0)
+x.clone().cumprod_(1)
+x.clamp_min(0.1)
+x.clamp_max(v)
+x.clamp(min=v-1, max=v+1)
+x.clamp(min=x.detach())
+i.clamp_min(1.5)
+x.clone().clamp_min_(0.1)
+x.diff()
+x.diff(2, 0)
+x.diff(9)
+x.diff(prepend=x[:, :1], append=u[:, None])
+(x>0).diff()
+x.diff(0)
+(x@w).trace()
+x[:, :3].trace()
+i[None].trace()
+(x*x+1).float_power(v)
+T.float_power(i, 2)
+T.float_power(2, x)
+(x*1).float_power_(2)
+x.ldexp(i[:, None])
+(x*1).ldexp_(i[:, None])
+x.isreal()
+x.positive()
+T.rsub(x, 2, alpha=3)
+T.rsub(x, v)
+i<<1
+i>>1
+2<<i
+i<<i
+i.bitwise_left_shift(i)
+i.clone().bitwise_right_shift_(1)
+T.xlogy(x, 2)
+T.xlogy(2, x*x)
+x.clone().xlogy_(v*v)
+x.lerp(v, 0.3)
+x.lerp(v, u[:, None])
+x.clone().lerp_(x.detach()*2, 0.7)
+T.addcmul(x, x, v, value=2)
+T.addcdiv(v, x, v*v+1, value=-0.5)
+x.clone().addcmul_(v, u[:, None])
+x.copysign(-1)
+x.copysign(v)
+i.copysign(-1)
+i.deg2rad()
+x.rad2deg()
+x.hypot(v)
+x.frac()
+x.sigmoid().logit()
+(x*2).logit(0.2)
+(x/0).nan_to_num()
+(x/0).nan_to_num(1, 2, 3)
+x.sinc()
+z.hardshrink()
+x.hardshrink(0.2)
+x.fmax(v)
+x.fmin(x)
+x.logaddexp(v)
+x.logaddexp2(v)
+x.erfc()
+i.erfc()
+(x.detach()>0).long().heaviside(i[:1])
+x.signbit()
+i.gcd(i+1)
+i.lcm(4-i)
+T.celu(x, 0.5)
+T.selu(x)
+T.prelu(x, v)
+T.threshold(x, 0.1, 2)
+T.cosine_similarity(x, x*v)
 """.strip().splitlines()
 
 # Each line changes `a`, twice a leaf, in place.
@@ -478,6 +553,12 @@ REFUSED = [
     ("T.sum([1])", TypeError, "sum(): argument 'input' (position 1) must be Tensor, not list"),
     ("x.__setitem__(7, 0)", IndexError, "index 7 is out of bounds for dimension 0 with size 3"),
     ("v.tril()", RuntimeError, "tril: input tensor must have at least 2 dimensions"),
+    ("x.diff(-1)", RuntimeError, "order must be non-negative but got -1"),
+    ("s.diff()", RuntimeError, "diff expects input to be at least one-dimensional"),
+    ("v.trace()", RuntimeError, "trace: expected a matrix, but got tensor with dim 1"),
+    ("(x>0).positive()", RuntimeError, "The `+` operator, on a bool tensor is not supported."),
+    ("T.ones(2).float_power_(2)", RuntimeError, "the base given to float_power_ has dtype"),
+    ("x.ldexp(2)", TypeError, "ldexp(): argument 'other' (position 2) must be Tensor, not int"),
     ("x.matmul(1)", TypeError, "matmul(): argument 'other' (position"),
     ("T.sin(3)", TypeError, "sin(): argument 'input' must be Tensor, not int"),
     ("x + None", TypeError, "add(): argument 'other' must be Tensor, not NoneType"),
@@ -592,6 +673,15 @@ def test_refusal(
     with pytest.raises(error) as caught:
         eval(line, names(cugrad, arguments(cugrad)))
     assert text in str(caught.value)
+
+
+def test_sinc_bends_at_zero() -> None:
+    """Where PyTorch's second derivative is NaN it is that of the series, -π²/3."""
+    x = cugrad.zeros(2, dtype=cugrad.float64, requires_grad=True)
+    (slope,) = cugrad.autograd.grad(x.sinc().sum(), x, create_graph=True)
+    (bend,) = cugrad.autograd.grad(slope.sum(), x)
+    assert slope.tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(on_host(bend), -(np.pi**2) / 3)
 
 
 def test_reshape_is_a_view_where_memory_allows() -> None:

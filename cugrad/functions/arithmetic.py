@@ -116,8 +116,8 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         if min is not None:
-            input = FUNCTIONS["maximum"](input, min)
-        return input if max is None else FUNCTIONS["minimum"](input, max)
+            input = FUNCTIONS["clamp_min"](input, min)
+        return input if max is None else FUNCTIONS["clamp_max"](input, max)
     if float in (type(min), type(max)) and input.dtype.category < dtypes.FLOAT:
         input = recorded.to_dtype(input, dtypes.get_default_dtype().numpy)
     return recorded.clamp(input, min, max)
@@ -252,6 +252,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__or__": FUNCTIONS["bitwise_or"], "__xor__": FUNCTIONS["bitwise_xor"],
     "__rand__": FUNCTIONS["bitwise_and"], "__ror__": FUNCTIONS["bitwise_or"],
     "__rxor__": FUNCTIONS["bitwise_xor"],
+    "__lshift__": FUNCTIONS["bitwise_left_shift"], "__rlshift__": _reflected("bitwise_left_shift"),
+    "__rshift__": FUNCTIONS["bitwise_right_shift"],
+    "__rrshift__": _reflected("bitwise_right_shift"),
     "__iadd__": _add_, "__isub__": _sub_, "__imul__": INPLACE["mul_"],
     "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
     "__imod__": INPLACE["remainder_"],

@@ -78,7 +78,8 @@ def _sinc(xp: Any, self: Array) -> Array:
 def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
     zero = self == 0
     x = m.where(zero, 1, self)  # no nan in the branch not taken
-    return m.where(zero, 0, g * ((m.cos(x * pi) - m.sinc(x)) / x))
+    bend = self * (-pi * pi / 3)  # what the slope is near zero, for the second derivative there
+    return g * m.where(zero, bend, (m.cos(x * pi) - m.sinc(x)) / x)
 
 
 row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient)
