@@ -58,7 +58,9 @@ def clothed(value: Any) -> Any:
             host.flags.writeable = True
         count(host)
         return made
-    return type(value)(map(clothed, value)) if type(value) in (tuple, list) else value
+    if isinstance(value, tuple):  # NumPy's are named tuples in places
+        return tuple(map(clothed, value))
+    return list(map(clothed, value)) if type(value) is list else value
 
 
 LIVE: dict[int, tuple[weakref.ref[Host], int]] = {}  # id -> an array that owns memory, bytes
@@ -610,7 +612,9 @@ def install() -> None:
     libs = Module("cupy_backends.cuda.libs", SimpleNamespace(), cublas=Cublas("cublas"))
     sys.modules.update({
         "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
-        "cupyx": Module("cupyx", real_cupyx, scatter_add=scatter_add),
+        "cupyx": Module(
+            "cupyx", real_cupyx, scatter_add=scatter_add, errstate=lambda *, linalg: nullcontext()
+        ),
         "cupyx.scipy": Module("cupyx.scipy", SimpleNamespace(), special=special),
         "cupyx.scipy.special": special,
         "cupy_backends": Module("cupy_backends", SimpleNamespace()),

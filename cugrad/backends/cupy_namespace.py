@@ -25,12 +25,31 @@ def is_half(dtype: np.dtype[Any]) -> bool:
     return dtype.name in ("float16", "bfloat16")
 
 
+class CheckedLinalg:
+    """cupy.linalg, told to look whether a matrix was singular, as NumPy does: that waits for the
+    device.
+    """
+
+    LinAlgError = cupy.linalg.LinAlgError
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(cupy.linalg, name)
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with cupyx.errstate(linalg="raise"):
+                return function(*args, **kwargs)
+
+        self.__dict__[name] = checked
+        return checked
+
+
 class CupyNamespace:
     """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
 
     workspace_bytes = 256 << 20  # what an op may borrow to launch fewer, larger kernels
 
     matmul = staticmethod(matmul)
+    linalg = CheckedLinalg()
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)

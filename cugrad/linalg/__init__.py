@@ -36,6 +36,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "cholesky": _cholesky, "cross": products.cross_of_first, "det": det,
     "diag_embed": products.diag_embed, "inverse": inv, "kron": products.kron,
     "logdet": systems.logdet, "matrix_exp": matrix_exp, "matrix_power": matrix_power,
-    "pinverse": _pinverse, "slogdet": slogdet, "trace": products.trace,
+    "pinverse": _pinverse, "slogdet": slogdet,
 }  # fmt: skip
 FUNCTIONS = {**METHODS, "tensordot": products.tensordot}

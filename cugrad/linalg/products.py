@@ -1,4 +1,4 @@
-"""Products and rearrangements of matrices: cross, Kronecker and tensor products, traces."""
+"""Products and rearrangements of matrices: cross, Kronecker and tensor products, chains."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
 
 __all__ = [
-    "cross", "diag_embed", "diagonal", "kron", "matmul", "multi_dot", "tensordot", "trace",
-    "vecdot",
+    "cross", "diag_embed", "diagonal", "kron", "matmul", "multi_dot", "tensordot", "vecdot",
 ]  # fmt: skip
 
 
@@ -69,14 +68,6 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         x = recorded.conj(x)
     product = x * y
     return recorded.sum(product, (canonical_dim(dim, product._array.ndim),))
-
-
-def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix."""
-    ndim = array_of(input, "trace").ndim
-    if ndim != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {ndim}")
-    return recorded.sum(recorded.diagonal(input, 0, 0, 1))
 
 
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
