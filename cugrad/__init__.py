@@ -22,6 +22,7 @@ from . import (
     optim,
     profiler,
     random,
+    special,
 )
 from .autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .creation import *  # noqa: F403

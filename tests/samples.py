@@ -1078,6 +1078,12 @@ sample("logit", positive((3, 4), 0.1, 0.9), integer=False,
        reference=lambda np, x, eps=None: (lambda p: np.log(p / (1 - p)))(
            x if eps is None else np.clip(x, eps, 1 - eps)))  # fmt: skip
 sample("logit", exactly([-0.5, 0.1, 0.3, 0.6, 0.85, 1.5]), eps=0.2)
+# NumPy's log1p of an array with strides differs in the last bit.
+sample("special_xlog1py", (3, 4), positive((4,)), strided=False,
+       reference=lambda np, x, y: x * np.log1p(y),
+       torch=lambda torch, x, y: torch.special.xlog1py(x, y))  # fmt: skip
+sample("special_xlog1py", (3,), 2.0)
+sample("special_entr", positive((3, 4)), reference=lambda np, x: -x * np.log(x))
 sample("erfc", (3, 4), reference=lambda np, x: np.vectorize(math.erfc, "d")(x))
 sample("erfc", exactly([6.0, -6.0, 0.0]))
 sample("sinc", away((3, 4)))
@@ -1133,7 +1139,7 @@ REAL_ONLY |= {
     "logaddexp", "logaddexp2", "logit", "erfc", "deg2rad", "rad2deg", "hypot", "copysign", "fmax",
     "fmin", "clamp_min", "clamp_max", "frac", "nan_to_num", "heaviside", "signbit", "isposinf",
     "isneginf", "binary_cross_entropy_each", "bitwise_left_shift", "bitwise_right_shift", "gcd",
-    "lcm",
+    "lcm", "special_entr", "special_xlog1py",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ LAYERS = [
     ["profiler"],
     ["memory"],
     ["func"],
-    ["linalg", "fft"],  # namespaces of PyTorch's over the functions; layers and losses may use them
+    ["linalg", "fft", "special"],  # namespaces of PyTorch's over the functions, below the layers
     ["methods", "conversion", "functions", "creation", "random", "printing"],
     ["autograd"],
     ["tensor"],

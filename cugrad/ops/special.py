@@ -66,6 +66,27 @@ row("logit", "self", _logit, ELEMENTWISE, promote=FLOAT, self=_logit_gradient)
 row("erfc", "self", "erfc", ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self: g * (m.exp(-(self * self)) * (-2 / sqrt(pi))))  # fmt: skip
 
+
+def _xlog1py(xp: Any, self: Any, other: Any) -> Array:
+    x, y = _pair(xp, self, other)
+    return xp.where((x == 0) & (y == y), 0, x * xp.log1p(y)).astype(x.dtype, copy=False)
+
+
+row("special_xlog1py", "self other", _xlog1py, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, other: m.where(
+        (self == 0) & (other <= -1), 0, m.special_xlog1py(g, other)),
+    other=lambda g, self, other: g * (self / (other + 1)))  # fmt: skip
+
+
+def _entr(xp: Any, self: Array) -> Array:
+    x = _wide(xp, self)
+    entropy = xp.where(x == 0, 0, -x * xp.log(x))
+    return _narrow(xp.where(x < 0, -inf, entropy), self)
+
+
+row("special_entr", "self", _entr, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self: -g * (m.log(self) + 1))  # fmt: skip
+
 # Angles and lengths -------------------------------------------------------------------------------
 
 
