@@ -329,3 +329,32 @@ def test_nan_stays_nan() -> None:
     x = cugrad.full((2, 2), nan, requires_grad=True)
     cugrad.linalg.det(x).backward()
     assert x.grad is not None and x.grad.isnan().all()
+
+
+@oracle
+@pytest.mark.parametrize("p", [None, 2, -2, 1, -1, inf, -inf, "fro", "nuc", 0, "x"])
+def test_cond(p: Any) -> None:
+    """With p of other kinds PyTorch's own gradient fails: it changes the inverse in place."""
+    by_values = p in (None, 2, -2)
+    for x in normal(3, 3), normal(2, 3, 3), complex_normal(3, 3), np.zeros((0, 0)):
+        compare(lambda lib, x: lib.linalg.cond(x if by_values else x.detach(), p), x, atol=1e-7)
+    compare(lambda lib, x: lib.linalg.cond(x.detach(), p), np.diag([1.0, 2.0, 0.0]))
+    if by_values:
+        compare(lambda lib, x: lib.linalg.cond(x, p), normal(2, 3))
+    elif p != "nuc":
+        compare(lambda lib, x: lib.linalg.cond(x.detach(), p), np.full((2, 2), nan))
+
+
+@oracle
+def test_matrix_rank() -> None:
+    for x in (
+        SINGULAR,
+        np.diag([1.0, 0.1]),
+        np.zeros((2, 0, 3)),
+        normal(2, 4, 3),
+        complex_normal(2, 3),
+    ):
+        for how in {}, {"atol": 3.0}, {"rtol": 0.2}, {"atol": 0.05, "rtol": 0.01}:
+            compare(lambda lib, x, how=how: lib.linalg.matrix_rank(x, **how), x)
+        compare(lambda lib, x: lib.linalg.matrix_rank(x, 0.2), x)
+    compare(lambda lib, x: lib.linalg.matrix_rank(x, hermitian=True), -SINGULAR)

@@ -9,15 +9,15 @@ from ..errors import LinAlgError
 from ..functions.linalg import matmul
 from . import products, systems
 from .decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
-from .norms import matrix_norm, norm, vector_norm
+from .norms import cond, matrix_norm, matrix_rank, norm, vector_norm
 from .products import cross, multi_dot, vecdot
 from .products import linalg_diagonal as diagonal
 from .systems import det, inv, matrix_exp, matrix_power, pinv, slogdet, solve, solve_triangular
 
 __all__ = [
-    "LinAlgError", "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul",
-    "matrix_exp", "matrix_norm", "matrix_power", "multi_dot", "norm", "pinv", "qr", "slogdet",
-    "solve", "solve_triangular", "svd", "svdvals", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv",
+    "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm",
+    "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 

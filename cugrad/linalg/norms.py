@@ -1,9 +1,11 @@
-"""torch.linalg's norms of vectors and matrices."""
+"""torch.linalg's norms of vectors and matrices, condition numbers and ranks."""
 
 from __future__ import annotations
 
 from math import inf
 from typing import Any
+
+import numpy as np
 
 from ..autograd.record import recorded
 from ..functions.arguments import array_of, cast
@@ -11,10 +13,10 @@ from ..functions.reduce import vector_norm
 from ..functions.shape import movedim
 from ..ops.dims import canonical_dim, int_tuple
 from ..tensor import Tensor
-from .checks import check_float, matrix
+from .checks import check_float, float_matrix, hermitian, matrix, square
 from .decompositions import svdvals
 
-__all__ = ["matrix_norm", "norm", "vector_norm"]
+__all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 
 
 def matrix_norm(
@@ -98,3 +100,66 @@ def norm(
     if isinstance(ord, str) or (dims is None and ndim == 2) or (dims is not None and len(dims) > 1):
         return matrix_norm(A, ord, (-2, -1) if dims is None else dims, keepdim, dtype=dtype)
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
+
+
+def cond(A: Tensor, p: float | str | None = None) -> Tensor:
+    """The condition numbers of a batch of matrices: |A| |A^-1| in the norm `p`, inf where singular.
+
+    `p` is an order of `matrix_norm`; None means 2. With 2 and -2, which are ratios of singular
+    values, matrices need not be square.
+    """
+    if p not in (None, "fro", "nuc", 1, -1, 2, -2, inf, -inf):
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
+    array = float_matrix(A, "linalg.cond")
+    if not array.size:
+        return recorded.sum(svdvals(A.detach()), (array.ndim - 2,))
+    if p in (None, 2, -2):
+        values = svdvals(A)
+        last = values._array.ndim - 1
+        most = recorded.select(values, last, 0)
+        least = recorded.select(values, last, values._array.shape[-1] - 1)
+        return least / most if p == -2 else most / least
+    square(A, f"linalg.cond(ord={p})")
+    inverse = recorded.linalg_inv(A, False)  # nan where there is none
+    dims = (array.ndim - 2, array.ndim - 1)
+    singular = recorded.any(recorded.isnan(inverse), dims, True)
+    inverse = recorded.masked_fill(inverse, singular, 0)
+    product = matrix_norm(A, p) * matrix_norm(inverse, p)
+    return recorded.masked_fill(product, recorded.squeeze(singular, dims), inf)
+
+
+def matrix_rank(
+    A: Tensor,
+    tol: float | None = None,
+    hermitian: bool = False,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> Tensor:
+    """How many singular values are above max(atol, rtol * the largest).
+
+    rtol is max(m, n) times the dtype's epsilon unless it or a positive atol is given; `tol` is the
+    old name of atol. `hermitian` reads the lower triangle.
+
+    >>> import cugrad as torch
+    >>> torch.linalg.matrix_rank(torch.tensor([[1.0, 2.0], [2.0, 4.0]]))
+    tensor(1)
+    """
+    array = float_matrix(A, "linalg.matrix_rank")
+    atol = tol if atol is None else atol
+    if rtol is None:
+        rtol = 0.0 if atol else max(array.shape[-2:]) * float(np.finfo(array.dtype).eps)
+    A = A.detach()
+    if hermitian:
+        square(A, "linalg.matrix_rank")
+        A = _lower(A)
+    values = svdvals(A)
+    last = (values._array.ndim - 1,)
+    if not values._array.shape[-1]:
+        return recorded.sum(recorded.gt(values, 0), last)
+    least = recorded.amax(values, last, True) * rtol
+    return recorded.sum(recorded.gt(values, recorded.clamp(least, atol or 0.0)), last)
+
+
+def _lower(A: Tensor) -> Tensor:
+    return hermitian(A, upper=False)
