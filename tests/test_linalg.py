@@ -358,3 +358,20 @@ def test_matrix_rank() -> None:
             compare(lambda lib, x, how=how: lib.linalg.matrix_rank(x, **how), x)
         compare(lambda lib, x: lib.linalg.matrix_rank(x, 0.2), x)
     compare(lambda lib, x: lib.linalg.matrix_rank(x, hermitian=True), -SINGULAR)
+
+
+@pytest.mark.parametrize("name", ["svd", "eigh", "cholesky"])
+def test_complex_factors_have_second_derivatives(name: str) -> None:
+    """Of what has no phase; the rows' own tests draw vectors with a phase, so they are real."""
+
+    def of(x: Any) -> Any:
+        if name == "svd":
+            U, S, Vh = cugrad.linalg.svd(x, full_matrices=False)
+            return (U * U.conj()).real, (Vh * Vh.conj()).real, (U * S) @ Vh
+        square = x.mT.conj() @ x
+        if name == "eigh":
+            return phaseless(cugrad.linalg.eigh(square))
+        return cugrad.linalg.cholesky(square).abs()
+
+    x = cugrad.tensor(complex_normal(3, 2), requires_grad=True)
+    assert cugrad.autograd.gradcheck(of, (x,)) and cugrad.autograd.gradgradcheck(of, (x,))
