@@ -235,7 +235,7 @@ def _guard(op: Op) -> str:
 
 
 def _masks(op: Op) -> list[int]:
-    """All sets of inputs with a formula, as bits; the likely ones first."""
+    """All non-empty sets of inputs with a formula, as bits."""
     able = sum(1 << i for i, f in enumerate(op.formulas) if f is not None)
     return [mask for mask in range(1, able + 1) if mask & able == mask]
 
