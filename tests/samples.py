@@ -6,7 +6,7 @@
     sample("conv2d", (2, 3, 5, 5), (4, 3, 3, 3), None, stride=(2, 2))    None for an absent `bias?`
     sample("silly", (3,), reference=lambda np, self: np.sin(self) ** 2)  where NumPy has no `silly`
 
-The constructor avoids a kink or pole of the row: `away((3, 4), 0)`, `distinct((3, 4))`. A reference
+A family of its own stands in tests/samples_<family>.py. The constructor avoids a kink or pole of the row: `away((3, 4), 0)`, `distinct((3, 4))`. A reference
 is said once per row; without it the reference is NumPy's function of the row's name. Strided,
 complex, float32 and half variants are made from each line, and for elementwise rows also 0-d, empty
 and broadcast ones; other rows say their empty or 0-d shapes as further lines.
@@ -14,8 +14,10 @@ and broadcast ones; other rows say their empty or 0-d shapes as further lines.
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
+import pathlib
 
 import numpy as np
 
@@ -1311,5 +1313,8 @@ for _shape, _dim in (((6,), (0,)), ((2, 5), (1,)), ((3, 4, 2), (2, 0, 1)), ((1, 
 REAL_ONLY |= {"fft_r2c"}
 NO_HALF |= dict.fromkeys(("fft_c2c", "fft_r2c", "fft_c2r"), "PyTorch's is for powers of 2, on GPUs")
 
+# further families --------------------------------------------------------------------------------
+# tests/samples_<family>.py: `from tests import samples`, then `samples.REAL_ONLY |= {...}`
 
-# random ------------------------------------------------------------------------------------------
+for _path in sorted(pathlib.Path(__file__).parent.glob("samples_*.py")):
+    importlib.import_module(f"tests.{_path.stem}")
