@@ -6,10 +6,10 @@
     sample("conv2d", (2, 3, 5, 5), (4, 3, 3, 3), None, stride=(2, 2))    None for an absent `bias?`
     sample("silly", (3,), reference=lambda np, self: np.sin(self) ** 2)  where NumPy has no `silly`
 
-A family of its own stands in tests/samples_<family>.py. The constructor avoids a kink or pole of the row: `away((3, 4), 0)`, `distinct((3, 4))`. A reference
+The constructor avoids a kink or pole of the row: `away((3, 4), 0)`, `distinct((3, 4))`. A reference
 is said once per row; without it the reference is NumPy's function of the row's name. Strided,
 complex, float32 and half variants are made from each line, and for elementwise rows also 0-d, empty
-and broadcast ones; other rows say their empty or 0-d shapes as further lines.
+and broadcast ones; other rows say their empty or 0-d shapes as further lines. Large families stand in tests/samples_<family>.py.
 """
 
 from __future__ import annotations
