@@ -9,7 +9,8 @@
 The constructor avoids a kink or pole of the row: `away((3, 4), 0)`, `distinct((3, 4))`. A reference
 is said once per row; without it the reference is NumPy's function of the row's name. Strided,
 complex, float32 and half variants are made from each line, and for elementwise rows also 0-d, empty
-and broadcast ones; other rows say their empty or 0-d shapes as further lines. Large families stand in tests/samples_<family>.py.
+and broadcast ones; other rows say their empty or 0-d shapes as further lines. Large
+families stand in tests/samples_<family>.py.
 """
 
 from __future__ import annotations
