@@ -5,6 +5,8 @@ as 'linalg.*', and `--dtype`, `--all-samples`, `--summary` do what they say. tes
 runs the same over everything that is not in its list of reasons.
 """
 
+# ruff: noqa: B023  (every closure here is called at once, by `attempt`)
+
 from __future__ import annotations
 
 import argparse
@@ -270,7 +272,7 @@ def faults_of_sample(op: Any, sample: Any, dtype: str, second: bool) -> Iterator
             return
         for i, (x, y) in enumerate(zip(found, theirs)):
             if x is None and y is not None and not y.any() or y is None and x is not None:
-                x = y = None  # an exact zero may be left out, and one that torch leaves out be given
+                x = y = None  # an exact zero may be left out, here or there
             if (x is None) != (y is None):
                 yield f"{level} of input {i}: {'none' if x is None else 'one'}, unlike PyTorch's"
             elif x is not None and (problem := difference(x, y, dtype)):
