@@ -151,7 +151,7 @@ def host(tensor: Any) -> np.ndarray:
     """The values in the widest dtype of their category."""
     if isinstance(tensor, torch.Tensor):
         tensor = tensor.detach().resolve_conj().resolve_neg()
-        array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
     else:
         array = tensor.detach().cpu().numpy()
     if array.dtype.kind in "fV":
