@@ -46,7 +46,7 @@ class Size(tuple[int, ...]):
 class Rare:
     """What most tensors never have: hooks, a view's origin, the views of a base."""
 
-    __slots__ = ("leaf", "post_hooks", "view", "views", "accumulator")
+    __slots__ = ("leaf", "post_hooks", "view", "views", "accumulator", "tangents")
 
     def __init__(self) -> None:
         self.leaf: Any = None  # the hooks of a leaf, a NodeRare; other tensors' sit at their node
@@ -54,6 +54,7 @@ class Rare:
         self.view: View | None = None
         self.views: list[weakref.ref[Tensor]] | None = None
         self.accumulator: weakref.ref[Any] | None = None
+        self.tangents: dict[Any, Tensor] | None = None  # by level of forward mode
 
 
 class Tensor:

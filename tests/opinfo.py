@@ -27,7 +27,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 import cugrad
 from cugrad import Tensor
 
-EXACT, FIRST, SECOND = "value", "gradient", "second gradient"
+JVP, FIRST, SECOND = "jvp", "gradient", "second gradient"
 # dtype -> (relative, absolute) tolerance of values
 TOLERANCE = {
     "float16": (4e-3, 4e-3), "bfloat16": (2e-2, 2e-2), "float32": (2e-4, 2e-5),
@@ -113,7 +113,7 @@ def ours(value: Any) -> Any:
     if isinstance(value, torch.device):
         return str(value)
     if isinstance(value, (torch.memory_format, torch.layout)):
-        return getattr(cugrad, str(value).removeprefix("torch."))
+        return getattr(cugrad, str(value).removeprefix("torch."), None)
     if isinstance(value, torch.Generator):
         return cugrad.Generator().manual_seed(value.initial_seed())
     if value is torch:
@@ -258,6 +258,15 @@ def faults_of_sample(op: Any, sample: Any, dtype: str, second: bool) -> Iterator
         return
     if not outputs:
         return
+    if op.supports_forward_ad:
+        theirs_t, refused = attempt(lambda: forward_mode(
+            torch, lambda a, k: process(wrap(op.op, *a, **k)), args, sample.kwargs, seed))
+        my_t, error = attempt(lambda: forward_mode(
+            cugrad, lambda a, k: my_process(my_wrap(mine, *a, **k)), my_args, my_kwargs, seed))
+        if refused is None and error is not None:
+            yield f"{JVP} raises {said(error)}"
+        elif refused is None and (problem := difference(my_t, theirs_t, dtype)):
+            yield f"{JVP}: {problem}"
     given = cotangents(outputs, seed)
     for level in (FIRST, SECOND):
         create = level is FIRST and second
@@ -292,6 +301,31 @@ def faults_of_sample(op: Any, sample: Any, dtype: str, second: bool) -> Iterator
         if not outputs:
             return
         given = cotangents(outputs, seed + 1)
+
+
+def forward_mode(lib: Any, call: Callable[..., Any], args: Any, kwargs: Any, seed: int) -> Any:
+    """The tangents of the outputs along random tangents of the inputs, zeros where none came."""
+    generator = torch.Generator().manual_seed(seed)
+    fw = lib.autograd.forward_ad
+
+    def dual(value: Any) -> Any:
+        if isinstance(value, lib.Tensor):
+            if not value.requires_grad:
+                return value
+            kind = getattr(torch, str(value.dtype).removeprefix("torch."))
+            tangent = torch.randn(tuple(value.shape), dtype=kind, generator=generator)
+            return fw.make_dual(value.detach(), tangent if lib is torch else ours(tangent))
+        if type(value) in (list, tuple):
+            return type(value)(map(dual, value))
+        if type(value) is dict:
+            return {k: dual(v) for k, v in value.items()}
+        return value
+
+    with fw.dual_level():
+        outputs = [o for o in tensors(call(dual(list(args)), dual(kwargs)))
+                   if o.is_floating_point() or o.is_complex()]  # fmt: skip
+        pairs = [(o, fw.unpack_dual(o).tangent) for o in outputs]
+        return [lib.zeros_like(o.detach()) if t is None else t.detach() for o, t in pairs]
 
 
 def names(dtype: str) -> torch.dtype:

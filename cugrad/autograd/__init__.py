@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..tensor import Tensor, make
-from . import graph
+from . import forward_ad, graph
 from .engine import run_backward
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import GradientEdge
-from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, state
 from .node import AccumulateGrad, Output, edge_of
 
 __all__ = [
-    "Function", "GradcheckError", "backward", "enable_grad", "grad", "gradcheck", "gradgradcheck",
-    "graph", "is_grad_enabled", "no_grad", "set_grad_enabled",
+    "Function", "GradcheckError", "backward", "enable_grad", "forward_ad", "grad", "gradcheck",
+    "gradgradcheck", "graph", "is_grad_enabled", "no_grad", "set_grad_enabled",
 ]  # fmt: skip
 
 TensorOrTensors = Any
@@ -208,7 +208,7 @@ def _roots(
     for i, (out, g) in enumerate(zip(outputs, given, strict=True)):
         edge = _root_edge(out, i)
         g = _root_gradient(out, g, i)
-        roots.append((edge, g if create_graph else g._array))
+        roots.append((edge, g if create_graph or state.levels else g._array))
     return roots
 
 

@@ -49,7 +49,8 @@ class Run:
         captures: dict[Any, list[int]] | None,
         needed: set[Any] | None,
     ) -> None:
-        self.keep_graph, self.create_graph = keep_graph, create_graph
+        self.keep_graph = keep_graph
+        self.recording = create_graph or bool(state.levels)  # gradients are Tensors, not arrays
         self.captures, self.needed = captures, needed
         self.captured: dict[int, Any] = {}
         self.grads: dict[Any, Any] = {}  # node -> its gradient, or a list of them by output
@@ -94,13 +95,13 @@ class Run:
             self.grads[node] = seen
         else:
             self.grads[node] = seen + g  # not +=: the first gradient may alias the caller's
-            if not self.create_graph:
+            if not self.recording:
                 self.owned.add(node)
 
     def run(self) -> None:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, needed, owned = self.heap, self.grads, self.needed, self.owned
-        recording, keep = self.create_graph, self.keep_graph
+        recording, keep = self.recording, self.keep_graph
         watched = self.captures is not None or bool(state.observers)
         node = heappop(heap)[1] if heap else None
         while node is not None:
@@ -174,7 +175,7 @@ class Run:
             observer.node_begin(node)
         try:
             plan = node.plan
-            results = plan.vjp_recorded(node, given) if self.create_graph else plan.vjp(node, given)
+            results = plan.vjp_recorded(node, given) if self.recording else plan.vjp(node, given)
         finally:
             for observer in reversed(observers):
                 observer.node_end(node)
@@ -201,7 +202,7 @@ class Run:
         return make(backend_of(g).wrap(g))
 
     def as_gradient(self, value: Any) -> Any:
-        if value is None or self.create_graph:
+        if value is None or self.recording:
             return value
         return value._array if isinstance(value, Tensor) else value
 
@@ -215,7 +216,7 @@ class Run:
         for nr, ref in rare.retained.items():
             keeper = ref()
             if keeper is not None and current[nr] is not None:
-                kept = current[nr] if self.create_graph else make(current[nr]._array.copy())
+                kept = current[nr] if self.recording else make(current[nr]._array.copy())
                 keeper._grad = kept if keeper._grad is None else keeper._grad + kept
         for hook in list(rare.pre_hooks.values()):
             answer = hook(tuple(current))
@@ -251,7 +252,7 @@ class Run:
         for observer in observers:
             observer.node_begin(accumulator(leaf))
         with leaf_lock:
-            if self.create_graph:
+            if self.recording:
                 leaf._grad = g if leaf._grad is None else leaf._grad + g
             else:
                 accumulate(leaf, g, exclusive)

@@ -9,7 +9,8 @@ from typing import Any
 from ..backends import backend_of
 from ..tensor import Tensor, make
 from . import saved as saving
-from .mode import enable_grad, no_grad, state
+from .dual import below, highest, set_tangent, tangent_of
+from .mode import no_grad, state
 from .node import FREED, Node, Output, edge_of, next_seq
 from .record import recorded
 from .views import CUSTOM, check_inplace, rebase, register
@@ -67,8 +68,7 @@ class FunctionPlan:
         return [None if r is None else r._array for r in results]
 
     def vjp_recorded(self, node: FunctionNode, g: Any) -> Any:
-        with enable_grad():
-            return node.call_backward(list(g) if type(g) is tuple else [g])
+        return node.call_backward(list(g) if type(g) is tuple else [g])
 
 
 class FunctionNode(Node, FunctionCtx):
@@ -256,6 +256,18 @@ class Function:
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The Jacobian-vector product, for forward mode; to be overridden.
+
+        Gets one tangent per argument of `forward`, None for what is no tensor, and returns one per
+        output.
+        """
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
+        )
+
     @classmethod
     def backward_of(cls) -> Callable[..., Any]:
         """The user's backward, by whichever of its two names he wrote it."""
@@ -273,20 +285,58 @@ class Function:
         if not hasattr(cls, "_node_class"):
             raise RuntimeError("Function.apply: call it on a subclass of Function")
         if not state.observers:
-            return _apply(cls, args, kwargs, 0)
+            return _apply_dual(cls, args, kwargs, 0)
         seq, result, observers = next_seq(), None, state.observers
         for observer in observers:
             observer.op_begin(cls.__name__, seq, args)
         try:
-            result = _apply(cls, args, kwargs, seq)
+            result = _apply_dual(cls, args, kwargs, seq)
             return result
         finally:
             for observer in reversed(observers):
                 observer.op_end(cls.__name__, seq, result)
 
 
-def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: Any, seq: int) -> Any:
+def _apply_dual(cls: type[Function], args: tuple[Any, ...], kwargs: Any, seq: int) -> Any:
+    """`_apply`, and the user's jvp where an argument carries a tangent."""
+    level = highest(args) if state.levels else None
     node = cls._node_class()
+    if level is None:
+        return _apply(cls, node, args, kwargs, seq)
+    tangents: list[Any] = [tangent_of(a, level) for a in args]
+    with below(level):
+        result = _apply(cls, node, args, kwargs, seq)
+        if node.materialize_grads:
+            for i, (a, t) in enumerate(zip(args, tangents, strict=True)):
+                if t is None and isinstance(a, Tensor) and a._array.dtype.kind in "fcV":
+                    tangents[i] = make(backend_of(a._array).xp.zeros_like(a._array))
+        found = cls.jvp(node, *tangents)
+    outputs = result if isinstance(result, tuple) else (result,)
+    found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    if len(found) != len(outputs):
+        raise RuntimeError(
+            f"{cls.__name__}.jvp returned {len(found)} tangents, but forward has {len(outputs)} "
+            "outputs"
+        )
+    for nr, (out, t) in enumerate(zip(outputs, found, strict=True)):
+        if t is None or not isinstance(out, Tensor) or out._array.dtype.kind not in "fcV":
+            continue
+        if not isinstance(t, Tensor):
+            raise TypeError(
+                f"{cls.__name__}.jvp: want a Tensor or None for output {nr}, got {type(t).__name__}"
+            )
+        if t.shape != out.shape:
+            raise RuntimeError(
+                f"{cls.__name__}.jvp returned a tangent of shape {list(t.shape)} for output {nr} "
+                f"of shape {list(out.shape)}"
+            )
+        set_tangent(out, level, t)
+    return result
+
+
+def _apply(
+    cls: type[Function], node: FunctionNode, args: tuple[Any, ...], kwargs: Any, seq: int
+) -> Any:
     node.needs_input_grad = tuple(isinstance(a, Tensor) and a._requires_grad for a in args)
     recording = state.grad_enabled and any(node.needs_input_grad)
     separate = cls.setup_context is not Function.setup_context

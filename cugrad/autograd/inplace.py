@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ..backends import Backend, backend_of
 from ..dtypes import of as dtype_of
 from ..ops.table import Op
 from ..tensor import Tensor, make
+from .dual import apply_dual_inplace
 from .mode import state
 from .node import edge_of
 from .record import NO_PARAMS, new_node, observed, plan_of, read_inputs, run_forward
@@ -21,8 +23,14 @@ DIRECT = 1 << 12  # elements from which on writing straight into place pays for 
 def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
     """Runs an op and puts its output in the place of its first input, which is returned."""
     if state.observers:
-        return observed(op, args, params, _execute)
-    return _execute(op, args, params)
+        return observed(op, args, params, _dual)
+    return _dual(op, args, params)
+
+
+def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:
+    if not state.levels:
+        return _execute(op, args, params, seq)
+    return apply_dual_inplace(op, args, params, functools.partial(_execute, seq=seq))
 
 
 def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:

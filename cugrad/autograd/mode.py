@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +23,15 @@ class Observer(Protocol):
     def node_end(self, node: Any) -> None: ...
 
 
+class Level:
+    """One nesting of forward mode; `holders` are weak references to what has tangents of it."""
+
+    __slots__ = ("holders",)
+
+    def __init__(self) -> None:
+        self.holders: list[weakref.ref[Any]] = []
+
+
 class State(threading.local):
     """What this thread has switched on; `fast` says in one read whether anything unusual is."""
 
@@ -30,9 +40,11 @@ class State(threading.local):
     observers: tuple[Observer, ...] = ()
     hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
     hooks_disabled: str | None = None
+    levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
+    dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
     def refresh(self) -> None:
-        if self.observers:
+        if self.observers or self.levels:
             self.fast = UNUSUAL
         elif self.grad_enabled:
             self.fast = PACKING if self.hooks else RECORDING
@@ -87,19 +99,16 @@ def pop_hooks() -> None:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _GradMode:
-    """A context manager and decorator that sets the grad mode, as many times as it is entered."""
+class Context:
+    """A context manager that is a decorator of functions and generators too."""
 
-    enabled: bool
-    _previous: list[bool]
-
-    def __enter__(self) -> None:
-        self.__dict__.setdefault("_previous", []).append(switch_grad(self.enabled))
+    def __enter__(self) -> Any:
+        raise NotImplementedError
 
     def __exit__(self, *exc: object) -> None:
-        switch_grad(self._previous.pop())
+        raise NotImplementedError
 
-    def _again(self) -> _GradMode:
+    def _again(self) -> Context:
         return type(self)()
 
     def __call__(self, function: F) -> F:
@@ -114,7 +123,20 @@ class _GradMode:
         return wrapped  # type: ignore[return-value]
 
 
-def _wrap_generator(context: Callable[[], _GradMode], function: Any) -> Callable[..., Any]:
+class _GradMode(Context):
+    """A context manager and decorator that sets the grad mode, as many times as it is entered."""
+
+    enabled: bool
+    _previous: list[bool]
+
+    def __enter__(self) -> None:
+        self.__dict__.setdefault("_previous", []).append(switch_grad(self.enabled))
+
+    def __exit__(self, *exc: object) -> None:
+        switch_grad(self._previous.pop())
+
+
+def _wrap_generator(context: Callable[[], Context], function: Any) -> Callable[..., Any]:
     """The mode holds while the generator runs, not while its consumer does."""
 
     @functools.wraps(function)

@@ -61,7 +61,7 @@ def add_hook(hooks: HookDict, hook: Callable[..., Any]) -> RemovableHandle:
 class NodeRare:
     """What most nodes never have: hooks, tensors that retain their gradient, metadata."""
 
-    __slots__ = ("tensor_hooks", "pre_hooks", "post_hooks", "retained", "metadata")
+    __slots__ = ("tensor_hooks", "pre_hooks", "post_hooks", "retained", "metadata", "tangents")
 
     def __init__(self) -> None:
         self.tensor_hooks: dict[int, HookDict] = {}  # by output number
@@ -69,6 +69,7 @@ class NodeRare:
         self.post_hooks: HookDict = HookDict()
         self.retained: dict[int, weakref.ref[Tensor]] = {}
         self.metadata: dict[Any, Any] | None = None
+        self.tangents: dict[Any, dict[int, Tensor]] | None = None  # of outputs, by level
 
 
 class Node:

@@ -13,6 +13,7 @@ from ..ops.promotion import SCALARS, meet, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
 from ..tensor import Tensor, make
 from . import saved as saving
+from .dual import apply_dual
 from .mode import state
 from .node import FREED, Node, Output, edge_of, next_seq
 from .views import MULTIPLE, NORMAL, attach
@@ -174,6 +175,8 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
     if state.observers:
         return observed(op, args, params, _unobserved)
+    if state.levels:
+        return apply_dual(op, args, params, execute)
     return execute(op, args, params)
 
 

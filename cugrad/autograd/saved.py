@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import InplaceError
 from ..tensor import Tensor, make
+from .dual import restore_tangents
 from .mode import no_grad, state, switch_grad
 
 # An entry of `node.saved` is one of
@@ -180,6 +181,8 @@ def tensor_at(node: Any, index: int) -> Any:
         array, _, _, output_nr = entry
         result = make(array, True, node.output(output_nr))
         result._counter = counter_at(node, index)
+        if state.levels:
+            restore_tangents(result, node, output_nr)
         return result
     if type(entry) is Packed:
         check_version(node, index)
@@ -187,6 +190,8 @@ def tensor_at(node: Any, index: int) -> Any:
         edge = node.output(entry.output_nr) if entry.output_nr >= 0 else entry.edge
         result = make(restored._array, entry.requires_grad, edge)
         result._counter = restored.counter
+        if state.levels and entry.output_nr >= 0:
+            restore_tangents(result, node, entry.output_nr)
         return result
     return entry
 

@@ -1,0 +1,244 @@
+"""Forward mode: tensors that carry tangents, and how an op computes the tangent of its result."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..backends import backend_of
+from ..ops.table import ELEMENTWISE, LINEAR, Op
+from ..tensor import Tensor, make
+from .mode import Level, state
+from .node import edge_of
+
+__all__ = ["apply_dual", "enter", "leave", "set_tangent", "tangent_of"]
+
+# A tensor keeps its tangents by level, in `Rare.tangents`; a node keeps those of its outputs, for
+# what it saved of them, in `NodeRare.tangents`. Only levels in `state.levels` are seen. Inside the
+# rule of a level only lower levels are: the op and its tangent are computed on the very tensors,
+# which then look as if they carried no tangent of that level. So levels nest, and a tangent may
+# itself carry tangents.
+
+
+def enter() -> Level:
+    """Opens a level above those of this thread."""
+    level = Level()
+    state.levels = (*state.levels, level)
+    state.refresh()
+    return level
+
+
+def leave(level: Level) -> None:
+    """Closes a level: the tangents that tensors and nodes hold of it are dropped."""
+    state.levels = tuple([x for x in state.levels if x is not level])
+    state.refresh()
+    for ref in level.holders:
+        holder = ref()
+        if holder is not None:
+            rare = holder._rare if isinstance(holder, Tensor) else holder.rare
+            if rare is not None and rare.tangents:
+                rare.tangents.pop(level, None)
+    level.holders.clear()
+
+
+@contextmanager
+def below(level: Level) -> Iterator[None]:
+    """Only the levels under this one are seen inside."""
+    levels = state.levels
+    state.levels = levels[: levels.index(level)]
+    state.refresh()
+    try:
+        yield
+    finally:
+        state.levels = levels
+        state.refresh()
+
+
+def tangent_of(tensor: Any, level: Level) -> Tensor | None:
+    """The tangent of a tensor at one level, or None."""
+    if not isinstance(tensor, Tensor) or tensor._rare is None or not tensor._rare.tangents:
+        return None
+    return tensor._rare.tangents.get(level)
+
+
+def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
+    """Gives a tensor its tangent, and the node that made it, which may have saved it."""
+    _keep(tensor, tensor.rare, level, tangent)
+    node = tensor._node
+    if node is not None and not isinstance(node, Tensor):
+        rare, maker = node.grad_fn.get_rare(), node.grad_fn
+        if rare.tangents is None:
+            rare.tangents = {}
+        rare.tangents.setdefault(level, {})[node.output_nr] = tangent
+        _remember(level, maker)
+
+
+def _keep(tensor: Tensor, rare: Any, level: Level, tangent: Tensor) -> None:
+    if rare.tangents is None:
+        rare.tangents = {}
+    rare.tangents[level] = tangent
+    _remember(level, tensor)
+
+
+def _remember(level: Level, holder: Any) -> None:
+    holders = level.holders
+    if len(holders) >= 64 and len(holders) & (len(holders) - 1) == 0:  # at powers of two
+        holders[:] = [ref for ref in holders if ref() is not None]
+    holders.append(weakref.ref(holder))
+
+
+def restore_tangents(result: Tensor, node: Any, output_nr: int) -> None:
+    """Gives a saved result that was read back the tangents that it had."""
+    if node.rare is None or not node.rare.tangents:
+        return
+    for level in state.levels:
+        tangent = node.rare.tangents.get(level, {}).get(output_nr)
+        if tangent is not None:
+            _keep(result, result.rare, level, tangent)
+
+
+def highest(inputs: Any) -> Level | None:
+    """The innermost level at which one of the inputs has a tangent."""
+    for level in reversed(state.levels):
+        for x in inputs:
+            if tangent_of(x, level) is not None:
+                return level
+    return None
+
+
+def apply_dual(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any]
+) -> Any:
+    """`run(op, args, params)`, and the tangent of what it returns, where an input has one."""
+    inputs = args[0] if op.variadic else args
+    level = highest(inputs)
+    if level is None:
+        return run(op, args, params)
+    tangents = tuple([tangent_of(x, level) for x in inputs])
+    with below(level):
+        result = apply_dual(op, args, params, run)
+        results = result if type(result) is tuple else (result,)
+        found = tangent(op, tuple(inputs), tangents, results, params)
+    for out, t in zip(results, found, strict=True):
+        if t is not None:
+            set_tangent(out, level, t)
+    return result
+
+
+def tangent(
+    op: Op,
+    primals: tuple[Any, ...],
+    tangents: tuple[Tensor | None, ...],
+    results: tuple[Tensor, ...],
+    params: dict[str, Any],
+) -> tuple[Tensor | None, ...]:
+    """The tangent of each result, in its shape and dtype; None for those that have none."""
+    from .record import recorded
+
+    nothing = (None,) * len(results)
+    if not any(op.formulas) and op.jvp_formula is None:
+        return nothing
+    able = [
+        None if t is None or op.formulas[0 if op.variadic else i] is None else t
+        for i, t in enumerate(tangents)
+    ]
+    if all(t is None for t in able):
+        return nothing
+    first = results[op.differentiable[0]] if op.differentiable else results[0]
+    if op.promote is not None and op.promote != "cast":
+        primals, able = _promoted(op, primals, able, first)
+    if op.kind == ELEMENTWISE:
+        shape = first._array.shape
+        able = [t if t is None or t._array.shape == shape else recorded.expand(t, shape)
+                for t in able]  # fmt: skip
+    elif op.kind == LINEAR and op.variadic:
+        able = [recorded.mul(p, 0) if t is None else t for p, t in zip(primals, able, strict=True)]
+    found = op.jvp(recorded, primals, tuple(able), results, params)
+    found = found if type(found) is tuple else (found,)
+    return tuple([
+        None if t is None or i not in op.differentiable else _shaped(t, out)
+        for i, (t, out) in enumerate(zip(found, results, strict=True))
+    ])  # fmt: skip
+
+
+def _promoted(op: Op, primals: Any, tangents: Any, like: Tensor) -> tuple[Any, Any]:
+    """Floating-point inputs that meet in one dtype, which is that of the result, brought to it."""
+    from .record import recorded
+
+    dtype = like._array.dtype
+    if dtype.kind not in "fcV":
+        return primals, tangents
+
+    def cast(x: Any, i: int) -> Any:
+        if not isinstance(x, Tensor) or (not op.variadic and i not in op.promoted):
+            return x
+        if x._array.dtype == dtype or (x._array.dtype.kind == "c" and dtype.kind != "c"):
+            return x
+        return recorded.to_dtype(x, dtype)
+
+    return (
+        tuple([cast(x, i) for i, x in enumerate(primals)]),
+        [cast(t, i) for i, t in enumerate(tangents)],
+    )
+
+
+def _shaped(t: Any, out: Tensor) -> Tensor | None:
+    from .record import recorded
+
+    if not isinstance(t, Tensor):  # a formula may return a plain 0
+        return None
+    if out._array.dtype.kind not in "fcV":
+        return None
+    if t._array.shape != out._array.shape:
+        t = recorded.expand(t, out._array.shape)
+    if t._array.dtype != out._array.dtype:
+        if t._array.dtype.kind == "c" and out._array.dtype.kind != "c":
+            t = recorded.real(t)
+        if t._array.dtype != out._array.dtype:
+            t = recorded.to_dtype(t, out._array.dtype)
+    return t
+
+
+def apply_dual_inplace(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any]
+) -> Tensor:
+    """The same for an op whose result takes the place of its first input."""
+    from .record import recorded
+
+    t: Tensor = args[0]
+    level = highest(args)
+    if level is None:
+        return run(op, args, params)
+    tangents = tuple([tangent_of(x, level) for x in args])
+    with below(level):
+        before = make(t._array.copy(), t._requires_grad, edge_of(t) if t._requires_grad else None)
+        for lower in state.levels:
+            known = tangent_of(t, lower)
+            if known is not None:
+                set_tangent(before, lower, known.clone())
+        olds = tuple([before if x is t else x for x in args])
+        apply_dual_inplace(op, args, params, run)
+        (found,) = tangent(op, olds, tangents, (t,), params)
+        known = tangents[0]
+        if known is not None:
+            known.copy_(found) if found is not None else known.zero_()
+            return t
+        if found is None:
+            return t
+        view = None if t._rare is None else t._rare.view
+        if view is None:
+            set_tangent(t, level, found)
+            return t
+        home = tangent_of(view.base, level)
+        if home is None:
+            base = view.base._array
+            home = make(backend_of(base).xp.zeros_like(base))
+            set_tangent(view.base, level, home)
+        part: Any = home
+        for step, given in view.steps:
+            part = getattr(recorded, step.name)(part, **given)
+        part.copy_(found)
+        set_tangent(t, level, part)
+    return t

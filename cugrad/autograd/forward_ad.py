@@ -1,0 +1,136 @@
+"""Forward-mode automatic differentiation: dual tensors, a value with its tangent."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..tensor import Tensor
+from .dual import enter, leave, set_tangent, tangent_of
+from .mode import Context, state
+
+__all__ = [
+    "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual",
+    "unpack_dual",
+]  # fmt: skip
+
+
+class UnpackedDualTensor(NamedTuple):
+    """What `unpack_dual` returns: `primal`, and `tangent` or None."""
+
+    primal: Tensor
+    tangent: Tensor | None
+
+
+def _current(level: int | None) -> Any:
+    """The level that the public functions mean by a number; None when there is none."""
+    if level is not None and level < 0 or state.dual is None:
+        return None
+    return state.dual
+
+
+def enter_dual_level() -> int:
+    """Opens the level at which dual tensors can be made; returns its number, 0.
+
+    RuntimeError when one is open: `func.jvp` nests, this does not.
+    """
+    if state.dual is not None:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    state.dual = enter()
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """Closes the level and forgets the tangents made at it."""
+    if state.dual is None or level not in (None, 0):
+        raise RuntimeError(
+            "Trying to exit a forward AD level that was not the last one that was created. This is "
+            "not supported."
+        )
+    opened, state.dual = state.dual, None
+    leave(opened)
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
+    """A tensor that shares the elements of `tensor` and carries `tangent`, of the same shape.
+
+    Differentiable in both. Ops on dual tensors compute the tangent of their result: the product of
+    their Jacobian and the tangents of their inputs.
+
+    Raises RuntimeError outside `dual_level`, for a tangent of another shape, and for a tensor that
+    has a tangent; ValueError for integers.
+
+    >>> import cugrad as torch
+    >>> import cugrad.autograd.forward_ad as fwAD
+    >>> with fwAD.dual_level():
+    ...     x = fwAD.make_dual(torch.tensor([1., 2.]), torch.tensor([1., 0.]))
+    ...     fwAD.unpack_dual(x * x).tangent
+    tensor([2., 0.])
+    """
+    current = _current(level)
+    if current is None:
+        raise RuntimeError(
+            "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
+            "enter_dual_level() first."
+        )
+    for what, x in (("primal", tensor), ("tangent", tangent)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"make_dual(): {what} must be Tensor, not {type(x).__name__}")
+        if not (x.is_floating_point() or x.is_complex()):
+            raise ValueError(
+                f"Expected {what} to be floating point or complex, but got: {x.dtype}"
+            )
+    if tangent_of(tensor, current) is not None:
+        raise RuntimeError(
+            "Making a dual Tensor based on a Tensor that already has a forward gradient at the "
+            "same level 0 is not supported."
+        )
+    if tensor.shape != tangent.shape:
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the "
+            f"given forward gradient is of size {list(tangent.shape)}."
+        )
+    if tangent_of(tangent, current) is not None:
+        raise RuntimeError(
+            "Expected the tangent of a dual tensor to have no tangent of the same level"
+        )
+    dual = tensor.view_as(tensor)
+    set_tangent(dual, current, tangent)
+    return dual
+
+
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
+    """The value of a dual tensor and its tangent, None for a tensor that has none.
+
+    >>> import cugrad as torch
+    >>> torch.autograd.forward_ad.unpack_dual(torch.ones(2)).tangent is None
+    True
+    """
+    current = _current(level)
+    if current is None:
+        return UnpackedDualTensor(tensor, None)
+    tangent = tangent_of(tensor, current)
+    return UnpackedDualTensor(primal_of(tensor, current), tangent)
+
+
+def primal_of(tensor: Tensor, level: Any) -> Tensor:
+    """A view of a tensor that has no tangent at `level`."""
+    from .dual import below
+
+    if tangent_of(tensor, level) is None:
+        return tensor
+    with below(level):
+        return tensor.view_as(tensor)
+
+
+class dual_level(Context):
+    """The context in which dual tensors are made and used; a decorator too.
+
+    Tangents are gone when it ends. `func.jvp` is the form that nests.
+    """
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *exc: object) -> None:
+        exit_dual_level()
