@@ -233,6 +233,9 @@ def faults_of_sample(op: Any, sample: Any, dtype: str, second: bool) -> Iterator
         my_wrap, my_process = rebound(wrap), rebound(process)
     except NotImplementedError:
         return
+    except Exception as error:
+        yield f"an argument cannot be made: {said(error)}"
+        return
     seed = 1 + len(repr(sample.kwargs))
     torch.manual_seed(seed)
     theirs, refused = attempt(lambda: process(wrap(op.op, *args, **sample.kwargs)))
