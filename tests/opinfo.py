@@ -356,8 +356,12 @@ def faults_of(
         )  # fmt: skip
         for number, sample in enumerate(made or ()):
             twice = second and op.supports_gradgrad
-            for what in faults_of_sample(op, sample, dtype, twice):
-                yield Fault(label, dtype, f"sample {number} {describe(sample)}", what)
+            where = f"sample {number} {describe(sample)}"
+            found, broken = attempt(lambda: list(faults_of_sample(op, sample, dtype, twice)))
+            if broken is not None:
+                found = [f"the comparison fails: {said(broken)}"]
+            for what in found:
+                yield Fault(label, dtype, where, what)
 
 
 def error_faults_of(op: Any) -> Iterator[Fault]:
