@@ -74,6 +74,37 @@ class CupyNamespace:
             array[...] = wide
 
     @staticmethod
+    def index_reduce(array: Array, index: Any, values: Any, how: str) -> None:
+        """`array[index] = how(array[index], values)` in place, for every duplicate in `index`.
+
+        Sorted by where they go, values meet their neighbours at a distance of 1, 2, 4, ...; the
+        last of each run then holds the run's total. Nothing waits, and every dtype is served.
+        """
+        if how == "add":
+            CupyNamespace.index_add(array, index, values)
+            return
+        if not array.size:
+            return
+        places = cupy.arange(array.size).reshape(array.shape)[index]
+        ufunc = getattr(cupy, how)
+        kind = np.dtype(np.float32) if is_half(array.dtype) else array.dtype
+        wide = cupy.broadcast_to(cupy.asarray(values), places.shape).astype(kind).reshape(-1)
+        places = places.reshape(-1)
+        order = cupy.argsort(places)
+        places, wide = places[order], wide[order]
+        distance = 1
+        while distance < places.size:
+            alike = places[distance:] == places[:-distance]
+            met = ufunc(wide[distance:], wide[:-distance])
+            wide[distance:] = cupy.where(alike, met, wide[distance:])
+            distance *= 2
+        flat = cupy.concatenate([array.reshape(-1).astype(kind), cupy.zeros(1, kind)])
+        is_last = cupy.concatenate([places[1:] != places[:-1], cupy.ones(places.size > 0, "?")])
+        places = cupy.where(is_last, places, array.size)  # all others go to a place beyond
+        flat[places] = ufunc(flat[places], wide)
+        array[...] = flat[:-1].reshape(array.shape)
+
+    @staticmethod
     def where(condition: Array, x: Any = None, y: Any = None) -> Any:
         """NumPy's where; CuPy's has no bfloat16 loop and would answer float32, so bits are
         chosen.
@@ -143,6 +174,20 @@ class CupyNamespace:
     @staticmethod
     def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
         return _scan(cupy.cumsum, a, axis, dtype)
+
+    @staticmethod
+    def accumulate(function: str, a: Array, axis: int) -> Array:
+        """Running results of an associative function of two arrays, by its name, along an axis.
+
+        CuPy accumulates sums and products only: spans of 1, 2, 4, ... elements are joined.
+        """
+        join, out, span, n = getattr(cupy, function), a.copy(), 1, a.shape[axis]
+        lead = (slice(None),) * axis
+        while span < n:
+            late = (*lead, slice(span, n))
+            out[late] = join(out[(*lead, slice(0, n - span))], out[late])
+            span *= 2
+        return out
 
     @staticmethod
     def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:

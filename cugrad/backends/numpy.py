@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from .numpy_index import index_add, index_reduce
+
 Array = np.ndarray[Any, Any]
 
 # Overflow and division by zero are values, as on a GPU, not warnings. Setting NumPy's error state
@@ -37,10 +39,8 @@ class NumpyNamespace:
         self.__dict__[name] = value  # found without this detour from now on
         return value
 
-    @staticmethod
-    def index_add(array: Array, index: Any, values: Array) -> None:
-        """`array[index] += values` in place, where duplicates in `index` add up."""
-        np.add.at(array, index, values)
+    index_add = staticmethod(index_add)
+    index_reduce = staticmethod(index_reduce)
 
     @staticmethod
     def broadcast_to(array: Array, shape: Any) -> Array:
@@ -86,6 +86,11 @@ class NumpyNamespace:
         if is_half(a.dtype):
             return np.cumsum(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
         return np.cumsum(a, axis, dtype)
+
+    @staticmethod
+    def accumulate(function: str, a: Array, axis: int) -> Array:
+        """Running results of an associative function of two arrays, by its name, along an axis."""
+        return getattr(np, function).accumulate(a, axis)
 
     @staticmethod
     def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import arithmetic, composites, copies, index, inplace, linalg, queries, reduce, shape
+from . import (
+    arithmetic,
+    calculus,
+    composites,
+    copies,
+    index,
+    inplace,
+    linalg,
+    queries,
+    reduce,
+    shape,
+    sorting,
+    splitting,
+    statistics,
+)
 from .einsum import einsum
 from .index import getitem, setitem
 from .reduce import vector_norm
@@ -15,7 +29,10 @@ __all__ = ["FUNCTIONS", "METHODS", "PROPERTIES", "einsum", "getitem", "setitem",
 # Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
 FUNCTIONS: dict[str, Callable[..., Any]] = {**arithmetic.FUNCTIONS, "einsum": einsum}
 METHODS: dict[str, Callable[..., Any]] = {}
-for _module in (reduce, shape, copies, composites, linalg, index, queries):
+for _module in (
+    reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
+    splitting,
+):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)
 METHODS.update(inplace.METHODS)

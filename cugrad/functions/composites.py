@@ -112,6 +112,8 @@ def diff(
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     dim = canonical_dim(dim, ndim)
+    if not n:
+        return input.clone()
     parts = [x for x in (prepend, input, append) if x is not None]
     for part in parts:
         if array_of(part, "diff").ndim != ndim:

@@ -1,4 +1,4 @@
-"""Indexing, gathering, scattering and sorting as PyTorch spells them."""
+"""Indexing, gathering and scattering as PyTorch spells them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..backends import backend_of
 from ..ops import dims as D
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
-from .arguments import array_of, lifted, return_type
+from .arguments import array_of, lifted
 from .subscripts import FULL, parse, picked
 
 __all__ = [
-    "argsort", "argwhere", "gather", "getitem", "index_add", "index_fill", "index_put",
-    "index_select", "masked_select", "nonzero", "scatter", "scatter_add", "setitem", "sort", "take",
-    "take_along_dim", "topk",
+    "argwhere", "gather", "getitem", "index_add", "index_fill", "index_put",
+    "index_select", "masked_select", "nonzero", "scatter", "scatter_add", "setitem", "take",
+    "take_along_dim",
 ]  # fmt: skip
 
 
@@ -339,61 +339,6 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 argwhere = nonzero
-
-
-# Order --------------------------------------------------------------------------------------------
-
-
-def _ordered(function: str, input: Tensor) -> Any:
-    array = array_of(input, function)
-    if array.dtype.kind == "c":
-        raise RuntimeError(f"{function}(): does not support complex input; sort abs() or real")
-    return array
-
-
-_SORT = return_type("sort")
-_TOPK = return_type("topk")
-
-
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    """The pair (values, indices) of the elements in order along `dim`; always stable.
-
-    >>> import cugrad as torch
-    >>> torch.sort(torch.tensor([3, 1, 2])).indices
-    tensor([1, 2, 0])
-    """
-    ndim = _ordered("sort", input).ndim
-    dim = D.canonical_dim(dim, ndim)
-    if not ndim:
-        return lifted(sort, input, dim, descending)
-    return _SORT(*recorded.sort(input, dim, descending))
-
-
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-    """The indices that put the elements in order along `dim`."""
-    ndim = _ordered("argsort", input).ndim
-    dim = D.canonical_dim(dim, ndim)
-    if not ndim:
-        return lifted(argsort, input, dim, descending)
-    return recorded.argsort(input, dim, descending)
-
-
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The pair (values, indices) of the `k` largest, or smallest, elements along `dim`, in order.
-
-    >>> import cugrad as torch
-    >>> torch.topk(torch.tensor([3, 1, 2]), 2).values
-    tensor([3, 2])
-    """
-    shape = _ordered("topk", input).shape
-    dim = D.canonical_dim(dim, len(shape))
-    if not 0 <= k <= (shape[dim] if shape else 1):
-        raise RuntimeError(
-            f"selected index k out of range: got k={k} for shape {tuple(shape)} along dim {dim}"
-        )
-    if not shape:
-        return lifted(topk, input, k, dim, largest)
-    return _TOPK(*recorded.topk(input, k, dim, largest))
 
 
 METHODS = {

@@ -8,15 +8,15 @@ from typing import Any
 from .. import dtypes
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
-from ..ops.dims import canonical_dim, reduced_dims
+from ..ops.dims import canonical_dim, canonical_dims, reduced_dims
 from ..ops.table import TABLE
 from ..tensor import Tensor
 from .arguments import array_of, cast, lifted, return_type
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "cumprod",
-    "cumsum", "logsumexp", "max", "mean", "min", "norm", "prod", "std", "std_mean", "sum", "var",
-    "var_mean", "vector_norm",
+    "cumsum", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "prod", "std", "std_mean",
+    "sum", "var", "var_mean", "vector_norm",
 ]  # fmt: skip
 
 
@@ -30,9 +30,10 @@ def sum(
     tensor([4, 6])
     """
     ndim = array_of(input, "sum").ndim
+    dims = None if dim is None else reduced_dims(dim, ndim)
     if dtype is not None:
-        input = cast(input, dtype)
-    return recorded.sum(input, None if dim is None else reduced_dims(dim, ndim), keepdim)
+        return cast(recorded.sum(cast(input, dtype), dims, keepdim), dtype)
+    return recorded.sum(input, dims, keepdim)
 
 
 def mean(
@@ -46,6 +47,11 @@ def mean(
     """
     array = array_of(input, "mean")
     if dtype is not None:
+        if not (dtype.is_floating_point or dtype.is_complex):
+            raise RuntimeError(
+                "mean(): could not infer output dtype. Optional dtype must be either a floating "
+                f"point or complex dtype. Got: {dtype}"
+            )
         input = cast(input, dtype)
     elif array.dtype.kind in "biu":
         raise RuntimeError(
@@ -69,11 +75,12 @@ def prod(
     tensor(24)
     """
     ndim = array_of(input, "prod").ndim
-    if dtype is not None:
-        input = cast(input, dtype)
     if dim is not None:
         dim = canonical_dim(dim, ndim)
-    return recorded.prod(input, dim if ndim else None, keepdim)
+    dim = dim if ndim else None
+    if dtype is not None:
+        return cast(recorded.prod(cast(input, dtype), dim, keepdim), dtype)
+    return recorded.prod(input, dim, keepdim)
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
@@ -87,7 +94,9 @@ def cumsum(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Ten
     dim = canonical_dim(dim, ndim)
     if not ndim:
         return lifted(cumsum, input, dim, dtype=dtype)
-    return recorded.cumsum(input if dtype is None else cast(input, dtype), dim)
+    if dtype is not None:
+        return cast(recorded.cumsum(cast(input, dtype), dim), dtype)
+    return recorded.cumsum(input, dim)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
@@ -101,7 +110,9 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Te
     dim = canonical_dim(dim, ndim)
     if not ndim:
         return lifted(cumprod, input, dim, dtype=dtype)
-    return recorded.cumprod(input if dtype is None else cast(input, dtype), dim)
+    if dtype is not None:
+        return cast(recorded.cumprod(cast(input, dtype), dim), dtype)
+    return recorded.cumprod(input, dim)
 
 
 def _cumprod_(self: Tensor, dim: int) -> Tensor:
@@ -109,6 +120,24 @@ def _cumprod_(self: Tensor, dim: int) -> Tensor:
     ndim = array_of(self, "cumprod_").ndim
     dim = canonical_dim(dim, ndim)
     return apply_inplace(TABLE["cumprod"], (self,), {"dim": dim}) if ndim else self
+
+
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """Running log(sum(exp(input))) along a dim, without overflow.
+
+    >>> import cugrad as torch
+    >>> torch.logcumsumexp(torch.tensor([1000.0, 1000.0]), dim=0)
+    tensor([1000.0000, 1000.6932])
+    """
+    array = array_of(input, "logcumsumexp")
+    dim = canonical_dim(dim, array.ndim)
+    if array.dtype.kind in "biu":
+        raise NotImplementedError(
+            f"logcumsumexp: not implemented for {input.dtype}; convert it first, as x.float()"
+        )
+    if not array.ndim:
+        return lifted(logcumsumexp, input, dim)
+    return recorded.logcumsumexp(input, dim)
 
 
 # Extrema ------------------------------------------------------------------------------------------
@@ -362,15 +391,34 @@ def norm(
 ) -> Tensor:
     """The p-norm of all elements or over dims; "fro" and None mean 2.
 
+    With p="nuc" the sum of the singular values of the matrices that lie along two dims.
+
     >>> import cugrad as torch
-    >>> torch.tensor([[3.0, 0.0], [0.0, 4.0]]).norm()
-    tensor(5.)
+    >>> torch.tensor([[3.0, 0.0], [0.0, 4.0]]).norm(), torch.norm(torch.eye(3), "nuc")
+    (tensor(5.), tensor(3.))
     """
+    if p == "nuc":
+        return _nuclear_norm(input if dtype is None else cast(input, dtype), dim, keepdim)
     if p is None or p == "fro":
         p = 2
     elif isinstance(p, str):
-        raise RuntimeError(f"norm: got p={p!r}, want a number or 'fro'")
+        raise RuntimeError(f"norm: got p={p!r}, want a number, 'fro' or 'nuc'")
     return vector_norm(input, p, dim, keepdim, dtype=dtype)
+
+
+def _nuclear_norm(input: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    ndim = array_of(input, "norm").ndim
+    dims = tuple(range(ndim)) if dim is None else canonical_dims(dim, ndim)
+    if len(dims) != 2:
+        raise RuntimeError(
+            f"nuclear_norm: got dim={dim} of a tensor with {ndim} dims, want two dims"
+        )
+    others = tuple(d for d in range(ndim) if d not in dims)
+    values = recorded.linalg_svdvals(recorded.permute(input, (*others, *dims)))
+    total = recorded.sum(values, (len(others),), False)
+    for d in sorted(dims) if keepdim else ():
+        total = recorded.unsqueeze(total, d)
+    return total
 
 
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:

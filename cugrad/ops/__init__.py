@@ -2,6 +2,7 @@
 
 from . import (
     activation,
+    batch,
     conv,
     decompose,
     elementwise,
@@ -9,14 +10,21 @@ from . import (
     index,
     linalg,
     nn,
+    pad,
     pool,
     reduce,
+    scan,
+    scatter,
     shape,
+    sorting,
     special,
+    statistics,
+    strided,
 )  # fmt: skip
 from .table import TABLE
 
 __all__ = [
-    "TABLE", "activation", "conv", "decompose", "elementwise", "fft", "index", "linalg", "nn",
-    "pool", "reduce", "shape", "special",
+    "TABLE", "activation", "batch", "conv", "decompose", "elementwise", "fft", "index", "linalg",
+    "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special", "statistics",
+    "strided",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows that pick and place elements by index arrays and masks, and that sort.
+"""Rows that pick and place elements by index arrays and masks.
 
 Index arrays are integers; `dim` is counted from the front, and the tensor has at least one.
 """
@@ -237,37 +237,6 @@ row(
     lambda xp, self: xp.argwhere(self).astype("int64"),
     doc="the indices of the nonzero elements, one a line",
 )  # fmt: skip
-
-
-# Order --------------------------------------------------------------------------------------------
-
-
-def _argsort(xp: Any, self: Any, dim: int, descending: bool = False) -> Any:
-    """Stable; nan counts as the largest, as in PyTorch."""
-    if not descending:
-        return xp.argsort(self, dim, kind="stable").astype("int64")
-    backwards = xp.argsort(xp.flip(self, dim), dim, kind="stable")
-    return (self.shape[dim] - 1 - xp.flip(backwards, dim)).astype("int64")
-
-
-def _sort(xp: Any, self: Any, dim: int = -1, descending: bool = False) -> tuple[Any, Any]:
-    indices = _argsort(xp, self, dim, descending)
-    return xp.take_along_axis(self, indices, dim), indices
-
-
-def _topk(xp: Any, self: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, Any]:
-    indices = _argsort(xp, self, dim, largest)[_across(dim, slice(0, k))].copy()
-    return xp.take_along_axis(self, indices, dim), indices
-
-
-for _name, _forward in (("sort", _sort), ("topk", _topk)):
-    row(
-        _name, "self", _forward, NONE, outputs="values indices", nondifferentiable="indices",
-        self=lambda m, g, indices, self_shape, dim: m.gather_backward(g, indices, self_shape, dim),
-        jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None),
-    )  # fmt: skip
-
-row("argsort", "self", _argsort)
 
 
 # Masks --------------------------------------------------------------------------------------------

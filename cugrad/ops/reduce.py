@@ -1,4 +1,4 @@
-"""Rows that reduce: sums, means, products, extrema, variances, norms, and running sums.
+"""Rows that reduce: sums, means, products, extrema, variances, and norms.
 
 `dim` is a tuple of dims counted from the front, or None for all; an int where it says so.
 """
@@ -145,19 +145,13 @@ def _prod_jvp(
 row("prod", "self", _prod, NONE, self=_prod_vjp, jvp=_prod_jvp, doc="dim is one int or None")
 
 
-row(
-    "cumsum", "self",
-    lambda xp, self, dim: xp.cumsum(self, dim, sum_dtype(self)),
-    LINEAR,
-    self=lambda m, g, dim: m.flip(m.cumsum(m.flip(g, (dim,)), dim), (dim,)),
-)  # fmt: skip
-
-
 # Extrema ------------------------------------------------------------------------------------------
 
 
 def _tie_share(xp: Any, self: Any, extreme: Any, dim: Dims = None) -> Any:
     ties = self == extreme
+    if self.dtype.kind in "fV":  # where the extreme is nan, every nan has a share
+        ties = ties | (xp.isnan(extreme) & xp.isnan(self))
     share = xp.maximum(xp.sum(ties, dim, "int64", True), 1).astype(self.dtype)
     return ties.astype(self.dtype) / share
 
@@ -196,7 +190,7 @@ row("max_all", "self", _amax, node="MaxBackward1", self=_extreme_vjp, jvp=_extre
 row("min_all", "self", _amin, node="MinBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
 
 
-def _picked(xp: Any, self: Any, indices: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
+def picked(xp: Any, self: Any, indices: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
     values = xp.take_along_axis(self, indices, dim)
     if not keepdim:
         values, indices = values.squeeze(dim), indices.squeeze(dim)
@@ -204,19 +198,19 @@ def _picked(xp: Any, self: Any, indices: Any, dim: int, keepdim: bool) -> tuple[
 
 
 def _max(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
-    return _picked(xp, self, xp.argmax(self, dim, keepdims=True), dim, keepdim)
+    return picked(xp, self, xp.argmax(self, dim, keepdims=True), dim, keepdim)
 
 
 def _min(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
-    return _picked(xp, self, xp.argmin(self, dim, keepdims=True), dim, keepdim)
+    return picked(xp, self, xp.argmin(self, dim, keepdims=True), dim, keepdim)
 
 
-def _picked_vjp(m: Any, g: Any, indices: Any, self_shape: Shape, dim: int, keepdim: bool) -> Any:
+def picked_vjp(m: Any, g: Any, indices: Any, self_shape: Shape, dim: int, keepdim: bool) -> Any:
     g, indices = (kept(m, x, self_shape, dim, keepdim) for x in (g, indices))
     return m.gather_backward(g, indices, self_shape, dim)
 
 
-def _picked_jvp(
+def picked_jvp(
     m: Any, self_t: Any, indices: Any, self_shape: Shape, dim: int, keepdim: bool
 ) -> Any:
     tangent = m.gather(self_t, kept(m, indices, self_shape, dim, keepdim), dim)
@@ -226,7 +220,7 @@ def _picked_jvp(
 for _name, _forward in (("max", _max), ("min", _min)):
     row(
         _name, "self", _forward, outputs="values indices", nondifferentiable="indices",
-        self=_picked_vjp, jvp=_picked_jvp, doc="along one dim; the first of equals is taken",
+        self=picked_vjp, jvp=picked_jvp, doc="along one dim; the first of equals is taken",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Rows of special functions, of further arithmetic, and of a running product."""
+"""Rows of special functions and of further arithmetic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .reduce import is_half, sum_dtype
-from .table import ELEMENTWISE, FLOAT, NONE, SAME, row
+from .reduce import is_half
+from .table import ELEMENTWISE, FLOAT, SAME, row
 
 Array = Any
 
@@ -194,53 +194,3 @@ row("bitwise_left_shift", "self other", "left_shift", promote="common")
 row("bitwise_right_shift", "self other", "right_shift", promote="common")
 row("gcd", "self other", "gcd", promote="common")
 row("lcm", "self other", "lcm", promote="common")
-
-# A running product --------------------------------------------------------------------------------
-
-
-def _along(m: Any, x: Any, dim: int, start: int, stop: int) -> Any:
-    return m.slice_view(x, (slice(None),) * dim + (slice(start, stop, 1),))
-
-
-def _backward_recurrence(m: Any, b: Any, a: Any, n: int, dim: int) -> Any:
-    """s, where s[k] = b[k] + a[k] s[k + 1] along dim and s[n] = 0; `a` has n - 1 entries.
-
-    It joins spans of 1, 2, 4, ... entries: log2(n) passes of products and sums, no division, so
-    that zeros are as good as other numbers.
-    """
-    span = 1
-    while span < n:
-        rest = n - span
-        joined = _along(m, b, dim, 0, rest) + a * _along(m, b, dim, span, n)
-        b = m.cat([joined, _along(m, b, dim, rest, n)], dim)
-        if 2 * span < n:  # a[k] becomes the product over twice the span
-            a = _along(m, a, dim, 0, rest - span) * _along(m, a, dim, span, rest)
-        span *= 2
-    return b
-
-
-def _before(m: Any, result: Any, n: int, dim: int) -> Any:
-    """The products of all entries in front of each, 1 in front of the first."""
-    one = m.zero_like(_along(m, result, dim, 0, 1)) + 1
-    return one if n == 1 else m.cat([one, _along(m, result, dim, 0, n - 1)], dim)
-
-
-def _cumprod_vjp(m: Any, g: Any, self: Any, result: Any, self_shape: Any, dim: int) -> Any:
-    n = self_shape[dim]
-    if n < 2:
-        return g
-    behind = _backward_recurrence(m, g, _along(m, self, dim, 1, n), n, dim)
-    return _before(m, result, n, dim) * behind
-
-
-def _cumprod_jvp(m: Any, self: Any, self_t: Any, result: Any, self_shape: Any, dim: int) -> Any:
-    n = self_shape[dim]
-    if n < 2:
-        return self_t
-    turned = m.flip(self_t * _before(m, result, n, dim), (dim,))
-    factors = m.flip(_along(m, self, dim, 1, n), (dim,))
-    return m.flip(_backward_recurrence(m, turned, factors, n, dim), (dim,))
-
-
-row("cumprod", "self", lambda xp, self, dim: xp.cumprod(self, dim, sum_dtype(self)), NONE,
-    self=_cumprod_vjp, jvp=_cumprod_jvp)  # fmt: skip
