@@ -10,6 +10,7 @@ from . import (
     calculus,
     composites,
     copies,
+    histograms,
     index,
     inplace,
     linalg,
@@ -31,7 +32,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {**arithmetic.FUNCTIONS, "einsum": ei
 METHODS: dict[str, Callable[..., Any]] = {}
 for _module in (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
-    splitting,
+    splitting, histograms,
 ):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)

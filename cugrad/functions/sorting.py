@@ -339,10 +339,8 @@ def _check_sorter(sequence: Any, sorter: Any) -> None:
             "torch.searchsorted(): sorter must be a tensor of long dtype but got dtype "
             f"{dtypes.of(sorter.dtype)}"
         )
-    n = sequence.shape[-1]
-    if sorter.size and isinstance(sorter, backend_of(sorter).array_types):
-        on_host = backend_of(sorter).device_type == "cpu"  # on a GPU it would wait
-        if on_host and (sorter.min() < 0 or sorter.max() >= n):
+    if sorter.size and backend_of(sorter).device_type == "cpu":  # on a GPU it would wait
+        if sorter.min() < 0 or sorter.max() >= sequence.shape[-1]:
             raise RuntimeError("torch.searchsorted(): sorter index out of range")
 
 

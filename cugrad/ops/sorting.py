@@ -119,11 +119,11 @@ def _mode(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any
     return picked(xp, self, xp.take_along_axis(order, longest, dim), dim, keepdim)
 
 
-for _name, _forward in (
+for _name, _pick in (
     ("kthvalue", _kthvalue), ("median", _median), ("nanmedian", _nanmedian), ("mode", _mode),
 ):  # fmt: skip
     row(
-        _name, "self", _forward, outputs="values indices", nondifferentiable="indices",
+        _name, "self", _pick, outputs="values indices", nondifferentiable="indices",
         self=picked_vjp, jvp=picked_jvp, doc="along one dim, of size 1 at least",
     )  # fmt: skip
 

@@ -35,7 +35,8 @@ def _histogramdd(
 ) -> Any:
     """Counts of points, the rows of a matrix, in boxes; the last box has its upper edge too."""
     sizes = [e.shape[0] - 1 for e in edges]
-    place, inside = 0, xp.ones(self.shape[:1], bool)
+    place: Any = 0
+    inside = xp.ones(self.shape[:1], bool)
     for d, (edge, size) in enumerate(zip(edges, sizes, strict=True)):
         x = self[:, d]
         inside &= (x >= edge[0]) & (x <= edge[-1])
