@@ -211,7 +211,7 @@ def _len(self: Tensor) -> int:
 def _iter(self: Tensor) -> Any:
     if not self._array.ndim:
         raise TypeError("iteration over a 0-d tensor")
-    return (self[i] for i in range(self._array.shape[0]))
+    return iter(recorded.unbind(self, 0))
 
 
 def _contains(self: Tensor, element: Any) -> bool:

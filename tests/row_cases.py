@@ -141,6 +141,8 @@ class Call:
         self.given = case.params_on(backend)
         self.params = {**self.op.defaults, **self.given}
         self.results = self.run(self.inputs)
+        if self.op.many:
+            self.op = self.op.counted(len(self.results))
 
     def run(self, inputs: tuple[Any, ...], m: Any = raw) -> tuple[Any, ...]:
         args = (list(inputs),) if self.op.variadic else inputs

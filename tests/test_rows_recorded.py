@@ -125,7 +125,7 @@ def test_one_gradient_at_a_time(line: Any, backend: Any) -> None:
     run = Recording(line, backend)
     v = run.call.cotangents(run.call.rng)
     every = run.gradients(v)
-    for way, (i, want) in itertools.product(ways(run.call.op), zip(run.wanted, every)):
+    for way, (i, want) in itertools.product(ways(TABLE[line.row]), zip(run.wanted, every)):
         (got,) = Recording(line, backend, [i], way).gradients(v)
         np.testing.assert_array_equal(
             run.call.host(got._array), run.call.host(want._array), err_msg=f"input {i}"

@@ -138,6 +138,7 @@ def tangent(
     from .record import recorded
 
     nothing = (None,) * len(results)
+    op = op.counted(len(results)) if op.many else op
     if not any(op.formulas) and op.jvp_formula is None:
         return nothing
     able = [

@@ -69,7 +69,8 @@ def _body(op: Op, first: str) -> str:
 
 def is_fast(op: Op) -> bool:
     """Whether a row has a fast path: few inputs, and some whose dtype decides."""
-    return not op.variadic and len(op.inputs) <= MAX_INPUTS and bool(op.promoted)
+    few = not op.variadic and not op.many and len(op.inputs) <= MAX_INPUTS
+    return few and bool(op.promoted)
 
 
 def _scope(op: Op) -> dict[str, Any]:

@@ -214,6 +214,8 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     value, arrays, compute = run_forward(op, arrays, params)
     backend = backend_of(_first(op, arrays))
     single = len(op.outputs) == 1
+    if op.many:
+        single, op = False, op.counted(len(value))
     outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
     if op.view:
         for out in outputs:

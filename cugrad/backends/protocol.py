@@ -50,8 +50,8 @@ class Backend(Protocol):
     """One kind of device.
 
     `xp` has NumPy's names, plus `index_add(array, index, values)` (in place; duplicates add up),
-    `erf`, `erfc`, `sliding_window_view`; its sums and products of half precision accumulate in
-    float32.
+    `index_reduce(array, index, values, how)` (the same with the ufunc of the name `how`), `erf`,
+    `erfc`, `sliding_window_view`; its sums and products of half precision accumulate in float32.
     """
 
     name: str

@@ -12,9 +12,9 @@ from ..tensor import Tensor
 from .arguments import array_of, varargs
 
 __all__ = [
-    "broadcast_tensors", "broadcast_to", "chunk", "diagonal", "flatten", "moveaxis", "movedim",
-    "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "swapdims",
-    "t", "tensor_split", "transpose", "unbind", "unflatten", "unsqueeze",
+    "broadcast_tensors", "broadcast_to", "diagonal", "flatten", "moveaxis", "movedim",
+    "narrow", "permute", "ravel", "reshape", "select", "squeeze", "swapaxes", "swapdims",
+    "t", "transpose", "unflatten", "unsqueeze",
 ]  # fmt: skip
 
 
@@ -273,88 +273,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     if first == second:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     return recorded.diagonal(input, offset, first, second)
-
-
-def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of all places along `dim`, without that dim."""
-    shape = array_of(input, "unbind").shape
-    if not shape:
-        raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
-    dim = D.canonical_dim(dim, len(shape))
-    return tuple([recorded.select(input, dim, i) for i in range(shape[dim])])
-
-
-def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of pieces along `dim`: of one size, the last one smaller, or of the sizes listed.
-
-    >>> import cugrad as torch
-    >>> [p.tolist() for p in torch.arange(5).split(2)]
-    [[0, 1], [2, 3], [4]]
-    """
-    shape = array_of(tensor, "split", "tensor").shape
-    if not shape:
-        raise RuntimeError("split expects at least a 1-dimensional tensor")
-    dim = D.canonical_dim(dim, len(shape))
-    n = shape[dim]
-    if isinstance(split_size_or_sections, Sequence):
-        sizes = D.int_tuple(split_size_or_sections, "split_sizes")
-        total = 0
-        for s in sizes:
-            if s < 0:
-                raise RuntimeError(
-                    "split_with_sizes expects split_sizes have only non-negative entries, but got "
-                    f"split_sizes={list(sizes)}"
-                )
-            total += s
-        if total != n:
-            raise RuntimeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size "
-                f"at dimension {dim}), but got split_sizes={list(sizes)}"
-            )
-    else:
-        (size,) = D.int_tuple(split_size_or_sections, "split_size")
-        if size < 0:
-            raise RuntimeError(f"split expects split_size be non-negative, but got {size}")
-        if size == 0 and n:
-            raise RuntimeError(
-                f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
-            )
-        full, rest = divmod(n, size) if size else (0, 0)
-        sizes = (size,) * full + ((rest,) if rest or not n else ())
-    pieces, start = [], 0
-    for s in sizes:
-        pieces.append(_cut(tensor, dim, start, start + s))
-        start += s
-    return tuple(pieces)
-
-
-def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of at most `chunks` pieces of one size along `dim`, the last one smaller."""
-    shape = array_of(input, "chunk").shape
-    if not shape:
-        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
-    if chunks < 1:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    n = shape[D.canonical_dim(dim, len(shape))]
-    return split(input, -(-n // chunks), dim) if n else split(input, [0] * chunks, dim)
-
-
-def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of pieces along `dim`: a number of nearly equal ones, or cut at the indices listed."""
-    shape = array_of(input, "tensor_split").shape
-    dim = D.canonical_dim(dim, len(shape))
-    n = shape[dim]
-    if isinstance(indices_or_sections, Sequence):
-        marks = [slice(None, i).indices(n)[1] for i in indices_or_sections]
-        starts, stops = [0, *marks], [*marks, n]
-    else:
-        sections = int(indices_or_sections)
-        if sections < 1:
-            raise RuntimeError(f"number of sections must be larger than 0, got {sections}")
-        size, extra = divmod(n, sections)
-        ends = [size * i + (i if i < extra else extra) for i in range(sections + 1)]
-        starts, stops = ends[:-1], ends[1:]
-    return tuple([_cut(input, dim, a, b if b > a else a) for a, b in zip(starts, stops)])
 
 
 # Methods ------------------------------------------------------------------------------------------

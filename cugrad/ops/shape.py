@@ -171,6 +171,62 @@ row(
 )  # fmt: skip
 
 
+# Several views at once ----------------------------------------------------------------------------
+
+
+def _listed(g: Any) -> Any:
+    """The gradients of a list of outputs: an op with one output gets one, not a list of one."""
+    return g if type(g) in (tuple, list) else (g,)
+
+
+def _unbind_vjp(m: Any, g: Any, self_shape: Shape, dim: int) -> Any:
+    parts = [(i, x) for i, x in enumerate(_listed(g)) if x is not None]
+    i, known = parts[0]
+    if len(parts) == 1:
+        return m.slice_backward(known, self_shape, _at(dim, i))
+    if len(parts) == self_shape[dim]:
+        return m.stack([x for _, x in parts], dim)
+    nothing = m.zero_like(known)
+    return m.stack([nothing if x is None else x for x in _listed(g)], dim)
+
+
+row(
+    "unbind", "self",
+    lambda xp, self, dim=0: [self[(*_at(dim, i), ...)] for i in range(self.shape[dim])],
+    LINEAR, view=True, outputs="results*", self=_unbind_vjp,
+)  # fmt: skip
+
+
+def _split(xp: Any, self: Any, split_sizes: Shape, dim: int = 0, even: bool = False) -> list[Any]:
+    ends = list(accumulate(split_sizes))
+    return [self[_at(dim, slice(a, b))] for a, b in zip([0, *ends], ends)]
+
+
+def _split_vjp(m: Any, g: Any, self_shape: Shape, split_sizes: Shape, dim: int) -> Any:
+    parts = [(i, x) for i, x in enumerate(_listed(g)) if x is not None]
+    i, known = parts[0]
+    if len(parts) == 1:
+        start = sum(split_sizes[:i])
+        place = _at(dim, slice(start, start + split_sizes[i], 1))
+        return m.slice_backward(known, self_shape, place)
+    head, tail = tuple(self_shape[:dim]), tuple(self_shape[dim + 1 :])
+    whole = [
+        m.new_zeros(known, (*head, size, *tail)) if x is None else x
+        for x, size in zip(_listed(g), split_sizes)
+    ]
+    return m.cat(whole, dim)
+
+
+row(
+    "split_with_sizes", "self", _split, LINEAR, view=True, outputs="results*",
+    node=lambda params: "SplitBackward0" if params.get("even") else "SplitWithSizesBackward0",
+    self=_split_vjp,
+    doc="pieces of these sizes along a dim; `even` says that the user gave one size",
+)  # fmt: skip
+
+row("new_zeros", "self", lambda xp, self, shape: xp.zeros(shape, self.dtype))
+
+
 # Copies -------------------------------------------------------------------------------------------
 
 row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any
 
 from ..backends import backend_of
@@ -41,7 +42,7 @@ class Op:
     __slots__ = (
         "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind",
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
-        "holomorphic", "node_name", "_gradients", "doc",
+        "holomorphic", "node_name", "_gradients", "doc", "many", "_counted",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +68,8 @@ class Op:
         self.variadic = len(names) == 1 and names[0].endswith("*")
         self.inputs = tuple(n.rstrip("?*") for n in names)
         self.optional = frozenset(n.rstrip("?") for n in names if n.endswith("?"))
-        self.outputs = tuple(outputs.split())
+        self.many = outputs.endswith("*")
+        self.outputs = tuple(outputs.rstrip("*").split())
         hidden = nondifferentiable.split()
         self.differentiable = tuple(i for i, o in enumerate(self.outputs) if o not in hidden)
         self.holomorphic = holomorphic
@@ -95,6 +97,17 @@ class Op:
         elif kind == NONE and formulas:
             raise FormulaError(f"row {name}: of no kind, so it must write jvp=")
         self._gradients: dict[int, Callable[..., Any]] = {}
+        self._counted: dict[int, Op] = {}
+
+    def counted(self, number: int) -> Op:
+        """Of an op whose outputs are a list (`outputs="results*"`): the op with so many outputs."""
+        found = self._counted.get(number)
+        if found is None:
+            found = self._counted[number] = copy(self)
+            found.many = False
+            found.outputs = tuple([f"{self.outputs[0]}{i}" for i in range(number)])
+            found.differentiable = tuple(range(number))
+        return found
 
     def _read_params(self, forward: str | Callable[..., Any]) -> dict[str, Any]:
         """The parameters of the forward after `xp` and the inputs, each with its default."""
@@ -247,7 +260,7 @@ def row(name: str, inputs: str, forward: Any, kind: str = NONE, **columns: Any) 
 
 
 def _raw_function(op: Op) -> Callable[..., Any]:
-    forward, single = op.forward, len(op.outputs) == 1
+    forward, single = op.forward, len(op.outputs) == 1 and not op.many
 
     if op.variadic:
 
