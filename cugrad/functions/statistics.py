@@ -281,7 +281,7 @@ def corrcoef(input: Tensor) -> Tensor:
             f"{ndim} dimensions"
         )
     found = cov(input)
-    if ndim < 2:
+    if not found._array.ndim:
         return recorded.div(found, found)
     deviation = recorded.sqrt(recorded.diagonal(found, 0, 0, 1))
     if deviation.is_complex():
@@ -289,8 +289,9 @@ def corrcoef(input: Tensor) -> Tensor:
     found = recorded.div(found, recorded.unsqueeze(deviation, 1))
     found = recorded.div(found, recorded.unsqueeze(deviation, 0))
     if found.is_complex():
-        parts = [recorded.clamp(part(found), -1, 1) for part in (recorded.real, recorded.imag)]
-        return recorded.complex(*parts)
+        real, imaginary = recorded.real(found), recorded.imag(found)
+        turned = recorded.mul(recorded.clamp(imaginary, -1, 1), 1j)
+        return recorded.add(recorded.clamp(real, -1, 1), turned)
     return recorded.clamp(found, -1, 1)
 
 

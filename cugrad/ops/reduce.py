@@ -343,10 +343,12 @@ row(
 def _vector_norm(
     xp: Any, self: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False
 ) -> Any:
-    size = widened(abs(self))
     if ord == 2:
-        out = xp.sqrt(xp.sum(size * size, dim, None, keepdim))
-    elif ord == 1:
+        wide = widened(self)
+        square = wide.real**2 + wide.imag**2 if wide.dtype.kind == "c" else wide * wide
+        return xp.sqrt(xp.sum(square, dim, None, keepdim)).astype(self.real.dtype, copy=False)
+    size = widened(abs(self))
+    if ord == 1:
         out = xp.sum(size, dim, None, keepdim)
     elif ord == inf:
         out = xp.max(size, dim, keepdims=keepdim)
@@ -392,7 +394,8 @@ row(
 
 def _truth(which: str) -> Any:
     def forward(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
-        out = getattr(xp, which)(self != 0, dim, keepdims=keepdim)
+        truth = self if self.dtype.kind == "b" else self != 0
+        out = getattr(xp, which)(truth, dim, keepdims=keepdim)
         return out.astype(self.dtype) if self.dtype.name == "uint8" else out
 
     return forward
