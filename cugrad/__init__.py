@@ -14,6 +14,7 @@ from . import (
     cuda,
     dtypes,
     fft,
+    func,
     functions,
     linalg,
     memory,
@@ -53,6 +54,7 @@ from .dtypes import (
 from .dtypes import bool_ as bool
 from .dtypes import float_ as float
 from .dtypes import int_ as int
+from .func import vmap
 from .nn.functional import (
     celu,
     celu_,
@@ -94,6 +96,11 @@ newaxis = None
 
 methods.attach({**random.METHODS, **linalg.METHODS})
 globals().update({**functions.FUNCTIONS, **linalg.FUNCTIONS})
+globals().update(functions.accepting({
+    name: globals()[name]
+    for name in (*creation.__all__, *random.__all__, "log_softmax", "softmax", "threshold")
+    if name[0].islower() and callable(globals().get(name))
+}))  # fmt: skip
 
 _INSTEAD = {
     "save": "pickle.dump(object, file); tensors, state dicts and modules can be pickled",

@@ -29,26 +29,35 @@ __all__ = ["compile_function", "is_fast"]
 MAX_INPUTS = 3  # a block of code per set of inputs that need a gradient: 7 for three
 
 
-def compile_function(op: Op, public: bool = False) -> Callable[..., Any]:
+def compile_function(
+    op: Op, public: bool = False, called: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """A row as a function of Tensors and parameters, by position or name, fast path in front.
 
     A `public` one calls its first argument `input`, as PyTorch's functions do. The function is
     compiled when it is first called: it then gets other code, and stays the same object.
+    `called(function, values, more)` answers calls with more keywords than those of the row.
     """
     names = [*op.inputs, *op.params]
     if public and names[0] == "self":
         names[0] = "input"
-    head = f"def function({_signature(op, names)}):"
+    signature, passed, values = _signature(op, names, called is not None), ", ".join(names), ""
+    if called is not None:
+        signature, passed = f"{signature}, **more", f"{passed}, **more"
+        pairs = ", ".join(f"{n!r}: {n}" for n in names)
+        values = f"if more:\n    return called(function, {{{pairs}}}, more)\n"
+    head = f"def function({signature}):"
 
     def ready() -> Callable[..., Any]:
         scope.update(_scope(op))
-        exec(_compiled(f"{head}\n{indent(_body(op, names[0]), '    ')}\n"), scope)
+        exec(_compiled(f"{head}\n{indent(values + _body(op, names[0]), '    ')}\n"), scope)
         function.__code__ = scope["function"].__code__
+        scope["function"] = function
         return function
 
-    scope: dict[str, Any] = {"__name__": __name__, "ready": ready}
+    scope: dict[str, Any] = {"__name__": __name__, "ready": ready, "called": called}
     scope.update((f"default_{n}", d) for n, d in op.defaults.items())
-    exec(_compiled(f"{head}\n    return ready()({', '.join(names)})\n"), scope)
+    exec(_compiled(f"{head}\n    return ready()({passed})\n"), scope)
     function: Any = scope["function"]
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc or None
@@ -107,9 +116,9 @@ def _forwards(op: Op) -> dict[type, Any]:
     return found
 
 
-def _signature(op: Op, names: list[str]) -> str:
-    """PyTorch's argument names; inputs that may be absent default to None."""
-    parts, seen_default = [], False
+def _signature(op: Op, names: list[str], all_default: bool = False) -> str:
+    """PyTorch's argument names; inputs that may be absent default to None, or all inputs."""
+    parts, seen_default = [], all_default
     for name in names:
         default = None
         if name in op.optional:
@@ -159,6 +168,8 @@ def _inputs(op: Op, first: int) -> str:
             lines.append(f"_n{i} = {name}._requires_grad")
             continue
         read = f"_a{i} = {name}._array\n_n{i} = {name}._requires_grad"
+        if op.ufunc is None:  # NumPy's own functions refuse what is not theirs
+            read += f"\nif type(_a{i}) is not type(_a{first}):\n    raise TypeError"
         if i in op.promoted and op.promote is not None:
             read += f"\nif _a{i}.dtype is not _dtype:\n    raise TypeError"
         if name in op.optional:

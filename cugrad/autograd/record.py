@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import backend_of
+from ..backends import backend_of, batched
 from ..dtypes import of as dtype_of
 from ..ops.promotion import SCALARS, meet, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
@@ -211,6 +211,8 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     """`apply` without observers; `seq` is the number for the node, 0 for the next one."""
     inputs = args[0] if op.variadic else args
     arrays, mask = read_inputs(op, inputs)
+    if batched.in_use:
+        inputs, arrays = lifted(op, inputs, arrays, params)
     value, arrays, compute = run_forward(op, arrays, params)
     backend = backend_of(_first(op, arrays))
     single = len(op.outputs) == 1
@@ -223,6 +225,27 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     if mask and state.grad_enabled:
         _connect(op, mask, inputs, arrays, params, compute, outputs, seq)
     return outputs[0] if single else outputs
+
+
+def lifted(
+    op: Op, inputs: Any, arrays: list[Any], params: dict[str, Any]
+) -> tuple[Any, list[Any]]:
+    """Inputs that are the same for all examples of a vmap, lifted where others differ by example.
+
+    That is an op of its own: its gradient adds up over the examples.
+    """
+    others = [x for p in params.values() for x in (p if type(p) is tuple else (p,))]
+    if not (batched.any_batched(arrays) or batched.any_batched(others)):
+        return inputs, arrays
+    missing = batched.missing_levels((*arrays, *others))
+    if missing is None:
+        return inputs, arrays
+    raised = list(inputs)
+    for i, levels in enumerate(missing[: len(arrays)]):
+        for level in levels:
+            x = raised[i] if isinstance(raised[i], Tensor) else make(arrays[i])
+            raised[i] = execute(TABLE["vmap_lift"], (x,), {"level": level})
+    return raised, read_inputs(op, raised)[0]
 
 
 def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
@@ -279,7 +302,10 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     backend = backend_of(_first(op, arrays))
     operands = (arrays,) if op.variadic else arrays
     try:
-        value = op.forward(backend.xp, *operands, **params)
+        if backend.name == "batched":
+            value = batched.run_row(op, backend, operands, params)
+        else:
+            value = op.forward(backend.xp, *operands, **params)
     except RuntimeWarning:  # warnings are errors here; overflow is not one
         with backend.quiet():
             value = op.forward(backend.xp, *operands, **params)

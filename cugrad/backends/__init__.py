@@ -7,10 +7,12 @@ from typing import Any
 
 from .. import device as _device
 from ..device import device
+from . import batched
+from .batched import BatchedArray
 from .numpy import NumpyBackend
 from .protocol import Backend
 
-__all__ = ["Backend", "backend_of", "get", "is_usable", "started", "why_unusable"]
+__all__ = ["Backend", "backend_of", "batched", "get", "is_usable", "started", "why_unusable"]
 
 _by_device_type: dict[str, Any] = {"cpu": NumpyBackend()}
 _by_array_type: dict[type, Backend] = {}
@@ -39,6 +41,8 @@ def backend_of(array: Any) -> Backend:
     """The backend whose array `array` is; TypeError for anything else."""
     found = _by_array_type.get(type(array))
     if found is None:
+        if type(array) is BatchedArray:
+            return array.backend
         for backend in _by_device_type.values():
             if isinstance(array, backend.array_types):
                 return backend

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import backends
+from ..backends import batched
 from ..device import device as Device
 
 __all__ = [
@@ -88,7 +89,10 @@ def _on(source: Source | None, device: Device) -> tuple[Any, Any]:
         raise RuntimeError(
             f"Expected a '{device.type}' device type for generator but found '{source.device.type}'"
         )
-    return source.rng, backends.get(device.type)
+    rng = source.rng
+    if batched.running.levels:
+        rng = batched.BatchedRng(rng)
+    return rng, backends.get(device.type)
 
 
 def uniform(

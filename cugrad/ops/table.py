@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any
 
-from ..backends import backend_of
+from ..backends import backend_of, batched
 from ..errors import FormulaError
 
 __all__ = ["ELEMENTWISE", "LINEAR", "NONE", "TABLE", "Op", "raw", "row"]
@@ -265,18 +265,33 @@ def _raw_function(op: Op) -> Callable[..., Any]:
     if op.variadic:
 
         def call(*args: Any, **params: Any) -> Any:
+            if batched.in_use and batched.any_batched(args[0]):
+                args = (batched.unify(args[0]), *args[1:])
             backend = backend_of(args[0][0])
             return backend.wrap(forward(backend.xp, *args, **params))
 
     else:
 
         def call(*args: Any, **params: Any) -> Any:
+            if batched.in_use:
+                args = _unified(args, params)
             backend = _first_backend(args)
-            value = forward(backend.xp, *args, **params)
+            if backend.name == "batched":
+                value = batched.run_row(op, backend, args, params)
+            else:
+                value = forward(backend.xp, *args, **params)
             return backend.wrap(value) if single else tuple(map(backend.wrap, value))
 
     call.__name__ = op.name
     return call
+
+
+def _unified(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+    """The arrays among the arguments at the same levels of vmap, those in parameters included."""
+    others = [x for p in params.values() for x in (p if type(p) is tuple else (p,))]
+    if batched.any_batched(args) or batched.any_batched(others):
+        return tuple(batched.unify((*args, *others))[: len(args)])
+    return args
 
 
 def _first_backend(args: Iterable[Any]) -> Any:

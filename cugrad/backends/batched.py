@@ -1,0 +1,446 @@
+"""The backend of `vmap`: arrays with a hidden first dimension, on top of any other backend."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+# A row computes with a namespace `xp` and arrays. Given this namespace and these arrays it computes
+# a whole batch, and its formulas do too: no row has a batching rule of its own. The rules are those
+# of the array functions that rows use, in batching_rules.py; a function without one is looped over.
+#
+# Levels nest: the values of an array of one level may be arrays of an outer one. All array inputs
+# of a row are brought to the same levels first (`unify`), so that a rule meets arrays of its own
+# level, or arrays made on the way that are the same for the whole batch.
+
+_serial = itertools.count(1)
+in_use = False  # whether there has been a vmap: until then nobody looks for batched arrays
+
+
+class BatchLevel:
+    """One call of vmap: how many examples there are, and what to do about random numbers."""
+
+    def __init__(self, size: int, randomness: str = "error") -> None:
+        global in_use
+        in_use = True
+        self.size, self.randomness, self.number = size, randomness, next(_serial)
+        self._backends: dict[Any, BatchedBackend] = {}
+
+    def backend(self, parent: Any) -> BatchedBackend:
+        """The backend of this level's arrays whose values are of `parent`."""
+        found = self._backends.get(parent)
+        if found is None:
+            found = self._backends[parent] = BatchedBackend(self, parent)
+        return found
+
+    def wrap(self, array: Array, axis: int = 0) -> Array:
+        """An array whose dimension `axis` becomes the hidden one."""
+        if isinstance(array, BatchedArray) and array.level.number > self.number:
+            return array.backend.made(self.wrap(array.values, axis + 1 if axis >= 0 else axis))
+        backend = owner(array)
+        if axis != 0:
+            array = backend.xp.moveaxis(array, axis, 0)
+        return self.backend(backend).made(array)
+
+    def lift(self, array: Array) -> Array:
+        """An array that is the same for every example, as one of this level."""
+        if isinstance(array, BatchedArray) and array.level.number > self.number:
+            values = self.lift(array.values)  # this level's dimension stands inside the other's
+            return array.level.backend(owner(values)).made(values)
+        backend = owner(array)
+        return self.backend(backend).made(
+            backend.xp.broadcast_to(array, (self.size, *array.shape))
+        )
+
+    def unwrap(self, array: Array, axis: int = 0) -> Array:
+        """The array with the hidden dimension in sight again, as dimension `axis`."""
+        if not isinstance(array, BatchedArray) or self not in levels_of(array):
+            backend = owner(array)
+            array, at = backend.xp.broadcast_to(array, (self.size, *array.shape)), 0
+            return array if axis == 0 else backend.xp.moveaxis(array, at, axis)
+        if array.level is self:
+            values = array.values
+            return values if axis == 0 else owner(values).xp.moveaxis(values, 0, axis)
+        values = self.unwrap(array.values, axis + 1 if axis >= 0 else axis)
+        return array.level.backend(owner(values)).made(values)
+
+    def total(self, array: Array) -> Array:
+        """The sum over the examples: the gradient of `lift`."""
+        if not isinstance(array, BatchedArray) or self not in levels_of(array):
+            return array * self.size
+        if array.level is self:
+            return owner(array.values).wrap(owner(array.values).xp.sum(array.values, 0))
+        values = self.total(array.values)
+        return array.level.backend(owner(values)).made(values)
+
+
+def owner(array: Array) -> Any:
+    """The backend of an array, batched or not."""
+    from . import backend_of
+
+    return backend_of(array)
+
+
+def levels_of(array: Array) -> list[BatchLevel]:
+    """The levels at which an array has a hidden dimension, the innermost first."""
+    found = []
+    while isinstance(array, BatchedArray):
+        found.append(array.level)
+        array = array.values
+    return found
+
+
+def missing_levels(arrays: Any) -> list[list[BatchLevel]] | None:
+    """For each array the levels that others have and it lacks; None where nothing is missing."""
+    of = [levels_of(a) for a in arrays]
+    union = {level for levels in of for level in levels}
+    if all(len(levels) == len(union) or not hasattr(a, "dtype")
+           for a, levels in zip(arrays, of, strict=True)):  # fmt: skip
+        return None
+    ordered = sorted(union, key=lambda level: level.number)
+    return [[x for x in ordered if x not in levels] if hasattr(a, "dtype") else []
+            for a, levels in zip(arrays, of, strict=True)]  # fmt: skip
+
+
+def unify(arrays: Any) -> list[Any]:
+    """The arrays, all lifted to the same levels; Python numbers and None stay."""
+    missing = missing_levels(arrays)
+    if missing is None:
+        return list(arrays)
+    lifted = []
+    for array, levels in zip(arrays, missing, strict=True):
+        for level in levels:
+            array = level.lift(array)
+        lifted.append(array)
+    return lifted
+
+
+def any_batched(values: Any) -> bool:
+    """Whether one of these values is an array of a vmap."""
+    return any(type(value) is BatchedArray for value in values)
+
+
+def run_row(op: Any, backend: Any, operands: Any, params: dict[str, Any]) -> Any:
+    """The forward of a row, once per example where it reads values on the host."""
+    try:
+        return op.forward(backend.xp, *operands, **params)
+    except ValueDependent:
+        from .batching_rules import looped_row
+
+        return looped_row(op, backend, operands, params)
+
+
+class BatchedArray:
+    """An array whose first dimension is hidden: `shape`, `ndim` and indices do not know of it."""
+
+    __slots__ = ("values", "backend", "__weakref__")
+    __array_ufunc__ = None  # NumPy leaves `array * batched` to us
+
+    def __init__(self, values: Array, backend: BatchedBackend) -> None:
+        self.values, self.backend = values, backend
+
+    @property
+    def level(self) -> BatchLevel:
+        return self.backend.level
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape[1:]
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim - 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def itemsize(self) -> int:
+        return self.values.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for extent in self.values.shape[1:]:
+            n *= extent
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.values.strides[1:]
+
+    @property
+    def flags(self) -> Any:
+        return self.values.flags
+
+    @property
+    def base(self) -> Any:
+        return self.values.base
+
+    @property
+    def device(self) -> Any:
+        return self.values.device
+
+    @property
+    def T(self) -> Array:
+        return self.backend.xp.transpose(self, None)
+
+    @property
+    def real(self) -> Array:
+        return self.backend.made(self.values.real)
+
+    @property
+    def imag(self) -> Array:
+        return self.backend.made(self.values.imag)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"BatchedArray(shape={self.shape}, of {self.level.size}, dtype={self.dtype})"
+
+    def astype(self, dtype: Any, copy: bool = True) -> Array:
+        return self.backend.made(self.values.astype(dtype, copy=copy))
+
+    def copy(self, order: str = "C") -> Array:
+        return self.backend.made(self.values.copy(order))
+
+    def view(self, dtype: Any) -> Array:
+        return self.backend.made(self.values.view(dtype))
+
+    def conj(self) -> Array:
+        return self.backend.made(self.values.conj())
+
+    def reshape(self, *shape: Any) -> Array:
+        return self.backend.xp.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Array:
+        given: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return self.backend.xp.transpose(self, given or None)
+
+    def ravel(self) -> Array:
+        return self.reshape(-1)
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name in METHODS:
+            function = getattr(self.backend.xp, METHODS[name])
+            return lambda *args, **kwargs: function(self, *args, **kwargs)
+        if name in ("item", "tolist", "data", "__array_interface__", "ctypes"):
+            raise_if_read(name)
+        raise AttributeError(f"an array inside vmap has no {name!r}")
+
+    def __getitem__(self, index: Any) -> Array:
+        from .batching_index import getitem
+
+        return getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from .batching_index import setitem
+
+        setitem(self, index, value)
+
+    def __bool__(self) -> bool:
+        raise_if_read("bool")
+        raise AssertionError
+
+    def __iadd__(self, other: Any) -> Array:
+        return _inplace(self, other, "add", operator.iadd)
+
+    def __isub__(self, other: Any) -> Array:
+        return _inplace(self, other, "subtract", operator.isub)
+
+    def __imul__(self, other: Any) -> Array:
+        return _inplace(self, other, "multiply", operator.imul)
+
+    def __itruediv__(self, other: Any) -> Array:
+        return _inplace(self, other, "divide", operator.itruediv)
+
+
+METHODS = {
+    name: name
+    for name in ("sum", "prod", "mean", "max", "min", "any", "all", "argmax", "argmin", "cumsum",
+                 "cumprod", "swapaxes", "squeeze", "take", "repeat", "round", "clip", "argsort",
+                 "diagonal", "nonzero", "std", "var")
+}  # fmt: skip
+
+
+class ValueDependent(RuntimeError):
+    """Code wants one value where there is one per example; a row that does is looped over."""
+
+
+def raise_if_read(what: str) -> None:
+    """The error for code that wants one value where there is one per example."""
+    raise ValueDependent(
+        f"vmap: It looks like you're calling .item() on a Tensor or using it in data-dependent "
+        f"control flow ({what}). There is one value per example, so vmap cannot follow: use "
+        "torch.where, or take this part out of the vmap."
+    )
+
+
+def _inplace(self: BatchedArray, other: Any, name: str, change: Callable[..., Any]) -> Array:
+    if isinstance(other, BatchedArray) and other.backend is self.backend:
+        if other.shape == self.shape:
+            values = self.values
+            self.values = change(values, other.values)
+            return self
+    elif not hasattr(other, "dtype"):
+        self.values = change(self.values, other)
+        return self
+    self[...] = getattr(self.backend.xp, name)(self, other)
+    return self
+
+
+def _operator(name: str, swapped: bool) -> Callable[..., Any]:
+    def method(self: BatchedArray, other: Any) -> Any:
+        pair = (other, self) if swapped else (self, other)
+        return apply(name, pair)
+
+    return method
+
+
+def apply(name: str, args: tuple[Any, ...]) -> Any:
+    """An array function on arrays of which one, at least, is batched."""
+    unified = unify(args)
+    first = next(a for a in unified if type(a) is BatchedArray)
+    return getattr(first.backend.xp, name)(*unified)
+
+
+for _method, _name in {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "power",
+    "matmul": "matmul", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and",
+    "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
+}.items():  # fmt: skip
+    setattr(BatchedArray, f"__{_method}__", _operator(_name, False))
+    setattr(BatchedArray, f"__r{_method}__", _operator(_name, True))
+for _method, _name in {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+    "ge": "greater_equal",
+}.items():  # fmt: skip
+    setattr(BatchedArray, f"__{_method}__", _operator(_name, False))
+BatchedArray.__hash__ = object.__hash__  # type: ignore[method-assign]
+for _method, _name in {"neg": "negative", "invert": "invert", "abs": "absolute"}.items():
+    setattr(BatchedArray, f"__{_method}__",
+            lambda self, _name=_name: getattr(self.backend.xp, _name)(self))  # fmt: skip
+
+
+class BatchedBackend:
+    """What arrays of one level answer to `backend_of`: the device is that of their values."""
+
+    name = "batched"
+    array_types: tuple[type, ...] = (BatchedArray,)
+
+    def __init__(self, level: BatchLevel, parent: Any) -> None:
+        from . import batching_functions  # noqa: F401  (declares rules)
+        from .batching_rules import BatchedNamespace
+
+        self.level, self.parent = level, parent
+        self.xp: Any = BatchedNamespace(self)
+
+    def made(self, values: Array) -> Array:
+        """An array of this level with these values, whose first dimension is the hidden one."""
+        if owner(values) is not self.parent:
+            return BatchedArray(values, self.level.backend(owner(values)))
+        return BatchedArray(values, self)
+
+    def wrap(self, value: Any) -> Array:
+        return value if isinstance(value, BatchedArray) else self.parent.wrap(value)
+
+    def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
+        if isinstance(value, BatchedArray):
+            return value if dtype is None else value.astype(dtype, copy=False)
+        return self.level.lift(self.parent.asarray(value, dtype))
+
+    def to_host(self, array: Array) -> Any:
+        raise_if_read("numpy")
+
+    def device_index(self, array: Array) -> int | None:
+        return self.parent.device_index(array.values)
+
+    def rng(self, seed: int) -> Any:
+        return self.parent.rng(seed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.parent, name)
+
+
+class Active(threading.local):
+    """The vmaps that run in this thread, the outermost first: random functions ask."""
+
+    levels: tuple[BatchLevel, ...] = ()
+
+
+running = Active()
+
+
+@contextmanager
+def active(level: BatchLevel) -> Iterator[None]:
+    """A vmap of this level runs inside."""
+    before = running.levels
+    running.levels = (*before, level)
+    try:
+        yield
+    finally:
+        running.levels = before
+
+
+class BatchedRng:
+    """A stream of random numbers as the running vmaps let code inside see it."""
+
+    def __init__(self, rng: Any) -> None:
+        self._rng = rng
+
+    def uniform(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return _drawn(lambda s: self._rng.uniform(s, dtype), shape)
+
+    def normal(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return _drawn(lambda s: self._rng.normal(s, dtype), shape)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        return _drawn(lambda s: self._rng.integers(low, high, s, dtype), shape)
+
+    def permutation(self, n: int, dtype: Any) -> Array:
+        def draw(shape: tuple[int, ...]) -> Array:
+            rows = [self._rng.permutation(n, dtype) for _ in range(prod(shape[:-1]))]
+            return owner(rows[0]).xp.stack(rows).reshape(shape)
+
+        return _drawn(draw, (n,))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rng, name)
+
+
+def _drawn(draw: Callable[[tuple[int, ...]], Array], shape: tuple[int, ...]) -> Array:
+    """Refused, one draw for all examples, or one for each."""
+    different = []
+    for level in running.levels:
+        if level.randomness == "error":
+            raise RuntimeError(
+                "vmap: called random operation while in randomness error mode. Please either use "
+                "the 'same' or 'different' randomness flags on vmap or perform the randomness "
+                "operation out of vmap"
+            )
+        if level.randomness == "different":
+            different.append(level)
+    array = draw((*[level.size for level in reversed(different)], *shape))
+    for place, level in enumerate(different):  # the innermost stands first, and is put on last
+        array = level.wrap(array, len(different) - 1 - place)
+    return array

@@ -1,0 +1,200 @@
+"""vmap: a function of one example as a function of many at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.record import recorded
+from ..backends.batched import BatchLevel, active, levels_of
+from ..functions import FUNCTIONS
+from ..tensor import Tensor
+from .trees import broadcast, flatten, unflatten
+
+__all__ = ["vmap"]
+
+RANDOMNESS = ("error", "different", "same")
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """`func`, written for one example, as a function that maps over a dimension of its inputs.
+
+    Inside, the mapped dimension is hidden: shapes are those of one example, and every op computes
+    all examples at once. Calls nest, and compose with `grad`, `jvp` and plain autograd.
+
+    Args:
+        func: takes and returns tensors, or nested tuples, lists and dicts of them.
+        in_dims: the dimension to map over, per argument (a tuple) or nested as the arguments are;
+            None for what is the same for all examples.
+        out_dims: where the mapped dimension stands in each output.
+        randomness: what random functions inside do: "error", "different" by example, or "same".
+        chunk_size: examples at once, to bound memory; all of them by default.
+
+    Raises ValueError for inputs without a dimension to map over or of different sizes, and
+    RuntimeError for what cannot be batched: `.item()`, a condition on a tensor, an output whose
+    shape depends on values, an in-place change of a tensor that is not mapped over.
+
+    >>> import cugrad as torch
+    >>> torch.vmap(torch.dot)(torch.ones(2, 3), torch.tensor([[1., 2., 3.], [4., 5., 6.]]))
+    tensor([ 6., 15.])
+    """
+    if randomness not in RANDOMNESS:
+        raise RuntimeError(
+            f"Only allowed values for randomness are 'error', 'different', or 'same'. "
+            f"Got {randomness}"
+        )
+    if not (chunk_size is None or chunk_size > 0):
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+
+    @functools.wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, form = flatten((args, kwargs))
+        dims = _dims(func, in_dims, args, kwargs)
+        size = _size(func, in_dims, leaves, dims)
+        if chunk_size is None or chunk_size >= size:
+            return _run(func, leaves, form, dims, out_dims, randomness, size)
+        parts = []
+        for start in range(0, size, chunk_size):
+            count = min(chunk_size, size - start)
+            piece = [
+                x if d is None else x.narrow(d, start, count)
+                for x, d in zip(leaves, dims, strict=True)
+            ]
+            parts.append(_run(func, piece, form, dims, out_dims, randomness, count))
+        return _joined(parts, out_dims)
+
+    return wrapped
+
+
+def _name(func: Any) -> str:
+    return getattr(func, "__name__", type(func).__name__)
+
+
+def _dims(func: Any, in_dims: Any, args: Any, kwargs: Any) -> list[int | None]:
+    """The dimension mapped over per leaf; tensors of keyword arguments are mapped over dim 0."""
+    where = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(
+            f"{where}: expected `in_dims` to be int or a (potentially nested) tuple matching the "
+            f"structure of inputs, got: {type(in_dims)}."
+        )
+    if not args and not kwargs:
+        raise ValueError(
+            f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you "
+            "are trying to vmap over a function with no inputs. The latter is unsupported."
+        )
+    if isinstance(in_dims, tuple) and len(in_dims) != len(args):
+        raise ValueError(
+            f"{where}: in_dims is not compatible with the structure of inputs. in_dims has "
+            f"structure of {len(in_dims)} entries but inputs has {len(args)}."
+        )
+    found = broadcast(in_dims, args, f"{where}: in_dims")
+    found += [0 if isinstance(x, Tensor) else None for x in flatten(kwargs)[0]]
+    leaves = flatten((args, kwargs))[0]
+    if isinstance(in_dims, int):  # numbers beside tensors are not mapped over, but tensors are
+        for x, d in zip(leaves, found, strict=True):
+            if d is not None and not isinstance(x, Tensor):
+                raise ValueError(
+                    f"{where}: Got in_dim={d} for an input but the input is of type {type(x)}. We "
+                    "cannot vmap over non-Tensor arguments, please use None as the respective "
+                    "in_dim"
+                )
+    return [_checked(where, x, d) for x, d in zip(leaves, found, strict=True)]
+
+
+def _checked(where: str, x: Any, d: Any) -> int | None:
+    if d is None:
+        return None
+    if not isinstance(d, int) or isinstance(d, bool):
+        raise ValueError(
+            f"{where}: Got in_dim={d} for an input but in_dim must be either an integer dimension "
+            "or None."
+        )
+    if not isinstance(x, Tensor):
+        raise ValueError(
+            f"{where}: Got in_dim={d} for an input but the input is of type {type(x)}. We cannot "
+            "vmap over non-Tensor arguments, please use None as the respective in_dim"
+        )
+    if not -x.ndim <= d < x.ndim:
+        raise ValueError(
+            f"{where}: Got in_dim={d} for some input, but that input is a Tensor of dimensionality "
+            f"{x.ndim} so expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}."
+        )
+    return d % x.ndim
+
+
+def _size(func: Any, in_dims: Any, leaves: list[Any], dims: list[int | None]) -> int:
+    sizes = {x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None}
+    where = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+    if not sizes:
+        raise ValueError(f"{where}: at least one input must be mapped over (all in_dims are None)")
+    if len(sizes) > 1:
+        raise ValueError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sorted(sizes)} for the mapped dimension"
+        )
+    return sizes.pop()
+
+
+def _run(
+    func: Any, leaves: Any, form: Any, dims: Any, out_dims: Any, randomness: str, size: int
+) -> Any:
+    level = BatchLevel(size, randomness)
+    inside = [
+        x if d is None else recorded.vmap_wrap(x, level, d)
+        for x, d in zip(leaves, dims, strict=True)
+    ]
+    args, kwargs = unflatten(form, inside)
+    with active(level):
+        result = func(*args, **kwargs)
+    outputs, shape = flatten(result)
+    where = broadcast(out_dims, result, f"vmap({_name(func)}, ..., out_dims={out_dims}): out_dims")
+    return unflatten(
+        shape, [_out(func, level, x, d) for x, d in zip(outputs, where, strict=True)]
+    )
+
+
+def _out(func: Any, level: BatchLevel, x: Any, d: Any) -> Any:
+    if not isinstance(x, Tensor):
+        raise ValueError(
+            f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
+            f"{type(x)}. Did you mean to set out_dims= to None for output?"
+        )
+    if d is None:
+        if level in levels_of(x._array):
+            raise ValueError(
+                f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when "
+                "out_dim is None"
+            )
+        return x
+    if level not in levels_of(x._array):
+        x = recorded.vmap_lift(x, level)
+    span = x.ndim + 1
+    if not -span <= d < span:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got "
+            f"{d})"
+        )
+    return recorded.vmap_unwrap(x, level, d % span)
+
+
+def _joined(parts: list[Any], out_dims: Any) -> Any:
+    """The results of chunks, joined where the mapped dimension stands."""
+    where = broadcast(out_dims, parts[0], "out_dims")
+    form = flatten(parts[0])[1]
+    columns = zip(*[flatten(p)[0] for p in parts], strict=True)
+    return unflatten(
+        form,
+        [
+            column[0] if d is None else FUNCTIONS["cat"](list(column), d)
+            for column, d in zip(columns, where, strict=True)
+        ],
+    )

@@ -1,0 +1,70 @@
+"""Nested tuples, lists and dicts of tensors: taken apart, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..tensor import Tensor
+
+__all__ = ["flatten", "tree_map", "unflatten"]
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves of a tree in order, and its form for `unflatten`. None is a leaf.
+
+    >>> flatten({"a": 1, "b": (2, [3])})[0]
+    [1, 2, 3]
+    """
+    leaves: list[Any] = []
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, dict):
+            return type(node), list(node), [walk(v) for v in node.values()]
+        if isinstance(node, (list, tuple)):
+            return type(node), None, [walk(v) for v in node]
+        leaves.append(node)
+        return None
+
+    return leaves, walk(tree)
+
+
+def unflatten(form: Any, leaves: Any) -> Any:
+    """The tree of a form with these leaves."""
+    given = iter(leaves)
+
+    def build(node: Any) -> Any:
+        if node is None:
+            return next(given)
+        kind, keys, parts = node
+        values = [build(p) for p in parts]
+        if keys is not None:
+            return kind(zip(keys, values, strict=True))
+        return kind(*values) if hasattr(kind, "_fields") else kind(values)
+
+    return build(form)
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with `function` applied to every leaf."""
+    leaves, form = flatten(tree)
+    return unflatten(form, [function(x) for x in leaves])
+
+
+def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
+    """One entry of `prefix` per leaf of `tree`: an entry stands for everything below its place.
+
+    ValueError where the two have different forms.
+    """
+    if isinstance(prefix, (list, tuple, dict)) and not isinstance(prefix, Tensor):
+        same = isinstance(tree, dict) == isinstance(prefix, dict) and (
+            isinstance(tree, (list, tuple, dict)) and len(tree) == len(prefix)
+        )
+        if not same or isinstance(prefix, dict) and set(prefix) != set(tree):
+            raise ValueError(
+                f"{what} is not compatible with the structure of what it is for: got "
+                f"{prefix!r} for {type(tree).__name__} of {len(flatten(tree)[0])} leaves"
+            )
+        keys = list(tree) if isinstance(tree, dict) else range(len(tree))
+        return [x for k in keys for x in broadcast(prefix[k], tree[k], what)]
+    return [prefix] * len(flatten(tree)[0])

@@ -1,0 +1,157 @@
+"""vmap: every row in one batch as example by example, nested, and under every other transform."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import cugrad
+from cugrad.autograd import grad
+from cugrad.autograd.record import recorded
+from cugrad.func import vmap
+from cugrad.ops.table import TABLE
+from cugrad.tensor import Tensor, make
+from tests.row_cases import (
+    Call,
+    assert_close,
+    differentiable,
+    is_array,
+    is_inexact,
+    over_lines,
+    variant_named,
+)
+from tests.sampling import Sample
+
+B = 3
+
+
+class Batch:
+    """A case drawn three times, and its row as a function of what is mapped over."""
+
+    def __init__(self, line: Sample, backend: Any) -> None:
+        self.op = TABLE[line.row]
+        cases = [replace(line, seed=line.seed + 1000 * b) for b in range(B)]
+        self.calls = [Call(case, backend) for case in cases]
+        self.first = self.calls[0]
+        self.backend = backend
+        shapes = [[getattr(a, "shape", None) for a in call.inputs] for call in self.calls]
+        # what is mapped over: all arrays; those that are indices or masks stay one for all
+        self.mapped = [
+            i for i, a in enumerate(self.first.inputs)
+            if is_array(a) and is_inexact(a.dtype) and len({s[i] for s in shapes}) == 1
+        ]  # fmt: skip
+
+    def stacked(self, wanted: list[int]) -> list[Tensor]:
+        xp = self.backend.xp
+        return [make(xp.stack([call.inputs[i] for call in self.calls])) for i in wanted]
+
+    def function(self, wanted: list[int]) -> Any:
+        def of_one(*given: Tensor) -> Any:
+            inputs = [make(a) if is_array(a) else a for a in self.first.inputs]
+            for i, x in zip(wanted, given, strict=True):
+                inputs[i] = x
+            args = (inputs,) if self.op.variadic else inputs
+            found = getattr(recorded, self.op.name)(*args, **self.first.given)
+            return found if isinstance(found, tuple) else (found,)
+
+        return of_one
+
+    def one(self, b: int, wanted: list[int]) -> tuple[Any, ...]:
+        """The outputs for example b, whose other inputs are those of the first."""
+        inputs = list(self.first.inputs)
+        for i in wanted:
+            inputs[i] = self.calls[b].inputs[i]
+        return self.first.run(tuple(inputs))
+
+
+def quietly(call: Any, backend: Any) -> Any:
+    """Rules that loop are allowed here, and say so."""
+    with warnings.catch_warnings(), backend.quiet():
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        return call()
+
+
+def choices(mapped: list[int]) -> list[list[int]]:
+    """All inputs mapped over, then each alone beside inputs that are the same for all."""
+    return [mapped] + [[i] for i in mapped if len(mapped) > 1]
+
+
+@over_lines()
+def test_a_batch_is_its_examples(line: Any, backend: Any) -> None:
+    batch = Batch(line, backend)
+    for wanted in choices(batch.mapped):
+        if not wanted:
+            continue
+        found = quietly(
+            lambda w=wanted: vmap(batch.function(w), randomness="same")(*batch.stacked(w)), backend
+        )
+        for b in range(B):
+            for nr, (got, want) in enumerate(zip(found, batch.one(b, wanted), strict=True)):
+                got = batch.first.host(got._array[b])
+                want = batch.first.host(want)
+                assert got.dtype == want.dtype and got.shape == want.shape, f"output {nr}"
+                assert_close(got, want, line.dtype, line.tolerance, f"output {nr} of example {b}")
+
+
+@over_lines(differentiable)
+def test_gradients_of_a_batch(line: Any, backend: Any) -> None:
+    """Gradients through a vmap, and per-example gradients taken inside it."""
+    batch = Batch(line, backend)
+    wanted = [i for i in batch.mapped if i in batch.first.differentiable]
+    if not wanted:
+        return
+    function, rng = batch.function(wanted), np.random.default_rng(line.seed + 5)
+    v = [None if g is None else make(g) for g in batch.first.cotangents(rng)]
+
+    def pullback(*given: Tensor) -> tuple[Tensor, ...]:
+        leaves = [x.detach().requires_grad_() for x in given]
+        pairs = [(o, g) for o, g in zip(function(*leaves), v, strict=True) if g is not None]
+        return grad([o for o, _ in pairs], leaves, [g for _, g in pairs])
+
+    stacked = batch.stacked(wanted)
+    inside = quietly(lambda: vmap(pullback, randomness="same")(*stacked), backend)
+    leaves = [x.detach().requires_grad_() for x in stacked]
+
+    def through() -> Any:
+        outs = vmap(function, randomness="same")(*leaves)
+        pairs = [(o, g) for o, g in zip(outs, v, strict=True) if g is not None]
+        return grad([o for o, _ in pairs], leaves, [g.expand(o.shape) for o, g in pairs])
+
+    outside = quietly(through, backend)
+    for b in range(B):
+        each = quietly(lambda b=b: pullback(*[x[b] for x in stacked]), backend)
+        for k, want in enumerate(each):
+            want = batch.first.host(want._array)
+            for how, got in (("inside", inside[k]), ("outside", outside[k])):
+                got = batch.first.host(got._array[b])
+                assert_close(got, want, line.dtype, 10 * line.tolerance, f"{how}, input {k}")
+
+
+@over_lines(differentiable)
+def test_batched_cotangents(line: Any, backend: Any) -> None:
+    """One recorded graph, many vectors at once: what a vectorized Jacobian does."""
+    with variant_named(line):
+        batch = Batch(line, backend)
+        wanted = batch.first.differentiable
+        inputs = [make(a) if is_array(a) else a for a in batch.first.inputs]
+        leaves = [inputs[i].requires_grad_() for i in wanted]
+        args = (inputs,) if batch.op.variadic else inputs
+        found = getattr(recorded, batch.op.name)(*args, **batch.first.given)
+        roots = [o for o in (found if isinstance(found, tuple) else (found,)) if o.requires_grad]
+        rng = np.random.default_rng(line.seed)
+        v = [[make(g) for g in batch.first.cotangents(rng) if g is not None] for _ in range(B)]
+        stacked = [cugrad.stack(list(g)) for g in zip(*v, strict=True)]
+
+        def pull(*g: Tensor) -> Any:
+            return grad(roots, leaves, g, retain_graph=True)
+
+        found = quietly(lambda: vmap(pull)(*stacked), backend)
+        for b in range(B):
+            for k, want in enumerate(pull(*v[b])):
+                got = batch.first.host(found[k]._array[b])
+                assert_close(got, batch.first.host(want._array), line.dtype, 10, f"input {k}")
+
+
