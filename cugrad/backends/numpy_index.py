@@ -58,11 +58,11 @@ def positions(shape: tuple[int, ...], index: tuple[Any, ...]) -> Array:
             found = heads.reshape(shape[:dim] + (1,) * found.ndim) + found
         return found
     if len(arrays) == len(index) == len(shape) and not _has_masks(index):
-        total, step = None, 1
+        total, step = np.zeros((), np.int64), 1
         for dim in reversed(range(len(shape))):
             term = _checked(index[dim], shape[dim], dim)
             term = term if step == 1 else term * step
-            total = term if total is None else total + term
+            total = total + term
             step *= shape[dim]
         return total
     return np.arange(prod(shape)).reshape(shape)[index]

@@ -17,6 +17,7 @@ from .devices import (
     set_device,
     synchronize,
 )
+from .index_checks import are_indices_checked, check_indices
 from .memory import (
     empty_cache,
     max_memory_allocated,
@@ -39,6 +40,8 @@ from .streams import Event, Stream, current_stream, default_stream, stream
 __all__ = [
     "Event",
     "Stream",
+    "are_indices_checked",
+    "check_indices",
     "current_device",
     "current_stream",
     "default_stream",

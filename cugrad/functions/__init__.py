@@ -16,6 +16,7 @@ from . import (
     linalg,
     queries,
     reduce,
+    scatter,
     shape,
     sorting,
     splitting,
@@ -23,20 +24,22 @@ from . import (
 )
 from .einsum import einsum
 from .index import getitem, setitem
+from .out import accepting
 from .reduce import vector_norm
 
-__all__ = ["FUNCTIONS", "METHODS", "PROPERTIES", "einsum", "getitem", "setitem", "vector_norm"]
+__all__ = ["FUNCTIONS", "METHODS", "PROPERTIES", "accepting", "einsum", "getitem", "setitem", "vector_norm"]
 
 # Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
 FUNCTIONS: dict[str, Callable[..., Any]] = {**arithmetic.FUNCTIONS, "einsum": einsum}
 METHODS: dict[str, Callable[..., Any]] = {}
 for _module in (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
-    splitting, histograms,
+    splitting, histograms, scatter,
 ):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)
 METHODS.update(inplace.METHODS)
-for _name in ("getitem", "setitem", "vector_norm"):
+for _name in ("getitem", "index_put_", "reach", "setitem", "vector_norm"):
     del FUNCTIONS[_name]
+FUNCTIONS = accepting(FUNCTIONS)
 PROPERTIES: dict[str, Callable[..., Any]] = shape.PROPERTIES

@@ -1,10 +1,8 @@
-"""Indexing, gathering and scattering as PyTorch spells them."""
+"""Indexing and gathering as PyTorch spells them."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
@@ -13,11 +11,12 @@ from ..ops import dims as D
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
 from .arguments import array_of, lifted
+from .bounds import check_index, check_integers
+from .scatter import put_at, reach, vector_of
 from .subscripts import FULL, parse, picked
 
 __all__ = [
-    "argwhere", "gather", "getitem", "index_add", "index_fill", "index_put",
-    "index_select", "masked_select", "nonzero", "scatter", "scatter_add", "setitem", "take",
+    "argwhere", "gather", "getitem", "index_select", "masked_select", "nonzero", "setitem", "take",
     "take_along_dim",
 ]  # fmt: skip
 
@@ -71,7 +70,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         value = make(backend_of(array).asarray(value).astype(array.dtype))
     elif value._array.dtype != array.dtype:
         value = recorded.to_dtype(value, array.dtype)
-    picked(_index_put_, (part, value), advanced, False)
+    put_at(part, value, advanced, False)
 
 
 def _trimmed(value: Any, ndim: int) -> Any:
@@ -81,65 +80,7 @@ def _trimmed(value: Any, ndim: int) -> Any:
     return value
 
 
-def _index_put_(self: Tensor, values: Tensor, indices: Any, accumulate: bool) -> Tensor:
-    params = {"indices": indices, "accumulate": accumulate}
-    return apply_inplace(TABLE["index_put"], (self, values), params)
-
-
-def index_put(
-    input: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    """A copy with `values` at `indices`, a tuple of index tensors or masks; or added to them.
-
-    >>> import cugrad as torch
-    >>> torch.index_put(torch.zeros(3), (torch.tensor([0, 0]),), torch.ones(2), accumulate=True)
-    tensor([2., 0., 0.])
-    """
-    array = array_of(input, "index_put")
-    _, advanced = parse(array, tuple(indices), only_advanced=True)
-    kind = array_of(values, "index_put", "values", 3).dtype
-    if kind != array.dtype:
-        raise RuntimeError(
-            "Index put requires the source and destination dtypes match, got "
-            f"{input.dtype} for the destination and {values.dtype} for the source."
-        )
-    return picked(recorded.index_put, (input, values), advanced or (), accumulate)
-
-
 # Along one dim ------------------------------------------------------------------------------------
-
-
-def _check_index(
-    function: str, index: Any, size: int, dim: int, error: type[Exception] = RuntimeError
-) -> None:
-    """Refuses an index array that is no integers, or, on the host, one that points outside."""
-    array = index._array
-    if array.dtype.name not in ("int64", "int32"):
-        raise RuntimeError(f"{function}(): Expected dtype int32/int64 for index, got {index.dtype}")
-    if isinstance(array, np.ndarray) and array.size:
-        low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= size:
-            raise error(
-                f"index {low if low < 0 else high} is out of bounds for dimension {dim} "
-                f"with size {size}"
-            )
-
-
-def _reach(function: str, input: Tensor, dim: int, index: Tensor) -> int:
-    """The checks that gather and scatter share; the canonical dim."""
-    shape = array_of(input, function).shape
-    reach = array_of(index, function, "index", 3).shape
-    dim = D.canonical_dim(dim, len(shape))
-    if len(reach) != len(shape):
-        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
-    for d, (n, m) in enumerate(zip(reach, shape)):
-        if d != dim and n > m:
-            raise RuntimeError(
-                f"Size does not match at dimension {d} expected index {list(reach)} to be no "
-                f"larger than self {list(shape)} apart from dimension {dim}"
-            )
-    _check_index(function, index, shape[dim] if shape else 1, dim)
-    return dim
 
 
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -150,77 +91,15 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     tensor([[1, 1],
             [4, 3]])
     """
-    dim = _reach("gather", input, dim, index)
-    if not input._array.ndim:
-        return recorded.reshape(
-            recorded.gather(recorded.unsqueeze(input, 0), recorded.unsqueeze(index, 0), 0), ()
-        )
-    return recorded.gather(input, index, dim)
-
-
-def scatter(
-    input: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Any = None,
-    *,
-    value: float | None = None,
-    reduce: str | None = None,
-) -> Tensor:
-    """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; src may be a number.
-
-    `reduce="add"` adds instead, as `scatter_add` does.
-
-    >>> import cugrad as torch
-    >>> torch.scatter(torch.zeros(1, 3), 1, torch.tensor([[2]]), 5.0)
-    tensor([[0., 0., 5.]])
-    """
-    dim = _reach("scatter", input, dim, index)
-    src = value if src is None else src
-    if not isinstance(src, Tensor):
-        if src is None:
-            raise TypeError("scatter() wants src, a Tensor, or value, a number")
-        src = recorded.to_dtype(recorded.zero_like(index), input._array.dtype) + src
-    if reduce == "add":
-        return scatter_add(input, dim, index, src)
-    if reduce is not None:
-        raise RuntimeError(f"scatter: got reduce={reduce!r}, want None or 'add'")
-    return _scattered("scatter", input, dim, index, src)
-
-
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy with out[index[i][j]][j] += src[i][j] for dim 0, and so on; duplicates add up."""
-    dim = _reach("scatter_add", input, dim, index)
-    return _scattered("scatter_add", input, dim, index, src)
-
-
-def _scattered(function: str, input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    shape = array_of(src, function, "src", 4).shape
-    reach = index._array.shape
-    if len(shape) != len(reach) or any(n > m for n, m in zip(reach, shape)):
-        raise RuntimeError(
-            f"{function}: Expected index {list(reach)} to be no larger than src {list(shape)}"
-        )
-    if src._array.dtype != input._array.dtype:
-        raise RuntimeError(
-            f"{function}(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and "
-            f"{src.dtype}"
-        )
-    row = getattr(recorded, function)
-    if not input._array.ndim:
-        ones = [recorded.unsqueeze(x, 0) for x in (input, index, src)]
-        return recorded.reshape(row(*ones, 0), ())
-    return row(input, index, src, dim)
-
-
-def _vector(function: str, index: Tensor) -> Tensor:
-    ndim = array_of(index, function, "index", 3).ndim
-    if ndim > 1:
-        raise IndexError(
-            f"{function}(): Index is supposed to be a vector, but got dim: {ndim} "
-            f"and size: {list(index._array.shape)}"
-        )
-    return index if ndim else recorded.unsqueeze(index, 0)
+    dim = reach("gather", input, dim, index)
+    shape = index._array.shape
+    if input._array.ndim and len(shape) == input._array.ndim:
+        return recorded.gather(input, index, dim)
+    flat = recorded.reshape(input, (input._array.size,))  # 0-d, or an index that names nothing
+    if not index._array.size:
+        index = recorded.to_dtype(index, "int64")
+    picks = recorded.gather(flat, recorded.reshape(index, (index._array.size,)), 0)
+    return recorded.reshape(picks, shape)
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -232,46 +111,11 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """
     array = array_of(input, "index_select")
     dim = D.canonical_dim(dim, array.ndim)
-    index = _vector("index_select", index)
+    index = vector_of("index_select", index)
     if not array.ndim:
         return lifted(index_select, input, dim, index)
-    _check_index("index_select", index, array.shape[dim], dim, IndexError)
+    check_index("index_select", index, array.shape[dim], dim, IndexError)
     return recorded.index_select(input, index, dim)
-
-
-def index_add(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
-) -> Tensor:
-    """A copy to which alpha * source is added at the places along `dim` that `index` names."""
-    array = array_of(input, "index_add")
-    dim = D.canonical_dim(dim, array.ndim)
-    index = _vector("index_add", index)
-    _check_index("index_add", index, array.shape[dim], dim)
-    shape = list(array.shape)
-    shape[dim] = index._array.shape[0]
-    if list(array_of(source, "index_add", "source", 4).shape) != shape:
-        raise RuntimeError(
-            f"index_add(): got source of shape {list(source._array.shape)}, want {shape}: the "
-            f"shape of self with as many places along dim {dim} as index has entries"
-        )
-    if source._array.dtype != array.dtype:
-        raise RuntimeError(
-            "index_add(): self and source expected to have the same dtype, but got (self) "
-            f"{input.dtype} and (source) {source.dtype}"
-        )
-    return recorded.index_add(input, index, source, dim, alpha)
-
-
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A copy with a number at the places along `dim` that `index` names."""
-    array = array_of(input, "index_fill")
-    dim = D.canonical_dim(dim, array.ndim)
-    index = _vector("index_fill", index)
-    _check_index("index_fill", index, array.shape[dim], dim, IndexError)
-    indices = (*(FULL,) * dim, index._array)
-    if not isinstance(value, Tensor):
-        value = make(backend_of(array).asarray(value, array.dtype))
-    return picked(recorded.index_put, (input, value), indices)
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:
@@ -284,6 +128,13 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """As `gather`, where the other dims of input and indices broadcast; flat without `dim`."""
     array = array_of(input, "take_along_dim")
     picks = array_of(indices, "take_along_dim", "indices", 2)
+    size = array.size if dim is None else array.shape[D.canonical_dim(dim, array.ndim)]
+    if picks.dtype.kind != "i":
+        raise RuntimeError(
+            f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}"
+        )
+    check_integers("take_along_dim", picks, size, dim or 0, RuntimeError, -size)
+    indices = make(picks % max(size, 1))
     if dim is None:
         flat = recorded.reshape(input, (array.size,))
         return gather(flat, 0, recorded.reshape(indices, (picks.size,)))

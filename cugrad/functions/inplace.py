@@ -8,7 +8,7 @@ from typing import Any
 from ..autograd.inplace import apply_inplace
 from ..ops.table import TABLE
 from ..tensor import Tensor
-from . import copies, index, linalg, reduce
+from . import copies, linalg, reduce, scatter
 
 __all__ = ["METHODS"]
 
@@ -28,8 +28,9 @@ def _inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 METHODS: dict[str, Callable[..., Tensor]] = {
     f.__name__ + "_": _inplace(f)
     for f in (
-        copies.masked_fill, copies.tril, copies.triu, index.index_add, index.index_fill,
-        index.index_put, index.scatter, index.scatter_add, linalg.addbmm, linalg.addmm,
-        linalg.addmv, linalg.baddbmm, reduce.cumsum,
+        copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
+        scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,
+        scatter.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
+        linalg.addmm, linalg.addmv, linalg.baddbmm, reduce.cumsum,
     )
 }  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 from ..autograd.mode import state
 from ..backends import backend_of
 from ..tensor import Tensor
+from .bounds import check_picks
 
 __all__ = ["FULL", "parse", "picked"]
 
@@ -70,6 +71,7 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
     A node would keep the arrays until backward, so it gets copies: who changes a mask in place
     after the call does not change the gradient.
     """
+    check_picks(tensors[0]._array.shape, indices)
     if state.grad_enabled and any(t._requires_grad for t in tensors):
         indices = tuple([i.copy() if hasattr(i, "dtype") else i for i in indices])
     try:
