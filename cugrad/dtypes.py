@@ -120,6 +120,19 @@ def as_dtype(value: Any) -> dtype:
     raise TypeError(f"dtype must be a torch.dtype such as torch.float32, got {value!r}")
 
 
+_TYPE_NAMES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
+    "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
+}  # fmt: skip
+
+
+def type_name(d: dtype) -> str:
+    """What PyTorch's messages and old type names call a dtype: "Float" for float32."""
+    return _TYPE_NAMES[d.name]
+
+
 _PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 

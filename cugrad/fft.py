@@ -15,6 +15,7 @@ from . import creation, dtypes
 from .autograd.record import recorded
 from .functions.arguments import array_of, cast
 from .functions.copies import roll
+from .functions.out import accepting
 from .ops.dims import canonical_dim, canonical_dims, int_tuple
 from .tensor import Tensor
 
@@ -316,3 +317,6 @@ def _shifted(input: Tensor, dim: Any, by: Any) -> Tensor:
     dims: Sequence[int] = range(len(shape)) if dim is None else int_tuple(dim, "dim")
     dims = tuple([canonical_dim(d, len(shape)) for d in dims])
     return roll(input, tuple([by(shape[d]) for d in dims]), dims) if dims else input.clone()
+
+
+globals().update(accepting({n: globals()[n] for n in __all__}, __name__, ("fftshift", "ifftshift")))

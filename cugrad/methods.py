@@ -11,6 +11,7 @@ from .autograd.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from .autograd.record import recorded
 from .functions import FUNCTIONS, PROPERTIES, arithmetic
 from .functions import METHODS as FUNCTION_METHODS
+from .functions.out import renaming
 from .printing import tensor_text
 from .tensor import Tensor, make
 
@@ -112,10 +113,10 @@ METHODS.update({"where": _where, "__repr__": tensor_text})
 
 def attach(more: dict[str, Callable[..., Any]]) -> None:
     """Adds every method to Tensor, those of modules above this one (`more`) too."""
-    rows = {n: f for n, f in arithmetic.FUNCTIONS.items() if n not in ("where", "real", "imag")}
+    rows = {n: f for n, f in arithmetic.METHODS.items() if n not in ("where", "real", "imag")}
     for source in (rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS,
                    FUNCTION_METHODS, METHODS, more):  # fmt: skip
         for name, method in source.items():
-            setattr(Tensor, name, method)
+            setattr(Tensor, name, renaming(method))
     for name, read in {**PROPERTIES, "real": FUNCTIONS["real"], "imag": FUNCTIONS["imag"]}.items():
         setattr(Tensor, name, property(read))

@@ -9,6 +9,7 @@ from . import dtypes
 from .autograd.record import recorded
 from .functions import FUNCTIONS
 from .functions.arguments import cast
+from .functions.out import accepting
 from .ops.dims import canonical_dim
 from .tensor import Tensor
 
@@ -59,3 +60,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -
     """The logarithm of `softmax`, computed without forming it."""
     dim = canonical_dim(dim, input.dim())
     return recorded.log_softmax(input if dtype is None else cast(input, dtype), dim)
+
+
+_FUNCTIONS = {name: globals()[name] for name in __all__}
+globals().update(accepting(_FUNCTIONS, __name__, ("softmax", "log_softmax")))

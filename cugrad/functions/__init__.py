@@ -27,7 +27,10 @@ from .index import getitem, setitem
 from .out import accepting
 from .reduce import vector_norm
 
-__all__ = ["FUNCTIONS", "METHODS", "PROPERTIES", "accepting", "einsum", "getitem", "setitem", "vector_norm"]
+__all__ = [
+    "FUNCTIONS", "METHODS", "PROPERTIES", "accepting", "einsum", "getitem", "setitem",
+    "vector_norm",
+]  # fmt: skip
 
 # Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
 FUNCTIONS: dict[str, Callable[..., Any]] = {**arithmetic.FUNCTIONS, "einsum": einsum}

@@ -15,8 +15,9 @@ from ..creation import tensor
 from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
 from .arguments import array_of
+from .out import called
 
-__all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "OPERATORS"]
+__all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "METHODS", "OPERATORS"]
 
 
 # Rows that are not functions of their own, or whose functions take other arguments; and the rows
@@ -38,12 +39,15 @@ _ROWS = [
 ]  # fmt: skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    op.name: compile_function(op, public=True) for op in _ROWS
+    op.name: compile_function(op, public=True, called=called) for op in _ROWS
 }
+_PLAIN = {op.name: compile_function(op) for op in _ROWS}  # of operators and methods
+_COMPILED = dict(FUNCTIONS)
 for _name, _function in FUNCTIONS.items():
     _function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
     _function.__doc__ = _function.__doc__ or f"`{_name}`, element by element."
-_plain_add, _plain_sub = FUNCTIONS["add"], FUNCTIONS["sub"]
+    _PLAIN[_name].__doc__ = _function.__doc__
+_plain_add, _plain_sub = _PLAIN["add"], _PLAIN["sub"]
 
 
 def _public(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +97,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     return quotient
 
 
-_plain_div = compile_function(TABLE["div"], public=True)
+_plain_div = _PLAIN["div"]
 
 
 @_public
@@ -243,18 +247,18 @@ def _identity(self: Tensor) -> Tensor:
 OPERATORS: dict[str, Callable[..., Any]] = {
     "__add__": _plain_add, "__radd__": _plain_add, "__sub__": FUNCTIONS["sub"],
     "__rsub__": lambda self, other: FUNCTIONS["sub"](other, self),
-    "__mul__": FUNCTIONS["mul"], "__rmul__": FUNCTIONS["mul"],
+    "__mul__": _PLAIN["mul"], "__rmul__": _PLAIN["mul"],
     "__truediv__": _plain_div, "__rtruediv__": _reflected("div"),
-    "__floordiv__": FUNCTIONS["floor_divide"], "__rfloordiv__": _reflected("floor_divide"),
-    "__mod__": FUNCTIONS["remainder"], "__rmod__": _reflected("remainder"),
-    "__pow__": FUNCTIONS["pow"], "__rpow__": _reflected("pow"),
-    "__neg__": FUNCTIONS["neg"], "__pos__": _identity, "__abs__": FUNCTIONS["abs"],
-    "__invert__": FUNCTIONS["bitwise_not"], "__and__": FUNCTIONS["bitwise_and"],
-    "__or__": FUNCTIONS["bitwise_or"], "__xor__": FUNCTIONS["bitwise_xor"],
-    "__rand__": FUNCTIONS["bitwise_and"], "__ror__": FUNCTIONS["bitwise_or"],
-    "__rxor__": FUNCTIONS["bitwise_xor"],
-    "__lshift__": FUNCTIONS["bitwise_left_shift"], "__rlshift__": _reflected("bitwise_left_shift"),
-    "__rshift__": FUNCTIONS["bitwise_right_shift"],
+    "__floordiv__": _PLAIN["floor_divide"], "__rfloordiv__": _reflected("floor_divide"),
+    "__mod__": _PLAIN["remainder"], "__rmod__": _reflected("remainder"),
+    "__pow__": _PLAIN["pow"], "__rpow__": _reflected("pow"),
+    "__neg__": _PLAIN["neg"], "__pos__": _identity, "__abs__": _PLAIN["abs"],
+    "__invert__": _PLAIN["bitwise_not"], "__and__": _PLAIN["bitwise_and"],
+    "__or__": _PLAIN["bitwise_or"], "__xor__": _PLAIN["bitwise_xor"],
+    "__rand__": _PLAIN["bitwise_and"], "__ror__": _PLAIN["bitwise_or"],
+    "__rxor__": _PLAIN["bitwise_xor"],
+    "__lshift__": _PLAIN["bitwise_left_shift"], "__rlshift__": _reflected("bitwise_left_shift"),
+    "__rshift__": _PLAIN["bitwise_right_shift"],
     "__rrshift__": _reflected("bitwise_right_shift"),
     "__iadd__": _add_, "__isub__": _sub_, "__imul__": INPLACE["mul_"],
     "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
@@ -264,3 +268,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
+# As FUNCTIONS, less what only functions take: out=, and NumPy's names for the arguments.
+METHODS = {
+    name: _PLAIN[function.__name__] if function is _COMPILED.get(function.__name__) else function
+    for name, function in FUNCTIONS.items()
+}

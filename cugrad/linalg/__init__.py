@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import LinAlgError
 from ..functions.linalg import matmul
+from ..functions.out import accepting
 from . import products, systems
 from .decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
 from .norms import cond, matrix_norm, matrix_rank, norm, vector_norm
@@ -38,4 +39,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "logdet": systems.logdet, "matrix_exp": matrix_exp, "matrix_power": matrix_power,
     "pinverse": _pinverse, "slogdet": slogdet,
 }  # fmt: skip
-FUNCTIONS = {**METHODS, "tensordot": products.tensordot}
+FUNCTIONS = accepting({**METHODS, "tensordot": products.tensordot})
+_HERE = {name: globals()[name] for name in __all__}
+globals().update(accepting(_HERE, __name__, ("diagonal", "matrix_exp", "vander")))
