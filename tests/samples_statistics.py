@@ -78,7 +78,9 @@ sample("mode", distinct((3, 2)), dim=0, keepdim=True)
 # equals ------------------------------------------------------------------------------------------
 
 
-def _unique(np, x, dim=None):
+def _unique(np, x, dim=None, values_only=False):
+    if values_only:
+        return np.unique(x), np.zeros(0, "int64"), np.zeros(0, "int64")
     out, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, axis=dim)
     return out, inverse.reshape(x.shape if dim is None else -1), counts
 
@@ -89,6 +91,9 @@ sample("unique", integers((3, 4), 4))
 sample("unique", exactly([[1, 2], [0, 5], [1, 2]]), dim=0)
 sample("unique", exactly([[1, 0, 1], [2, 5, 2]]), dim=1)
 sample("unique", (0,))
+sample("unique", integers((3, 4), 4), values_only=True, torch=lambda torch, x, values_only: (
+    torch.unique(x), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+))  # fmt: skip
 
 
 def _runs(np, x, dim=None):
@@ -148,7 +153,8 @@ _EDGES = (exactly([-1.0, 0.03, 1.0]), exactly([-2.0, -0.52, 0.51, 2.0]))
 sample("histogramdd", exactly(np.linspace(-1.9, 1.9, 12).reshape(6, 2)), None, edges=_EDGES,
        reference=_boxes, integer=False,
        torch=lambda torch, x, weight, edges, density=False: torch.histogramdd(
-           x, [torch.as_tensor(e, dtype=x.dtype) for e in edges], weight=weight, density=density)[0])  # fmt: skip
+           x, [torch.as_tensor(e, dtype=x.dtype) for e in edges], weight=weight, density=density
+       )[0])  # fmt: skip
 sample("histogramdd", exactly(np.linspace(-0.9, 0.9, 6).reshape(3, 2)), positive((3,)),
        edges=_EDGES, density=True, integer=False)  # fmt: skip
 

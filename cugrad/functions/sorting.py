@@ -199,6 +199,9 @@ def cummin(input: Tensor, dim: int) -> Any:
 # Equals -------------------------------------------------------------------------------------------
 
 
+VALUES_ONLY = {"values_only": True}
+
+
 def _once(
     function: str, input: Tensor, dim: int | None, return_inverse: bool, return_counts: bool
 ) -> Any:
@@ -212,7 +215,8 @@ def _once(
                 f"{function}: there are 0 sized dimensions in shape {tuple(array.shape)}, and they "
                 f"aren't selected by dim {dim}"
             )
-    output, inverse, counts = getattr(recorded, function)(input.detach(), dim)
+    options = {} if return_inverse or return_counts or function != "unique" else VALUES_ONLY
+    output, inverse, counts = getattr(recorded, function)(input.detach(), dim, **options)
     wanted = (output, inverse if return_inverse else None, counts if return_counts else None)
     found = tuple(x for x in wanted if x is not None)
     return found if len(found) > 1 else output

@@ -164,9 +164,9 @@ row("nanmedian_all", "self", _nanmedian_all, node="NanmedianBackward0",
 
 
 def _starts(xp: Any, rows: Any) -> Any:
-    """Which of the rows of a matrix differ from the row in front of them."""
-    begins = xp.ones((rows.shape[0],), bool)
-    begins[1:] = xp.any(rows[1:] != rows[:-1], 1)
+    """Which of the elements, or rows of a matrix, differ from the one in front of them."""
+    begins, changed = xp.ones((rows.shape[0],), bool), rows[1:] != rows[:-1]
+    begins[1:] = changed if changed.ndim == 1 else xp.any(changed, 1)
     return begins
 
 
@@ -178,9 +178,9 @@ def _groups(xp: Any, begins: Any) -> tuple[Any, Any]:
 
 
 def _as_rows(self: Any, dim: int | None) -> Any:
-    """What is compared as the rows of a matrix: elements, or slices along dim."""
+    """What is compared: the elements, or the slices along dim as the rows of a matrix."""
     if dim is None:
-        return self.reshape(-1, 1)
+        return self.reshape(-1)
     moved = self.swapaxes(0, dim)
     return moved.reshape(moved.shape[0], -1) if self.size else moved.reshape(self.shape[dim], 0)
 
@@ -189,10 +189,15 @@ def _chosen(xp: Any, self: Any, places: Any, dim: int | None) -> Any:
     return self.reshape(-1)[places] if dim is None else xp.take(self, places, dim)
 
 
-def _unique(xp: Any, self: Any, dim: int | None = None) -> tuple[Any, Any, Any]:
+def _unique(
+    xp: Any, self: Any, dim: int | None = None, values_only: bool = False
+) -> tuple[Any, Any, Any]:
+    if values_only and dim is None:
+        flat, nothing = xp.sort(sort_keys(self).reshape(-1), 0), xp.empty((0,), "int64")
+        return flat[_starts(xp, flat)].astype(self.dtype, copy=False), nothing, nothing
     rows = sort_keys(_as_rows(self, dim))
-    if rows.shape[1] == 1:
-        order = xp.argsort(rows[:, 0], 0, kind="stable")
+    if rows.ndim == 1:
+        order = xp.argsort(rows, 0, kind="stable")
     elif rows.shape[1]:
         order = xp.lexsort(rows.T[::-1].copy())
     else:
@@ -213,7 +218,8 @@ def _unique_consecutive(xp: Any, self: Any, dim: int | None = None) -> tuple[Any
 
 
 row("unique", "self", _unique, outputs="output inverse counts",
-    doc="each element (or slice along dim) once, in order; nan equals nothing")  # fmt: skip
+    doc="each element (or slice along dim) once, in order; nan equals nothing. With values_only "
+    "(and no dim) the other outputs are empty")  # fmt: skip
 row("unique_consecutive", "self", _unique_consecutive, outputs="output inverse counts",
     doc="the first of each run of equal elements, or slices along dim")  # fmt: skip
 
