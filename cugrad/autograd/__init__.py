@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..backends import backend_of
+from ..backends import backend_of, batched
 from ..tensor import Tensor, make
 from . import forward_ad, graph
 from .engine import run_backward
@@ -95,7 +95,7 @@ def grad(
         allow_unused: None for inputs that played no part, instead of an error; default
             `materialize_grads`.
         is_grads_batched: each of `grad_outputs` carries a further first dimension, over which the
-            product is computed vector by vector; the results carry it too.
+            products are computed at once, as `vmap` does; the results carry it too.
         materialize_grads: zeros instead of None.
 
     >>> import cugrad as torch
@@ -150,7 +150,7 @@ def grad(
 def _batched(
     outputs: Any, wanted: Any, grad_outputs: Any, keep: bool, create_graph: bool
 ) -> list[Any]:
-    """One backward pass per entry of the first dimension of `grad_outputs`."""
+    """One backward pass for all entries of the first dimension of `grad_outputs`."""
     given = _several(grad_outputs)
     count = {g.shape[0] for g in given if g is not None}
     if len(count) != 1:
@@ -159,19 +159,21 @@ def _batched(
             f"{sorted(count)}"
         )
     (n,) = count
-    rows = [
-        grad(
-            outputs, wanted, [None if g is None else g[i] for g in given],
-            retain_graph=True if i < n - 1 else keep, create_graph=create_graph, allow_unused=True,
-        )
-        for i in range(n)
-    ]  # fmt: skip
     from .record import recorded
 
-    return [
-        None if column[0] is None else recorded.stack(list(column), dim=0)
-        for column in zip(*rows, strict=True)
-    ]
+    level = batched.BatchLevel(n)
+    inside = [None if g is None else recorded.vmap_wrap(g, level, 0) for g in given]
+    with batched.active(level):
+        found = grad(
+            outputs, wanted, inside, retain_graph=keep, create_graph=create_graph,
+            allow_unused=True,
+        )  # fmt: skip
+    results = []
+    for g in found:
+        if g is not None and level not in batched.levels_of(g._array):
+            g = recorded.vmap_lift(g, level)  # the same for every vector
+        results.append(None if g is None else recorded.vmap_unwrap(g, level, 0))
+    return results
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..backends import Backend, backend_of
+from ..backends import Backend, backend_of, batched
 from ..dtypes import of as dtype_of
 from ..ops.table import Op
 from ..tensor import Tensor, make
 from .dual import apply_dual_inplace
 from .mode import state
 from .node import edge_of
-from .record import NO_PARAMS, new_node, observed, plan_of, read_inputs, run_forward
+from .record import NO_PARAMS, lifted, new_node, observed, plan_of, read_inputs, run_forward
 from .views import check_inplace, rebase
 
 __all__ = ["apply_inplace"]
@@ -39,6 +39,8 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
     _check_overlap(t)
     arrays, mask = read_inputs(op, args)
     home = t._array
+    if batched.in_use:
+        args, arrays = _lifted(op, args, arrays, params)
     backend = backend_of(home)
     recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
     if recording:
@@ -56,6 +58,19 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
         after._counter = t._counter
         rebase(t, new_node(op, args, params, mask, compute, (after,), seq))
     return t
+
+
+def _lifted(op: Op, args: Any, arrays: Any, params: dict[str, Any]) -> tuple[Any, Any]:
+    """The arguments at the same levels of vmap; the tensor that is written to must have them."""
+    raised, arrays = lifted(op, args, arrays, params)
+    if raised is not args and raised[0] is not args[0]:
+        raise RuntimeError(
+            "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
+            "Tensor `other` in extra_args that has more elements than `self`. This happened due to "
+            "`other` being vmapped over but `self` not being vmapped over in a vmap. Please try to "
+            f"use out-of-place operators instead ({op.name}_)."
+        )
+    return tuple(raised), arrays
 
 
 def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]:

@@ -241,16 +241,17 @@ def looped(
     name: str, function: Any, backend: BatchedBackend, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """The results of one call per example, stacked."""
+    results = []
+    for i in range(backend.level.size):
+        pick = lambda v, i=i: _example(backend, v, i)
+        results.append(function(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()}))
+    stacked = _stacked(backend, results)
     warnings.warn(
         f"There is a performance drop because we have not yet implemented the batching rule for "
         f"{name}: vmap calls it once per example.",
         UserWarning, stacklevel=2,
     )  # fmt: skip
-    results = []
-    for i in range(backend.level.size):
-        pick = lambda v, i=i: _example(backend, v, i)
-        results.append(function(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()}))
-    return _stacked(backend, results)
+    return stacked
 
 
 def looped_row(op: Any, backend: BatchedBackend, operands: Any, params: dict[str, Any]) -> Any:

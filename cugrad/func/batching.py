@@ -33,7 +33,7 @@ def vmap(
     Args:
         func: takes and returns tensors, or nested tuples, lists and dicts of them.
         in_dims: the dimension to map over, per argument (a tuple) or nested as the arguments are;
-            None for what is the same for all examples.
+            None for what is the same for all examples, as keyword arguments always are.
         out_dims: where the mapped dimension stands in each output.
         randomness: what random functions inside do: "error", "different" by example, or "same".
         chunk_size: examples at once, to bound memory; all of them by default.
@@ -79,7 +79,7 @@ def _name(func: Any) -> str:
 
 
 def _dims(func: Any, in_dims: Any, args: Any, kwargs: Any) -> list[int | None]:
-    """The dimension mapped over per leaf; tensors of keyword arguments are mapped over dim 0."""
+    """The dimension mapped over per leaf; keyword arguments are the same for all examples."""
     where = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
@@ -97,7 +97,7 @@ def _dims(func: Any, in_dims: Any, args: Any, kwargs: Any) -> list[int | None]:
             f"structure of {len(in_dims)} entries but inputs has {len(args)}."
         )
     found = broadcast(in_dims, args, f"{where}: in_dims")
-    found += [0 if isinstance(x, Tensor) else None for x in flatten(kwargs)[0]]
+    found += [None] * len(flatten(kwargs)[0])
     leaves = flatten((args, kwargs))[0]
     if isinstance(in_dims, int):  # numbers beside tensors are not mapped over, but tensors are
         for x, d in zip(leaves, found, strict=True):

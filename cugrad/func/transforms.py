@@ -12,6 +12,8 @@ from ..autograd.engine import reachable
 from ..autograd.forward_ad import primal_of
 from ..autograd.mode import enable_grad
 from ..autograd.node import Output, edge_of
+from ..autograd.record import recorded
+from ..backends.batched import levels_of, running
 from ..creation import eye, zeros_like
 from ..tensor import Tensor
 from .batching import vmap
@@ -23,9 +25,16 @@ Argnums = int | tuple[int, ...]
 
 
 def _fresh(x: Any) -> Any:
-    """A tensor to differentiate with respect to: with the history that it had, and its own edge."""
+    """A tensor to differentiate with respect to: with the history that it had, and its own edge.
+
+    Inside vmap it is one per example, also where the value is the same for all: gradients are then
+    those of each example.
+    """
     if not isinstance(x, Tensor) or not (x.is_floating_point() or x.is_complex()):
         return x
+    for level in running.levels:
+        if level not in levels_of(x._array):
+            x = recorded.vmap_lift(x, level)
     if x.requires_grad:
         return x.view_as(x)
     return _cut(x, lambda tangent: tangent).requires_grad_()

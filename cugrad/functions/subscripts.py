@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autograd.mode import state
 from ..backends import backend_of
+from ..backends.batched import BatchedArray
 from ..tensor import Tensor
 from .bounds import check_picks
 
@@ -96,14 +97,14 @@ def _item(array: Any, item: Any) -> Any:
         return operator.index(item)
     else:
         raise _not_an_index(item)
-    if not found.ndim and found.dtype.kind in "iu":
+    if not found.ndim and found.dtype.kind in "iu" and type(found) is not BatchedArray:
         return int(found)
     if found.dtype.name == "uint8":
         found = found.astype(bool)
     if found.dtype.kind not in "bi":
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
     backend = backend_of(array)
-    if backend_of(found) is not backend:
+    if backend_of(found) is not backend and BatchedArray not in (type(array), type(found)):
         if backend.device_type == "cpu":
             raise RuntimeError(
                 "indices should be either on cpu or on the same device as the indexed tensor "
