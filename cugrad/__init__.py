@@ -50,6 +50,9 @@ from .dtypes import (
     set_default_dtype,
     short,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from .dtypes import bool_ as bool
 from .dtypes import float_ as float

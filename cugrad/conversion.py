@@ -118,12 +118,7 @@ def type_(self: Tensor, dtype: Any = None) -> Any:
     """This tensor in another dtype; without one, the name of its type as PyTorch spells it."""
     if dtype is not None:
         return to(self, dtype)
-    names = {
-        "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
-        "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
-        "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-    }  # fmt: skip
-    return f"torch.{'cuda.' if self.is_cuda else ''}{names[self.dtype.name]}Tensor"
+    return f"torch.{'cuda.' if self.is_cuda else ''}{dtypes.type_name(self.dtype)}Tensor"
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from . import tensor as _tensor
 from .backends import backend_of, get
 from .device import default_device
 from .device import device as Device
+from .ops.promotion import fit_scalar
 from .tensor import Tensor, check_differentiable_dtype, make
 
 __all__ = [
@@ -280,12 +281,23 @@ def full(
     tensor([7, 7])
     """
     if isinstance(fill_value, Tensor):
+        if fill_value._array.ndim:
+            raise TypeError("full(): argument 'fill_value' must be Number, not Tensor")
         fill_value = fill_value.item()
     kind = _host_array(fill_value).dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     backend, place = _place(device)
     with backend.use_device(place.index):
         shape = _shape((size,) if not isinstance(size, (tuple, list)) else tuple(size))
-        return _finish(backend.xp.full(shape, fill_value, kind), requires_grad)
+        value = _filling(fill_value, dtypes.of(kind))
+        return _finish(backend.xp.full(shape, value, kind), requires_grad)
+
+
+def _filling(value: Any, kind: dtypes.dtype) -> Any:
+    """A number for an array of `kind`; RuntimeError when it is out of range."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    dtypes.check_fits(value, kind)
+    return fit_scalar(value.real if kind.category < dtypes.COMPLEX else value, kind)
 
 
 def _old_constructor(data: tuple[Any, ...], device: Any) -> Any:
@@ -341,7 +353,12 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """One value in the shape, dtype, device and layout of `input`."""
-    return _like("full_like", input, dtype, device, requires_grad, fill_value)
+    if isinstance(fill_value, Tensor):
+        if fill_value._array.ndim:
+            raise TypeError("full_like(): argument 'fill_value' must be Number, not Tensor")
+        fill_value = fill_value.item()
+    value = _filling(fill_value, input.dtype if dtype is None else dtypes.as_dtype(dtype))
+    return _like("full_like", input, dtype, device, requires_grad, value)
 
 
 def arange(

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["dtype", "of", "promote_types", "get_default_dtype", "set_default_dtype"]
+__all__ = [
+    "check_fits", "dtype", "get_default_dtype", "of", "promote_types", "set_default_dtype",
+    "type_name",
+]  # fmt: skip
 
 
 class dtype:
@@ -41,7 +44,8 @@ class dtype:
 
     @property
     def is_signed(self) -> bool:
-        return self.name not in ("uint8", "bool")
+        """Whether the dtype holds negative numbers."""
+        return self.name != "bool" and not self.name.startswith("uint")
 
     def to_real(self) -> dtype:
         """The dtype of the absolute value: float32 for complex64, itself for real dtypes."""
@@ -54,8 +58,8 @@ class dtype:
     def __repr__(self) -> str:
         return f"torch.{self.name}"
 
-    def __reduce__(self) -> str:
-        return self.name
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name,)
 
 
 BOOL, INTEGER, FLOAT, COMPLEX = range(4)
@@ -73,9 +77,23 @@ float64 = double = dtype("float64", FLOAT, 8)
 complex64 = cfloat = dtype("complex64", COMPLEX, 8)
 complex128 = cdouble = dtype("complex128", COMPLEX, 16)
 
+# As in PyTorch, these three meet no other integers: they are for storage and for bits.
+uint16 = dtype("uint16", INTEGER, 2)
+uint32 = dtype("uint32", INTEGER, 4)
+uint64 = dtype("uint64", INTEGER, 8)
+LIMITED = (uint16, uint32, uint64)
+
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64,
        complex64, complex128)  # fmt: skip
-_BY_NUMPY: dict[np.dtype[Any], dtype] = {d.numpy: d for d in ALL if d is not bfloat16}
+_BY_NAME = {d.name: d for d in (*ALL, *LIMITED)}
+_BY_NUMPY: dict[np.dtype[Any], dtype] = {
+    d.numpy: d for d in _BY_NAME.values() if d is not bfloat16
+}
+
+
+def _named(name: str) -> dtype:
+    """The dtype of a name; what pickles and copies refer to."""
+    return _BY_NAME[name]
 
 
 def _bfloat16() -> np.dtype[Any]:
@@ -106,7 +124,7 @@ def of(numpy_dtype: Any) -> dtype:
     if found is None:
         raise TypeError(
             f"can't convert an array of dtype {as_numpy} to a tensor, want one of: "
-            + ", ".join(d.name for d in ALL)
+            + ", ".join(_BY_NAME)
         )
     return found
 
@@ -133,6 +151,40 @@ def type_name(d: dtype) -> str:
     return _TYPE_NAMES[d.name]
 
 
+_C_NAMES = {
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
+    "int32": "int", "bool": "bool", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def check_fits(value: Any, d: dtype) -> None:
+    """RuntimeError unless a Python number is in the range of a dtype; -1 fits unsigned ones.
+
+    >>> check_fits(300, int8)
+    Traceback (most recent call last):
+    RuntimeError: value cannot be converted to type int8_t without overflow
+    """
+    real = value.real if isinstance(value, complex) and value.imag == 0 else value
+    if isinstance(real, complex):
+        fits = d.category == COMPLEX
+    elif d.category == BOOL:
+        fits = True
+    elif d.category == INTEGER:
+        most = 2 ** (8 * d.itemsize - d.is_signed) - 1
+        fits = -most - d.is_signed <= real <= most  # nan is not
+    else:
+        most = _LARGEST[d.to_real().name]
+        fits = not most < abs(real) < float("inf")
+    if not fits:
+        name = _C_NAMES.get(d.name, f"{d.name}_t")
+        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+
+
+_LARGEST = {
+    "float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127, "float32": (2 - 2**-23) * 2.0**127,
+    "float64": (2 - 2**-52) * 2.0**1023,
+}  # fmt: skip
 _PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 
@@ -143,7 +195,15 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     >>> promote_types(int64, float16), promote_types(uint8, int8), promote_types(float16, bfloat16)
     (torch.float16, torch.int16, torch.float32)
     """
+    for given in (type1, type2):
+        if type(given) is not dtype:
+            raise TypeError(f"promote_types(): want two torch.dtype, got {given!r}")
     low, high = sorted((type1, type2), key=lambda d: (d.category, d.itemsize))
+    if low is not high and (low in LIMITED or high in LIMITED) and high.category != FLOAT:
+        raise RuntimeError(
+            "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+            f"{type_name(type1)} and {type_name(type2)}"
+        )
     if low is high or low.category == BOOL:
         return high
     if low.category < FLOAT <= high.category and low.category == INTEGER:

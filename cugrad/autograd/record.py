@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends import backend_of, batched
 from ..dtypes import of as dtype_of
-from ..ops.promotion import SCALARS, meet, share_device
+from ..ops.promotion import REFUSED, SCALARS, meet, refuse, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
 from ..tensor import Tensor, make
 from . import saved as saving
@@ -299,6 +299,8 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     compute = None
     if op.promote is not None:
         arrays, compute = meet(op, arrays)
+        if op.name in REFUSED:
+            refuse(op, arrays)
     backend = backend_of(_first(op, arrays))
     operands = (arrays,) if op.variadic else arrays
     try:

@@ -12,6 +12,7 @@ from ..autograd.mode import state
 from ..autograd.record import apply, recorded
 from ..backends import backend_of
 from ..creation import tensor
+from ..ops.promotion import fit_scalar
 from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
 from .arguments import array_of
@@ -125,6 +126,8 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
         return input if max is None else FUNCTIONS["clamp_max"](input, max)
     if float in (type(min), type(max)) and input.dtype.category < dtypes.FLOAT:
         input = recorded.to_dtype(input, dtypes.get_default_dtype().numpy)
+    elif input._array.dtype.kind == "b" and int in (type(min), type(max)):
+        input = recorded.to_dtype(input, dtypes.int64.numpy)
     return recorded.clamp(input, min, max)
 
 
@@ -205,6 +208,9 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
             "fill_ only supports 0-dimension value tensor but got tensor with "
             f"{value._array.ndim} dimensions."
         )
+    if type(value) in (bool, int, float, complex):
+        dtypes.check_fits(value, self.dtype)
+        value = fit_scalar(value, self.dtype)
     return apply_inplace(TABLE["copy"], (self, value))
 
 

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..autograd.record import recorded
+from ..dtypes import check_fits
 from ..ops import dims as D
 from ..tensor import Tensor
 from .arguments import array_of, is_contiguous_format, varargs
 from .shape import ravel, reshape
 
 __all__ = [
-    "cat", "clone", "concat", "concatenate", "flip", "hstack", "masked_fill", "repeat_interleave",
-    "roll", "stack", "tile", "tril", "triu", "vstack",
+    "cat", "clone", "concat", "concatenate", "flip", "masked_fill", "repeat_interleave",
+    "roll", "stack", "tile", "tril", "triu",
 ]  # fmt: skip
 
 
@@ -125,8 +126,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         if value._array.dtype != input._array.dtype:
             value = recorded.to_dtype(value, input._array.dtype)
         return recorded.where(mask, value, input)
-    if kind != "c" and isinstance(value, complex):
-        raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow")
+    check_fits(value, input.dtype)
     convert = {"b": bool, "i": int, "u": int, "c": complex}.get(kind, float)
     return recorded.masked_fill(input, mask, convert(value))
 
@@ -192,17 +192,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
                 f"{list(shape)} at entry {i}"
             )
     return recorded.stack(tensors, D.canonical_dim(dim, len(first) + 1))
-
-
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors side by side: along dim 1, or dim 0 for vectors."""
-    lifted = [x if x.ndim else reshape(x, (1,)) for x in tensors]
-    return cat(lifted, 0 if lifted and lifted[0].ndim == 1 else 1)
-
-
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors below one another along dim 0; vectors count as rows."""
-    return cat([x if x.ndim > 1 else reshape(x, (1, -1)) for x in tensors], 0)
 
 
 # Methods ------------------------------------------------------------------------------------------

@@ -128,8 +128,14 @@ class _Limits:
             value = getattr(info, name)
             setattr(self, name, float(value) if isinstance(self, finfo) else int(value))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Limits) and self.dtype == other.dtype
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
     def __repr__(self) -> str:
-        values = ", ".join(f"{n}={getattr(self, n)}" for n in self._names)
+        values = ", ".join(f"{n}={getattr(self, n):g}" for n in self._names)
         return f"{type(self).__name__}({values}, dtype={self.dtype})"
 
 
@@ -155,6 +161,8 @@ class finfo(_Limits):
         super().__init__(
             kind, info, ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
         )
+        digits = {"float16": 3, "bfloat16": 2, "float32": 6, "float64": 15}[kind.name]
+        self.resolution = float(f"1e-{digits}")
 
 
 class iinfo(_Limits):

@@ -11,6 +11,13 @@ from ..backends import backend_of
 from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype
 
 SCALARS = (bool, int, float, complex)
+CHOOSING = {"where"}  # rows whose numbers are results as they stand, and must be in range
+# Kinds of dtype, as NumPy's letters, that a row refuses once its operands have met.
+REFUSED = {
+    "lt": "c", "le": "c", "gt": "c", "ge": "c", "maximum": "c", "minimum": "c", "fmax": "c",
+    "fmin": "c", "xlogy": "c", "hypot": "biuc", "pow": "b", "remainder": "b", "fmod": "b", "floor_divide": "b",
+    "bitwise_left_shift": "b", "bitwise_right_shift": "b", "clamp_min": "c", "clamp_max": "c",
+}  # fmt: skip
 
 
 def result_dtype(operands: Any) -> dtype:
@@ -79,6 +86,8 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
         if x is None:
             continue
         if type(x) in SCALARS:
+            if op.name in CHOOSING:
+                dtypes.check_fits(x, target)
             met[i] = fit_scalar(x, target)
         elif x.dtype != wanted:
             met[i], changed = x.astype(wanted), True
@@ -89,13 +98,24 @@ def fit_scalar(value: Any, target: dtype) -> Any:
     """A Python scalar that an array of `target` takes without changing its own dtype."""
     if target.category == INTEGER and type(value) is int:
         bits = 8 * target.itemsize
-        low = 0 if target is dtypes.uint8 else -(1 << bits - 1)
+        low = -(1 << bits - 1) if target.is_signed else 0
         return (value - low) % (1 << bits) + low  # wraps, as PyTorch does
     if target is dtypes.bfloat16:
         return target.numpy.type(value)  # a Python float would make float32 of it
     if target.category >= FLOAT and type(value) is not complex:
         return float(value)
     return value
+
+
+def refuse(op: Any, arrays: list[Any]) -> None:
+    """NotImplementedError for dtypes in which PyTorch does not have this op, though NumPy does."""
+    for x in arrays:
+        if hasattr(x, "dtype") and x.dtype.kind in REFUSED[op.name]:
+            raise NotImplementedError(f"\"{op.name}\" not implemented for '{_type_name(x)}'")
+
+
+def _type_name(x: Any) -> str:
+    return dtypes.type_name(dtypes.of(x.dtype))
 
 
 def _demand_same(op: Any, arrays: list[Any]) -> None:
