@@ -112,6 +112,17 @@ sample("unique_consecutive", boolean((3, 4)))
 sample("unique_consecutive", exactly([[1, 2], [1, 2], [0, 2]]), dim=0)
 
 
+def _static(np, x, size, fill_value=-1):
+    lines = np.argwhere(x)[:size]
+    return np.concatenate([lines, np.full((size - len(lines), x.ndim), fill_value)])
+
+
+for _size in (0, 2, 20):
+    sample("nonzero_static", integers((3, 4), 2), size=_size, reference=_static,
+           torch=_torchs("nonzero_static"))  # fmt: skip
+sample("nonzero_static", boolean((0, 2)), size=2, fill_value=7)
+
+
 def _search(np, sequence, values, right=False, sorter=None):
     side = "right" if right else "left"
     rows = sequence if sorter is None else np.take_along_axis(sequence, sorter, -1)

@@ -378,7 +378,12 @@ def vector_norm(
         )
     dims = None if dim is None else reduced_dims(dim, array.ndim)
     if not array.size and (ord < 0 or ord == inf):
-        _check_extent("linalg.vector_norm", array, dims)
+        for d in range(array.ndim) if dims is None else dims:
+            if not array.shape[d]:
+                raise RuntimeError(
+                    f"linalg.vector_norm cannot compute the {ord} norm on the dimension {d} "
+                    "because this dimension is empty and the operation does not have an identity"
+                )
     return recorded.linalg_vector_norm(x, ord, dims, keepdim)
 
 

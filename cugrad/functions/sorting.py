@@ -13,7 +13,7 @@ from .arguments import array_of, lifted, return_type
 
 __all__ = [
     "argsort", "bucketize", "cummax", "cummin", "kthvalue", "median", "mode", "msort", "nanmedian",
-    "searchsorted", "sort", "topk", "unique", "unique_consecutive",
+    "nonzero_static", "searchsorted", "sort", "topk", "unique", "unique_consecutive",
 ]  # fmt: skip
 
 
@@ -256,6 +256,23 @@ def unique_consecutive(
     tensor([1, 2, 1])
     """
     return _once("unique_consecutive", input, dim, return_inverse, return_counts)
+
+
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The indices of the first `size` nonzero elements, one a line; lines beyond hold `fill_value`.
+
+    The shape of the result depends on no value, so that nothing waits for the device.
+
+    >>> import cugrad as torch
+    >>> torch.nonzero_static(torch.tensor([0, 3, 4]), size=3)
+    tensor([[ 1],
+            [ 2],
+            [-1]])
+    """
+    array_of(input, "nonzero_static")
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    return recorded.nonzero_static(input, size, fill_value)
 
 
 # A place in an order ------------------------------------------------------------------------------

@@ -366,9 +366,11 @@ def _norm_slope(
 ) -> Any:
     """d|x| / dx = sign(x) (|x| / norm) ** (p - 1), taken to be 0 where it has no derivative."""
     result = kept(m, result, self_shape, dim, keepdim)
+    if ord == 0:
+        return m.zero_like(self)
     size, direction = m.abs(self), m.sgn(self)
-    if ord in (0, 1):
-        return direction * ord
+    if ord == 1:
+        return direction
     if ord in (inf, -inf):
         return direction * m.tie_share(size, result, dim)
     origin = m.eq(result, 0)
@@ -376,7 +378,7 @@ def _norm_slope(
     if ord == 2:
         return m.masked_fill(self / norm, origin, 0)
     ratio = m.masked_fill(size / norm, m.eq(size, 0), 1)  # direction is 0 there
-    return direction * ratio ** (ord - 1)
+    return m.masked_fill(direction * ratio ** (ord - 1), origin, 0)
 
 
 row(

@@ -224,6 +224,24 @@ row("unique_consecutive", "self", _unique_consecutive, outputs="output inverse c
     doc="the first of each run of equal elements, or slices along dim")  # fmt: skip
 
 
+def _nonzero_static(xp: Any, self: Any, size: int, fill_value: int = -1) -> Any:
+    """Each nonzero element writes its number where it is due; all others to one place beyond."""
+    flat = self.reshape(-1) != 0
+    due = xp.cumsum(flat, 0, "int64") - 1
+    numbers = xp.full((size + 1,), -1, "int64")
+    numbers[xp.where(flat & (due < size), due, size)] = xp.arange(self.size)
+    numbers = numbers[:size]
+    lines, step = xp.empty((size, self.ndim), "int64"), 1
+    for d in reversed(range(self.ndim)):
+        lines[:, d] = xp.where(numbers < 0, fill_value, numbers // step % max(self.shape[d], 1))
+        step *= max(self.shape[d], 1)
+    return lines
+
+
+row("nonzero_static", "self", _nonzero_static,
+    doc="nonzero with `size` lines, whatever is found: nothing waits for a count")  # fmt: skip
+
+
 # A place in an order ------------------------------------------------------------------------------
 
 
