@@ -7,9 +7,11 @@ from typing import Any
 
 from . import (
     arithmetic,
+    arranging,
     calculus,
     composites,
     copies,
+    grids,
     histograms,
     index,
     inplace,
@@ -21,6 +23,8 @@ from . import (
     sorting,
     splitting,
     statistics,
+    strided,
+    view_copies,
 )
 from .einsum import einsum
 from .index import getitem, setitem
@@ -37,7 +41,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {**arithmetic.FUNCTIONS, "einsum": ei
 METHODS: dict[str, Callable[..., Any]] = {}
 for _module in (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
-    splitting, histograms, scatter,
+    splitting, histograms, scatter, arranging, grids, strided, view_copies,
 ):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)

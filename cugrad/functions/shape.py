@@ -12,9 +12,9 @@ from ..tensor import Tensor
 from .arguments import array_of, varargs
 
 __all__ = [
-    "broadcast_tensors", "broadcast_to", "diagonal", "flatten", "moveaxis", "movedim",
-    "narrow", "permute", "ravel", "reshape", "select", "squeeze", "swapaxes", "swapdims",
-    "t", "transpose", "unflatten", "unsqueeze",
+    "adjoint", "broadcast_tensors", "broadcast_to", "diagonal", "flatten", "moveaxis", "movedim",
+    "narrow", "permute", "ravel", "reshape", "select", "squeeze", "swapaxes", "swapdims", "t",
+    "transpose", "unflatten", "unsqueeze",
 ]  # fmt: skip
 
 
@@ -35,12 +35,6 @@ def reshape(input: Tensor, shape: Any) -> Tensor:
     if is_viewable(array, shape):
         return recorded.view(input, shape)
     return recorded.unsafe_view(input, shape)
-
-
-def view(self: Tensor, *shape: Any) -> Tensor:
-    """A view of the same elements in another shape; RuntimeError where only a copy would do."""
-    sizes = D.inferred_shape(D.int_tuple(varargs(shape)), self._array.size)
-    return recorded.view(self, sizes)
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -241,13 +235,18 @@ def _cut(input: Tensor, dim: int, start: int, stop: int) -> Tensor:
     return recorded.slice_view(input, (*(slice(None),) * dim, slice(start, stop, 1)))
 
 
-def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """A view of `length` places along `dim`, from `start` on."""
     shape = array_of(input, "narrow").shape
     if not shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     dim = D.canonical_dim(dim, len(shape))
     n = shape[dim]
+    if isinstance(start, Tensor) and (start._array.ndim or start._array.dtype.kind not in "iu"):
+        raise RuntimeError(
+            "start must be an 0-dim integral Tensor. (narrow: got "
+            f"{start.dtype} of shape {list(start._array.shape)})"
+        )
     start = int(start)
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
@@ -293,6 +292,42 @@ def _permute(self: Tensor, *dims: Any) -> Tensor:
     return permute(self, varargs(dims))
 
 
+def _H(self: Tensor) -> Tensor:
+    """A matrix transposed and conjugated."""
+    if self._array.ndim not in (0, 2):
+        raise RuntimeError(
+            "tensor.H is only supported on matrices (2-D tensors). "
+            f"Got {self._array.ndim}-D tensor; use x.mH for a batch."
+        )
+    return adjoint(self) if self._array.ndim else _conjugated(self)
+
+
+def adjoint(input: Tensor) -> Tensor:
+    """The last two dims exchanged, and complex numbers conjugated.
+
+    >>> import cugrad as torch
+    >>> torch.adjoint(torch.tensor([[1 + 2j, 3]]))
+    tensor([[1.-2.j],
+            [3.-0.j]])
+    """
+    ndim = array_of(input, "adjoint").ndim
+    if ndim < 2:
+        raise RuntimeError(
+            "tensor.adjoint() is only supported on matrices or batches of matrices. "
+            f"Got {ndim}-D tensor."
+        )
+    return _conjugated(recorded.transpose(input, ndim - 2, ndim - 1))
+
+
+def _conjugated(x: Tensor) -> Tensor:
+    return recorded.conj(x) if x._array.dtype.kind == "c" else x
+
+
+def _view_as(self: Tensor, other: Tensor) -> Tensor:
+    """A view in the shape of another tensor."""
+    return recorded.view(self, D.inferred_shape(other._array.shape, self._array.size))
+
+
 METHODS = {
     **{name: globals()[name] for name in __all__ if not name.startswith("broadcast_t")},
     "broadcast_to": broadcast_to,
@@ -301,8 +336,7 @@ METHODS = {
     "permute": _permute,
     "reshape": _reshape,
     "reshape_as": lambda self, other: reshape(self, other.shape),
-    "view": view,
-    "view_as": lambda self, other: view(self, other.shape),
+    "view_as": _view_as,
 }
 
-PROPERTIES = {"T": _T, "mT": _mT}
+PROPERTIES = {"H": _H, "T": _T, "mH": adjoint, "mT": _mT}

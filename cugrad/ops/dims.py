@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 __all__ = [
-    "broadcast_shapes", "canonical_dim", "canonical_dims", "inferred_shape", "int_tuple",
-    "reduced_dims", "view_strides",
+    "broadcast_shapes", "canonical_dim", "canonical_dims", "contiguous_strides", "inferred_shape",
+    "int_tuple", "reduced_dims", "view_strides",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -139,7 +139,7 @@ def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
     ((8,), None)
     """
     if prod(shape) == 0:
-        return _dense_strides(new)
+        return contiguous_strides(new)
     result = [0] * len(new)
     at = len(new) - 1
     size = viewed = 1
@@ -163,7 +163,12 @@ def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
     return tuple(result)
 
 
-def _dense_strides(shape: Shape) -> Shape:
+def contiguous_strides(shape: Shape) -> Shape:
+    """The strides of a row-major tensor, in elements.
+
+    >>> contiguous_strides((2, 3, 4))
+    (12, 4, 1)
+    """
     strides, step = [], 1
     for n in reversed(shape):
         strides.append(step)

@@ -1,0 +1,124 @@
+"""Views as copies, `transpose_copy` and its like, and views in place, `transpose_` and its like."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.record import recorded
+from ..autograd.views import check_inplace
+from ..tensor import Tensor, make
+from . import shape, splitting, strided
+from .arguments import array_of
+
+# Copies -------------------------------------------------------------------------------------------
+
+
+def _copied(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple([recorded.clone(x, "C") for x in result])
+    return recorded.clone(result, "C")
+
+
+def _copying(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(input: Tensor, *args: Any, **options: Any) -> Any:
+        array_of(input, name)
+        return _copied(function(input, *args, **options))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"What `{name.removesuffix('_copy')}` sees, in memory of its own."
+    return call
+
+
+def _slice(
+    input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    index = (slice(None),) * shape.D.canonical_dim(dim, input._array.ndim)
+    return input[(*index, slice(start, end, step))]
+
+
+def _expanded(input: Tensor, size: Any, *, implicit: bool = False) -> Tensor:
+    return shape.broadcast_to(input, size)
+
+
+_VIEWS: dict[str, Callable[..., Any]] = {
+    "alias_copy": lambda x: x,
+    "as_strided_copy": strided.as_strided,
+    "detach_copy": lambda x: x.detach(),
+    "diagonal_copy": shape.diagonal,
+    "expand_copy": _expanded,
+    "narrow_copy": shape.narrow,
+    "permute_copy": shape.permute,
+    "select_copy": shape.select,
+    "slice_copy": _slice,
+    "split_copy": splitting.split,
+    "split_with_sizes_copy": splitting.split_with_sizes,
+    "squeeze_copy": shape.squeeze,
+    "t_copy": shape.t,
+    "transpose_copy": shape.transpose,
+    "unbind_copy": splitting.unbind,
+    "unfold_copy": strided.unfold,
+    "unsqueeze_copy": shape.unsqueeze,
+    "view_as_complex_copy": strided.view_as_complex,
+    "view_as_real_copy": strided.view_as_real,
+    "view_copy": strided.view,
+}
+FUNCTIONS = {name: _copying(name, view) for name, view in _VIEWS.items()}
+globals().update(FUNCTIONS)
+__all__ = tuple(FUNCTIONS)
+
+
+# In place -----------------------------------------------------------------------------------------
+
+
+def _in_place(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        check_inplace(self, name)
+        before = make(self._array, self._requires_grad, self._node)
+        rare = self._rare
+        before._counter = self._counter
+        if rare is not None and rare.view is not None:
+            before.rare.view = rare.view
+        out = function(before, *args, **options)
+        if out is before:
+            return self
+        self._array, self._node, self._counter = out._array, out._node, before._counter
+        self.counter[0] += 1
+        if rare is None:
+            return self
+        if rare.view is not None:
+            rare.view = out._rare.view if out._rare is not None else rare.view
+        elif rare.views is not None and any(ref() is not None for ref in rare.views):
+            _hand_over(self, before, out)
+        return self
+
+    call.__name__ = name
+    call.__qualname__ = f"Tensor.{name}"
+    call.__doc__ = f"`{name.removesuffix('_')}` in place: this tensor becomes that view."
+    return call
+
+
+def _hand_over(self: Tensor, before: Tensor, out: Tensor) -> None:
+    """Makes `before`, which has the old geometry, the base of this tensor and of its views."""
+    rare = self.rare
+    for ref in rare.views or ():
+        view = ref()
+        if view is not None and view._rare is not None and view._rare.view is not None:
+            view._rare.view.base = before
+    before.rare.views, rare.views = [*(rare.views or ()), weakref.ref(self)], None
+    rare.view = None if out._rare is None else out._rare.view
+
+
+_MOVES: dict[str, Callable[..., Tensor]] = {
+    "as_strided_": strided.as_strided,
+    "squeeze_": shape.squeeze,
+    "swapaxes_": shape.transpose,
+    "swapdims_": shape.transpose,
+    "t_": shape.t,
+    "transpose_": shape.transpose,
+    "unsqueeze_": shape.unsqueeze,
+}
+
+METHODS = {name: _in_place(name, view) for name, view in _MOVES.items()}
+METHODS["narrow_copy"] = FUNCTIONS["narrow_copy"]
