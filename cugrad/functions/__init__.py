@@ -16,6 +16,7 @@ from . import (
     index,
     inplace,
     linalg,
+    padding,
     queries,
     reduce,
     scatter,
@@ -42,11 +43,12 @@ METHODS: dict[str, Callable[..., Any]] = {}
 for _module in (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
+    padding,
 ):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)
 METHODS.update(inplace.METHODS)
-for _name in ("getitem", "index_put_", "reach", "setitem", "vector_norm"):
+for _name in ("getitem", "index_put_", "pad", "reach", "setitem", "vector_norm"):
     del FUNCTIONS[_name]
 FUNCTIONS = accepting(FUNCTIONS)
 PROPERTIES: dict[str, Callable[..., Any]] = shape.PROPERTIES

@@ -8,6 +8,10 @@ from typing import Any
 
 from .. import dtypes
 from ..autograd.record import recorded
+from ..functions.arranging import channel_shuffle as channel_shuffle
+from ..functions.arranging import pixel_shuffle as pixel_shuffle
+from ..functions.arranging import pixel_unshuffle as pixel_unshuffle
+from ..functions.padding import pad as pad
 from ..functions.queries import finfo
 from ..ops import random as draw
 from ..ops.windows import numbers
