@@ -28,6 +28,8 @@ def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PAR
 
 
 def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:
+    if batched.in_use:
+        args = _lifted(op, args, params)
     if not state.levels:
         return _execute(op, args, params, seq)
     return apply_dual_inplace(op, args, params, functools.partial(_execute, seq=seq))
@@ -39,8 +41,6 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
     _check_overlap(t)
     arrays, mask = read_inputs(op, args)
     home = t._array
-    if batched.in_use:
-        args, arrays = _lifted(op, args, arrays, params)
     backend = backend_of(home)
     recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
     if recording:
@@ -60,17 +60,17 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
     return t
 
 
-def _lifted(op: Op, args: Any, arrays: Any, params: dict[str, Any]) -> tuple[Any, Any]:
+def _lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments at the same levels of vmap; the tensor that is written to must have them."""
-    raised, arrays = lifted(op, args, arrays, params)
-    if raised is not args and raised[0] is not args[0]:
+    raised = lifted(op, args, params)
+    if raised[0] is not args[0]:
         raise RuntimeError(
             "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
             "Tensor `other` in extra_args that has more elements than `self`. This happened due to "
             "`other` being vmapped over but `self` not being vmapped over in a vmap. Please try to "
             f"use out-of-place operators instead ({op.name}_)."
         )
-    return tuple(raised), arrays
+    return raised
 
 
 def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]:

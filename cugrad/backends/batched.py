@@ -52,7 +52,13 @@ class BatchLevel:
         return self.backend(backend).made(array)
 
     def lift(self, array: Array) -> Array:
-        """An array that is the same for every example, as one of this level."""
+        """An array that is the same for every example, as one of this level.
+
+        One that is of this level already stays: the tangent of a value that is the same for all
+        may differ by example.
+        """
+        if self in levels_of(array):
+            return array
         if isinstance(array, BatchedArray) and array.level.number > self.number:
             values = self.lift(array.values)  # this level's dimension stands inside the other's
             return array.level.backend(owner(values)).made(values)
