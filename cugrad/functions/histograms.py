@@ -25,13 +25,13 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     array = array_of(input, "bincount")
     if minlength < 0:
         raise RuntimeError(f"minlength should be >= 0, got {minlength}")
-    if array.ndim != 1 or array.dtype.kind not in "iub":
+    if array.dtype.kind not in "iu":
+        raise NotImplementedError(f"bincount: not implemented for {input.dtype}; use x.long()")
+    if array.ndim != 1:
         raise RuntimeError(
-            "bincount only supports 1-d non-negative integral inputs: got "
-            f"{input.dtype} of shape {tuple(array.shape)}"
+            "bincount only supports 1-d non-negative integral inputs: got shape "
+            f"{tuple(array.shape)}"
         )
-    if array.dtype.kind == "b":
-        raise NotImplementedError("bincount: not implemented for torch.bool; use x.int()")
     if array.dtype.kind == "i" and array.size and array.min() < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None:

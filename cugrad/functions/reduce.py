@@ -149,7 +149,9 @@ _AMINMAX = return_type("aminmax", "min max")
 
 def _check_ordered(function: str, array: Any, dims: Any) -> None:
     if array.dtype.kind == "c":
-        raise RuntimeError(f"{function}(): does not support complex input; compare abs() or real")
+        raise NotImplementedError(
+            f"{function}(): does not support complex input; compare abs() or real"
+        )
     _check_extent(function, array, dims)
 
 
@@ -370,6 +372,11 @@ def vector_norm(
     """
     array = array_of(x, "linalg.vector_norm", "x")
     if dtype is not None:
+        if dtypes.promote_types(x.dtype, dtype) is not dtype or dtype.category < dtypes.FLOAT:
+            raise RuntimeError(
+                f"linalg.vector_norm: the dtype of the input ({x.dtype}) should be convertible "
+                f"without narrowing to the specified dtype ({dtype})"
+            )
         x = cast(x, dtype)
     elif array.dtype.kind in "biu":
         raise RuntimeError(

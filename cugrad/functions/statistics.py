@@ -155,7 +155,7 @@ def _at_ranks(function: str, values: Tensor, q: Tensor, interpolation: str) -> T
     """Along the last dim, what stands at the places `q * (n - 1)` of the order."""
     n = values._array.shape[-1]
     axis = values._array.ndim - 1
-    ordered, _ = recorded.sort(values, axis)
+    ordered, _ = recorded.sort(values, axis, stable=False)
     missing = recorded.isnan(values.detach())
     q = recorded.reshape(q, (-1,))
     if function == "nanquantile":

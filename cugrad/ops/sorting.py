@@ -102,14 +102,14 @@ def _middle_of_numbers(xp: Any, self: Any, dim: int) -> Any:
 def _nanmedian(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
     if self.dtype.kind not in "fV":
         return _median(xp, self, dim, keepdim)
-    order = _argsort(xp, self, dim)
+    order = _argsort(xp, self, dim, stable=False)
     indices = xp.take_along_axis(order, _middle_of_numbers(xp, self, dim), dim)
     return picked(xp, self, indices, dim, keepdim)
 
 
 def _mode(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
-    """The most frequent value, the least of several, at the last place where it stands."""
-    order = _argsort(xp, self, dim)
+    """The most frequent value, the least of several."""
+    order = _argsort(xp, self, dim, stable=False)
     values, n = xp.take_along_axis(self, order, dim), self.shape[dim]
     same = values[_across(dim, slice(1, n))] == values[_across(dim, slice(0, n - 1))]
     here = xp.arange(n).reshape((n,) + (1,) * (self.ndim - dim - 1))
@@ -270,5 +270,5 @@ def _searchsorted(
     return low.reshape(self.shape)
 
 
-row("searchsorted", "sorted_sequence self", _searchsorted,
+row("searchsorted", "sorted_sequence self", _searchsorted, promote="common",
     doc="where along the last dim of the sequence each value would be put in")  # fmt: skip
