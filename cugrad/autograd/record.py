@@ -175,6 +175,8 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
     if state.observers:
         return observed(op, args, params, _unobserved)
+    if batched.in_use:
+        args = lifted(op, args, params)
     if state.levels:
         return apply_dual(op, args, params, execute)
     return execute(op, args, params)
@@ -211,8 +213,6 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     """`apply` without observers; `seq` is the number for the node, 0 for the next one."""
     inputs = args[0] if op.variadic else args
     arrays, mask = read_inputs(op, inputs)
-    if batched.in_use:
-        inputs, arrays = lifted(op, inputs, arrays, params)
     value, arrays, compute = run_forward(op, arrays, params)
     backend = backend_of(_first(op, arrays))
     single = len(op.outputs) == 1
@@ -227,25 +227,25 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     return outputs[0] if single else outputs
 
 
-def lifted(
-    op: Op, inputs: Any, arrays: list[Any], params: dict[str, Any]
-) -> tuple[Any, list[Any]]:
+def lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
     """Inputs that are the same for all examples of a vmap, lifted where others differ by example.
 
     That is an op of its own: its gradient adds up over the examples.
     """
+    inputs = args[0] if op.variadic else args
+    arrays = [x._array if isinstance(x, Tensor) else x for x in inputs]
     others = [x for p in params.values() for x in (p if type(p) is tuple else (p,))]
     if not (batched.any_batched(arrays) or batched.any_batched(others)):
-        return inputs, arrays
+        return args
     missing = batched.missing_levels((*arrays, *others))
     if missing is None:
-        return inputs, arrays
+        return args
     raised = list(inputs)
     for i, levels in enumerate(missing[: len(arrays)]):
         for level in levels:
             x = raised[i] if isinstance(raised[i], Tensor) else make(arrays[i])
-            raised[i] = execute(TABLE["vmap_lift"], (x,), {"level": level})
-    return raised, read_inputs(op, raised)[0]
+            raised[i] = apply(TABLE["vmap_lift"], (x,), {"level": level})
+    return (raised,) if op.variadic else tuple(raised)
 
 
 def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
