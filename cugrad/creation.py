@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
+import warnings
 from numbers import Number
 from typing import Any
 
@@ -18,8 +18,8 @@ from .ops.promotion import fit_scalar
 from .tensor import Tensor, check_differentiable_dtype, make
 
 __all__ = [
-    "arange", "as_tensor", "asarray", "complex", "empty", "empty_like", "eye", "from_numpy", "full",
-    "full_like", "linspace", "logspace", "ones", "ones_like", "scalar_tensor", "tensor", "zeros",
+    "as_tensor", "asarray", "complex", "empty", "empty_like", "eye", "from_numpy", "full",
+    "full_like", "ones", "ones_like", "scalar_tensor", "tensor", "zeros",
     "zeros_like",
 ]  # fmt: skip
 
@@ -177,7 +177,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray) and (device is None or Device(device).type == "cpu"):
         if default_device().type == "cpu" or device is not None:
-            shared = from_numpy(data)
+            check_array(data)
+            shared = make(data)
             return shared if dtype is None else shared.to(dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
@@ -188,17 +189,72 @@ def asarray(
     dtype: Any = None,
     device: Any = None,
     copy: bool | None = None,
-    requires_grad: bool = False,
+    requires_grad: bool | None = None,
 ) -> Tensor:
-    """`obj` as a tensor; `copy=True` never shares memory, `copy=False` raises if it has to copy."""
-    if copy:
-        return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
-    made = as_tensor(obj, dtype, device)
-    if copy is False:
-        source = obj._array if isinstance(obj, Tensor) else obj
-        if not (isinstance(source, np.ndarray) and np.shares_memory(source, made._array)):
-            raise ValueError("asarray: copy=False, but a copy is needed for this object")
-    return made.detach().requires_grad_() if requires_grad else made
+    """`obj` as a tensor: a tensor, array, buffer, scalar or nested sequence, or what has DLPack.
+
+    `copy=True` never shares memory, `copy=False` raises ValueError if it has to copy; None shares
+    where it can. `requires_grad` is that of a tensor `obj` unless given.
+    """
+    kind = None if dtype is None else dtypes.as_dtype(dtype)
+    source = _shared(obj, kind)
+    if source is None:
+        if copy is False:
+            raise ValueError("can't alias arbitrary sequence into a tensor.")
+        made = tensor(obj, dtype=dtype, device=device)
+    else:
+        made = source if device is None and kind is None else source.to(device=device, dtype=kind)
+        if copy is False and made is not source:
+            what = "dtype" if made.dtype is not source.dtype else "device"
+            raise ValueError(
+                f"can't alias tensor with {what} '{getattr(source, what)}' into {what} "
+                f"'{getattr(made, what)}'."
+            )
+        if copy and made is source:
+            made = made.clone()
+    if requires_grad is None:
+        return made
+    if requires_grad and made.is_leaf:
+        return made.requires_grad_()
+    return made if requires_grad or not made._requires_grad else made.detach()
+
+
+def _shared(obj: Any, kind: dtypes.dtype | None) -> Tensor | None:
+    """A tensor over the memory of a tensor, array or buffer; None for anything else."""
+    if isinstance(obj, Tensor):
+        return obj
+    if isinstance(obj, np.ndarray):
+        check_array(obj)
+        return make(obj)
+    if isinstance(obj, (bytes, bytearray, memoryview)):
+        return make(np.frombuffer(obj, _numpy_dtype(kind)))
+    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        from .exchange import from_dlpack  # it stands on this module
+
+        return from_dlpack(obj)
+    return None
+
+
+def check_array(array: np.ndarray[Any, Any]) -> None:
+    """Raises as PyTorch does for a NumPy array that a tensor cannot share."""
+    if array.dtype.kind in "OUSMm":
+        raise TypeError(
+            f"can't convert np.ndarray of type {array.dtype}. The only supported types are: "
+            "float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, "
+            "uint32, uint16, uint8, and bool."
+        )
+    if not array.dtype.isnative:
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion "
+            "between byte orders is currently not supported; use array.astype(array.dtype."
+            "newbyteorder('='))"
+        )
+    if any(step < 0 for step in array.strides) and array.size:
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative "
+            "strides are not currently supported. (You can probably work around this by making a "
+            "copy of your array with array.copy().)"
+        )
 
 
 def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
@@ -210,7 +266,14 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    check_array(ndarray)
     dtypes.of(ndarray.dtype)
+    if not ndarray.flags.writeable:
+        warnings.warn(
+            "The given NumPy array is not writable: an in-place change of this tensor raises an "
+            "error of NumPy's. You may want to copy the array before converting it to a tensor.",
+            stacklevel=2,
+        )
     return make(ndarray)
 
 
@@ -359,78 +422,6 @@ def full_like(
         fill_value = fill_value.item()
     value = _filling(fill_value, input.dtype if dtype is None else dtypes.as_dtype(dtype))
     return _like("full_like", input, dtype, device, requires_grad, value)
-
-
-def arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """`start, start + step, ...` up to, without, `end`; one argument counts from 0.
-
-    int64 when all arguments are ints, else the default dtype. RuntimeError for a zero step, or one
-    that leads away from `end`.
-
-    >>> import cugrad as torch
-    >>> torch.arange(1, 2.5, 0.5)
-    tensor([1.0000, 1.5000, 2.0000])
-    """
-    if end is None:
-        start, end = 0, start
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
-    if step == 0:
-        raise RuntimeError("step must be nonzero")
-    if (end - start) * step < 0:
-        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    whole = all(isinstance(x, (int, np.integer)) for x in (start, end, step))
-    kind = np.dtype(np.int64) if whole and dtype is None else _numpy_dtype(dtype)
-    n = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    backend, place = _place(device)
-    with backend.use_device(place.index):
-        wide = np.dtype(np.int64) if whole else np.dtype(np.float64)
-        array = (backend.xp.arange(n, dtype=wide) * step + start).astype(kind)
-    return _finish(array, requires_grad)
-
-
-def linspace(
-    start: Any,
-    end: Any,
-    steps: int,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """`steps` evenly spaced values from `start` to `end`, both included."""
-    if steps < 0:
-        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
-    backend, place = _place(device)
-    with backend.use_device(place.index):
-        array = backend.xp.linspace(start, end, steps).astype(_numpy_dtype(dtype))
-    return _finish(array, requires_grad)
-
-
-def logspace(
-    start: Any,
-    end: Any,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """`base` to the powers of `linspace(start, end, steps)`."""
-    if steps < 0:
-        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
-    backend, place = _place(device)
-    with backend.use_device(place.index):
-        array = (base ** backend.xp.linspace(start, end, steps)).astype(_numpy_dtype(dtype))
-    return _finish(array, requires_grad)
 
 
 def eye(

@@ -18,6 +18,7 @@ from . import (
     linalg,
     padding,
     queries,
+    ranges,
     reduce,
     scatter,
     shape,
@@ -43,7 +44,7 @@ METHODS: dict[str, Callable[..., Any]] = {}
 for _module in (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
-    padding,
+    padding, ranges,
 ):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)

@@ -6,9 +6,9 @@ from math import isfinite
 from typing import Any
 
 from ..autograd.record import recorded
-from ..creation import linspace
 from ..tensor import Tensor
 from .arguments import array_of, return_type
+from .ranges import linspace
 
 __all__ = ["bincount", "histc", "histogram", "histogramdd"]
 

@@ -95,6 +95,8 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
                 f"least 1; input {list(shape)}"
             )
     cuts = tuple([(min(a, 0), min(b, 0)) for a, b in pairs])
+    if mode == "circular":  # PyTorch cuts first here, and last in the other modes
+        input, cuts = recorded.constant_pad_nd(input, cuts), ()
     grown = recorded.pad_edges(input, tuple([(max(a, 0), max(b, 0)) for a, b in pairs]), mode)
     if any(cut != (0, 0) for cut in cuts):
         return recorded.constant_pad_nd(grown, cuts)
