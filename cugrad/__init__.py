@@ -57,6 +57,7 @@ from .dtypes import (
 from .dtypes import bool_ as bool
 from .dtypes import float_ as float
 from .dtypes import int_ as int
+from .exchange import from_dlpack, frombuffer, to_dlpack
 from .func import vmap
 from .nn.functional import (
     celu,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from .autograd.mode import state
 from .autograd.record import recorded
 from .backends import backend_of, get
 from .device import device as Device
+from .functions.arguments import is_contiguous_format
 from .tensor import Tensor, make
 
 __all__ = ["METHODS"]
@@ -24,7 +26,9 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     `to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`, with `non_blocking` and `copy`.
     """
     device, dtype, copy_ = kwargs.pop("device", None), kwargs.pop("dtype", None), False
-    names = ["non_blocking", "copy"]
+    layout, names = kwargs.pop("memory_format", None), ["non_blocking", "copy"]
+    if "other" in kwargs:
+        args = (kwargs.pop("other"), *args)
     for value in args:
         if isinstance(value, Tensor):
             device, dtype = value.device, value.dtype
@@ -45,6 +49,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = recorded.to_dtype(result, dtypes.as_dtype(dtype).numpy)
     if device is not None:
         result = _move(result, Device(device), non_blocking)
+    if layout is not None and is_contiguous_format(layout):
+        return result.contiguous()
     return recorded.clone(result) if copy_ and result is self else result
 
 
@@ -114,10 +120,20 @@ CASTS = {
 }  # fmt: skip
 
 
-def type_(self: Tensor, dtype: Any = None) -> Any:
-    """This tensor in another dtype; without one, the name of its type as PyTorch spells it."""
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """This tensor in another dtype; without one, the name of its type as PyTorch spells it.
+
+    `dtype` may be such a name, "torch.DoubleTensor", or what has that name: `torch.DoubleTensor`.
+    """
     if dtype is not None:
-        return to(self, dtype)
+        named = str(dtype)
+        if not named.endswith("Tensor"):
+            return to(self, dtype, non_blocking=non_blocking)
+        place = "cuda" if ".cuda." in named else "cpu"
+        for kind in (*dtypes.ALL, *dtypes.LIMITED):
+            if named.rpartition(".")[2] == f"{dtypes.type_name(kind)}Tensor":
+                return to(self, place, kind, non_blocking)
+        raise ValueError(f"invalid type: '{named}'")
     return f"torch.{'cuda.' if self.is_cuda else ''}{dtypes.type_name(self.dtype)}Tensor"
 
 
@@ -176,7 +192,13 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
 
 def _number(kind: type) -> Callable[[Tensor], Any]:
     def call(self: Tensor) -> Any:
-        return kind(item(self))
+        if self._array.size != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        value = item(self)
+        if kind is not complex and isinstance(value, complex):
+            dtypes.check_fits(value, dtypes.float64 if kind is float else dtypes.int64)
+            value = value.real
+        return kind(value)
 
     return call
 
@@ -210,6 +232,11 @@ def _iter(self: Tensor) -> Any:
 
 
 def _contains(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, (Tensor, int, float, complex)):
+        raise RuntimeError(
+            "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+            f"{type(element)}."
+        )
     return bool((self._array == (element._array if isinstance(element, Tensor) else element)).any())
 
 
@@ -240,8 +267,10 @@ def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -
 
 
 def _reduce(self: Tensor, protocol: Any) -> Any:
-    if not self.is_leaf:
-        raise RuntimeError("cannot pickle a non-leaf tensor; use x.detach()")
+    rare = self._rare
+    hooks = None if rare is None or rare.leaf is None else rare.leaf.tensor_hooks.get(0)
+    for hook in hooks.values() if hooks else ():
+        warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
     host = np.ascontiguousarray(backend_of(self._array).to_host(self._array))
     place = self.device.type
     return _rebuild, (type(self), host.reshape(self._array.shape), place, self._requires_grad)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import autograd, conversion
+from . import autograd, conversion, exchange
 from .autograd.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from .autograd.record import recorded
 from .functions import FUNCTIONS, PROPERTIES, arithmetic
@@ -115,8 +115,9 @@ def attach(more: dict[str, Callable[..., Any]]) -> None:
     """Adds every method to Tensor, those of modules above this one (`more`) too."""
     rows = {n: f for n, f in arithmetic.METHODS.items() if n not in ("where", "real", "imag")}
     for source in (rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS,
-                   FUNCTION_METHODS, METHODS, more):  # fmt: skip
+                   exchange.METHODS,                   FUNCTION_METHODS, METHODS, more):  # fmt: skip
         for name, method in source.items():
             setattr(Tensor, name, renaming(method))
-    for name, read in {**PROPERTIES, "real": FUNCTIONS["real"], "imag": FUNCTIONS["imag"]}.items():
+    read_only = {**PROPERTIES, **exchange.PROPERTIES}
+    for name, read in {**read_only, "real": FUNCTIONS["real"], "imag": FUNCTIONS["imag"]}.items():
         setattr(Tensor, name, property(read))

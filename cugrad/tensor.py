@@ -106,7 +106,7 @@ class Tensor:
         __or__: Any
         __invert__: Any
 
-    __array_ufunc__ = None  # `numpy_array * tensor` asks the tensor
+    __array_priority__ = 1000  # `numpy_array * tensor` is a tensor
     __hash__ = object.__hash__
 
     def __init__(self, *data: Any, device: Any = None) -> None:

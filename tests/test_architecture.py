@@ -23,7 +23,8 @@ LAYERS = [
     ["memory"],
     ["func"],
     ["linalg", "fft", "special"],  # namespaces of PyTorch's over the functions, below the layers
-    ["methods", "conversion", "functions", "creation", "random", "printing"],
+    ["methods", "conversion", "functions", "creation", "random", "printing", "exchange",
+     "legacy", "array_api"],
     ["autograd"],
     ["tensor"],
     ["ops"],

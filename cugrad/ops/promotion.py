@@ -15,7 +15,7 @@ CHOOSING = {"where"}  # rows whose numbers are results as they stand, and must b
 # Kinds of dtype, as NumPy's letters, that a row refuses once its operands have met.
 REFUSED = {
     "lt": "c", "le": "c", "gt": "c", "ge": "c", "maximum": "c", "minimum": "c", "fmax": "c",
-    "fmin": "c", "xlogy": "c", "hypot": "biuc", "pow": "b", "remainder": "b", "fmod": "b", "floor_divide": "b",
+    "fmin": "c", "xlogy": "c", "hypot": "biuc", "remainder": "b", "fmod": "b", "floor_divide": "b",
     "bitwise_left_shift": "b", "bitwise_right_shift": "b", "clamp_min": "c", "clamp_max": "c",
 }  # fmt: skip
 
