@@ -282,6 +282,8 @@ def function(name: str) -> Callable[..., Any]:
             STATE.syncs.append(name)
         if name == "take":
             kwargs["mode"] = "wrap"
+        if name in ("sort", "argsort"):
+            kwargs["kind"] = "stable"
         if name == "take_along_axis":
             args = (args[0], args[1] % max(1, args[0].shape[args[2]]), *args[2:])
         values = [a for a in (*args, *kwargs.values()) if isinstance(a, ndarray)]
