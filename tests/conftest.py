@@ -6,12 +6,16 @@ import importlib
 import importlib.util
 import os
 import random
+import tempfile
 import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+
+# PyTorch's compiler, which some of its own functions start, would set it in the middle of a test.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
 
 try:
     import hypothesis

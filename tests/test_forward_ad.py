@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import tempfile
 import threading
 import weakref
 from typing import Any
@@ -106,12 +105,6 @@ def test_forward_over_reverse(line: Any, backend: Any) -> None:
             theirs = inner(arrays_of(second), tuple(t), call.host)
             limit = 1e-6 * case.tolerance * max(1.0, abs(theirs))
             assert abs(mine - theirs) <= limit, f"got {mine}, want {theirs}"
-
-
-@pytest.fixture(autouse=True)
-def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's make_dual sets a variable for its compiler."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
 
 
 # The public face, beside PyTorch ------------------------------------------------------------------

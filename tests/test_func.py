@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import tempfile
 import warnings
 from typing import Any
 
@@ -15,11 +14,6 @@ import cugrad
 
 # PyTorch's own forward mode uses its deprecated script compiler, and sets a variable for another
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
 
 
 X = np.array([0.3, 1.2, -0.7])

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..tensor import Tensor
 from .engine import task
 from .mode import pop_hooks, push_hooks, state
+from .mutation import allow_mutation_on_saved_tensors
 from .node import Node, RemovableHandle, as_function, edge_of
 
 __all__ = [
-    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge",
-    "increment_version", "register_multi_grad_hook", "saved_tensors_hooks",
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
+    "get_gradient_edge", "increment_version", "register_multi_grad_hook", "saved_tensors_hooks",
 ]  # fmt: skip
 
 
@@ -61,8 +62,9 @@ class saved_tensors_hooks:
 
     `pack_hook(tensor) -> anything` runs when an op saves a tensor; `unpack_hook(packed) -> Tensor`
     when backward, or `grad_fn._saved_*`, needs it: as often as that happens, in any thread, and
-    after the context has closed. The innermost pair is the one that applies. Neither hook may
-    change its argument in place.
+    after the context has closed. The innermost pair is the one that applies, as in PyTorch; with
+    `compose=True`, cugrad's own, a Tensor that `pack_hook` returns is handed to the pair outside,
+    and so on, and comes back through all of them. Neither hook may change its argument in place.
 
     >>> import cugrad as torch
     >>> x = torch.tensor([1., 2.], requires_grad=True)
@@ -73,16 +75,47 @@ class saved_tensors_hooks:
     tensor([2., 4.])
     """
 
+    compose = False  # for subclasses that set the hooks themselves
+
     def __init__(
-        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
+        self,
+        pack_hook: Callable[[Tensor], Any],
+        unpack_hook: Callable[[Any], Tensor],
+        *,
+        compose: bool = False,
     ) -> None:
-        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+        self.pack_hook, self.unpack_hook, self.compose = pack_hook, unpack_hook, compose
 
     def __enter__(self) -> None:
-        push_hooks(self.pack_hook, self.unpack_hook)
+        pack, unpack = self.pack_hook, self.unpack_hook
+        if self.compose and state.hooks:
+            pack, unpack = _piped(pack, unpack, *state.hooks[-1])
+        push_hooks(pack, unpack)
 
     def __exit__(self, *exc: object) -> None:
         pop_hooks()
+
+
+class _Piped:
+    """What the pair outside made of a Tensor that the pair inside had packed."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, packed: Any) -> None:
+        self.packed = packed
+
+
+def _piped(pack: Any, unpack: Any, outer_pack: Any, outer_unpack: Any) -> tuple[Any, Any]:
+    """A pair of hooks that is the inner one, then the outer one."""
+
+    def both(tensor: Tensor) -> Any:
+        packed = pack(tensor)
+        return _Piped(outer_pack(packed)) if isinstance(packed, Tensor) else packed
+
+    def back(packed: Any) -> Tensor:
+        return unpack(outer_unpack(packed.packed) if type(packed) is _Piped else packed)
+
+    return both, back
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class State(threading.local):
     observers: tuple[Observer, ...] = ()
     hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
     hooks_disabled: str | None = None
+    before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 

@@ -38,7 +38,7 @@ class Packed:
         self.requires_grad = output_nr >= 0 or tensor._requires_grad
         self.edge, self.output_nr = edge, output_nr
         self.shape, self.counter = tensor._array.shape, tensor.counter
-        self.version = self.counter[0]
+        self.version: int | None = self.counter[0]
         self.packed = pack(tensor)
         if self.counter[0] != self.version:
             raise RuntimeError(
@@ -47,6 +47,8 @@ class Packed:
                 "to unexpected side-effects. Please open an issue if you need to perform in-place "
                 "operations on the input to a pack hook."
             )
+        if state.before_write is not None:  # changes are allowed, and what is saved stays
+            self.version = None
 
     def restore(self) -> Tensor:
         """What the unpack hook returns, which must be a Tensor."""
@@ -138,7 +140,7 @@ def check_version(node: Any, index: int) -> None:
         shape, maker, output = entry[0].shape, node, entry[3]
     else:
         found, wanted = entry.counter[0], entry.version
-        if found == wanted:
+        if found == wanted or wanted is None:
             return
         maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
         shape, output = entry.shape, max(entry.output_nr, 0)

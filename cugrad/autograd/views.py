@@ -92,6 +92,8 @@ def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int)
 
 def check_inplace(t: Tensor, op_name: str) -> None:
     """RuntimeError when autograd forbids changing `t` in place."""
+    if state.before_write is not None:
+        state.before_write(t)
     if not state.grad_enabled:
         return
     view = None if t._rare is None else t._rare.view

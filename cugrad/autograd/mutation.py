@@ -1,0 +1,109 @@
+"""Lets tensors that were saved for backward be changed: the saved one becomes a copy in time."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..tensor import Tensor
+from .mode import no_grad, pop_hooks, push_hooks, state
+
+__all__ = ["allow_mutation_on_saved_tensors"]
+
+OUTSIDE = (
+    "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the "
+    "graph was originally recorded."
+)
+
+
+class Kept:
+    """One saved tensor: itself, until its storage is about to change, then a copy."""
+
+    __slots__ = ("tensor", "key", "__weakref__")
+
+    def __init__(self, tensor: Tensor, key: tuple[Any, ...]) -> None:
+        self.tensor: Tensor | None = tensor
+        self.key = key  # the same elements of the same storage at the same version
+
+
+class MutationContext:
+    """What one `allow_mutation_on_saved_tensors` holds; `copies` counts what had to be copied."""
+
+    def __init__(self) -> None:
+        self.copies = 0
+        self._kept: dict[tuple[Any, ...], weakref.ref[Kept]] = {}
+        self._storages: dict[int, list[weakref.ref[Kept]]] = {}
+        self._counters: dict[int, list[int]] = {}  # keeps the ids above from being reused
+        self._open = True
+
+    def pack(self, tensor: Tensor) -> Kept:
+        counter, array = tensor.counter, tensor._array
+        key = (id(counter), counter[0], id(array), array.shape, array.strides)
+        ref = self._kept.get(key)
+        known = None if ref is None else ref()
+        if known is None:
+            known = Kept(tensor, key)
+            self._kept[key] = weakref.ref(known)
+            self._counters[id(counter)] = counter
+            self._storages.setdefault(id(counter), []).append(weakref.ref(known))
+        return known
+
+    def unpack(self, kept: Kept) -> Tensor:
+        if not self._open or kept.tensor is None:
+            raise AssertionError(OUTSIDE)
+        return kept.tensor
+
+    def before_write(self, tensor: Tensor) -> None:
+        """Copies what is saved of a storage that is about to change; nobody else has it then."""
+        for ref in self._storages.pop(id(tensor.counter), ()):
+            kept = ref()
+            if kept is not None and kept.tensor is not None:
+                with no_grad():
+                    kept.tensor = kept.tensor.clone()
+                self.copies += 1
+            if kept is not None:
+                self._kept.pop(kept.key, None)
+
+    def clear(self) -> None:
+        self._open = False
+        for ref in self._kept.values():
+            kept = ref()
+            if kept is not None:
+                kept.tensor = None
+        self._kept.clear()
+        self._storages.clear()
+        self._counters.clear()
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
+    """Within it, tensors that were saved for backward may be changed in place.
+
+    Where the storage of a saved tensor is about to change, the saved one is copied first, once, so
+    that backward sees the values of then. Forward and backward must run in the same context.
+
+    Raises RuntimeError when nested, and AssertionError for backward outside.
+
+    >>> import cugrad as torch
+    >>> with torch.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     a = torch.ones(2, requires_grad=True)
+    ...     b = a.clone()
+    ...     out = (b ** 2).sum()
+    ...     b = b.sin_()
+    ...     out.backward()
+    >>> a.grad
+    tensor([2., 2.])
+    """
+    if state.before_write is not None:
+        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    context = MutationContext()
+    push_hooks(context.pack, context.unpack)
+    state.before_write = context.before_write
+    try:
+        yield context
+    finally:
+        state.before_write = None
+        pop_hooks()
+        context.clear()
