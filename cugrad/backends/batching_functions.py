@@ -293,6 +293,34 @@ def _index_add(backend: BatchedBackend, inner: Any, array: Any, index: Any, valu
     inner(array.values, place.index, placed(array, place, values))
 
 
+@rule("index_reduce")
+def _index_reduce(
+    backend: BatchedBackend, inner: Any, array: Any, index: Any, values: Any, how: str
+) -> None:
+    if not is_of(backend, array):
+        refuse_write()
+    place = whole_index(array, index if isinstance(index, tuple) else (index,))
+    inner(array.values, place.index, placed(array, place, values), how)
+
+
+@rule("accumulate")
+def _accumulate(
+    backend: BatchedBackend, inner: Any, function: str, a: Any, axis: int
+) -> Any:
+    values = opened(backend, a)
+    return closed(backend, inner(function, values, shifted(axis, values.ndim - 1)))
+
+
+@rule("partition", "argpartition")
+def _partition(
+    backend: BatchedBackend, inner: Any, a: Any, kth: Any, axis: Any = -1, **kw: Any
+) -> Any:
+    values = opened(backend, a)
+    if axis is None:
+        values, axis = values.reshape((values.shape[0], -1)), -1
+    return closed(backend, inner(values, kth, shifted(axis, values.ndim - 1), **kw))
+
+
 @rule("nonzero", "argwhere", "flatnonzero", "unique", "bincount", "extract", "histogram")
 def _dynamic(backend: BatchedBackend, inner: Any, *args: Any, **kwargs: Any) -> Any:
     if any(is_of(backend, a) for a in args):
