@@ -12,7 +12,16 @@ from ..tensor import Tensor, make
 from .dual import apply_dual_inplace
 from .mode import state
 from .node import edge_of
-from .record import NO_PARAMS, lifted, new_node, observed, plan_of, read_inputs, run_forward
+from .record import (
+    NO_PARAMS,
+    explain,
+    lifted,
+    new_node,
+    observed,
+    plan_of,
+    read_inputs,
+    run_forward,
+)
 from .views import check_inplace, rebase
 
 __all__ = ["apply_inplace"]
@@ -49,6 +58,11 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
     if _fits(op, arrays):  # no array for the result: large tensors are changed where they lie
         with backend.quiet():
             getattr(backend.xp, op.ufunc or "")(*arrays, out=home)
+    elif op.inplace is not None and _stands_alone(arrays, params):
+        try:
+            op.inplace(backend.xp, *arrays, **params)
+        except ValueError as error:
+            raise explain(op, arrays, error) from None
     else:
         value, arrays, compute = run_forward(op, arrays, params)
         _write(op, backend, home, backend.wrap(value))
@@ -96,6 +110,17 @@ def _fits(op: Op, arrays: list[Any]) -> bool:
         if x is not home and backend_of(home).xp.may_share_memory(x, home):
             return False
     return True
+
+
+def _stands_alone(arrays: list[Any], params: dict[str, Any]) -> bool:
+    """Whether all arrays are of one dtype and backend, and none overlaps the first."""
+    home = arrays[0]
+    share = backend_of(home).xp.may_share_memory
+    for x in arrays[1:]:
+        if type(x) is not type(home) or x.dtype != home.dtype or share(x, home):
+            return False
+    others = [x for p in params.values() if type(p) is tuple for x in p if hasattr(x, "dtype")]
+    return all(type(x) is type(home) and not share(x, home) for x in others)
 
 
 def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:

@@ -28,6 +28,9 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         n = array.shape[0] if array.ndim else 0
         if -n <= index < n:
             return recorded.select(self, 0, index if index >= 0 else index + n)
+    elif index.__class__ is slice and index.step is None and array.ndim:
+        start, stop, _ = index.indices(array.shape[0])
+        return recorded.slice_view(self, (slice(start, stop if stop > start else start, 1),))
     basic, advanced = parse(array, index)
     if basic is not None:
         self = _basic(self, basic)

@@ -28,7 +28,7 @@ def parse(array: Any, index: Any, only_advanced: bool = False) -> tuple[Index | 
     that the dims of the result stand where PyTorch has them. With `only_advanced` the index is a
     tuple of arrays and None, as index_put takes, where None means a full slice.
     """
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = list(index) if isinstance(index, tuple) or _is_tuple(index) else [index]
     if only_advanced:
         items = [FULL if i is None else i for i in items]
     items = [_item(array, i) for i in items]
@@ -64,6 +64,13 @@ def parse(array: Any, index: Any, only_advanced: bool = False) -> tuple[Index | 
     while advanced[-1].__class__ is slice:
         advanced.pop()
     return None if is_trivial else tuple(basic), tuple(advanced)
+
+
+def _is_tuple(index: Any) -> bool:
+    """Whether a list stands for a tuple, as in NumPy of old: a short one of more than numbers."""
+    return index.__class__ is list and len(index) < 32 and any(
+        i is None or i is Ellipsis or isinstance(i, (slice, list, tuple)) for i in index
+    )  # fmt: skip
 
 
 def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index, *rest: Any) -> Any:

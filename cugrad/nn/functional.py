@@ -11,6 +11,7 @@ from ..autograd.record import recorded
 from ..functions.arranging import channel_shuffle as channel_shuffle
 from ..functions.arranging import pixel_shuffle as pixel_shuffle
 from ..functions.arranging import pixel_unshuffle as pixel_unshuffle
+from ..functions.bounds import is_looked_at
 from ..functions.padding import pad as pad
 from ..functions.queries import finfo
 from ..ops import random as draw
@@ -285,7 +286,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
             f"Long, Int; but got {input.dtype} instead (while checking arguments for embedding)"
         )
     array = input._array
-    if input.is_cpu and array.size and (array.min() < 0 or array.max() >= rows):
+    if is_looked_at(array) and array.size and (array.min() < 0 or array.max() >= rows):
         raise IndexError(f"index out of range in self: embedding has {rows} rows")
     padding = -1 if padding_idx is None else padding_idx % rows
     return recorded.embedding(weight, input, padding)
@@ -322,7 +323,7 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
 def _check_range(target: Tensor, classes: int, ignore_index: int) -> None:
     """IndexError for a class that is not there; on a GPU nobody looks, for it would wait."""
     array = target._array
-    if target.is_cpu and array.size and (array.min() < 0 or array.max() >= classes):
+    if is_looked_at(array) and array.size and (array.min() < 0 or array.max() >= classes):
         wrong = array[((array < 0) | (array >= classes)) & (array != ignore_index)]
         if wrong.size:
             raise IndexError(f"Target {wrong[0]} is out of bounds.")

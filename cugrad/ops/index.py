@@ -51,13 +51,17 @@ row(
 
 def _index_put(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = False) -> Any:
     out = self.copy()
-    if not accumulate:
-        out[indices] = values
-    elif names_once(indices):
-        out[indices] += values
-    else:
-        xp.index_add(out, indices, values)
+    _put_in(xp, out, values, indices, accumulate)
     return out
+
+
+def _put_in(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = False) -> None:
+    if not accumulate:
+        self[indices] = values
+    elif names_once(indices):
+        self[indices] += values
+    else:
+        xp.index_add(self, indices, values)
 
 
 def _index_put_jvp(
@@ -72,7 +76,7 @@ row(
     "index_put", "self values", _index_put, NONE,
     self=lambda m, g, indices, accumulate: g if accumulate else m.index_zero(g, indices),
     values=lambda m, g, values_shape, indices: m.sum_to_shape(m.index(g, indices), values_shape),
-    jvp=_index_put_jvp,
+    jvp=_index_put_jvp, inplace=_put_in,
     doc="a copy of self with values at indices",
 )  # fmt: skip
 

@@ -42,7 +42,7 @@ class Op:
     __slots__ = (
         "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind",
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
-        "holomorphic", "node_name", "_gradients", "doc", "many", "_counted",
+        "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,7 @@ class Op:
         promote: str | None = None,
         holomorphic: bool = True,
         node: str | Callable[..., str] | None = None,
+        inplace: Callable[..., None] | None = None,
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -72,7 +73,7 @@ class Op:
         self.outputs = tuple(outputs.rstrip("*").split())
         hidden = nondifferentiable.split()
         self.differentiable = tuple(i for i, o in enumerate(self.outputs) if o not in hidden)
-        self.holomorphic = holomorphic
+        self.holomorphic, self.inplace = holomorphic, inplace
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward
