@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from .numpy_erf import erf_float32
 from .numpy_index import index_add, index_reduce
 
 Array = np.ndarray[Any, Any]
@@ -52,6 +53,8 @@ class NumpyNamespace:
 
     @staticmethod
     def erf(x: Array) -> Array:
+        if x.dtype == np.float32 or is_half(x.dtype):
+            return erf_float32(x.astype(np.float32, copy=False)).astype(x.dtype, copy=False)
         return np.asarray(_vector_erf(x)).astype(x.dtype)
 
     @staticmethod
@@ -181,6 +184,12 @@ class HostRng:
 
     def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
         return self._generator.permutation(n).astype(dtype, copy=False)
+
+    def poisson(self, rate: Array) -> Array:
+        return np.asarray(self._generator.poisson(rate))
+
+    def binomial(self, count: Array, chance: Array) -> Array:
+        return np.asarray(self._generator.binomial(count, chance))
 
     def get_state(self) -> Array:
         state: Any = self._generator.bit_generator.state
