@@ -77,8 +77,8 @@ def top_10(m: Any) -> Any:
     return np.take_along_axis(values, order, 1), np.take_along_axis(part, order, 1)
 
 
-# name -> what the tensor libraries run, and what NumPy runs.
-ELEMENTWISE: dict[str, tuple[Work, Work]] = {
+# name -> what the tensor libraries run, and what NumPy runs, None where it cannot.
+ELEMENTWISE: dict[str, tuple[Work, Work | None]] = {
     "add": (lambda t, x, y, m, c: x + y, lambda x, y, m, c: x + y),
     "add_scalar": (lambda t, x, y, m, c: x + 1.5, lambda x, y, m, c: x + 1.5),
     "mul": (lambda t, x, y, m, c: x * y, lambda x, y, m, c: x * y),
@@ -99,6 +99,7 @@ ELEMENTWISE: dict[str, tuple[Work, Work]] = {
         lambda t, x, y, m, c: t.nn.functional.gelu(x, approximate="tanh"),
         lambda x, y, m, c: gelu_tanh(x),
     ),
+    "gelu": (lambda t, x, y, m, c: t.nn.functional.gelu(x), None),  # NumPy has no erf
     "maximum": (lambda t, x, y, m, c: t.maximum(x, y), lambda x, y, m, c: np.maximum(x, y)),
     "clamp": (lambda t, x, y, m, c: x.clamp(-1, 1), lambda x, y, m, c: np.clip(x, -1, 1)),
     "where": (lambda t, x, y, m, c: t.where(c, x, y), lambda x, y, m, c: np.where(c, x, y)),
@@ -109,7 +110,7 @@ ELEMENTWISE: dict[str, tuple[Work, Work]] = {
     "add_in_place": (lambda t, x, y, m, c: m.add_(0.0), lambda x, y, m, c: np.add(m, 0.0, out=m)),
     "broadcast": (lambda t, x, y, m, c: m * m[0], lambda x, y, m, c: m * m[0]),
 }  # fmt: skip
-REDUCTIONS: dict[str, tuple[Work, Work]] = {
+REDUCTIONS: dict[str, tuple[Work, Work | None]] = {
     "sum": (lambda t, x, y, m, c: x.sum(), lambda x, y, m, c: x.sum()),
     "sum_rows": (lambda t, x, y, m, c: m.sum(1), lambda x, y, m, c: m.sum(1)),
     "sum_columns": (lambda t, x, y, m, c: m.sum(0), lambda x, y, m, c: m.sum(0)),
@@ -192,8 +193,9 @@ def measure(options: Any) -> list[Line]:
             if not re.search(options.only, name):
                 continue
             mine = partial(milliseconds, partial(work, ours), given[ours], repeat)
-            its = partial(milliseconds, plain, given[None], repeat)
-            lines.append(paired(Line(name, "ms", goal=GOAL, peer="numpy"), mine, its, rounds))
+            if plain is not None:
+                its = partial(milliseconds, plain, given[None], repeat)
+                lines.append(paired(Line(name, "ms", goal=GOAL, peer="numpy"), mine, its, rounds))
             if peer:
                 torchs = partial(milliseconds, partial(work, peer), given[peer], repeat)
                 lines.append(paired(Line(name + "_torch", "ms"), mine, torchs, (rounds + 1) // 2))

@@ -34,6 +34,19 @@ def test_overhead_runs_quickly(tmp_path: Path) -> None:
     assert all(name in run.stdout for name in names)
 
 
+def test_throughput_runs_quickly(tmp_path: Path) -> None:
+    results = tmp_path / "throughput.json"
+    words = ["--quick", "--rounds", "1", "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/throughput.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+    assert {"add", "softmax", "sort", "logcumsumexp", "unique"} <= set(found)
+    assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
 def test_rounds_alternate_who_goes_first() -> None:
     calls = []
     line = paired(
