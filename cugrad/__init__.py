@@ -12,6 +12,7 @@ from . import (
     backends,
     creation,
     cuda,
+    distributions,
     dtypes,
     fft,
     func,
@@ -28,6 +29,7 @@ from . import (
 from .autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .creation import *  # noqa: F403
 from .device import device, get_default_device, set_default_device
+from .distributions import binomial, poisson
 from .dtypes import (
     bfloat16,
     cdouble,
@@ -98,11 +100,11 @@ from .tensor import Size, Tensor
 __version__ = "0.1.0"
 newaxis = None
 
-methods.attach({**random.METHODS, **linalg.METHODS})
+methods.attach({**distributions.METHODS, **linalg.METHODS})
 globals().update({**functions.FUNCTIONS, **linalg.FUNCTIONS})
 globals().update(functions.accepting({
     name: globals()[name]
-    for name in (*creation.__all__, *random.__all__, "log_softmax", "softmax", "threshold")
+    for name in (*creation.__all__, *random.__all__, "binomial", "poisson", "log_softmax", "softmax", "threshold")
     if name[0].islower() and callable(globals().get(name))
 }))  # fmt: skip
 

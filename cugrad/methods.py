@@ -114,8 +114,11 @@ METHODS.update({"where": _where, "__repr__": tensor_text})
 def attach(more: dict[str, Callable[..., Any]]) -> None:
     """Adds every method to Tensor, those of modules above this one (`more`) too."""
     rows = {n: f for n, f in arithmetic.METHODS.items() if n not in ("where", "real", "imag")}
-    for source in (rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS,
-                   exchange.METHODS,                   FUNCTION_METHODS, METHODS, more):  # fmt: skip
+    sources: list[dict[str, Any]] = [
+        rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS, exchange.METHODS,
+        FUNCTION_METHODS, METHODS, more,
+    ]  # fmt: skip
+    for source in sources:
         for name, method in source.items():
             setattr(Tensor, name, renaming(method))
     read_only = {**PROPERTIES, **exchange.PROPERTIES}

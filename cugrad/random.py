@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from .autograd.record import recorded
 from .backends import backend_of
 from .creation import _finish, _numpy_dtype, _shape
 from .cuda import seeding
@@ -18,7 +20,7 @@ from .ops import random as draw
 from .tensor import Tensor, make
 
 __all__ = [
-    "METHODS", "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state",
+    "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state",
     "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
     "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state",
 ]  # fmt: skip
@@ -196,7 +198,7 @@ def _place(device: Any) -> Device:
 def _float_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     chosen = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     if not (chosen.is_floating_point or chosen.is_complex):
-        raise RuntimeError(
+        raise NotImplementedError(
             f'"{name}" not implemented for {chosen}, want a floating-point or complex dtype'
         )
     return chosen.numpy
@@ -236,17 +238,42 @@ def randint(
         raise TypeError(
             "randint: want randint(high, size) or randint(low, high, size), with a tuple as size"
         )
-    _check_range(low, high)
+    low, high = _whole("low", low), _whole("high", high)
     kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
+    check_bounds(low, high, dtypes.of(kind))
     array = draw.integers(_source(generator), low, high, _shape(tuple(size)), kind, _place(device))
     return _finish(array, requires_grad)
 
 
-def _check_range(low: int, high: int) -> None:
+def _whole(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"randint(): argument '{name}' must be int, not {kind}") from None
+
+
+def check_bounds(low: int, high: int, kind: dtypes.dtype) -> None:
+    """RuntimeError unless [low, high) holds integers, all in the range of a dtype."""
     if low >= high:
         raise RuntimeError(
             f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
         )
+    if kind.is_complex:
+        raise RuntimeError(
+            "check_random_bounds handles only integral, floating-point and boolean types, got "
+            f"{kind}"
+        )
+    for name, value in (("from", low), ("to - 1", high - 1)):
+        if kind.category == dtypes.BOOL:
+            fits = 0 <= value <= 1
+        elif kind.category == dtypes.INTEGER:
+            info = np.iinfo(kind.numpy)
+            fits = info.min <= value <= info.max
+        else:
+            fits = abs(value) <= {"float16": 65504}.get(kind.name, 3e38)
+        if not fits:
+            raise RuntimeError(f"{name} is out of bounds for {kind}: got {value}")
 
 
 def randperm(
@@ -257,7 +284,13 @@ def randperm(
     if not isinstance(n, (int, np.integer)):
         raise TypeError(f"randperm: n must be an int, got {type(n).__name__}")
     if n < 0:
-        raise RuntimeError(f"n must be non-negative, got {n}")
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {n}: [{n}]; n must be non-negative"
+        )
+    wanted = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
+    if wanted.category == dtypes.BOOL or wanted.is_complex:
+        raise NotImplementedError(f'"randperm" not implemented for {wanted}')
+    dtypes.check_fits(n, wanted)
     kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
     return _finish(draw.permutation(_source(generator), n, kind, _place(device)), requires_grad)
 
@@ -297,10 +330,19 @@ def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
     """0s and 1s in the shape and dtype of `input`, 1 with probability `input`, or `p` if given."""
-    chance = input._array if p is None else p
-    shape = input._array.shape
-    drawn = draw.bernoulli(_source(generator), chance, shape, input.device)
-    return make(drawn.astype(input._array.dtype))
+    array = input._array
+    if p is not None:
+        if not 0 <= p <= 1:
+            raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    elif not input.dtype.is_floating_point:
+        raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype} as probability')
+    elif input.is_cpu and not bool(((array >= 0) & (array <= 1)).all()):
+        raise RuntimeError("bernoulli: Expected p_in >= 0 && p_in <= 1 to be true, but got false")
+    chance = array if p is None else p
+    drawn = make(
+        draw.bernoulli(_source(generator), chance, array.shape, input.device).astype(array.dtype)
+    )
+    return recorded.copy(input, drawn) if input._requires_grad else drawn
 
 
 def normal(
@@ -312,6 +354,8 @@ def normal(
     RuntimeError for a negative number as `std`.
     """
     given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if isinstance(std, Tensor) and std.is_cpu and bool((std._array.real < 0).any()):
+        raise RuntimeError("normal expects all elements of std >= 0.0")
     if not isinstance(std, Tensor) and std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if not given:
@@ -323,10 +367,13 @@ def normal(
         )
         return _finish(array, requires_grad)
     shape = np.broadcast_shapes(*[tuple(x.shape) for x in given])
-    kind = given[0]._array.dtype
+    kind = _float_dtype("normal", given[0].dtype)
     noise = draw.normal(_source(generator), shape, kind, given[0].device)
     mean, std = (x._array if isinstance(x, Tensor) else x for x in (mean, std))
-    return make((noise * std + mean).astype(kind, copy=False))
+    drawn = make((noise * std + mean).astype(kind, copy=False))
+    if given[0]._requires_grad and given[0]._array.shape == shape:
+        return recorded.copy(given[0], drawn)
+    return drawn
 
 
 def multinomial(
@@ -342,6 +389,11 @@ def multinomial(
     if input.dim() not in (1, 2):
         raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {input.dim()}")
     n = input.shape[-1]
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(
+            "multinomial only supports floating-point dtypes for input, got: "
+            f"{dtypes.type_name(input.dtype)}"
+        )
     if num_samples <= 0:
         raise RuntimeError(f"cannot sample n_sample <= 0 samples, got {num_samples}")
     if not replacement and num_samples > n:
@@ -352,6 +404,8 @@ def multinomial(
     backend, double = backend_of(input._array), np.dtype(np.float64)
     with backend.use_device(input.device.index), backend.quiet():
         weights = input._array.reshape(-1, n).astype(double)
+        if input.is_cpu:
+            _check_weights(weights)
         rows, xp, source = weights.shape[0], backend.xp, _source(generator)
         if replacement:  # each row's cumulated share, row after row: one ascending sequence
             starts = xp.arange(rows, dtype=double)[:, None]
@@ -368,74 +422,9 @@ def multinomial(
         return make(chosen.reshape((*input._array.shape[:-1], num_samples)))
 
 
-# In place -----------------------------------------------------------------------------------------
-
-
-def _overwritten(tensor: Tensor, array: Any) -> Tensor:
-    values = make(array.astype(tensor._array.dtype, copy=False))
-    return tensor.copy_(values)
-
-
-def uniform_(
-    self: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None
-) -> Tensor:
-    """Fills a tensor from the uniform distribution on [from_, to)."""
-    if from_ > to:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}"
-        )
-    kind, shape = _float_dtype("uniform_", self.dtype), self._array.shape
-    array = draw.uniform(_source(generator), shape, kind, self.device, from_, to)
-    return _overwritten(self, array)
-
-
-def normal_(
-    self: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None
-) -> Tensor:
-    """Fills a tensor from the normal distribution; RuntimeError for a negative `std`."""
-    if std < 0:
-        raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
-    kind, shape = _float_dtype("normal_", self.dtype), self._array.shape
-    return _overwritten(self, draw.normal(_source(generator), shape, kind, self.device, mean, std))
-
-
-def exponential_(self: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fills a tensor from the exponential distribution with mean 1 / lambd."""
-    if lambd <= 0:
-        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    kind, shape = _float_dtype("exponential_", self.dtype), self._array.shape
-    return _overwritten(self, draw.exponential(_source(generator), shape, kind, self.device, lambd))
-
-
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fills a tensor with 0s and 1s, 1 with probability `p`, a number or a tensor."""
-    chance = p._array if isinstance(p, Tensor) else p
-    if not isinstance(p, Tensor) and not 0 <= p <= 1:
-        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    drawn = draw.bernoulli(_source(generator), chance, self._array.shape, self.device)
-    return _overwritten(self, drawn)
-
-
-def random_(
-    self: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None
-) -> Tensor:
-    """Fills a tensor with integers in [from_, to), or [0, from_), or all that the dtype holds."""
-    if to is None:
-        from_, to = 0, from_ or _one_past(self._array.dtype)
-    _check_range(from_, to)
-    kind, shape = self._array.dtype, self._array.shape
-    return _overwritten(
-        self, draw.integers(_source(generator), from_, to, shape, kind, self.device)
-    )
-
-
-def _one_past(kind: np.dtype[Any]) -> int:
-    """One more than the largest integer up to which all are exact: 2^24 + 1 for float32."""
-    if kind.kind == "b":
-        return 2
-    if kind.kind in "iu":
-        return min(int(np.iinfo(kind).max), 2**63 - 1) + (kind.itemsize < 8)
-    return 2 ** {"bfloat16": 8, "float16": 11, "float32": 24}.get(kind.name, 53) + 1
-
-
-METHODS = {f.__name__: f for f in (bernoulli_, exponential_, normal_, random_, uniform_)}
+def _check_weights(weights: np.ndarray[Any, Any]) -> None:
+    """RuntimeError for weights that are no distribution."""
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if (weights.sum(1) <= 0).any():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")

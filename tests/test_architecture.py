@@ -24,7 +24,7 @@ LAYERS = [
     ["func"],
     ["linalg", "fft", "special"],  # namespaces of PyTorch's over the functions, below the layers
     ["methods", "conversion", "functions", "creation", "random", "printing", "exchange",
-     "legacy", "array_api"],
+     "legacy", "array_api", "distributions", "windows"],
     ["autograd"],
     ["tensor"],
     ["ops"],

@@ -77,6 +77,22 @@ class CudaRng:
         keys = self._fill("philox_integers", (n,), np.int64, 2, np.int64(0), np.uint64(0))
         return cupy.argsort(keys).astype(dtype, copy=False)
 
+    def poisson(self, rate: Array) -> Array:
+        """Poisson counts in int64, from CuPy's generator, seeded from this stream."""
+        return self._fork().poisson(rate, rate.shape)
+
+    def binomial(self, count: Array, chance: Array) -> Array:
+        """Successes in `count` trials in int64, from CuPy's generator, seeded from this stream."""
+        shape = np.broadcast_shapes(count.shape, chance.shape)
+        return self._fork().binomial(count, chance, shape)
+
+    def _fork(self) -> Any:
+        """CuPy's generator of a seed that depends on where this stream stands."""
+        with self._lock:
+            self._offset = (self._offset + 1) & MASK
+            seed = (self.seed * 0x9E3779B97F4A7C15 + self._offset) & MASK
+        return cupy.random.Generator(cupy.random.XORWOW(seed))
+
     def get_state(self) -> np.ndarray[Any, Any]:
         """16 bytes: the seed and the position, little-endian."""
         return np.frombuffer(struct.pack("<QQ", self.seed & MASK, self._offset), np.uint8).copy()

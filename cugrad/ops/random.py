@@ -13,8 +13,8 @@ from ..backends import batched
 from ..device import device as Device
 
 __all__ = [
-    "Source", "bernoulli", "default_source", "exponential", "integers", "normal", "permutation",
-    "seed_everything", "uniform",
+    "Source", "bernoulli", "binomial", "default_source", "exponential", "integers", "normal", "permutation",
+    "poisson", "seed_everything", "uniform",
 ]  # fmt: skip
 
 Array = Any
@@ -158,3 +158,19 @@ def bernoulli(source: Source | None, p: float | Array, shape: Shape, device: Dev
     """Booleans that are True with probability `p`, a number or an array of them."""
     wide = getattr(p, "dtype", None) == np.float64
     return uniform(source, shape, np.dtype(np.float64 if wide else np.float32), device) < p
+
+
+def poisson(source: Source | None, rate: Array, device: Device) -> Array:
+    """Poisson counts, in int64."""
+    rng, backend = _on(source, device)
+    with backend.use_device(device.index):
+        return rng.poisson(rate.astype(np.float64))
+
+
+def binomial(source: Source | None, count: Array, chance: Array, device: Device) -> Array:
+    """Successes in `count` trials, in int64; counts below 0 are 0, chances are cut to [0, 1]."""
+    rng, backend = _on(source, device)
+    xp = backend.xp
+    with backend.use_device(device.index):
+        trials = xp.maximum(xp.floor(count.astype(np.float64)), 0).astype(np.int64)
+        return rng.binomial(trials, xp.clip(chance.astype(np.float64), 0.0, 1.0))
