@@ -111,6 +111,9 @@ sample("unique_consecutive", exactly([1, 1, 2, 2, 2, 1]), reference=_runs,
 sample("unique_consecutive", boolean((3, 4)))
 sample("unique_consecutive", exactly([[1, 2], [1, 2], [0, 2]]), dim=0)
 
+sample("isin", integers((3, 4), 9), integers((3,), 9))
+sample("isin", exactly([1.0, 2.0, 5.0]), exactly([5.0, 0.5]), invert=True, assume_unique=True)
+
 
 def _static(np, x, size, fill_value=-1):
     lines = np.argwhere(x)[:size]
@@ -170,6 +173,7 @@ sample("histogramdd", exactly(np.linspace(-0.9, 0.9, 6).reshape(3, 2)), positive
        edges=_EDGES, density=True, integer=False)  # fmt: skip
 
 samples.REAL_ONLY |= {
-    "bincount", "histc", "histogramdd", "searchsorted", "unique", "unique_consecutive",
+    "bincount", "histc", "isin", "histogramdd", "searchsorted", "unique",
+    "unique_consecutive",
 }  # fmt: skip
 samples.NO_HALF |= {"bincount": "weights of other types than float32 add up in float64"}

@@ -82,6 +82,8 @@ t.count_nonzero(m), t.count_nonzero(i, 0), t.nonzero(i, as_tuple=True), t.nonzer
 t.argwhere(m > 0)
 t.nonzero_static(i, size=9), t.nonzero_static(m > 0, size=2, fill_value=5)
 t.nonzero_static(z, size=1)
+t.isin(i, t.tensor([1, 7])), t.isin(x, 2.0, invert=True), t.isin(3, i), t.isin(n, n)
+m.renorm_(2, 0, 1), m.cumsum_(0), m.cumprod_(1), t.isin(m, i)
 t.allclose(x, x), t.equal(x, s), t.isclose(n, n, equal_nan=True), t.isclose(x, x + 1e-9)
 t.equal(n, n)
 h.sum(), h.mean(), h.var(), h.std(), b.sum(0), b.mean(0), h.prod(), b.logsumexp(0), h.cumprod(0)

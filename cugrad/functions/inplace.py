@@ -8,7 +8,7 @@ from typing import Any
 from ..autograd.inplace import apply_inplace
 from ..ops.table import TABLE
 from ..tensor import Tensor
-from . import copies, linalg, reduce, scatter
+from . import copies, linalg, reduce, scatter, statistics
 
 __all__ = ["METHODS"]
 
@@ -31,6 +31,6 @@ METHODS: dict[str, Callable[..., Tensor]] = {
         copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
         scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,
         scatter.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
-        linalg.addmm, linalg.addmv, linalg.baddbmm, reduce.cumsum,
+        linalg.addmm, linalg.addmv, linalg.baddbmm, reduce.cumsum, statistics.renorm,
     )
 }  # fmt: skip

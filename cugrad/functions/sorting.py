@@ -13,8 +13,8 @@ from ..tensor import Tensor
 from .arguments import array_of, lifted, return_type
 
 __all__ = [
-    "argsort", "bucketize", "cummax", "cummin", "kthvalue", "median", "mode", "msort", "nanmedian",
-    "nonzero_static", "searchsorted", "sort", "topk", "unique", "unique_consecutive",
+    "argsort", "bucketize", "cummax", "cummin", "isin", "kthvalue", "median", "mode", "msort",
+    "nanmedian", "nonzero_static", "searchsorted", "sort", "topk", "unique", "unique_consecutive",
 ]  # fmt: skip
 
 
@@ -261,6 +261,30 @@ def unique_consecutive(
     return _once("unique_consecutive", input, dim, return_inverse, return_counts)
 
 
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """Which elements are found among the test elements, or with `invert` which are not.
+
+    One of the two may be a number. `assume_unique` says that no element stands twice in either,
+    which may be quicker.
+
+    >>> import cugrad as torch
+    >>> torch.isin(torch.tensor([1, 2, 3]), torch.tensor([3, 1]))
+    tensor([ True, False,  True])
+    """
+    known = elements if isinstance(elements, Tensor) else test_elements
+    array_of(known, "isin", "elements")
+    pair = [
+        x if isinstance(x, Tensor) else tensor(x, device=known.device)
+        for x in (elements, test_elements)
+    ]
+    for x in pair:
+        if x.is_complex():
+            raise RuntimeError("isin: unsupported input type torch.complex: take real or abs")
+    return recorded.isin(pair[0].detach(), pair[1].detach(), assume_unique, invert)
+
+
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The indices of the first `size` nonzero elements, one a line; lines beyond hold `fill_value`.
 
@@ -379,5 +403,5 @@ def bucketize(
 
 
 METHODS = {
-    name: globals()[name] for name in __all__ if name not in ("bucketize", "searchsorted")
+    name: globals()[name] for name in __all__ if name not in ("bucketize", "isin", "searchsorted")
 } | {"sort": _sort_method}

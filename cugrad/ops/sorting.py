@@ -177,11 +177,11 @@ def _groups(xp: Any, begins: Any) -> tuple[Any, Any]:
     return xp.cumsum(begins, 0, "int64") - 1, (ends - starts).astype("int64")
 
 
-def _as_rows(self: Any, dim: int | None) -> Any:
+def _as_rows(xp: Any, self: Any, dim: int | None) -> Any:
     """What is compared: the elements, or the slices along dim as the rows of a matrix."""
     if dim is None:
         return self.reshape(-1)
-    moved = self.swapaxes(0, dim)
+    moved = xp.moveaxis(self, dim, 0)
     return moved.reshape(moved.shape[0], -1) if self.size else moved.reshape(self.shape[dim], 0)
 
 
@@ -195,7 +195,7 @@ def _unique(
     if values_only and dim is None:
         flat, nothing = xp.sort(sort_keys(self).reshape(-1), 0), xp.empty((0,), "int64")
         return flat[_starts(xp, flat)].astype(self.dtype, copy=False), nothing, nothing
-    rows = sort_keys(_as_rows(self, dim))
+    rows = sort_keys(_as_rows(xp, self, dim))
     if rows.ndim == 1:
         order = xp.argsort(rows, 0, kind="stable")
     elif rows.shape[1]:
@@ -211,7 +211,7 @@ def _unique(
 
 
 def _unique_consecutive(xp: Any, self: Any, dim: int | None = None) -> tuple[Any, Any, Any]:
-    begins = _starts(xp, _as_rows(self, dim))
+    begins = _starts(xp, _as_rows(xp, self, dim))
     groups, counts = _groups(xp, begins)
     inverse = groups.reshape(self.shape) if dim is None else groups
     return _chosen(xp, self, xp.flatnonzero(begins), dim), inverse, counts
@@ -240,6 +240,15 @@ def _nonzero_static(xp: Any, self: Any, size: int, fill_value: int = -1) -> Any:
 
 row("nonzero_static", "self", _nonzero_static,
     doc="nonzero with `size` lines, whatever is found: nothing waits for a count")  # fmt: skip
+
+
+row(
+    "isin", "elements test_elements",
+    lambda xp, elements, test_elements, assume_unique=False, invert=False: xp.isin(
+        sort_keys(elements), sort_keys(test_elements), assume_unique=assume_unique, invert=invert
+    ),
+    promote="common", doc="which elements are found among the test elements",
+)  # fmt: skip
 
 
 # A place in an order ------------------------------------------------------------------------------
