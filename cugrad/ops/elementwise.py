@@ -8,6 +8,7 @@ from typing import Any
 
 from ..backends import backend_of, get
 from .dims import inverse_dims
+from .reduce import is_complex
 from .table import ELEMENTWISE, LINEAR, raw, row
 
 # Arithmetic ---------------------------------------------------------------------------------------
@@ -32,11 +33,12 @@ def _pow_self(m: Any, g: Any, self: Any, exponent: Any) -> Any:
 
 
 def _pow_exponent(m: Any, g: Any, self: Any, exponent: Any, result: Any) -> Any:
+    power = m.real(exponent) if is_complex(exponent) else exponent
     if isinstance(self, (bool, int, float, complex)):
         if self == 0:
-            return m.where(exponent >= 0, 0, g * (result * -inf))
+            return m.where(power >= 0, 0, g * (result * -inf))
         return g * (result * _log(self))
-    flat = m.logical_and(self == 0, exponent >= 0)  # d 0^x = 0, though log 0 = -inf
+    flat = m.logical_and(self == 0, power >= 0)  # d 0^x = 0, though log 0 = -inf
     return m.where(flat, 0, g * (result * m.log(self)))
 
 
