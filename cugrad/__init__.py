@@ -8,6 +8,7 @@ from typing import Any as _Any
 
 from . import ops  # declares the rows that everything below looks up  # isort: skip
 from . import (
+    array_api,
     autograd,
     backends,
     creation,
@@ -17,6 +18,7 @@ from . import (
     fft,
     func,
     functions,
+    legacy,
     linalg,
     memory,
     methods,
@@ -24,6 +26,7 @@ from . import (
     optim,
     profiler,
     random,
+    signal,
     special,
 )
 from .autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
@@ -61,6 +64,13 @@ from .dtypes import float_ as float
 from .dtypes import int_ as int
 from .exchange import from_dlpack, frombuffer, to_dlpack
 from .func import vmap
+from .functions.layouts import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    preserve_format,
+)
+from .legacy import typename
 from .nn.functional import (
     celu,
     celu_,
@@ -96,25 +106,33 @@ from .random import (
     set_rng_state,
 )
 from .tensor import Size, Tensor
+from .windows import (
+    bartlett_window,
+    blackman_window,
+    hamming_window,
+    hann_window,
+    kaiser_window,
+)
 
 __version__ = "0.1.0"
 newaxis = None
 
-methods.attach({**distributions.METHODS, **linalg.METHODS})
+methods.attach({**distributions.METHODS, **linalg.METHODS, **array_api.METHODS})
 globals().update({**functions.FUNCTIONS, **linalg.FUNCTIONS})
 globals().update(functions.accepting({
     name: globals()[name]
-    for name in (*creation.__all__, *random.__all__, "binomial", "poisson", "log_softmax", "softmax", "threshold")
+    for name in (*creation.__all__, *random.__all__, *distributions.__all__, "log_softmax",
+                 "softmax", "threshold")
     if name[0].islower() and callable(globals().get(name))
 }))  # fmt: skip
+globals().update(legacy.TYPES)
+array_api.fill(globals(), linalg, fft)
 
 _INSTEAD = {
     "save": "pickle.dump(object, file); tensors, state dicts and modules can be pickled",
     "load": "pickle.load(file)",
     "inference_mode": "no_grad()",
     "compile": "the function or module as it is",
-    "FloatTensor": "tensor(data, dtype=torch.float32)",
-    "LongTensor": "tensor(data, dtype=torch.int64)",
     "set_num_threads": "the environment variable OPENBLAS_NUM_THREADS, set before the start",
 }
 

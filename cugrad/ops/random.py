@@ -13,8 +13,8 @@ from ..backends import batched
 from ..device import device as Device
 
 __all__ = [
-    "Source", "bernoulli", "binomial", "default_source", "exponential", "integers", "normal", "permutation",
-    "poisson", "seed_everything", "uniform",
+    "Source", "bernoulli", "binomial", "default_source", "exponential", "integers", "normal",
+    "permutation", "poisson", "seed_everything", "uniform",
 ]  # fmt: skip
 
 Array = Any
