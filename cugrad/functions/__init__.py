@@ -15,6 +15,7 @@ from . import (
     histograms,
     index,
     inplace,
+    layouts,
     linalg,
     padding,
     queries,
@@ -44,12 +45,15 @@ METHODS: dict[str, Callable[..., Any]] = {}
 for _module in (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
-    padding, ranges,
+    padding, ranges, layouts,
 ):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)
 METHODS.update(inplace.METHODS)
-for _name in ("getitem", "index_put_", "pad", "reach", "setitem", "vector_norm"):
+for _name in (
+    "contiguous", "getitem", "index_put_", "is_contiguous", "pad", "reach", "setitem",
+    "vector_norm",
+):  # fmt: skip
     del FUNCTIONS[_name]
 FUNCTIONS = accepting(FUNCTIONS)
 PROPERTIES: dict[str, Callable[..., Any]] = shape.PROPERTIES

@@ -6,27 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..autograd.record import recorded
+from ..backends import backend_of
 from ..dtypes import check_fits
 from ..ops import dims as D
-from ..tensor import Tensor
-from .arguments import array_of, is_contiguous_format, varargs
+from ..tensor import Tensor, make
+from .arguments import array_of, varargs
+from .bounds import is_looked_at
 from .shape import ravel, reshape
 
 __all__ = [
-    "cat", "clone", "concat", "concatenate", "flip", "masked_fill", "repeat_interleave",
+    "cat", "concat", "concatenate", "flip", "masked_fill", "repeat_interleave",
     "roll", "stack", "tile", "tril", "triu",
 ]  # fmt: skip
-
-
-def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
-    """A copy that gradients flow through; it keeps strides unless asked for contiguous memory."""
-    array_of(input, "clone")
-    return recorded.clone(input, "C" if is_contiguous_format(memory_format) else "K")
-
-
-def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
-    """The tensor itself where its memory is contiguous, else a copy that is."""
-    return self if self._array.flags.c_contiguous else recorded.clone(self, "C")
 
 
 def flip(input: Tensor, dims: Any) -> Tensor:
@@ -44,6 +35,10 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """
     ndim = array_of(input, "roll").ndim
     shifts = D.int_tuple(shifts, "shifts")
+    if not shifts:
+        raise RuntimeError("`shifts` required (roll)")
+    if not ndim and dims not in (None, ()):
+        raise IndexError(f"Dimension specified as {dims} but tensor has no dimensions (roll)")
     found = () if dims is None else tuple(
         [D.canonical_dim(d, ndim) for d in D.int_tuple(dims, "dims")]
     )  # fmt: skip
@@ -88,26 +83,66 @@ def tile(input: Tensor, dims: Any) -> Tensor:
     return recorded.repeat(input, (1,) * missing + times)
 
 
-def repeat_interleave(input: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each element repeated in its place, along one dim or in the flat tensor.
+
+    `repeats` is one number, or a vector with one for each place; to know how many there are in all
+    waits for a GPU unless `output_size` says so. A vector alone says how often to name its places.
 
     >>> import cugrad as torch
     >>> torch.tensor([1, 2]).repeat_interleave(2)
     tensor([1, 1, 2, 2])
+    >>> torch.repeat_interleave(torch.tensor([0, 2, 1]))
+    tensor([1, 1, 2])
     """
-    if not isinstance(repeats, int):
-        raise TypeError(
-            f"repeat_interleave: got repeats of type {type(repeats).__name__}, want an int; for "
-            "one number per element, index with the repeated indices"
-        )
-    array_of(input, "repeat_interleave")
+    array = array_of(input, "repeat_interleave")
+    if repeats is None:
+        return make(_named_often(array, array.size, output_size))
     if dim is None:
         input, dim = ravel(input), 0
     shape = input._array.shape
     dim = D.canonical_dim(dim, len(shape))
-    tall = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
+    if isinstance(repeats, Tensor):
+        counts = repeats._array
+        if counts.ndim > 1:
+            raise RuntimeError("repeats must be 0-dim or 1-dim tensor (repeat_interleave)")
+        if counts.size != 1 and counts.size != shape[dim]:
+            raise RuntimeError(
+                "repeats must have the same size as input along dim, but got repeats.size(0) = "
+                f"{counts.size} and input.size({dim}) = {shape[dim]}"
+            )
+        where = _named_often(counts, shape[dim], output_size)
+        return recorded.index_select(input, make(where), dim)
+    (number,) = D.int_tuple(repeats, "repeats")
+    if number < 0:
+        raise RuntimeError(f"Repeats must be non-negative, got {number} (repeat_interleave)")
+    tall = (*shape[: dim + 1], number, *shape[dim + 1 :])
     wide = recorded.expand(recorded.unsqueeze(input, dim + 1), tall)
-    return reshape(wide, (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
+    return reshape(wide, (*shape[:dim], shape[dim] * number, *shape[dim + 1 :]))
+
+
+def _named_often(counts: Any, places: int, total: int | None) -> Any:
+    """The numbers of places, each as often as counts says."""
+    if counts.ndim > 1 or counts.dtype.name not in ("int32", "int64"):
+        kind = NotImplementedError if counts.dtype.kind not in "iu" else RuntimeError
+        raise kind(
+            f"repeat_interleave: repeats has to be a vector of Long or Int, got {counts.dtype} of "
+            f"shape {list(counts.shape)}"
+        )
+    xp = backend_of(counts).xp
+    if is_looked_at(counts) and counts.size and int(counts.min()) < 0:
+        raise RuntimeError("repeats can not be negative (repeat_interleave)")
+    ends = xp.cumsum(xp.broadcast_to(counts, (places,))).astype("int64")
+    found = total
+    if total is None or is_looked_at(counts):
+        found = int(ends[-1]) if places else 0
+    if total is not None and found != total:
+        raise RuntimeError(
+            f"allocated size does not match required size: output_size is {total}, want {found}"
+        )
+    return xp.searchsorted(ends, xp.arange(found), side="right").astype("int64")
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
@@ -220,8 +255,6 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
 
 
 METHODS = {
-    "clone": clone,
-    "contiguous": contiguous,
     "flip": _flip,
     "masked_fill": masked_fill,
     "repeat": repeat,
