@@ -105,8 +105,8 @@ def pin_memory(self: Tensor) -> Tensor:
 
 
 def _cast(kind: dtypes.dtype) -> Callable[[Tensor], Tensor]:
-    def call(self: Tensor) -> Tensor:
-        return to(self, kind)
+    def call(self: Tensor, memory_format: Any = None) -> Tensor:
+        return to(self, kind, memory_format=memory_format)
 
     call.__doc__ = f"This tensor as {kind}."
     return call

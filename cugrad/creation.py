@@ -277,9 +277,12 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     return make(ndarray)
 
 
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A 0-d tensor of the default dtype."""
-    return full((), s, dtype=dtype or dtypes.get_default_dtype(), device=device)
+    kind = dtypes.get_default_dtype() if dtype is None else dtype
+    return full((), s, dtype=kind, device=device, requires_grad=requires_grad)
 
 
 def _filled(

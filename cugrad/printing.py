@@ -69,10 +69,15 @@ class _Formatter:
                 self.scientific = big / small > 1000 or big > 1e8
             else:
                 self.scientific = big / small > 1000 or big > 1e8 or small < 1e-4
-        if options.sci_mode is not None:
+        if options.sci_mode is not None and numbers:
             self.scientific = options.sci_mode
         shown = [v for v in values.ravel().tolist() if isfinite(v) and v != 0]
         self.width = max(map(len, map(self.bare, shown)), default=1)  # nan and 0 have no say
+
+    @property
+    def length(self) -> int:
+        """What an element takes of a line, as it is counted for the line's end."""
+        return self.width
 
     def bare(self, value: Any) -> str:
         if not self.floating:
@@ -108,20 +113,21 @@ def _rows(values: np.ndarray[Any, Any], depth: int, summary: bool, text: Any) ->
         parts.insert(edge, "..." if values.ndim > 1 else " ...")
     if values.ndim > 1:
         return "[" + ("," + "\n" * (values.ndim - 1) + " " * (depth + 1)).join(parts) + "]"
-    width = len(parts[0]) + 2 if parts else 2
-    per_line = max(1, floor((options.linewidth - depth) / width))
+    per_line = max(1, floor((options.linewidth - depth) / (text.length + 2)))
     lines = [parts[i : i + per_line] for i in range(0, len(parts), per_line)] or [[]]
     return "[" + (",\n" + " " * (depth + 1)).join(", ".join(line) for line in lines) + "]"
 
 
-def _complex_text(values: np.ndarray[Any, Any]) -> Any:
-    shown_real, shown_imag = _Formatter(values.real), _Formatter(abs(values.imag))
+class _ComplexFormatter:
+    """Real and imaginary parts, each in its own notation."""
 
-    def text(value: complex) -> str:
-        sign = "-" if str(value.imag).startswith("-") else "+"
-        return f"{shown_real(value.real)}{sign}{shown_imag(abs(value.imag)).lstrip()}j"
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.real, self.imag = _Formatter(values.real), _Formatter(values.imag)
+        self.length = self.real.width + self.imag.width + 1
 
-    return text
+    def __call__(self, value: complex) -> str:
+        imag = self.imag(value.imag).lstrip()
+        return f"{self.real(value.real)}{'' if imag[0] in '+-' else '+'}{imag}j"
 
 
 def tensor_text(t: Tensor, head: str = "tensor(") -> str:
@@ -147,7 +153,7 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
             suffixes.append(f"dtype={kind}")
         summary = values.size > options.threshold
         shown = _summarised(values) if summary else values
-        text = _complex_text(shown) if kind.is_complex else _Formatter(shown)
+        text = _ComplexFormatter(shown) if kind.is_complex else _Formatter(shown)
         body = _rows(values, len(head), summary, text)
     if t._requires_grad:
         suffixes.append(_history(t))
