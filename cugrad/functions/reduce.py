@@ -148,11 +148,13 @@ _AMINMAX = return_type("aminmax", "min max")
 
 
 def _check_ordered(function: str, array: Any, dims: Any) -> None:
+    if array.dtype.kind == "b" and function.startswith("arg"):
+        raise RuntimeError(f"{function}(): does not support bool input; use x.int()")
+    _check_extent(function, array, dims)
     if array.dtype.kind == "c":
         raise NotImplementedError(
             f"{function}(): does not support complex input; compare abs() or real"
         )
-    _check_extent(function, array, dims)
 
 
 def _check_extent(function: str, array: Any, dims: Any) -> None:
@@ -232,9 +234,9 @@ def _max_or_min(
         return getattr(recorded, function + "imum")(input, other)
     if dim is not None:
         dim = canonical_dim(dim, array.ndim)
+        _check_ordered(function, array, (dim,))
         if not array.ndim:
             return kind(*getattr(recorded, function)(recorded.unsqueeze(input, 0), 0))
-        _check_ordered(function, array, (dim,))
         return kind(*getattr(recorded, function)(input, dim, keepdim))
     _check_ordered(function, array, None)
     return getattr(recorded, function + "_all")(input)

@@ -87,7 +87,10 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     >>> torch.topk(torch.tensor([3, 1, 2]), 2).values
     tensor([3, 2])
     """
-    shape = _ordered("topk", input).shape
+    array = _ordered("topk", input)
+    if array.dtype.kind == "b":
+        raise RuntimeError("topk does not support bool dtypes; use x.int()")
+    shape = array.shape
     dim = canonical_dim(dim, len(shape))
     if not 0 <= k <= (shape[dim] if shape else 1):
         raise RuntimeError(
@@ -103,13 +106,16 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 def _pick(function: str, input: Tensor, dim: Any, keepdim: bool, *place: int) -> Any:
     """(values, indices) of a row that picks one element along a dim."""
-    array = _ordered(function, input)
+    array = array_of(input, function)
     dim = canonical_dim(dim, array.ndim)
     run, kind = getattr(recorded, function), _TYPES[function]
+    if array.ndim and not array.shape[dim]:
+        raise IndexError(f"{function}(): Expected reduction dim {dim} to have non-zero size.")
+    _ordered(function, input)
+    if array.dtype.kind == "b" and function != "mode":
+        raise NotImplementedError(f"{function}: not implemented for torch.bool; use x.int()")
     if not array.ndim:
         return kind(*run(recorded.unsqueeze(input, 0), *place, 0))
-    if not array.shape[dim]:
-        raise IndexError(f"{function}(): Expected reduction dim {dim} to have non-zero size.")
     return kind(*run(input, *place, dim, keepdim))
 
 
@@ -120,7 +126,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     >>> torch.kthvalue(torch.tensor([30, 10, 20]), 2).values
     tensor(20)
     """
-    array = _ordered("kthvalue", input)
+    array = array_of(input, "kthvalue")
     at = canonical_dim(dim, array.ndim)
     n = array.shape[at] if array.ndim else 1
     if n and not 1 <= k <= n:
@@ -132,10 +138,9 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
 
 
 def _median_of(function: str, input: Tensor, dim: int | None, keepdim: bool) -> Any:
-    array = _ordered(function, input)
-    if array.dtype.kind == "b":
-        raise NotImplementedError(f"{function}: not implemented for torch.bool; use x.int()")
     if dim is None:
+        if _ordered(function, input).dtype.kind == "b":
+            raise NotImplementedError(f"{function}: not implemented for torch.bool; use x.int()")
         return getattr(recorded, function + "_all")(input)
     return _pick(function, input, dim, keepdim)
 

@@ -326,6 +326,11 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         raise RuntimeError(
             f"renorm: input needs at least 2 dimensions, got {array.ndim} dimensions"
         )
+    if array.dtype.kind in "biu":
+        raise RuntimeError(
+            f"renorm: want a floating-point or complex tensor, got {input.dtype}; convert it "
+            "first, for example x.float()"
+        )
     dim = canonical_dim(dim, array.ndim)
     others = tuple(d for d in range(array.ndim) if d != dim)
     size = recorded.linalg_vector_norm(input, p, others, True)
