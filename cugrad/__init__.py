@@ -70,6 +70,7 @@ from .functions.layouts import (
     contiguous_format,
     preserve_format,
 )
+from .functions.out import layout, strided
 from .legacy import typename
 from .nn.functional import (
     celu,

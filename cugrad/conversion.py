@@ -14,7 +14,6 @@ from .autograd.mode import state
 from .autograd.record import recorded
 from .backends import backend_of, get
 from .device import device as Device
-from .functions.arguments import is_contiguous_format
 from .tensor import Tensor, make
 
 __all__ = ["METHODS"]
@@ -49,8 +48,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = recorded.to_dtype(result, dtypes.as_dtype(dtype).numpy)
     if device is not None:
         result = _move(result, Device(device), non_blocking)
-    if layout is not None and is_contiguous_format(layout):
-        return result.contiguous()
+    if layout is not None and str(layout) != "torch.preserve_format":
+        result = result.contiguous(memory_format=layout)
     return recorded.clone(result) if copy_ and result is self else result
 
 

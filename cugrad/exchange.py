@@ -13,6 +13,7 @@ from .backends import backend_of, get
 from .conversion import numpy as to_numpy
 from .conversion import type_ as type_text
 from .device import device as Device
+from .functions.out import strided
 from .tensor import Tensor, check_differentiable_dtype, make
 
 __all__ = ["METHODS", "PROPERTIES", "from_dlpack", "frombuffer", "to_dlpack"]
@@ -282,4 +283,4 @@ METHODS = {
     "__dlpack__": _dlpack, "__dlpack_device__": _dlpack_device, "__array_ufunc__": _array_ufunc,
     "__array_wrap__": _array_wrap,
 }  # fmt: skip
-PROPERTIES = {"__cuda_array_interface__": _cuda_array_interface}
+PROPERTIES = {"__cuda_array_interface__": _cuda_array_interface, "layout": lambda self: strided}

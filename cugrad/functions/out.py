@@ -12,7 +12,7 @@ from ..backends import backend_of
 from ..dtypes import type_name
 from ..tensor import Tensor
 
-__all__ = ["ALIASES", "TAKES_OUT", "accepting", "called", "renaming"]
+__all__ = ["ALIASES", "TAKES_OUT", "accepting", "called", "layout", "renaming", "strided"]
 
 # What PyTorch's parser reads under NumPy's names, and the names it has for them.
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input",
@@ -116,17 +116,23 @@ def _call(
 ) -> Any:
     """`function` with arguments that PyTorch's parser knows and the function itself does not."""
     options: dict[str, Any] = {}
+    after = []
     for key, value in given.items():
         known = ALIASES.get(key)
         if key in names or key == "out" and takes_out:
             options[key] = value
         elif known in names:
             options[str(known)] = value
+        elif key in _PLACING and "device" in names:
+            after.append(_PLACING[key](name, value))
         else:
             raise TypeError(f"{name}() got an unexpected keyword argument '{key}'")
     out = options.pop("out", None)
     if out is None:
-        return function(*args, **options)
+        result = function(*args, **options)
+        for step in after:
+            result = step(result)
+        return result
     outs = _outputs(name, out)
     _demand_no_gradient(name, (*args, *options.values(), *outs))
     if "dtype" in names:
@@ -149,6 +155,47 @@ def _call(
         for value, target in zip(values, outs):
             _place(name, value, target)
     return outs[0] if isinstance(result, Tensor) else type(result)(*outs)
+
+
+class layout:
+    """How elements lie in memory; there is `cugrad.strided` only."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "torch.strided"
+
+    def __reduce__(self) -> str:
+        return "strided"
+
+
+strided = layout()
+
+
+def _unchanged(result: Any) -> Any:
+    return result
+
+
+def _laid_out(name: str, value: Any) -> Callable[[Any], Any]:
+    if value is not None and value is not strided:
+        raise RuntimeError(f"{name}(): layout must be torch.strided, got {value!r}")
+    return _unchanged
+
+
+def _pinned(name: str, value: Any) -> Callable[[Any], Any]:
+    return (lambda result: result.pin_memory()) if value else _unchanged
+
+
+def _formatted(name: str, value: Any) -> Callable[[Any], Any]:
+    if value is None or "preserve" in repr(value):
+        return _unchanged
+    return lambda result: result.contiguous(memory_format=value)
+
+
+# Keywords of factories that most of them need not know.
+_PLACING: dict[str, Callable[[str, Any], Callable[[Any], Any]]] = {
+    "layout": _laid_out, "pin_memory": _pinned, "memory_format": _formatted,
+}  # fmt: skip
 
 
 def _outputs(name: str, out: Any) -> tuple[Tensor, ...]:

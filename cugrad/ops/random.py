@@ -108,7 +108,7 @@ def uniform(
         else:
             x = rng.uniform(shape, dtype)
         if (low, high) != (0.0, 1.0):
-            x = x * (high - low) + low
+            x = (x * (high - low) + low).astype(dtype, copy=False)  # bfloat16 would widen
         return x
 
 
@@ -125,7 +125,7 @@ def normal(
         else:
             x = rng.normal(shape, dtype)
         if (mean, std) != (0.0, 1.0):
-            x = x * std + mean
+            x = (x * std + mean).astype(dtype, copy=False)
         return x
 
 
