@@ -75,6 +75,19 @@ def test_index_add_adds_duplicates(
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float16"])
+@pytest.mark.parametrize("how", ["add", "multiply", "maximum", "minimum"])
+def test_index_reduce_reduces_duplicates(
+    xp: cupy_namespace.CupyNamespace, dtype: str, how: str
+) -> None:
+    index = np.array([2, 0, 2, 2, 3, 0])
+    got = np.arange(1, 13).reshape(4, 3).astype(dtype)
+    want, values = got.copy(), (np.arange(18).reshape(6, 3) % 4 + 1).astype(dtype)
+    xp.index_reduce(got, index, values, how)
+    getattr(np, how).at(want, index, values)
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("dtype", half_dtypes())
 def test_half_precision_accumulates_in_float32(
     xp: cupy_namespace.CupyNamespace, dtype: Any

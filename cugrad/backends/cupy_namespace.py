@@ -99,7 +99,7 @@ class CupyNamespace:
             wide[distance:] = cupy.where(alike, met, wide[distance:])
             distance *= 2
         flat = cupy.concatenate([array.reshape(-1).astype(kind), cupy.zeros(1, kind)])
-        is_last = cupy.concatenate([places[1:] != places[:-1], cupy.ones(places.size > 0, "?")])
+        is_last = cupy.concatenate([places[1:] != places[:-1], cupy.ones(int(places.size > 0), "?")])
         places = cupy.where(is_last, places, array.size)  # all others go to a place beyond
         flat[places] = ufunc(flat[places], wide)
         array[...] = flat[:-1].reshape(array.shape)

@@ -158,6 +158,11 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
                 "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value._array.ndim} dimension(s)."
             )
+        if value._array.dtype.kind == "c" and kind != "c":
+            raise RuntimeError(
+                f"value cannot be converted to type {input.dtype} without overflow (masked_fill: "
+                f"got a value of {value.dtype})"
+            )
         if value._array.dtype != input._array.dtype:
             value = recorded.to_dtype(value, input._array.dtype)
         return recorded.where(mask, value, input)

@@ -14,8 +14,8 @@ from ..tensor import Tensor, make
 from .arguments import array_of, varargs
 
 __all__ = [
-    "as_strided", "as_strided_scatter", "diagonal_scatter", "select_scatter", "slice_scatter",
-    "view_as_complex", "view_as_real",
+    "as_strided", "as_strided_scatter", "diagonal_scatter", "resize_as_", "select_scatter",
+    "slice_scatter", "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from .table import LINEAR, NONE, row
 
 Shape = tuple[int, ...]
@@ -41,9 +43,9 @@ def storage_of(array: Any) -> tuple[Any, int]:
 
 def address_of(array: Any) -> int:
     """Where the first element lies in its memory."""
-    if hasattr(array, "__cuda_array_interface__"):
-        return array.data.ptr
-    return array.__array_interface__["data"][0]
+    if isinstance(array, np.ndarray):
+        return array.__array_interface__["data"][0]
+    return array.data.ptr
 
 
 def _reach(size: Shape, stride: Shape) -> tuple[int, int]:
