@@ -20,6 +20,8 @@ NOT_COMMON = {
     "fft_r2c": "real numbers become complex",
     "to_device": "the copy goes through another backend",
     "to_dtype": "the sample casts to complex",
+    "view_as_complex": "real numbers become complex",
+    "view_as_real": "complex numbers become real",
 }
 
 

@@ -320,8 +320,11 @@ PRINT = "print(json.dumps(truth))\n"
 
 
 def made(op: str, node: str) -> bool:
-    """Whether an op of this name leaves a node of this name."""
-    return (TABLE[op].name_of_node({}) if op in TABLE else f"{op}Backward") == node
+    """Whether an op of this name leaves a node of this name, which a parameter may decide."""
+    if op not in TABLE:
+        return f"{op}Backward" == node
+    given = [{}, *[{name: True} for name in TABLE[op].params]]
+    return node in [TABLE[op].name_of_node(params) for params in given]
 
 
 def in_backward(ranges: list[Range]) -> list[Range]:
