@@ -52,7 +52,7 @@ def _topk(
         indices = _argsort(xp, self, dim, largest)[_across(dim, slice(0, k))].copy()
         return xp.take_along_axis(self, indices, dim), indices
     kth, part = (n - k, slice(n - k, n)) if largest else (k - 1, slice(0, k))
-    found = xp.argpartition(sort_keys(self), kth, dim)[_across(dim, part)]
+    found = xp.argpartition(widened(self), kth, dim)[_across(dim, part)]
     indices = xp.sort(found.astype("int64", copy=False), dim)  # equals in order of appearance
     values = xp.take_along_axis(self, indices, dim)
     if not sorted:
@@ -76,7 +76,7 @@ row("argsort", "self", _argsort)
 
 def _at_place(xp: Any, self: Any, place: int, dim: int) -> Any:
     """The index of the element that would stand at `place` along dim, which is kept."""
-    order = xp.argpartition(sort_keys(self), place, dim)
+    order = xp.argpartition(widened(self), place, dim)
     return order[_across(dim, slice(place, place + 1))].astype("int64", copy=False)
 
 
@@ -131,7 +131,7 @@ for _name, _pick in (
 def _median_all(xp: Any, self: Any) -> Any:
     if not self.size:
         return xp.full((), nan).astype(self.dtype)
-    flat, place = sort_keys(self).reshape(-1), (self.size - 1) // 2
+    flat, place = widened(self).reshape(-1), (self.size - 1) // 2
     middle = xp.partition(flat, place)[place]
     if self.dtype.kind in "fV":
         top = xp.max(flat)
