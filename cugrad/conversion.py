@@ -26,8 +26,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """
     device, dtype, copy_ = kwargs.pop("device", None), kwargs.pop("dtype", None), False
     layout, names = kwargs.pop("memory_format", None), ["non_blocking", "copy"]
-    if "other" in kwargs:
-        args = (kwargs.pop("other"), *args)
+    if "tensor" in kwargs:
+        args = (kwargs.pop("tensor"), *args)
     for value in args:
         if isinstance(value, Tensor):
             device, dtype = value.device, value.dtype
