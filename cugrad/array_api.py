@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import creation, dtypes
+from .backends import backend_of
 from .device import default_device
 from .dtypes import dtype as Dtype
 from .functions import copies, queries, ranges
 from .ops.promotion import result_dtype
-from .tensor import Tensor
+from .tensor import Tensor, make
 
 __all__ = ["FUNCTIONS", "METHODS", "VERSION", "fill"]
 
@@ -32,11 +33,11 @@ bitwise_right_shift bitwise_xor broadcast_to ceil clip conj copysign cos
 cosh count_nonzero diff divide empty empty_like equal exp expm1 finfo floor floor_divide
 from_dlpack full full_like greater greater_equal hypot iinfo imag isfinite isinf isnan less
 less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor
-matmul maximum meshgrid minimum moveaxis multiply negative nextafter not_equal ones ones_like
+matmul maximum meshgrid minimum moveaxis multiply negative not_equal ones ones_like
 positive pow real reciprocal remainder round searchsorted sign
 signbit sin sinh sqrt square squeeze stack subtract tan tanh tensordot tile trunc
 vecdot where zeros zeros_like
-""".split()  # noqa: SIM905
+""".split()
 # The standard's name -> cugrad's.
 RENAMED = {
     "bitwise_invert": "bitwise_not", "broadcast_arrays": "broadcast_tensors", "equal": "eq",
@@ -45,10 +46,10 @@ RENAMED = {
 LINALG = """
 cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank outer pinv
 qr slogdet solve svd svdvals tensordot vecdot vector_norm
-""".split()  # noqa: SIM905
+""".split()
 FFT = """
 fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift
-""".split()  # noqa: SIM905
+""".split()
 
 KINDS: dict[str, tuple[Dtype, ...]] = {
     "bool": (dtypes.bool_,),
@@ -332,6 +333,13 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Each element `repeats` times."""
     return x.repeat_interleave(repeats, axis)
+
+
+@_standard
+def nextafter(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The next number after each of `x1` towards `x2`."""
+    backend = backend_of(x1._array)
+    return make(backend.wrap(backend.xp.nextafter(x1._array, x2._array)))
 
 
 class UniqueAll(NamedTuple):
