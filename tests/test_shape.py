@@ -42,6 +42,13 @@ def test_pieces_may_not_be_changed_in_place(lib: Any, cut: str) -> None:
         first.mul_(2)
 
 
+def test_nor_where_only_the_change_has_history(lib: Any) -> None:
+    y, w = lib.zeros(2, 3), lib.ones(3).requires_grad_()
+    first, _ = y.unbind()
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        first.mul_(w)
+
+
 def test_unsafe_pieces_may(lib: Any) -> None:
     x = ramp(lib, 4, 3)
     first = (x * 1).unsafe_chunk(2)[0]

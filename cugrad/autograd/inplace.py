@@ -53,6 +53,8 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
     backend = backend_of(home)
     recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
     if recording:
+        if t._rare is not None and t._rare.view is not None:
+            t._rare.view.check("is being modified inplace")
         args = _keep_old_value(op, args, mask)
     compute = None
     if _fits(op, arrays):  # no array for the result: large tensors are changed where they lie
