@@ -27,7 +27,7 @@ VERSION = "2024.12"
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 # Functions that cugrad has under the same name and with the same arguments, or PyTorch's other.
-SAME = """
+_SAME = """
 abs acos acosh add any asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_or
 bitwise_right_shift bitwise_xor broadcast_to ceil clip conj copysign cos
 cosh count_nonzero diff divide empty empty_like equal exp expm1 finfo floor floor_divide
@@ -37,19 +37,22 @@ matmul maximum meshgrid minimum moveaxis multiply negative not_equal ones ones_l
 positive pow real reciprocal remainder round searchsorted sign
 signbit sin sinh sqrt square squeeze stack subtract tan tanh tensordot tile trunc
 vecdot where zeros zeros_like
-""".split()
+"""
+SAME = _SAME.split()
 # The standard's name -> cugrad's.
 RENAMED = {
     "bitwise_invert": "bitwise_not", "broadcast_arrays": "broadcast_tensors", "equal": "eq",
     "expand_dims": "unsqueeze", "permute_dims": "permute",
 }  # fmt: skip
-LINALG = """
+_LINALG = """
 cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank outer pinv
 qr slogdet solve svd svdvals tensordot vecdot vector_norm
-""".split()
-FFT = """
+"""
+LINALG = _LINALG.split()
+_FFT = """
 fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift
-""".split()
+"""
+FFT = _FFT.split()
 
 KINDS: dict[str, tuple[Dtype, ...]] = {
     "bool": (dtypes.bool_,),
