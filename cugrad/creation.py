@@ -11,6 +11,7 @@ import numpy as np
 
 from . import dtypes
 from . import tensor as _tensor
+from .autograd.record import recorded
 from .backends import backend_of, get
 from .device import default_device
 from .device import device as Device
@@ -445,10 +446,19 @@ def eye(
 
 
 def complex(real: Tensor, imag: Tensor) -> Tensor:
-    """`real + i imag`, of two tensors of one floating-point dtype."""
+    """`real + i imag`, of two tensors of one floating-point dtype, broadcast."""
+    for name, value in (("real", real), ("imag", imag)):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"complex(): argument '{name}' must be Tensor, not {type(value).__name__}"
+            )
     if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
         raise RuntimeError(
             "Expected both inputs to be Half, Float or Double tensors of one dtype but got "
             f"{real.dtype} and {imag.dtype}"
         )
-    return real + imag * 1j
+    if real.dtype.itemsize == 2:  # there is no complex number of halves
+        real, imag = real.float(), imag.float()
+    shape = np.broadcast_shapes(real.shape, imag.shape)
+    parts = [recorded.expand(x, shape) if x.shape != shape else x for x in (real, imag)]
+    return recorded.view_as_complex(recorded.stack(parts, len(shape)))

@@ -334,6 +334,19 @@ class Module(ModuleType):
         return call if callable(real) and not isinstance(real, type) else found
 
 
+class Generator:
+    """Counts drawn on the device, as cupy.random.Generator does."""
+
+    def __init__(self, bits: Any) -> None:
+        self._numbers = np.random.Generator(bits)
+
+    def poisson(self, rate: ndarray, size: Any) -> Any:
+        return clothed(self._numbers.poisson(rate._host, size))
+
+    def binomial(self, count: ndarray, chance: ndarray, size: Any) -> Any:
+        return clothed(self._numbers.binomial(count._host, chance._host, size))
+
+
 def as_strided(x: ndarray, shape: Any = None, strides: Any = None) -> Any:
     return clothed(np.lib.stride_tricks.as_strided(x._host, shape, strides))
 
@@ -354,6 +367,29 @@ def erf(x: ndarray) -> Any:
     if x.dtype.name == "bfloat16":
         raise TypeError("cupyx.scipy.special.erf has no loop for bfloat16")
     return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
+
+
+class Special(Module):
+    """cupyx.scipy.special by SciPy, of the names that CuPy's has and for its dtypes."""
+
+    def __getattr__(self, name: str) -> Any:
+        import scipy.special
+
+        if name.startswith("__") or name not in SPECIAL:
+            raise AttributeError(f"cupyx.scipy.special has no {name}")
+
+        def call(*arrays: ndarray) -> Any:
+            if any(x.dtype.name == "bfloat16" for x in arrays):
+                raise TypeError(f"cupyx.scipy.special.{name} has no loop for bfloat16")
+            return clothed(np.asarray(getattr(scipy.special, name)(*map(bare, arrays))))
+
+        return call
+
+
+SPECIAL = frozenset(
+    "digamma erfcx erfinv gammainc gammaincc gammaln i0 i0e i1 i1e j0 j1 k0 k0e k1 k1e log_ndtr "
+    "ndtri y0 y1 zeta".split()
+)
 
 
 def erfc(x: ndarray) -> Any:
@@ -608,9 +644,10 @@ def install() -> None:
     pool = Pool()
     cupy = Module(
         "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, RawModule=RawModule, RawKernel=RawKernel,
+        random=SimpleNamespace(Generator=Generator, XORWOW=np.random.PCG64),
         get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
     )  # fmt: skip
-    special = Module("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
+    special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
     libs = Module("cupy_backends.cuda.libs", SimpleNamespace(), cublas=Cublas("cublas"))
     sys.modules.update({
         "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,

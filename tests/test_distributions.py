@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,14 @@ def test_halves_hold_what_is_drawn(name: str, kind: str, device: str) -> None:
     assert x.dtype is getattr(cugrad, kind) and not x.isnan().any()
 
 
+@pytest.fixture
+def on_the_host(placed: None) -> Iterator[None]:
+    """New tensors on the CPU, whatever device is under test."""
+    with cugrad.device("cpu"):
+        yield
+
+
+@pytest.mark.usefixtures("on_the_host")  # where all errors are noticed
 def test_errors_are_pytorchs(lib: Any) -> None:
     x = lib.ones(3)
     for wrong in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,14 @@ def test_the_default_dtype_decides_everywhere(lib: Any, default: str) -> None:
         lib.set_default_dtype(before)
 
 
+@pytest.fixture
+def on_the_host(placed: None) -> Iterator[None]:
+    """New tensors on the CPU, whatever device is under test."""
+    with cugrad.device("cpu"):
+        yield
+
+
+@pytest.mark.usefixtures("on_the_host")  # see x.type()
 def test_casts_by_every_spelling(lib: Any) -> None:
     x = lib.ones(2, 3)
     for name, kind in (("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"),

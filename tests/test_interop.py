@@ -6,12 +6,21 @@ import copy
 import gc
 import pickle
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cugrad
+
+
+@pytest.fixture(autouse=True)
+def on_the_host(placed: None) -> Iterator[None]:
+    """NumPy's arrays, buffers and capsules of the CPU are what these tests are about."""
+    with cugrad.device("cpu"):
+        yield
+
 
 DTYPES = ["bool", "uint8", "int16", "int64", "float16", "float32", "float64", "complex64"]
 
