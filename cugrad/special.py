@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
 from . import dtypes
+from .autograd.mode import state
 from .autograd.record import recorded
 from .functions import FUNCTIONS
 from .functions.arguments import cast
+from .functions.arithmetic import floating
 from .functions.out import accepting
 from .ops.dims import canonical_dim
+from .ops.special_functions import POLYNOMIALS
 from .tensor import Tensor
 
-__all__ = [
-    "entr", "erf", "erfc", "exp2", "expit", "expm1", "log1p", "log_softmax", "logit", "logsumexp",
-    "ndtr", "sinc", "softmax", "xlog1py", "xlogy",
+# Functions of the rows `special_<name>`, whose arguments are PyTorch's as they stand.
+_OF_ONE = (
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "erfcx", "i0e", "i1", "i1e",
+    "log_ndtr", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
+    "modified_bessel_k1", "ndtri", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+    "spherical_bessel_j0",
+)  # fmt: skip
+_POLYNOMIALS = (
+    *POLYNOMIALS, *("shifted_" + name for name in POLYNOMIALS if name.startswith("chebyshev"))
+)  # fmt: skip
+_NAMED = [
+    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc",
+    "gammaln", "i0", "log1p", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr",
+    "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
+__all__ = sorted((*_NAMED, *_OF_ONE, *_POLYNOMIALS))
 
 erf, erfc = FUNCTIONS["erf"], FUNCTIONS["erfc"]
 exp2, expm1 = FUNCTIONS["exp2"], FUNCTIONS["expm1"]
 expit, logit = FUNCTIONS["sigmoid"], FUNCTIONS["logit"]
 log1p, logsumexp = FUNCTIONS["log1p"], FUNCTIONS["logsumexp"]
 sinc, xlogy = FUNCTIONS["sinc"], FUNCTIONS["xlogy"]
+erfinv, i0, round = FUNCTIONS["erfinv"], FUNCTIONS["i0"], FUNCTIONS["round"]
+gammaln, digamma = FUNCTIONS["lgamma"], FUNCTIONS["digamma"]
+psi, polygamma = digamma, FUNCTIONS["polygamma"]
+gammainc, gammaincc = FUNCTIONS["igamma"], FUNCTIONS["igammac"]
+multigammaln = FUNCTIONS["mvlgamma"]
 
 
 def entr(input: Tensor) -> Tensor:
@@ -48,6 +69,45 @@ def ndtr(input: Tensor) -> Tensor:
     tensor([0.5000, 0.8413])
     """
     return recorded.erfc(input * -sqrt(0.5)) * 0.5
+
+
+def zeta(input: Any, other: Any) -> Tensor:
+    """The Hurwitz zeta function, the sum of (k + other) ** -input over k = 0, 1, ...
+
+    Differentiable in `other`; RuntimeError where `input` requires grad.
+
+    >>> import cugrad as torch
+    >>> torch.special.zeta(torch.tensor([2.0, 4.0]), 1)
+    tensor([1.6449, 1.0823])
+    """
+    if isinstance(input, Tensor) and input.requires_grad and state.grad_enabled:
+        raise RuntimeError(
+            "zeta: the derivative for 'input' is not implemented; use input.detach()"
+        )
+    return recorded.special_zeta(floating(input), floating(other))
+
+
+def _of_row(name: str, doc: str) -> Callable[..., Tensor]:
+    row = getattr(recorded, "special_" + name)
+
+    def of_one(input: Tensor) -> Tensor:
+        return row(input)
+
+    def of_degree(input: Any, n: Any) -> Tensor:
+        return row(input, n)
+
+    call = of_degree if name in _POLYNOMIALS else of_one
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return call
+
+
+for _name in _OF_ONE:
+    globals()[_name] = _of_row(_name, f"`{_name}`, element by element.")
+for _name in _POLYNOMIALS:
+    globals()[_name] = _of_row(
+        _name, f"`{_name}` of degree `n` at `input`, of which one may be a number; no gradient."
+    )
 
 
 def softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:

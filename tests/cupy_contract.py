@@ -345,7 +345,8 @@ def _faults_of_name(
         if names[0] in vars(namespace) and not names[1:]:  # xp.linalg.inv is cupy.linalg.inv
             found = getattr(namespace, names[0])
         else:
-            found = resolve(".".join(["cupy", *names]))
+            root = "cupyx.scipy" if names[0] == "special" else "cupy"
+            found = resolve(".".join([root, *names]))
     except Missing as missing:
         return [f"{where}: CuPy has no {missing}, and CupyNamespace adds none"]
     if call is None:

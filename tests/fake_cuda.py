@@ -386,10 +386,10 @@ class Special(Module):
         return call
 
 
-SPECIAL = frozenset(
-    "digamma erfcx erfinv gammainc gammaincc gammaln i0 i0e i1 i1e j0 j1 k0 k0e k1 k1e log_ndtr "
-    "ndtri y0 y1 zeta".split()
-)
+SPECIAL = {
+    "digamma", "erfcx", "erfinv", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e",
+    "j0", "j1", "k0", "k0e", "k1", "k1e", "log_ndtr", "ndtri", "y0", "y1", "zeta",
+}  # fmt: skip
 
 
 def erfc(x: ndarray) -> Any:

@@ -43,6 +43,22 @@ class CheckedLinalg:
         return checked
 
 
+class CupyxSpecial:
+    """cupyx.scipy.special, imported when the first of its functions is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        import cupyx.scipy.special
+
+        value = getattr(cupyx.scipy.special, name, None)
+        if value is None:
+            raise NotImplementedError(
+                f"CuPy has no {name} among its special functions; compute it on the CPU: "
+                'x.to("cpu")'
+            )
+        self.__dict__[name] = value  # found without this detour from now on
+        return value
+
+
 class CupyNamespace:
     """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
 
@@ -50,6 +66,7 @@ class CupyNamespace:
 
     matmul = staticmethod(matmul)
     linalg = CheckedLinalg()
+    special = CupyxSpecial()
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)
@@ -99,7 +116,8 @@ class CupyNamespace:
             wide[distance:] = cupy.where(alike, met, wide[distance:])
             distance *= 2
         flat = cupy.concatenate([array.reshape(-1).astype(kind), cupy.zeros(1, kind)])
-        is_last = cupy.concatenate([places[1:] != places[:-1], cupy.ones(int(places.size > 0), "?")])
+        end = cupy.ones(int(places.size > 0), "?")
+        is_last = cupy.concatenate([places[1:] != places[:-1], end])
         places = cupy.where(is_last, places, array.size)  # all others go to a place beyond
         flat[places] = ufunc(flat[places], wide)
         array[...] = flat[:-1].reshape(array.shape)

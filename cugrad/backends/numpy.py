@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .numpy_erf import erf_float32
 from .numpy_index import index_add, index_reduce
+from .numpy_special import ScipySpecial
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +34,7 @@ def is_half(dtype: np.dtype[Any]) -> bool:
 class NumpyNamespace:
     """NumPy's functions, with the few that half precision or 0-d results ask to be otherwise."""
 
+    special = ScipySpecial()
     sliding_window_view = staticmethod(sliding_window_view)
 
     def __getattr__(self, name: str) -> Any:

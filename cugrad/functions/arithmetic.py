@@ -26,7 +26,6 @@ __all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "METHODS", "OPERATORS"]
 HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy", "prelu_kernel"} | {
     "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "hardtanh",
     "hardsigmoid", "hardswish", "softshrink", "threshold", "binary_cross_entropy_each",
-    "special_entr", "special_xlog1py",
 }  # fmt: skip
 _MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
          "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "isnan",
@@ -36,6 +35,7 @@ _MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logic
 _ROWS = [
     op for op in TABLE.values()
     if op.name in _MORE or (op.kind == ELEMENTWISE and op.name not in HIDDEN
+                            and not op.name.startswith("special_")
                             and not op.name.endswith("_backward"))
 ]  # fmt: skip
 
@@ -99,6 +99,72 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 _plain_div = _PLAIN["div"]
+
+
+def floating(value: Any) -> Any:
+    """A tensor of integers in the default floating-point dtype; anything else as it is."""
+    if isinstance(value, Tensor) and value.dtype.category < dtypes.FLOAT:
+        return recorded.to_dtype(value, dtypes.get_default_dtype().numpy)
+    return value
+
+
+def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
+    array_of(input, name, "input"), array_of(other, name, "other", 2)
+    if input.requires_grad and state.grad_enabled:
+        raise RuntimeError(
+            f"{name}: the derivative for 'input' is not implemented; use input.detach()"
+        )
+    return _PLAIN[name](floating(input), floating(other))
+
+
+@_public
+def igamma(input: Tensor, other: Tensor) -> Tensor:
+    """The lower incomplete gamma function of `input` up to `other`, regularised to end at 1.
+
+    Differentiable in `other`; RuntimeError where `input` requires grad.
+
+    >>> import cugrad as torch
+    >>> torch.special.gammainc(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))
+    tensor([0.6321, 0.5940])
+    """
+    return _incomplete("igamma", input, other)
+
+
+@_public
+def igammac(input: Tensor, other: Tensor) -> Tensor:
+    """1 - `igamma`, without its cancellation."""
+    return _incomplete("igammac", input, other)
+
+
+@_public
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of digamma; RuntimeError where n is negative.
+
+    >>> import cugrad as torch
+    >>> torch.polygamma(1, torch.tensor([1.0, 0.5]))
+    tensor([1.6449, 4.9348])
+    """
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    return _PLAIN["polygamma"](input, n)
+
+
+@_public
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest whole number, or number of `decimals` digits after the point; ties to even.
+
+    >>> import cugrad as torch
+    >>> torch.round(torch.tensor([0.1256, 2.5]), decimals=2)
+    tensor([0.1300, 2.5000])
+    """
+    if not decimals:
+        return _PLAIN["round"](input)
+    if not input.is_floating_point():
+        raise RuntimeError(f"round_cpu: decimals want a floating-point tensor, got {input.dtype}")
+    ten = 10.0 ** max(decimals, -decimals)
+    if decimals > 0:
+        return _plain_div(_PLAIN["round"](_PLAIN["mul"](input, ten)), ten)
+    return _PLAIN["mul"](_PLAIN["round"](_plain_div(input, ten)), ten)
 
 
 @_public
@@ -201,6 +267,13 @@ def _transfer_directly(dst: Tensor, src: Tensor) -> bool:
     )  # fmt: skip
 
 
+def _round_(self: Tensor, *, decimals: int = 0) -> Tensor:
+    """`round` with its result in the place of this tensor, which is returned."""
+    if not decimals:
+        return apply_inplace(TABLE["round"], (self,))
+    return apply_inplace(TABLE["copy"], (self, FUNCTIONS["round"](self, decimals=decimals)))
+
+
 def _fill_(self: Tensor, value: Any) -> Tensor:
     """Sets every element to `value`, a number or a 0-d tensor."""
     if isinstance(value, Tensor) and value._array.ndim:
@@ -220,7 +293,8 @@ def _zero_(self: Tensor) -> Tensor:
 
 
 INPLACE.update({"add_": _add_, "sub_": _sub_, "clamp_": _clamp_, "clip_": _clamp_,
-                "copy_": _copy_, "fill_": _fill_, "zero_": _zero_})  # fmt: skip
+                "copy_": _copy_, "fill_": _fill_, "zero_": _zero_, "round_": _round_})  # fmt: skip
+INPLACE.update({alias + "_": INPLACE[name + "_"] for alias, name in ALIASES.items()})
 
 # ---------------------------------------------------------------------- operators
 
@@ -279,3 +353,4 @@ METHODS = {
     name: _PLAIN[function.__name__] if function is _COMPILED.get(function.__name__) else function
     for name, function in FUNCTIONS.items()
 }
+METHODS["polygamma"] = _PLAIN["polygamma"]  # the tensor comes first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log, pi
 from typing import Any
 
 from .. import dtypes
@@ -17,7 +18,7 @@ from .copies import cat
 from .reduce import sum
 from .shape import diagonal, narrow
 
-__all__ = ["diff", "float_power", "isreal", "ldexp", "positive", "rsub", "trace"]
+__all__ = ["diff", "float_power", "isreal", "ldexp", "mvlgamma", "positive", "rsub", "trace"]
 
 
 def positive(input: Tensor) -> Tensor:
@@ -72,6 +73,27 @@ def _ldexp_(self: Tensor, other: Tensor) -> Tensor:
     """`ldexp` with its result in the place of this tensor."""
     array_of(other, "ldexp_", "other", 2)
     return apply_inplace(TABLE["mul"], (self, recorded.pow(2.0, other)))
+
+
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the gamma function of dimension `p`; RuntimeError where p < 1.
+
+    >>> import cugrad as torch
+    >>> torch.mvlgamma(torch.tensor([2.0, 3.0]), 2)
+    tensor([0.4516, 1.5502])
+    """
+    array_of(input, "mvlgamma")
+    if p < 1:
+        raise RuntimeError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
+    total = recorded.lgamma(input)
+    for j in range(1, p):
+        total = total + recorded.lgamma(input - j / 2)
+    return total + p * (p - 1) / 4 * log(pi)
+
+
+def _mvlgamma_(self: Tensor, p: int) -> Tensor:
+    """`mvlgamma` with its result in the place of this tensor."""
+    return apply_inplace(TABLE["copy"], (self, mvlgamma(self, p)))
 
 
 def isreal(input: Tensor) -> Tensor:
@@ -132,5 +154,6 @@ def diff(
 
 METHODS = {
     "diff": diff, "float_power": float_power, "float_power_": _float_power_, "isreal": isreal,
-    "ldexp": ldexp, "ldexp_": _ldexp_, "positive": positive, "trace": trace,
+    "ldexp": ldexp, "ldexp_": _ldexp_, "mvlgamma": mvlgamma, "mvlgamma_": _mvlgamma_,
+    "positive": positive, "trace": trace,
 }  # fmt: skip

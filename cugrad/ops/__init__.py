@@ -18,6 +18,7 @@ from . import (
     shape,
     sorting,
     special,
+    special_functions,
     statistics,
     strided,
 )  # fmt: skip
@@ -25,6 +26,6 @@ from .table import TABLE
 
 __all__ = [
     "TABLE", "activation", "batch", "conv", "decompose", "elementwise", "fft", "index", "linalg",
-    "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special", "statistics",
-    "strided",
+    "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special",
+    "special_functions", "statistics", "strided",
 ]  # fmt: skip

@@ -1,0 +1,167 @@
+"""Rows of the gamma, error and Bessel functions and of the orthogonal polynomials.
+
+`xp.special` is scipy.special or cupyx.scipy.special. Derivatives: DLMF, chapters 5, 7, 8, 10, 25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import factorial, inf, pi, sqrt
+from typing import Any
+
+from ..backends.batched import BatchedArray
+from .special import _narrow, _pair, _wide
+from .table import ELEMENTWISE, FLOAT, row
+
+Array = Any
+
+
+def _of(name: str) -> Callable[..., Array]:
+    """A function of one variable of `xp.special`, computed in float32 for half precision."""
+    return lambda xp, self: _narrow(getattr(xp.special, name)(_wide(xp, self)), self)
+
+
+def _first_of(name: str) -> Callable[..., Array]:
+    """As `_of`, of a function with several results; SciPy has the only one, airy."""
+    return lambda xp, self: _narrow(getattr(xp.special, name)(_wide(xp, self))[0], self)
+
+
+def _of_two(name: str) -> Callable[..., Array]:
+    """As `_of`, of two variables, of which one may be a number."""
+
+    def call(xp: Any, self: Any, other: Any) -> Array:
+        x, y = _pair(xp, self, other)
+        return _narrow(getattr(xp.special, name)(_wide(xp, x), _wide(xp, y)), x)
+
+    return call
+
+
+# The gamma function and its relatives ------------------------------------------------------------
+
+
+def _lgamma(xp: Any, self: Array) -> Array:
+    x = _wide(xp, self)
+    return _narrow(xp.where(x == -inf, inf, xp.special.gammaln(x)), self)
+
+
+def _polygamma(xp: Any, self: Array, n: int) -> Array:
+    x = _wide(xp, self)
+    if n == 0:
+        return _narrow(xp.special.digamma(x), self)
+    order = xp.full((), n + 1, x.dtype)
+    return _narrow(xp.special.zeta(order, x) * float((-1) ** (n + 1) * factorial(n)), self)
+
+
+row("lgamma", "self", _lgamma, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self: g * m.digamma(self))  # fmt: skip
+row("digamma", "self", _of("digamma"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self: g * m.polygamma(self, 1))  # fmt: skip
+row("polygamma", "self", _polygamma, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, n: g * m.polygamma(self, n + 1))  # fmt: skip
+row("special_zeta", "self other", _of_two("zeta"), ELEMENTWISE, promote=FLOAT,
+    other=lambda m, g, self, other: g * (-self * m.special_zeta(self + 1, other)))  # fmt: skip
+
+
+def _gamma_density(m: Any, self: Any, other: Any) -> Any:
+    """The density at `other` of the gamma distribution of shape `self`."""
+    return m.exp((self - 1) * m.log(other) - other - m.lgamma(self))
+
+
+row("igamma", "self other", _of_two("gammainc"), ELEMENTWISE, promote=FLOAT,
+    other=lambda m, g, self, other: g * _gamma_density(m, self, other))  # fmt: skip
+row("igammac", "self other", _of_two("gammaincc"), ELEMENTWISE, promote=FLOAT,
+    other=lambda m, g, self, other: -g * _gamma_density(m, self, other))  # fmt: skip
+
+# The error function and the normal distribution ---------------------------------------------------
+
+row("erfinv", "self", _of("erfinv"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, result: g * (m.exp(result * result) * (sqrt(pi) / 2)))  # fmt: skip
+row("special_erfcx", "self", _of("erfcx"), ELEMENTWISE, promote=FLOAT,
+    self=lambda g, self, result: g * (self * result * 2 - 2 / sqrt(pi)))  # fmt: skip
+row("special_log_ndtr", "self", _of("log_ndtr"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self: g * sqrt(2 / pi) / m.special_erfcx(self * -sqrt(0.5)))  # fmt: skip
+row("special_ndtri", "self", _of("ndtri"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, result: g * (m.exp(result * result * 0.5) * sqrt(2 * pi)))  # fmt: skip
+
+# Bessel functions ---------------------------------------------------------------------------------
+
+
+def _over(m: Any, value: Any, self: Any) -> Any:
+    """value / self for an odd function of slope 1/2 at zero, where it is 1/2."""
+    zero = self == 0
+    return m.where(zero, 0.5, value / m.where(zero, 1, self))
+
+
+row("i0", "self", _of("i0"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self: g * m.special_i1(self))  # fmt: skip
+row("special_i0e", "self", _of("i0e"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, result: g * (m.special_i1e(self) - m.sgn(self) * result))  # fmt: skip
+row("special_i1", "self", _of("i1"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, result: g * (m.i0(self) - _over(m, result, self)))  # fmt: skip
+row("special_i1e", "self", _of("i1e"), ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, result: g * (
+        m.special_i0e(self) - m.sgn(self) * result - _over(m, result, self)))  # fmt: skip
+
+# PyTorch differentiates none of the rows below.
+for _name, _function in (
+    ("bessel_j0", "j0"), ("bessel_j1", "j1"), ("bessel_y0", "y0"), ("bessel_y1", "y1"),
+    ("modified_bessel_i0", "i0"), ("modified_bessel_i1", "i1"), ("modified_bessel_k0", "k0"),
+    ("modified_bessel_k1", "k1"), ("scaled_modified_bessel_k0", "k0e"),
+    ("scaled_modified_bessel_k1", "k1e"),
+):  # fmt: skip
+    row("special_" + _name, "self", _of(_function), promote=FLOAT)
+
+
+def _spherical_j0(xp: Any, self: Array) -> Array:
+    x = _wide(xp, self)
+    at = xp.where((x == 0) | (xp.abs(x) == inf), 1, x)
+    ratio = xp.where(x == 0, 1, xp.sin(at) / at)
+    return _narrow(xp.where(xp.abs(x) == inf, 0, ratio), self)
+
+
+row("special_airy_ai", "self", _first_of("airy"), promote=FLOAT)  # on the CPU: CuPy has none
+row("special_spherical_bessel_j0", "self", _spherical_j0, promote=FLOAT)
+
+# Orthogonal polynomials ---------------------------------------------------------------------------
+
+# name -> the polynomial of degree 1, and that of degree k + 1 from those of degree k - 1 and k
+POLYNOMIALS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
+    "chebyshev_polynomial_t": (lambda x: x, lambda x, k, p, q: 2 * x * q - p),
+    "chebyshev_polynomial_u": (lambda x: 2 * x, lambda x, k, p, q: 2 * x * q - p),
+    "chebyshev_polynomial_v": (lambda x: 2 * x - 1, lambda x, k, p, q: 2 * x * q - p),
+    "chebyshev_polynomial_w": (lambda x: 2 * x + 1, lambda x, k, p, q: 2 * x * q - p),
+    "hermite_polynomial_h": (lambda x: 2 * x, lambda x, k, p, q: 2 * x * q - 2 * k * p),
+    "hermite_polynomial_he": (lambda x: x, lambda x, k, p, q: x * q - k * p),
+    "laguerre_polynomial_l": (
+        lambda x: 1 - x, lambda x, k, p, q: ((2 * k + 1 - x) * q - k * p) / (k + 1)),
+    "legendre_polynomial_p": (
+        lambda x: x, lambda x, k, p, q: ((2 * k + 1) * x * q - k * p) / (k + 1)),
+}  # fmt: skip
+
+
+def _polynomial(name: str, shifted: bool = False) -> Callable[..., Array]:
+    """The polynomial of degree n at x; 0 for a negative degree."""
+    first, following = POLYNOMIALS[name]
+
+    def call(xp: Any, self: Any, n: Any) -> Array:
+        degrees = n
+        while isinstance(degrees, BatchedArray):  # of vmap: the highest of the whole batch
+            degrees = degrees.values
+        highest = n if not hasattr(n, "dtype") else degrees.max() if degrees.size else 0
+        self, n = _pair(xp, self, n)
+        x, degree = _wide(xp, self), xp.trunc(n)
+        x = 2 * x - 1 if shifted else x
+        p, q = xp.ones_like(x), first(x)
+        out = xp.where(degree == 0, p, xp.where(degree == 1, q, 0))
+        for k in range(1, int(highest)):  # waits for a GPU where the degrees are a tensor
+            p, q = q, following(x, k, p, q)
+            out = xp.where(degree == k + 1, q, out)
+        return _narrow(out, self)
+
+    return call
+
+
+for _name in POLYNOMIALS:
+    row("special_" + _name, "self n", _polynomial(_name), promote=FLOAT)
+    if _name.startswith("chebyshev"):
+        row("special_shifted_" + _name, "self n", _polynomial(_name, True), promote=FLOAT)
