@@ -73,10 +73,23 @@ from .functions.layouts import (
 from .functions.out import layout, strided
 from .legacy import typename
 from .nn.functional import (
+    adaptive_avg_pool1d,
+    avg_pool1d,
     celu,
     celu_,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_tbc,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
     cosine_similarity,
     log_softmax,
+    max_pool1d,
+    max_pool1d_with_indices,
+    max_pool2d,
+    max_pool3d,
     pairwise_distance,
     prelu,
     selu,

@@ -1,4 +1,4 @@
-"""Conv2d: the two-dimensional convolution layer."""
+"""Convolution layers of one to three dims, forward and transposed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,214 @@ from typing import Any
 
 from ..creation import empty
 from ..dtypes import dtype as DType
+from ..ops.windows import Ints, numbers
 from ..tensor import Tensor
 from . import functional, init
 from .module import Module
 from .parameter import Parameter
 
+_MODES = ("zeros", "reflect", "replicate", "circular")
 
-class Conv2d(Module):
-    """Cross-correlate images of shape (N, in_channels, H, W) with learned kernels.
+
+class _ConvNd(Module):
+    """What all convolution layers share; `spatial` says over how many dims."""
+
+    spatial = 0
+    transposed = False
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints,
+        padding: Ints | str, output_padding: Ints, dilation: Ints, groups: int, bias: bool,
+        padding_mode: str, device: Any, dtype: DType | None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups != 0:
+            raise ValueError("in_channels must be divisible by groups")
+        if out_channels % groups != 0:
+            raise ValueError("out_channels must be divisible by groups")
+        if padding_mode not in _MODES:
+            raise ValueError(
+                f"padding_mode must be one of {_MODES}, but got padding_mode='{padding_mode}'"
+            )
+        if self.transposed and padding_mode != "zeros":
+            raise ValueError(
+                f'Only "zeros" padding mode is supported for {type(self).__name__}'
+            )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = self._numbers("kernel_size", kernel_size)
+        self.stride = self._numbers("stride", stride)
+        self.padding = (
+            padding if isinstance(padding, str) else self._numbers("padding", padding)
+        )
+        self.dilation = self._numbers("dilation", dilation)
+        self.output_padding = self._numbers("output_padding", output_padding)
+        self.groups = groups
+        self.padding_mode = padding_mode
+        functional.conv_padding(self.padding, self.kernel_size, self.stride, self.dilation)
+        first, second = out_channels, in_channels // groups
+        if self.transposed:
+            first, second = in_channels, out_channels // groups
+        shape = (first, second, *self.kernel_size)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def _numbers(self, what: str, value: Ints) -> tuple[int, ...]:
+        values = numbers(value, self.spatial)
+        if len(values) != self.spatial or not all(isinstance(v, int) for v in values):
+            raise ValueError(
+                f"{type(self).__name__}: got {what}={value!r}, want an int or a tuple of "
+                f"{self.spatial} ints"
+            )
+        return values
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        init.reset_affine(self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Sizes, and whatever differs from the defaults."""
+        n = self.spatial
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        text += f", stride={self.stride}"
+        if self.padding != (0,) * n:
+            text += f", padding={self.padding}"
+        if self.dilation != (1,) * n:
+            text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * n:
+            text += f", output_padding={self.output_padding}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        if self.padding_mode != "zeros":
+            text += f", padding_mode={self.padding_mode}"
+        return text
+
+
+class _Conv(_ConvNd):
+    """A layer that correlates; its border may be made of the input."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints | str = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, 0, dilation,
+                         groups, bias, padding_mode, device, dtype)  # fmt: skip
+
+    def _border(self) -> tuple[int, ...]:
+        """The padding as functional.pad has it: from the last dim on, before and after."""
+        if not isinstance(self.padding, str):
+            return tuple([p for p in reversed(self.padding) for _ in range(2)])
+        border: list[int] = []
+        for d, k in zip(reversed(self.dilation), reversed(self.kernel_size)):
+            total = d * (k - 1) if self.padding == "same" else 0
+            border += [total // 2, total - total // 2]
+        return tuple(border)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to a batch (N, C, *size), or to (C, *size)."""
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input = functional.pad(input, self._border(), mode=self.padding_mode)
+            padding = 0
+        convolve = getattr(functional, f"conv{self.spatial}d")
+        how = (self.stride, padding, self.dilation, self.groups)
+        return convolve(input, self.weight, self.bias, *how)
+
+
+class _ConvTranspose(_ConvNd):
+    """A layer that is the adjoint of a correlation."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints = 0,
+        output_padding: Ints = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Ints = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, output_padding,
+                         dilation, groups, bias, padding_mode, device, dtype)  # fmt: skip
+
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        """Apply the layer; `output_size` chooses among the sizes that a stride leaves open."""
+        extra = self.output_padding if output_size is None else self._extra(input, output_size)
+        convolve = getattr(functional, f"conv_transpose{self.spatial}d")
+        how = (self.stride, self.padding, extra, self.groups, self.dilation)
+        return convolve(input, self.weight, self.bias, *how)
+
+    def _extra(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
+        """The output padding that gives `output_size`; ValueError where none does."""
+        n, wanted = self.spatial, list(output_size)
+        lead = input.dim() - n
+        if len(wanted) == n + lead:
+            wanted = wanted[lead:]
+        if len(wanted) != n:
+            raise ValueError(
+                f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or "
+                f"{n + lead} elements (got {len(output_size)})"
+            )
+        paddings: Any = self.padding
+        least = [
+            (size - 1) * s - 2 * p + d * (k - 1) + 1
+            for size, s, p, d, k in zip(
+                input.shape[lead:], self.stride, paddings, self.dilation, self.kernel_size)
+        ]  # fmt: skip
+        most = [low + s - 1 for low, s in zip(least, self.stride)]
+        if any(not low <= size <= high for low, size, high in zip(least, wanted, most)):
+            raise ValueError(
+                f"requested an output size of {wanted}, but valid sizes range from {least} to "
+                f"{most} (for an input of {list(input.shape[lead:])})"
+            )
+        return tuple([size - low for size, low in zip(wanted, least)])
+
+
+class Conv1d(_Conv):
+    """Cross-correlate signals of shape (N, C, L) with learned kernels.
+
+    `weight` has shape (out_channels, in_channels // groups, *kernel_size). `padding` is a
+    number per side, "valid" (none) or "same" (output as large as the input, stride 1 only).
+
+    Raises:
+        ValueError: when channels and groups do not fit, or "same" meets a stride.
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.Conv1d(1, 4, 3, padding="same")(torch.zeros(2, 1, 8)).shape
+    torch.Size([2, 4, 8])
+    """
+
+    spatial = 1
+
+
+class Conv2d(_Conv):
+    """Cross-correlate images of shape (N, C, H, W) with learned kernels.
 
     `weight` has shape (out_channels, in_channels // groups, *kernel_size). `padding` is a
     number per side, "valid" (none) or "same" (output as large as the input, stride 1 only).
@@ -27,75 +227,64 @@ class Conv2d(Module):
     torch.Size([2, 4, 8, 8])
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] | str = 0,
-        dilation: int | tuple[int, int] = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
-        if groups <= 0:
-            raise ValueError("groups must be a positive integer")
-        if in_channels % groups != 0:
-            raise ValueError("in_channels must be divisible by groups")
-        if out_channels % groups != 0:
-            raise ValueError("out_channels must be divisible by groups")
-        if padding_mode != "zeros":
-            raise ValueError(
-                f"padding_mode must be 'zeros', but got padding_mode='{padding_mode}'; "
-                "pad the input before the layer for another mode"
-            )
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = functional.pair(kernel_size)
-        self.stride = functional.pair(stride)
-        self.padding = padding if isinstance(padding, str) else functional.pair(padding)
-        self.dilation = functional.pair(dilation)
-        self.groups = groups
-        self.padding_mode = padding_mode
-        functional.conv_padding(self.padding, self.kernel_size, self.stride, self.dilation)
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
-        self.reset_parameters()
+    spatial = 2
 
-    def reset_parameters(self) -> None:
-        """Draw new initial values."""
-        init.reset_affine(self.weight, self.bias)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Apply the layer to (N, C, H, W) or (C, H, W)."""
-        return functional.conv2d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.groups,
-        )
+class Conv3d(_Conv):
+    """Cross-correlate volumes of shape (N, C, D, H, W) with learned kernels.
 
-    def extra_repr(self) -> str:
-        """Sizes, and whatever differs from the defaults."""
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
-        text += f", stride={self.stride}"
-        if self.padding != (0, 0):
-            text += f", padding={self.padding}"
-        if self.dilation != (1, 1):
-            text += f", dilation={self.dilation}"
-        if self.groups != 1:
-            text += f", groups={self.groups}"
-        if self.bias is None:
-            text += ", bias=False"
-        return text
+    `weight` has shape (out_channels, in_channels // groups, *kernel_size). `padding` is a
+    number per side, "valid" (none) or "same" (output as large as the input, stride 1 only).
+
+    Raises:
+        ValueError: when channels and groups do not fit, or "same" meets a stride.
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.Conv3d(1, 4, 3, padding="same")(torch.zeros(2, 1, 8, 8, 8)).shape
+    torch.Size([2, 4, 8, 8, 8])
+    """
+
+    spatial = 3
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The adjoint of Conv1d: signals of shape (N, C, L) to larger ones.
+
+    `weight` has shape (in_channels, out_channels // groups, *kernel_size).
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.ConvTranspose1d(1, 4, 3, stride=2)(torch.zeros(2, 1, 8)).shape
+    torch.Size([2, 4, 17])
+    """
+
+    spatial = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The adjoint of Conv2d: images of shape (N, C, H, W) to larger ones.
+
+    `weight` has shape (in_channels, out_channels // groups, *kernel_size).
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.ConvTranspose2d(1, 4, 3, stride=2)(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 4, 17, 17])
+    """
+
+    spatial = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """The adjoint of Conv3d: volumes of shape (N, C, D, H, W) to larger ones.
+
+    `weight` has shape (in_channels, out_channels // groups, *kernel_size).
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.ConvTranspose3d(1, 4, 3, stride=2)(torch.zeros(2, 1, 8, 8, 8)).shape
+    torch.Size([2, 4, 17, 17, 17])
+    """
+
+    spatial = 3

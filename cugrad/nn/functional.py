@@ -15,25 +15,14 @@ from ..functions.bounds import is_looked_at
 from ..functions.padding import pad as pad
 from ..functions.queries import finfo
 from ..ops import random as draw
-from ..ops.windows import numbers
 from ..tensor import Tensor, make
 from .activation_functions import *  # noqa: F403
+from .conv_functions import *  # noqa: F403
+from .grid_functions import *  # noqa: F403
+from .image_functions import *  # noqa: F403
 from .loss_functions import *  # noqa: F403
 from .loss_functions import check_reduction
-
-Pair = int | tuple[int, int]
-
-
-def pair(value: Pair) -> tuple[int, int]:
-    """(height, width) of a setting that may be given as one number.
-
-    >>> pair(3)
-    (3, 3)
-    """
-    both = numbers(value, 2)
-    if len(both) != 2 or not all(isinstance(number, int) for number in both):
-        raise ValueError(f"got {value!r}, want an int or a tuple of two ints (height, width)")
-    return both
+from .pooling_functions import *  # noqa: F403
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -51,83 +40,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if inplace:
         return input.mul_(mask.to(input.dtype) * (1 / (1 - p) if p < 1 else 0.0))
     return recorded.native_dropout(input, mask, p)
-
-
-def conv_padding(
-    padding: Pair | str, kernel_size: Pair, stride: Pair, dilation: Pair
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """A padding of numbers, "same" or "valid" as (padding on each side, outputs to drop in front).
-
-    "same" pads by dilation * (kernel - 1) in all. An odd total has its odd one behind: that is one
-    more on both sides, less the first row or column of the result.
-
-    >>> conv_padding("same", (3, 4), 1, 1)
-    ((1, 2), (0, 1))
-    """
-    if not isinstance(padding, str):
-        return pair(padding), (0, 0)
-    if padding == "valid":
-        return (0, 0), (0, 0)
-    if padding != "same":
-        raise ValueError(f"Invalid padding string {padding!r}, should be one of 'same', 'valid'")
-    if pair(stride) != (1, 1):
-        raise ValueError("padding='same' is not supported for strided convolutions")
-    total = [d * (k - 1) for d, k in zip(pair(dilation), pair(kernel_size))]
-    return ((total[0] + 1) // 2, (total[1] + 1) // 2), (total[0] % 2, total[1] % 2)
-
-
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Pair = 1,
-    padding: Pair | str = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlate images (N, C, H, W) or (C, H, W) with kernels (O, C // groups, kh, kw)."""
-    if input.dim() == 3:
-        return conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(
-            0
-        )
-    if input.dim() != 4 or weight.dim() != 4:
-        raise RuntimeError(
-            f"conv2d: got input of shape {tuple(input.shape)} and weight of shape "
-            f"{tuple(weight.shape)}, want (N, C, H, W) or (C, H, W), and (O, C // groups, kh, kw)"
-        )
-    if input.shape[1] != weight.shape[1] * groups:
-        raise RuntimeError(
-            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input"
-            f"{list(input.shape)} to have {weight.shape[1] * groups} channels, but got "
-            f"{input.shape[1]} channels instead"
-        )
-    kernel: Any = tuple(weight.shape[2:])
-    around, spare = conv_padding(padding, kernel, stride, dilation)
-    how = (pair(stride), around, pair(dilation), groups)
-    result = recorded.convolution(input, weight, bias, *how)
-    if spare != (0, 0):
-        result = result[:, :, spare[0] :, spare[1] :].contiguous()
-    return result
-
-
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Pair,
-    stride: Pair | None = None,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The maximum over windows of (N, C, H, W) or (C, H, W), with where it was if asked."""
-    if input.dim() not in (3, 4):
-        raise RuntimeError(
-            f"max_pool2d: got input of shape {tuple(input.shape)}, want (N, C, H, W) or (C, H, W)"
-        )
-    result, indices = recorded.max_pool2d_with_indices(
-        input, kernel_size, stride, padding, dilation, ceil_mode
-    )
-    return (result, indices) if return_indices else result
 
 
 def batch_norm(

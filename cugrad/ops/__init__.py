@@ -7,6 +7,7 @@ from . import (
     decompose,
     elementwise,
     fft,
+    fold,
     index,
     linalg,
     nn,
@@ -25,7 +26,7 @@ from . import (
 from .table import TABLE
 
 __all__ = [
-    "TABLE", "activation", "batch", "conv", "decompose", "elementwise", "fft", "index", "linalg",
-    "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special",
+    "TABLE", "activation", "batch", "conv", "decompose", "elementwise", "fft", "fold", "index",
+    "linalg", "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special",
     "special_functions", "statistics", "strided",
 ]  # fmt: skip

@@ -46,11 +46,11 @@ def _fold(xp: Any, columns: Array, size: tuple[int, ...], geometry: Geometry) ->
     """The adjoint of `_unfold`: adds every column to where it was read from. Spoils `columns`."""
     for axis in range(len(size)):
         kernel, stride, padding, dilation = (numbers[axis] for numbers in geometry)
-        if kernel == 1 and stride == 1 and padding == 0:
-            columns = columns[:, 0]
-            continue
         at = columns.ndim - len(size) + axis - 1
         outputs = columns.shape[at + 1]
+        if kernel == 1 and stride == 1 and outputs == size[axis]:
+            columns = columns[:, 0]
+            continue
         shape = (columns.shape[0], *columns.shape[2 : at + 1], size[axis], *columns.shape[at + 2 :])
         # with the size unchanged, one position maps every output to itself: add to it in place
         same = outputs == size[axis] and stride == 1 and padding % dilation == 0
@@ -138,7 +138,7 @@ def _convolution_input(
     images, out_channels, *rest = grad_output.shape
     outputs, channels = tuple(rest), weight.shape[1] * groups
     geometry = _geometry(len(outputs), weight.shape[2:], stride, padding, dilation)
-    if _is_pointwise(geometry, groups):
+    if _is_pointwise(geometry, groups) and outputs == tuple(input_size):
         flat = xp.reshape(grad_output, (images, out_channels, prod(outputs)))
         result = xp.matmul(xp.reshape(weight, (out_channels, channels)).T, flat)
         return xp.reshape(result, (images, channels, *input_size))
@@ -205,11 +205,22 @@ row(
     doc="cross-correlation of (N, C, *size) with (O, C / groups, *kernel)",
 )  # fmt: skip
 
+def _again(
+    m: Any, g: Any, weight: Any, grad_output_shape: tuple[int, ...], stride: Ints, padding: Ints,
+    dilation: Ints, groups: int,
+) -> Any:  # fmt: skip
+    """The adjoint of the adjoint; an output padding beyond the stride has outputs to spare."""
+    result = m.convolution(g, weight, None, stride, padding, dilation, groups)
+    if result.shape[2:] == grad_output_shape[2:]:
+        return result
+    cut = [(0, wanted - got) for wanted, got in zip(grad_output_shape, result.shape)]
+    return m.constant_pad_nd(result, tuple(cut), 0)
+
+
 row(
     "convolution_input", "grad_output weight", _convolution_input, LINEAR, promote=SAME,
     node="ConvolutionBackward0",
-    grad_output=lambda m, g, weight, stride, padding, dilation, groups: (
-        m.convolution(g, weight, None, stride, padding, dilation, groups)),
+    grad_output=_again,
     weight=lambda m, g, grad_output, weight_shape, stride, padding, dilation, groups: (
         m.convolution_weight(grad_output, g, weight_shape[2:], stride, padding, dilation, groups)),
     doc="the adjoint of convolution in its input, of spatial size input_size: conv_transpose",

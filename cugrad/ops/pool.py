@@ -22,10 +22,14 @@ def _axes(
     n = len(size)
     kernel, paddings = numbers(kernel_size, n), numbers(padding, n)
     strides = kernel if stride is None or stride == () else numbers(stride, n)
-    if any(p > k // 2 or p < 0 for k, p in zip(kernel, paddings)):
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, numbers(dilation, n))]
+    if min(paddings) < 0:
+        raise RuntimeError(f"pad must be non-negative, but got pad: {min(paddings)} ({name})")
+    if any(p > r // 2 for r, p in zip(reach, paddings)):
         raise RuntimeError(
-            f"{name}: got padding {paddings} and kernel_size {kernel}, "
-            "pad should be non-negative and at most half of kernel size"
+            f"pad should be at most half of effective kernel size, but got pad={paddings}, "
+            f"kernel_size={kernel} and dilation={dilation} ({name}); pad should be at most half "
+            "of kernel size"
         )
     axes = list(zip(size, kernel, strides, paddings, numbers(dilation, n)))
     outputs = tuple([output_size(*axis, ceil_mode) for axis in axes])

@@ -1,0 +1,205 @@
+"""Spatial transformers: affine grids, and sampling of images where a grid says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from ..autograd.record import recorded
+from ..creation import ones
+from ..dtypes import float32
+from ..functions.ranges import linspace
+from ..tensor import Tensor
+
+__all__ = ["affine_grid", "grid_sample"]
+
+
+def affine_grid(
+    theta: Tensor, size: Sequence[int], align_corners: bool | None = None
+) -> Tensor:
+    """Where (N, *out, n) an affine map theta (N, n, n + 1) looks, for an output of `size`.
+
+    >>> import cugrad as torch
+    >>> theta = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    >>> torch.nn.functional.affine_grid(theta, (1, 1, 1, 2), align_corners=True)
+    tensor([[[[-1.,  0.],
+              [ 1.,  0.]]]])
+    """
+    if not theta.is_floating_point():
+        raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
+    n = len(size) - 2
+    if n not in (2, 3):
+        raise NotImplementedError(
+            "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
+            f"respectively. Got size {tuple(size)}."
+        )
+    if theta.dim() != 3 or tuple(theta.shape[1:]) != (n, n + 1):
+        raise ValueError(
+            f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size "
+            f"{tuple(size)}. Got {theta.shape}."
+        )
+    if min(size) <= 0:
+        raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
+    outputs = tuple(size[2:])
+    how = {"dtype": theta.dtype, "device": theta.device}
+    columns = []
+    for i in reversed(range(n)):
+        steps, shape = outputs[i], [1] * n
+        shape[i] = steps
+        line = linspace(-1.0, 1.0, steps, **how) if steps > 1 else 0 * ones(1, **how)
+        if not align_corners:
+            line = line * ((steps - 1) / steps)
+        columns.append(line.reshape(shape).expand(outputs).reshape(-1, 1))
+    columns.append(ones(prod(outputs), 1, **how))
+    base = recorded.cat(columns, 1)
+    grid = recorded.matmul(base, recorded.mT(theta))
+    return grid.reshape(theta.shape[0], *outputs, n)
+
+
+def _pixels(x: Tensor, size: int, padding_mode: str, aligned: bool) -> Tensor:
+    """Coordinates in [-1, 1] as pixels; outside of the image as `padding_mode` says."""
+    x = (x + 1) * ((size - 1) / 2) if aligned else ((x + 1) * size - 1) * 0.5
+    return _brought_inside(x, size, padding_mode, aligned)
+
+
+def _brought_inside(x: Tensor, size: int, padding_mode: str, aligned: bool) -> Tensor:
+    if padding_mode == "zeros":
+        return x
+    if padding_mode == "reflection":
+        low, span = (0.0, float(size - 1)) if aligned else (-0.5, float(size))
+        if span == 0:
+            return x * 0
+        away = (x - low).abs()
+        flips = (away.detach() / span).floor()
+        extra = away - flips * span
+        x = recorded.where(flips % 2 == 0, extra + low, span - extra + low)
+    return x.clamp(0, size - 1)
+
+
+def _sampled(flat: Tensor, at: Sequence[Tensor], sizes: Sequence[int], inside: bool) -> Tensor:
+    """The pixels at whole coordinates (N, P), one per axis; zero outside of the image."""
+    index: Any = 0
+    here: Any = None
+    for x, size in zip(at, sizes):
+        index = index * size + x.clamp(-1, size).long().clamp(0, size - 1)
+        if not inside:
+            fits = (x >= 0) & (x <= size - 1)
+            here = fits if here is None else here & fits
+    places = index.unsqueeze(1).expand(flat.shape[0], flat.shape[1], index.shape[1])
+    values = flat.gather(2, places)
+    return values if inside else values * here.unsqueeze(1).to(values.dtype)
+
+
+def _cubic_weights(t: Tensor) -> list[Tensor]:
+    """The weights of the four neighbours at distance 1 + t, t, 1 - t, 2 - t."""
+    a = -0.75
+
+    def near(x: Tensor) -> Tensor:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Tensor) -> Tensor:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Read (N, C, *size), two or three spatial dims, at the places of `grid` (N, *out, 2 or 3).
+
+    A place is (x, y) or (x, y, z) in [-1, 1], of pixel centres if `align_corners`, else of edges.
+    `mode` is bilinear, nearest or bicubic; `padding_mode` zeros, border or reflection.
+
+    >>> import cugrad as torch
+    >>> image = torch.tensor([[[[1.0, 3.0]]]])
+    >>> torch.nn.functional.grid_sample(image, torch.zeros(1, 1, 1, 2), align_corners=False)
+    tensor([[[[2.]]]])
+    """
+    _check_grid(input, grid, mode, padding_mode)
+    n, aligned = input.dim() - 2, bool(align_corners)
+    batch, channels, sizes = input.shape[0], input.shape[1], tuple(input.shape[2:])
+    outputs = tuple(grid.shape[1:-1])
+    narrow = input.dtype.itemsize == 2
+    flat = input.reshape(batch, channels, prod(sizes))
+    places = grid.reshape(batch, prod(outputs), n)
+    if narrow:
+        flat, places = flat.to(float32), places.to(float32)
+    # the grid says x first, the image has it last
+    raw = [places[:, :, n - 1 - i] for i in range(n)]
+    cubic = mode == "bicubic"
+    policy = "zeros" if cubic else padding_mode
+    at = [_pixels(x, size, policy, aligned) for x, size in zip(raw, sizes)]
+    inside = padding_mode != "zeros"
+    if mode == "nearest":
+        result = _sampled(flat, [x.detach().round() for x in at], sizes, inside)
+        # the grid takes part, with a gradient of zero
+        result = result + sum(x * 0 for x in at).unsqueeze(1) if grid.requires_grad else result
+    else:
+        lows = [x.detach().floor() for x in at]
+        apart = [x - low for x, low in zip(at, lows)]
+        weights = [_cubic_weights(t) if cubic else [1 - t, t] for t in apart]
+        steps = range(-1, 3) if cubic else range(2)
+        total: Any = None
+        for corner in product(range(len(steps)), repeat=n):
+            where = [low + steps[j] for low, j in zip(lows, corner)]
+            if cubic:
+                where = [
+                    _brought_inside(x, size, padding_mode, aligned)
+                    for x, size in zip(where, sizes)
+                ]
+            values = _sampled(flat, where, sizes, inside)
+            weight = weights[0][corner[0]]
+            for of_axis, j in zip(weights[1:], corner[1:]):
+                weight = weight * of_axis[j]
+            term = values * weight.unsqueeze(1)
+            total = term if total is None else total + term
+        result = total
+    return result.reshape(batch, channels, *outputs).to(input.dtype)
+
+
+def _check_grid(input: Tensor, grid: Tensor, mode: str, padding_mode: str) -> None:
+    if mode not in ("bilinear", "nearest", "bicubic"):
+        raise ValueError(
+            "nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', "
+            f"but got: '{mode}'"
+        )
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise ValueError(
+            "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or "
+            f"'reflection', but got: '{padding_mode}'"
+        )
+    if input.dtype != grid.dtype:
+        raise RuntimeError(
+            "grid_sampler(): expected input and grid to have same dtype, but input has "
+            f"{input.dtype} and grid has {grid.dtype}"
+        )
+    n = input.dim() - 2
+    if n not in (2, 3) or grid.dim() != input.dim():
+        raise RuntimeError(
+            "grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but "
+            f"got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}"
+        )
+    if input.shape[0] != grid.shape[0]:
+        raise RuntimeError(
+            "grid_sampler(): expected grid and input to have same batch size, but got input with "
+            f"sizes {list(input.shape)} and grid with sizes {list(grid.shape)}"
+        )
+    if grid.shape[-1] != n:
+        raise RuntimeError(
+            f"grid_sampler(): expected grid to have size {n} in last dimension, but got grid with "
+            f"sizes {list(grid.shape)}"
+        )
+    if 0 in tuple(input.shape[2:]):
+        raise RuntimeError(
+            "grid_sampler(): expected input to have non-empty spatial dimensions, but input has "
+            f"sizes {list(input.shape)}"
+        )
+    if mode == "bicubic" and n == 3:
+        raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")

@@ -1,0 +1,496 @@
+"""Pooling as PyTorch's nn.functional has it: maxima, averages, powers, adaptive and fractional."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..autograd.record import recorded
+from ..backends import backend_of
+from ..dtypes import float32, int64
+from ..functions.bounds import is_looked_at
+from ..ops.windows import Ints, numbers
+from ..random import rand
+from ..tensor import Tensor, make
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "fractional_max_pool2d", "fractional_max_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+    "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool3d", "max_unpool1d",
+    "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
+
+Sizes = int | None | Sequence[int | None]
+
+
+def _check(name: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | None) -> None:
+    """RuntimeError, in PyTorch's words, where dims or settings do not fit n axes."""
+    if input.dim() not in (n + 1, n + 2) or 0 in tuple(input.shape[-n - 1 :]):
+        raise RuntimeError(
+            f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch "
+            f"size for input, but got: {list(input.shape)}"
+        )
+    for what, value in (("kernel_size", kernel_size), ("stride", stride)):
+        if value is None or (what == "stride" and value == ()):
+            continue
+        values = numbers(value, n)
+        if len(values) != n:
+            raise RuntimeError(
+                f"{name}: {what} must either be a single int, or a tuple of {n} ints; got {value}"
+            )
+        if min(values) < 1:
+            verb = "should not be zero" if min(values) == 0 else "should be greater than zero"
+            raise RuntimeError(f"{name}: {what} {verb}, got {value}")
+
+
+# Maxima -------------------------------------------------------------------------------------------
+
+
+def _max_pool(
+    n: int, input: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints,
+    dilation: Ints, ceil_mode: bool, return_indices: bool,
+) -> Any:  # fmt: skip
+    _check(f"max_pool{n}d", n, input, kernel_size, stride)
+    pool = getattr(recorded, f"max_pool{n}d_with_indices")
+    result, indices = pool(input, kernel_size, stride, padding, dilation, ceil_mode)
+    return (result, indices) if return_indices else result
+
+
+def max_pool1d(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The maximum over windows of (N, C, L) or (C, L), with where it was if asked.
+
+    >>> import cugrad as torch
+    >>> torch.max_pool1d(torch.tensor([[1.0, 3.0, 2.0, 0.0]]), 2)
+    tensor([[3., 2.]])
+    """
+    how = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _max_pool(1, input, *how)
+
+
+def max_pool2d(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The maximum over windows of (N, C, H, W) or (C, H, W), with where it was if asked.
+
+    >>> import cugrad as torch
+    >>> torch.max_pool2d(torch.arange(16.0).reshape(1, 4, 4), 2)
+    tensor([[[ 5.,  7.],
+             [13., 15.]]])
+    """
+    how = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _max_pool(2, input, *how)
+
+
+def max_pool3d(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The maximum over windows of (N, C, D, H, W) or (C, D, H, W), with where it was if asked.
+
+    >>> import cugrad as torch
+    >>> torch.max_pool3d(torch.zeros(1, 2, 4, 4, 4), 2).shape
+    torch.Size([1, 2, 2, 2, 2])
+    """
+    how = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _max_pool(3, input, *how)
+
+
+def max_pool1d_with_indices(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    dilation: Ints = 1, ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """max_pool1d and where each maximum was."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+
+
+def _max_unpool(
+    n: int, input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None,
+    padding: Ints, output_size: Sequence[int] | None,
+) -> Tensor:  # fmt: skip
+    name = f"max_unpool{n}d"
+    if indices.dtype is not int64:
+        raise RuntimeError(
+            f"elements in indices should be type int64 but got: {indices.dtype} ({name})"
+        )
+    if input.dim() not in (n + 1, n + 2):
+        raise RuntimeError(
+            f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with "
+            f"{input.dim()} dimensions"
+        )
+    if input.shape != indices.shape:
+        raise RuntimeError(
+            f"Expected shape of indices to be same as that of the input tensor "
+            f"({list(input.shape)}) but got indices tensor with shape: {list(indices.shape)}"
+        )
+    kernel = numbers(kernel_size, n)
+    strides = kernel if stride is None or stride == () else numbers(stride, n)
+    default = [
+        (size - 1) * s - 2 * p + k
+        for size, s, p, k in zip(input.shape[-n:], strides, numbers(padding, n), kernel)
+    ]
+    size = default if output_size is None else list(output_size)
+    if len(size) == n + 2:
+        size = size[2:]
+    if len(size) != n:
+        raise ValueError(
+            f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a "
+            f"length of '{len(size)}'"
+        )
+    for d, (got, wanted, s) in enumerate(zip(size, default, strides)):
+        if output_size is not None and not wanted - s < got < wanted + s:
+            raise ValueError(
+                f"invalid output_size {size} (dim {d} must be between {wanted - s} and "
+                f"{wanted + s})"
+            )
+    array, plane = indices._array, prod(size)
+    if is_looked_at(array) and array.size and (array.min() < 0 or array.max() >= plane):
+        raise RuntimeError(
+            f"{name}: Found an invalid max index: {int(array.max())} "
+            f"(output volumes are of size {'x'.join(map(str, size))})"
+        )
+    return recorded.max_pool_backward(input, indices, tuple(size), False)
+
+
+def max_unpool1d(
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+    padding: Ints = 0, output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """Put maxima back to where max_pool1d found them, with zeros elsewhere.
+
+    >>> import cugrad as torch
+    >>> x = torch.tensor([[1.0, 3.0, 2.0, 0.0]])
+    >>> torch.nn.functional.max_unpool1d(*torch.max_pool1d_with_indices(x, 2), 2)
+    tensor([[0., 3., 2., 0.]])
+    """
+    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+    padding: Ints = 0, output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """Put maxima back to where max_pool2d found them, with zeros elsewhere."""
+    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+    padding: Ints = 0, output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """Put maxima back to where max_pool3d found them, with zeros elsewhere."""
+    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
+
+
+# Averages and powers ------------------------------------------------------------------------------
+
+
+def _avg_pool(n: int, input: Tensor, kernel_size: Ints, stride: Ints | None, *how: Any) -> Tensor:
+    _check(f"avg_pool{n}d", n, input, kernel_size, stride)
+    if how[3] == 0:  # None is not
+        raise RuntimeError(f"avg_pool{n}d: divisor must be not zero")
+    return getattr(recorded, f"avg_pool{n}d")(input, kernel_size, stride, *how)
+
+
+def avg_pool1d(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
+    """The average over windows of (N, C, L) or (C, L).
+
+    >>> import cugrad as torch
+    >>> torch.avg_pool1d(torch.tensor([[1.0, 3.0, 2.0, 0.0]]), 2)
+    tensor([[2., 1.]])
+    """
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def avg_pool2d(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The average over windows of (N, C, H, W) or (C, H, W); or sum / divisor_override."""
+    how = (padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(2, input, kernel_size, stride, *how)
+
+
+def avg_pool3d(
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The average over windows of (N, C, D, H, W) or (C, D, H, W); or sum / divisor_override."""
+    how = (padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(3, input, kernel_size, stride, *how)
+
+
+def _lp_pool(
+    n: int, input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None,
+    ceil_mode: bool,
+) -> Tensor:  # fmt: skip
+    powers = input.pow(norm_type)
+    mean = _avg_pool(n, powers, kernel_size, stride, 0, ceil_mode, True, None)
+    total = (mean.sign() * mean.abs().relu()) * prod(numbers(kernel_size, n))
+    return total.pow(1.0 / norm_type)
+
+
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """(Σ x^p)^(1/p) over windows of (N, C, L) or (C, L), with p = norm_type.
+
+    >>> import cugrad as torch
+    >>> torch.nn.functional.lp_pool1d(torch.tensor([[3.0, 4.0]]), 2, 2)
+    tensor([[5.]])
+    """
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """(Σ x^p)^(1/p) over windows of (N, C, H, W) or (C, H, W), with p = norm_type."""
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """(Σ x^p)^(1/p) over windows of (N, C, D, H, W) or (C, D, H, W), with p = norm_type."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+# Adaptive -----------------------------------------------------------------------------------------
+
+
+def along(input: Tensor, dim: int, weights: Any) -> Tensor:
+    """Axis `dim` times a NumPy matrix (out, size): what separable resampling is made of.
+
+    >>> import cugrad as torch
+    >>> along(torch.arange(4.0).reshape(1, 4), 1, np.full((1, 4), 0.25))
+    tensor([[1.5000]])
+    """
+    shape = tuple(input.shape)
+    dim %= len(shape)
+    matrix = make(backend_of(input._array).asarray(weights.astype(input._array.dtype)))
+    if dim == len(shape) - 1:
+        result = recorded.matmul(input.reshape(-1, shape[-1]), recorded.mT(matrix))
+    else:
+        planes = input.reshape(prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :]))
+        result = recorded.matmul(matrix, planes)
+    return result.reshape(*shape[:dim], len(weights), *shape[dim + 1 :])
+
+
+@lru_cache(maxsize=64)
+def _mean_weights(size: int, output: int) -> Any:
+    weights = np.zeros((output, size))
+    for i in range(output):
+        start, stop = i * size // output, -(-(i + 1) * size // output)
+        weights[i, start:stop] = 1 / (stop - start)
+    return weights
+
+
+def _adaptive_sizes(name: str, n: int, input: Tensor, output_size: Sizes) -> tuple[int, ...]:
+    if n > 1 and not isinstance(output_size, int) and input.dim() <= n:
+        raise ValueError(f"Input dimension should be at least {n + 1} ({name})")
+    if input.dim() not in (n + 1, n + 2) or 0 in tuple(input.shape[-n - 1 :]):
+        raise RuntimeError(
+            f"{name}: Expected {n + 1}D or {n + 2}D tensor with non-zero size for non-batch "
+            f"dimensions, but got {list(input.shape)}"
+        )
+    wanted: Any = (output_size,) * n if output_size is None or isinstance(output_size, int) else (
+        tuple(output_size))  # fmt: skip
+    wanted = wanted * n if len(wanted) == 1 else wanted
+    if len(wanted) != n:
+        raise RuntimeError(
+            f"{name}: output_size must be {n} numbers, got {output_size} for input of shape "
+            f"{list(input.shape)}"
+        )
+    sizes = tuple([s if w is None else int(w) for w, s in zip(wanted, input.shape[-n:])])
+    if any(s < 0 for s in sizes):
+        raise RuntimeError(f"{name}: elements of output_size must be >= 0, got {output_size}")
+    return sizes
+
+
+def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
+    sizes = _adaptive_sizes(f"adaptive_avg_pool{n}d", n, input, output_size)
+    if set(sizes) == {1}:
+        return input.mean(tuple(range(-n, 0)), keepdim=True)
+    given = tuple(input.shape[-n:])
+    if 0 not in sizes and not any(s % w for s, w in zip(given, sizes)):
+        kernel = tuple([s // w for s, w in zip(given, sizes)])
+        return getattr(recorded, f"avg_pool{n}d")(input, kernel)
+    x = input.to(float32) if input.dtype.itemsize == 2 else input
+    for i, (size, wanted) in enumerate(zip(given, sizes)):
+        x = along(x, i - n, _mean_weights(size, wanted))
+    return x.to(input.dtype)
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor:
+    """The averages of `output_size` windows that cover (N, C, L) or (C, L).
+
+    >>> import cugrad as torch
+    >>> torch.adaptive_avg_pool1d(torch.tensor([[1.0, 2.0, 6.0]]), 2)
+    tensor([[1.5000, 4.0000]])
+    """
+    return _adaptive_avg_pool(1, input, output_size)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Sizes) -> Tensor:
+    """The averages of windows that cover (N, C, H, W) or (C, H, W); None keeps a size."""
+    return _adaptive_avg_pool(2, input, output_size)
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: Sizes) -> Tensor:
+    """The averages of windows that cover (N, C, D, H, W) or (C, D, H, W); None keeps a size."""
+    return _adaptive_avg_pool(3, input, output_size)
+
+
+def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The maximum of each window and its place; `places` (..., *outputs, window) are in planes."""
+    lead = tuple(input.shape[:-n])
+    places = places.expand(*lead, *places.shape[-n - 1 :])
+    flat = input.detach().reshape(*lead, prod(input.shape[-n:]))
+    values = flat.gather(-1, places.reshape(*lead, -1)).reshape(places.shape)
+    at = values.argmax(-1, keepdim=True)
+    indices = places.gather(-1, at).squeeze(-1)
+    return recorded.max_pool_gather(input, indices, n), indices
+
+
+def _adaptive_max_pool(n: int, input: Tensor, output_size: Sizes, return_indices: bool) -> Any:
+    sizes = _adaptive_sizes(f"adaptive_max_pool{n}d", n, input, output_size)
+    given = tuple(input.shape[-n:])
+    if 0 not in sizes and not any(s % w for s, w in zip(given, sizes)):
+        kernel = tuple([s // w for s, w in zip(given, sizes)])
+        result, indices = getattr(recorded, f"max_pool{n}d_with_indices")(input, kernel)
+    elif 0 in sizes:
+        result = input[(..., *[slice(0, w) if not w else slice(0, 1) for w in sizes])]
+        result = result.expand(*input.shape[:-n], *sizes).contiguous()
+        indices = result.detach().to(int64)
+    else:
+        places = _adaptive_places(given, sizes)
+        places = make(backend_of(input._array).asarray(places))
+        result, indices = _pick_maxima(input, places, n)
+    return (result, indices) if return_indices else result
+
+
+@lru_cache(maxsize=64)
+def _adaptive_places(given: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+    """Where the elements of each window lie; a window shorter than others repeats its last."""
+    n = len(given)
+    total = np.zeros((1,) * (2 * n), np.int64)
+    cells = 1
+    for i, (size, wanted) in enumerate(zip(given, sizes)):
+        numbered = np.arange(wanted)
+        start, stop = numbered * size // wanted, -(-(numbered + 1) * size // wanted)
+        width = int((stop - start).max())
+        cells *= width
+        shape = [1] * (2 * n)
+        shape[i], shape[n + i] = wanted, width
+        reads = np.minimum(start[:, None] + np.arange(width), stop[:, None] - 1)
+        total = total + reads.reshape(shape) * prod(given[i + 1 :])
+    return total.reshape(*sizes, cells)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
+    """The maxima of `output_size` windows that cover (N, C, L) or (C, L).
+
+    >>> import cugrad as torch
+    >>> torch.nn.functional.adaptive_max_pool1d(torch.tensor([[1.0, 2.0, 6.0]]), 2)
+    tensor([[2., 6.]])
+    """
+    return _adaptive_max_pool(1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
+    """The maxima of windows that cover (N, C, H, W) or (C, H, W); None keeps a size."""
+    return _adaptive_max_pool(2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
+    """The maxima of windows that cover (N, C, D, H, W) or (C, D, H, W); None keeps a size."""
+    return _adaptive_max_pool(3, input, output_size, return_indices)
+
+
+# Fractional ---------------------------------------------------------------------------------------
+
+
+def _fractional_max_pool(
+    n: int, input: Tensor, kernel_size: Ints, output_size: Ints | None, output_ratio: Any,
+    return_indices: bool, samples: Tensor | None,
+) -> Any:  # fmt: skip
+    name = f"fractional_max_pool{n}d"
+    if input.dim() not in (n + 1, n + 2):
+        raise RuntimeError(
+            f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got: {list(input.shape)}"
+        )
+    given, kernel = tuple(input.shape[-n:]), numbers(kernel_size, n)
+    if output_size is None:
+        if output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        ratios = (output_ratio,) * n if isinstance(output_ratio, float) else tuple(output_ratio)
+        output_size = tuple([int(s * ratio) for s, ratio in zip(given, ratios)])
+    outputs = numbers(output_size, n)
+    for size, k, out in zip(given, kernel, outputs):
+        if out < 1 or k < 1 or out + k - 1 > size:
+            raise RuntimeError(
+                f"{name}(): pool size {kernel} too large relative to input size {given} for "
+                f"output size {outputs}"
+            )
+    lead = tuple(input.shape[:-n])
+    planes = lead if len(lead) == 2 else (1, *lead)
+    if samples is None:
+        samples = rand(*planes, n, dtype=float32, device=input.device)
+    samples = samples.reshape(*lead, n) if samples.numel() == prod(lead) * n else samples
+    total: Any = 0
+    for i, (size, k, out) in enumerate(zip(given, kernel, outputs)):
+        # PyTorch reads the samples of a plane from the last axis in two dims, the first in three
+        drawn = samples[..., n - 1 - i if n == 2 else i].reshape(*lead, *(1,) * (2 * n))
+        starts = make(backend_of(input._array).asarray(np.arange(out, dtype=np.float32)))
+        shape, window = [1] * (2 * n), [1] * (2 * n)
+        shape[i], window[n + i] = out, k
+        starts = starts.reshape(shape)
+        alpha = (size - k) / (out - 1) if out > 1 else 0.0
+        begin = ((starts + drawn) * alpha).to(int64) - (drawn * alpha).to(int64)
+        begin = recorded.where(starts == out - 1, begin * 0 + (size - k), begin)
+        inner = make(backend_of(input._array).asarray(np.arange(k).reshape(window)))
+        total = (begin + inner) * prod(given[i + 1 :]) + total
+    places = total.reshape(*lead, *outputs, prod(kernel))
+    result, indices = _pick_maxima(input, places, n)
+    return (result, indices) if return_indices else result
+
+
+def fractional_max_pool2d(
+    input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: Any = None,
+    return_indices: bool = False, _random_samples: Tensor | None = None,
+) -> Any:  # fmt: skip
+    """Maxima of windows at random places, that make `output_size` of (N, C, H, W) or (C, H, W).
+
+    Source: https://arxiv.org/abs/1412.6071.
+    """
+    how = (output_size, output_ratio, return_indices, _random_samples)
+    return _fractional_max_pool(2, input, kernel_size, *how)
+
+
+def fractional_max_pool3d(
+    input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: Any = None,
+    return_indices: bool = False, _random_samples: Tensor | None = None,
+) -> Any:  # fmt: skip
+    """Maxima of windows at random places, of (N, C, D, H, W) or (C, D, H, W).
+
+    Source: https://arxiv.org/abs/1412.6071.
+    """
+    how = (output_size, output_ratio, return_indices, _random_samples)
+    return _fractional_max_pool(3, input, kernel_size, *how)
