@@ -43,7 +43,7 @@ def affine_grid(
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
     outputs = tuple(size[2:])
-    how = {"dtype": theta.dtype, "device": theta.device}
+    how: dict[str, Any] = {"dtype": theta.dtype, "device": theta.device}
     columns = []
     for i in reversed(range(n)):
         steps, shape = outputs[i], [1] * n

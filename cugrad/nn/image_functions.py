@@ -98,7 +98,8 @@ def _output_size(
     if size is None and scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     if size is not None:
-        sizes = tuple(size) if isinstance(size, (list, tuple)) else (size,) * dim
+        given: Any = size
+        sizes = tuple(given) if isinstance(size, (list, tuple)) else (given,) * dim
         if len(sizes) != dim:
             raise ValueError(
                 "Input and output must have the same number of spatial dimensions, but got input "
@@ -246,7 +247,7 @@ def upsample_bilinear(
 
 
 def _pairs(name: str, **settings: Ints) -> list[tuple[int, ...]]:
-    found = []
+    found: list[tuple[int, ...]] = []
     for what, value in settings.items():
         values = numbers(value, 2)
         if len(values) != 2:
