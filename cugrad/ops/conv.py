@@ -229,8 +229,8 @@ row(
 row(
     "convolution_weight", "grad_output input", _convolution_weight, LINEAR, promote=SAME,
     node="ConvolutionBackward0",
-    grad_output=lambda m, g, input, stride, padding, dilation, groups: (
-        m.convolution(input, g, None, stride, padding, dilation, groups)),
+    grad_output=lambda m, g, input, grad_output_shape, stride, padding, dilation, groups: (
+        _again(m, input, g, grad_output_shape, stride, padding, dilation, groups)),
     input=lambda m, g, grad_output, input_shape, stride, padding, dilation, groups: (
         m.convolution_input(grad_output, g, input_shape[2:], stride, padding, dilation, groups)),
     doc="the adjoint of convolution in its weight, of spatial size kernel_size",
