@@ -18,9 +18,11 @@ from .activation import (
     PReLU,
     ReLU,
     ReLU6,
+    RReLU,
     Sigmoid,
     SiLU,
     Softmax,
+    Softmax2d,
     Softmin,
     Softplus,
     Softshrink,
@@ -29,6 +31,7 @@ from .activation import (
     Tanhshrink,
     Threshold,
 )
+from .attention import MultiheadAttention
 from .containers import ModuleDict, ModuleList, Sequential
 from .conv import (
     Conv1d,
@@ -38,7 +41,14 @@ from .conv import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from .dropout import Dropout
+from .dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from .fold import (
     Fold,
     Unfold,
@@ -65,8 +75,24 @@ from .loss import (
     SoftMarginLoss,
     TripletMarginLoss,
 )
+from .margins import (
+    CTCLoss,
+    MultiLabelMarginLoss,
+    MultiMarginLoss,
+    TripletMarginWithDistanceLoss,
+)
 from .module import Module
-from .norm import BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
+from .norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
 from .padding import (
     CircularPad1d,
     CircularPad2d,
@@ -108,7 +134,7 @@ from .pooling import (
     MaxUnpool3d,
 )
 from .shape import Flatten, Identity
-from .sparse import Embedding
+from .sparse import Embedding, EmbeddingBag
 from .upsampling import (
     ChannelShuffle,
     LocalResponseNorm,
@@ -120,6 +146,24 @@ from .upsampling import (
 )
 
 __all__ = [
+    "AlphaDropout",
+    "BatchNorm1d",
+    "BatchNorm3d",
+    "CTCLoss",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "EmbeddingBag",
+    "FeatureAlphaDropout",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "MultiLabelMarginLoss",
+    "MultiMarginLoss",
+    "MultiheadAttention",
+    "RReLU",
+    "Softmax2d",
+    "TripletMarginWithDistanceLoss",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",

@@ -368,3 +368,37 @@ class LogSoftmax(Softmax):
     def forward(self, input: Tensor) -> Tensor:
         """Apply it to a tensor of any shape."""
         return functional.log_softmax(input, self.dim)
+
+
+class Softmax2d(Module):
+    """The softmax over the channels of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it at every place."""
+        if input.dim() not in (3, 4):
+            raise ValueError(
+                f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead"
+            )
+        return functional.softmax(input, -3)
+
+
+class RReLU(Module):
+    """A leaky ReLU whose slope is drawn from [lower, upper) in training, else their mean.
+
+    Source: Xu et al. 2015, https://arxiv.org/abs/1505.00853.
+    """
+
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it to a tensor of any shape."""
+        return functional.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        """Bounds and mode."""
+        inplace = ", inplace=True" if self.inplace else ""
+        return f"lower={self.lower}, upper={self.upper}{inplace}"

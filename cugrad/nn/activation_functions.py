@@ -8,14 +8,17 @@ from typing import Any
 from .. import dtypes
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
+from ..backends import backend_of
+from ..ops import random as draw
 from ..ops.table import TABLE
-from ..tensor import Tensor
+from ..tensor import Tensor, make
 
 __all__ = [
-    "celu", "celu_", "elu", "elu_", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "log_softmax", "logsigmoid", "mish",
-    "prelu", "relu", "relu6", "relu_", "selu", "selu_", "sigmoid", "silu", "softmax", "softmin",
-    "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold", "threshold_",
+    "celu", "celu_", "elu", "elu_", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid",
+    "hardswish", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "log_softmax", "logsigmoid",
+    "mish", "prelu", "relu", "relu6", "relu_", "rrelu", "rrelu_", "selu", "selu_", "sigmoid",
+    "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink",
+    "threshold", "threshold_",
 ]  # fmt: skip
 
 # Of "Self-Normalizing Neural Networks", https://arxiv.org/abs/1706.02515, to PyTorch's digits.
@@ -55,6 +58,35 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """`leaky_relu` in place."""
     return leaky_relu(input, negative_slope, True)
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """`leaky_relu` with a slope per element, drawn from [lower, upper) in training, else the mean.
+
+    Source: Xu et al. 2015, https://arxiv.org/abs/1505.00853.
+    """
+    if lower > upper:
+        raise RuntimeError(
+            f"Lower bound should be less than or equal to the upper bound: got {lower} and {upper}"
+        )
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    drawn = draw.uniform(None, input._array.shape, input._array.dtype, input.device, lower, upper)
+    slope = recorded.where(input.detach() > 0, 1.0, make(drawn))
+    return input.mul_(slope) if inplace else input * slope
+
+
+def rrelu_(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Tensor:
+    """`rrelu` in place."""
+    return rrelu(input, lower, upper, training, True)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -276,3 +308,22 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         )
     first = input.narrow(dim, 0, size // 2)
     return first * recorded.sigmoid(input.narrow(dim, size // 2, size // 2))
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A sample of the Gumbel-softmax distribution with these logits, or `hard`, one-hot of it.
+
+    The hard sample has the gradient of the soft one. Source: Jang et al. 2017,
+    https://arxiv.org/abs/1611.01144.
+    """
+    if eps != 1e-10:
+        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+    drawn = draw.exponential(None, logits._array.shape, logits._array.dtype, logits.device)
+    soft = recorded.softmax((logits - make(drawn).log()) / tau, dim % max(logits.dim(), 1))
+    if not hard:
+        return soft
+    most = soft.detach().argmax(dim, keepdim=True)
+    chosen = make(backend_of(soft._array).xp.zeros_like(soft._array)).scatter(dim, most, 1.0)
+    return chosen - soft.detach() + soft

@@ -35,3 +35,49 @@ class Dropout(Module):
     def extra_repr(self) -> str:
         """Probability and mode."""
         return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout1d(Dropout):
+    """Zero whole channels of (N, C, L) or (C, L), and scale the others by 1 / (1 - p).
+
+    Source: Tompson et al. 2015, https://arxiv.org/abs/1411.4280.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop channels."""
+        return functional.dropout1d(input, self.p, self.training, self.inplace)
+
+
+class Dropout2d(Dropout):
+    """Zero whole channels of (N, C, H, W), and scale the others by 1 / (1 - p)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop channels."""
+        return functional.dropout2d(input, self.p, self.training, self.inplace)
+
+
+class Dropout3d(Dropout):
+    """Zero whole channels of (N, C, D, H, W) or (C, D, H, W), and scale the others."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop channels."""
+        return functional.dropout3d(input, self.p, self.training, self.inplace)
+
+
+class AlphaDropout(Dropout):
+    """Dropout that keeps the mean and the variance of a standard normal input, for SELU networks.
+
+    Source: Klambauer et al. 2017, https://arxiv.org/abs/1706.02515.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop elements of a tensor of any shape."""
+        return functional.alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(Dropout):
+    """`AlphaDropout` of whole channels of (N, C, ...)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop channels."""
+        return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)

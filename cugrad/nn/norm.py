@@ -1,7 +1,8 @@
-"""Normalisation layers: BatchNorm2d, LayerNorm, RMSNorm, GroupNorm."""
+"""Normalisation layers over batches, examples, layers and groups."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,21 +14,16 @@ from .module import Module
 from .parameter import Parameter
 
 
-class BatchNorm2d(Module):
-    """Normalise every channel of (N, C, H, W) to mean 0, variance 1, then scale and shift.
+class _BatchNorm(Module):
+    """Normalise every channel of (N, C, ...) to mean 0, variance 1, then scale and shift.
 
     In training mode with the batch's own statistics, which also update the running ones:
     running = (1 - momentum) * running + momentum * batch, or the plain average over all batches
     when `momentum` is None. In evaluation mode with the running ones, where they are tracked.
     Source: Ioffe & Szegedy 2015, https://arxiv.org/abs/1502.03167.
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> norm = nn.BatchNorm2d(3)
-    >>> norm(torch.ones(2, 3, 4, 4)).shape
-    torch.Size([2, 3, 4, 4])
     """
 
+    _dims: tuple[int, ...] = ()  # what inputs may have
     _version = 2  # num_batches_tracked came with 2
 
     running_mean: Tensor | None
@@ -89,9 +85,8 @@ class BatchNorm2d(Module):
             init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise `input` of shape (N, C, H, W)."""
-        if input.dim() != 4:
-            raise ValueError(f"expected 4D input (got {input.dim()}D input)")
+        """Normalise `input`, whose channels are dim 1."""
+        self._check_dim(input)
         factor: float | Tensor = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
@@ -108,6 +103,11 @@ class BatchNorm2d(Module):
             factor,
             self.eps,
         )
+
+    def _check_dim(self, input: Tensor) -> None:
+        if input.dim() not in self._dims:
+            wanted = " or ".join(f"{n}D" for n in self._dims)
+            raise ValueError(f"expected {wanted} input (got {input.dim()}D input)")
 
     def _load_from_state_dict(
         self,
@@ -139,6 +139,105 @@ class BatchNorm2d(Module):
             f"affine={self.affine}, bias={self.bias is not None}, "
             f"track_running_stats={self.track_running_stats}"
         )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalise every channel of (N, C) or (N, C, L) to mean 0, variance 1, then scale and shift.
+
+    The batch's own statistics count in training mode, and move the running ones, which count in
+    evaluation mode. Source: Ioffe & Szegedy 2015, https://arxiv.org/abs/1502.03167.
+
+    >>> import cugrad as torch
+    >>> torch.nn.BatchNorm1d(3)(torch.tensor([[1., 2., 3.], [3., 2., 1.]])).shape
+    torch.Size([2, 3])
+    """
+
+    _dims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalise every channel of (N, C, H, W); see `BatchNorm1d`.
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> norm = nn.BatchNorm2d(3)
+    >>> norm(torch.ones(2, 3, 4, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
+
+    _dims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalise every channel of (N, C, D, H, W); see `BatchNorm1d`."""
+
+    _dims = (5,)
+
+
+class _InstanceNorm(_BatchNorm):
+    """Normalise every channel of every example to mean 0, variance 1.
+
+    Scaled and shifted only where `affine`; running statistics only where `track_running_stats`.
+    Source: Ulyanov et al. 2016, https://arxiv.org/abs/1607.08022.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: dtypes.dtype | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise `input`, with or without a batch dimension before its channels."""
+        self._check_dim(input)
+        single = input.dim() == self._dims[0]
+        x = input.unsqueeze(0) if single else input
+        if x.shape[1] != self.num_features:
+            if self.affine:
+                raise ValueError(
+                    f"expected input's size at dim={0 if single else 1} to match num_features "
+                    f"({self.num_features}), but got: {x.shape[1]}."
+                )
+            warnings.warn(
+                f"input's size at dim={0 if single else 1} does not match num_features. You can "
+                "silence this warning by not passing in num_features, which is not used because "
+                "affine=False", stacklevel=2,
+            )  # fmt: skip
+        result = functional.instance_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias,
+            self.training or not self.track_running_stats,
+            0.0 if self.momentum is None else self.momentum, self.eps,
+        )  # fmt: skip
+        return result.squeeze(0) if single else result
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalise every channel of every example of (N, C, L) or (C, L).
+
+    >>> import cugrad as torch
+    >>> torch.nn.InstanceNorm1d(2)(torch.ones(3, 2, 5)).shape
+    torch.Size([3, 2, 5])
+    """
+
+    _dims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalise every channel of every example of (N, C, H, W) or (C, H, W)."""
+
+    _dims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalise every channel of every example of (N, C, D, H, W) or (C, D, H, W)."""
+
+    _dims = (4, 5)
 
 
 class LayerNorm(Module):

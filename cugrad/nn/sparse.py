@@ -16,7 +16,9 @@ from .parameter import Parameter
 class Embedding(Module):
     """The rows of `weight`, of shape (num_embeddings, embedding_dim), at the indices given.
 
-    They start normal with variance 1. Row `padding_idx` starts at zero and gets no gradient.
+    They start normal with variance 1. Row `padding_idx` starts at zero and gets no gradient. Rows
+    that are looked up are first shortened to `max_norm`, by `norm_type`; `scale_grad_by_freq`
+    divides the gradient of a row by how often it was.
 
     >>> import cugrad as torch
     >>> from cugrad import nn
@@ -29,11 +31,16 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
         *,
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
@@ -64,9 +71,60 @@ class Embedding(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up indices of any shape; the result has embedding_dim as its last dim."""
-        return functional.embedding(input, self.weight, self.padding_idx)
+        return functional.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
+            self.scale_grad_by_freq,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """Sizes and the padding row."""
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        """Sizes, the padding row, and settings that are not the usual ones."""
+        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0,
+                 "scale_grad_by_freq": False}  # fmt: skip
+        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        parts += [f"{k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v]
+        return ", ".join(parts)
+
+
+class EmbeddingBag(Embedding):
+    """The sum, mean or maximum of the rows in each bag of indices.
+
+    >>> import cugrad as torch
+    >>> bags = torch.nn.EmbeddingBag(10, 3, mode="sum")
+    >>> bags(torch.tensor([1, 2, 4, 5]), torch.tensor([0, 1])).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        self.mode, self.include_last_offset = mode, include_last_offset
+
+    def forward(
+        self,
+        input: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """One vector per bag; see `functional.embedding_bag`."""
+        return functional.embedding_bag(
+            input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq,
+            self.mode, False, per_sample_weights, self.include_last_offset, self.padding_idx,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """Sizes, mode and the padding row."""
+        return f"{super().extra_repr()}, mode={self.mode!r}"

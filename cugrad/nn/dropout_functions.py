@@ -1,0 +1,155 @@
+"""The dropout functions: random zeros per element or per channel, and those that keep variance."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..autograd.record import recorded
+from ..ops import random as draw
+from ..tensor import Tensor, make
+
+__all__ = [
+    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
+    "feature_dropout",
+]  # fmt: skip
+
+# What SELU gives far below zero, -scale * alpha: dropped elements become it. Source: Klambauer et
+# al. 2017, https://arxiv.org/abs/1706.02515.
+SATURATED = -1.7580993408473766
+
+
+def _check(p: float) -> None:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _kept(input: Tensor, p: float, per_channel: bool) -> Tensor:
+    """True where an element, or a whole channel, stays."""
+    shape = tuple(input.shape)
+    if per_channel:
+        shape = (*shape[:2], *(1,) * (len(shape) - 2))
+    return make(draw.bernoulli(None, 1.0 - p, shape, input.device))
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero each element with probability `p` and scale the rest by 1 / (1 - p)."""
+    _check(p)
+    if not training or p == 0.0:
+        return input
+    return _dropped(input, _kept(input, p, False), p, inplace)
+
+
+def _dropped(input: Tensor, kept: Tensor, p: float, inplace: bool) -> Tensor:
+    if inplace:
+        return input.mul_(kept.to(input.dtype) * (1 / (1 - p) if p < 1 else 0.0))
+    if kept.shape != input.shape:
+        kept = kept.expand(input.shape)
+    return recorded.native_dropout(input, kept, p)
+
+
+def feature_dropout(input: Tensor, p: float, train: bool, *, inplace: bool = False) -> Tensor:
+    """Zero each channel, dim 1 of (N, C, ...), with probability `p`; scale the others."""
+    _check(p)
+    if not train or p == 0.0:
+        return input
+    if input.dim() < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    return _dropped(input, _kept(input, p, True), p, inplace)
+
+
+
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of (N, C, L) or (C, L) with probability `p`, and scale the others."""
+    _check(p)
+    if input.dim() not in (2, 3):
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that "
+            "dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension, "
+            "a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs)."
+        )
+    if input.dim() == 3:
+        return feature_dropout(input, p, training, inplace=inplace)
+    return _of_channels_first(input, p, training, inplace)
+
+
+def _of_channels_first(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+    """An input without a batch dimension; in place, its view with one is changed."""
+    result = feature_dropout(input.unsqueeze(0), p, training, inplace=inplace)
+    return input if inplace else result.squeeze(0)
+
+
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of (N, C, H, W) with probability `p`, and scale the others.
+
+    As in PyTorch a 3D input is taken as (N, C, L), with a warning.
+    """
+    _check(p)
+    if input.dim() not in (3, 4):
+        warnings.warn(
+            f"dropout2d: Received a {input.dim()}-D input to dropout2d, which is deprecated and "
+            "will result in an error in a future release. To retain the behavior and silence this "
+            "warning, please use dropout instead.", stacklevel=2,
+        )  # fmt: skip
+    elif input.dim() == 3:
+        warnings.warn(
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
+            "behavior is desired - input is interpreted as shape (N, C, L), where C is the channel "
+            "dim.", stacklevel=2,
+        )  # fmt: skip
+    return feature_dropout(input, p, training, inplace=inplace)
+
+
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of (N, C, D, H, W) or (C, D, H, W) with probability `p`."""
+    _check(p)
+    if input.dim() not in (4, 5):
+        warnings.warn(
+            f"dropout3d: Received a {input.dim()}-D input to dropout3d, which is deprecated and "
+            "will result in an error in a future release. To retain the behavior and silence this "
+            "warning, please use dropout instead.", stacklevel=2,
+        )  # fmt: skip
+    if input.dim() == 4:
+        return _of_channels_first(input, p, training, inplace)
+    return feature_dropout(input, p, training, inplace=inplace)
+
+
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Dropout that keeps the mean and the variance of a standard normal input, for SELU networks.
+
+    Dropped elements become SELU's lowest value, then all are scaled and shifted.
+    """
+    return _alpha(input, p, training, inplace, per_channel=False)
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`alpha_dropout` of whole channels, dim 1 of (N, C, ...)."""
+    return _alpha(input, p, training, inplace, per_channel=True)
+
+
+def _alpha(input: Tensor, p: float, training: bool, inplace: bool, per_channel: bool) -> Tensor:
+    _check(p)
+    if not training or p == 0.0:
+        return input
+    if per_channel and input.dim() < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    kept: Any = _kept(input, p, per_channel).to(input.dtype)
+    if p == 1.0:
+        scale, low = 0.0, 0.0
+    else:
+        scale = 1 / ((1 - p) * (1 + p * SATURATED**2)) ** 0.5
+        low = scale * SATURATED
+    shift = (1 - kept) * low - (p * low if p < 1.0 else 0.0)
+    if inplace:
+        return input.mul_(kept * scale).add_(shift)
+    return input * (kept * scale) + shift

@@ -1,0 +1,251 @@
+"""Functions that look vectors up by number: embedding, embedding_bag, one_hot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..autograd.mode import no_grad
+from ..autograd.record import recorded
+from ..backends import backend_of
+from ..creation import full, zeros
+from ..functions import FUNCTIONS
+from ..functions.bounds import is_looked_at
+from ..functions.ranges import arange
+from ..tensor import Tensor
+
+__all__ = ["embedding", "embedding_bag", "one_hot"]
+
+MODES = ("sum", "mean", "max")
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """The rows of `weight` (rows, columns) at the integers of `input`: (*input.shape, columns).
+
+    Args:
+        padding_idx: the row that gets no gradient.
+        max_norm: rows that are looked up and longer than this, by `norm_type`, are first shortened
+            to it, in place.
+        scale_grad_by_freq: the gradient of a row is divided by how often it was looked up.
+        sparse: not supported, NotImplementedError: there are no sparse gradients.
+
+    Raises IndexError for numbers out of range, on the CPU.
+    """
+    _refuse_sparse("embedding", sparse)
+    _check_numbers("embedding", input, weight)
+    rows = weight.shape[0]
+    if padding_idx is None:
+        padding_idx = -1
+    elif not -rows <= padding_idx < rows:
+        raise AssertionError("Padding_idx must be within num_embeddings")
+    else:
+        padding_idx %= rows
+    if max_norm is not None:
+        _shorten(weight, input, max_norm, norm_type)
+    if scale_grad_by_freq:
+        weight = _shared_by_frequency(weight, input)
+    return recorded.embedding(weight, input, padding_idx)
+
+
+def _refuse_sparse(name: str, sparse: bool) -> None:
+    if sparse:
+        raise NotImplementedError(f"{name}: sparse gradients are not supported; use sparse=False")
+
+
+def _check_numbers(name: str, input: Tensor, weight: Tensor) -> None:
+    kind = input._array.dtype
+    if kind.kind not in "iu" or kind.itemsize < 4:
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got {input.dtype} instead (while checking arguments for {name})"
+        )
+    if weight.dim() != 2:
+        raise RuntimeError("'weight' must be 2-D")
+    if is_looked_at(input._array):
+        xp = backend_of(input._array).xp
+        array, rows = input._array, weight.shape[0]
+        if array.size and bool(xp.any((array < 0) | (array >= rows))):
+            raise IndexError(f"index out of range in self: {name} of {rows} rows")
+
+
+def _shorten(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
+    """Rows that will be looked up get a norm of at most `max_norm`, in place."""
+    with no_grad():
+        used = FUNCTIONS["unique"](input.reshape(-1))
+        vectors = weight.index_select(0, used)
+        norms = vectors.norm(norm_type, 1, True)
+        scale = recorded.where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
+        weight.index_copy_(0, used, vectors * scale.to(weight.dtype))
+
+
+def _shared_by_frequency(weight: Tensor, input: Tensor) -> Tensor:
+    """The weight, whose gradient will be divided by how often each row is looked up."""
+    count = zeros(weight.shape[0], dtype=weight.dtype, device=weight.device)
+    flat = input.reshape(-1)
+    count = count.index_add(0, flat, full(flat.shape, 1, dtype=weight.dtype, device=weight.device))
+    share = 1 / count.clamp(min=1).unsqueeze(1)
+    return weight * share + weight.detach() * (1 - share)
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The sum, mean or maximum of the rows of `weight` in each bag of numbers: (bags, columns).
+
+    `input` is (bags, size), or 1D with `offsets`, where each bag begins; `include_last_offset` says
+    that the last offset is the end. Numbers equal to `padding_idx` do not count. Empty bags give
+    zeros. `per_sample_weights`, of the shape of input, multiply the rows, for mode "sum".
+
+    Raises ValueError for wrong shapes and modes, IndexError for numbers out of range.
+    """
+    _refuse_sparse("embedding_bag", sparse)
+    if mode not in MODES:
+        raise ValueError("mode has to be one of sum, mean or max")
+    if weight.dim() != 2:
+        raise ValueError(
+            f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}"
+        )
+    if per_sample_weights is not None and input.shape != per_sample_weights.shape:
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then "
+            f"it must have the same shape as the input ({input.shape})"
+        )
+    if per_sample_weights is not None and mode != "sum":
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
+            f"for mode='sum' (got mode='{mode}')."
+        )
+    if mode == "max" and scale_grad_by_freq:
+        raise ValueError("max mode does not support scaling the gradient by the frequency")
+    bag, bags = _bags(input, offsets, include_last_offset)
+    flat = input.reshape(-1)
+    _check_numbers("embedding_bag", flat, weight)
+    if max_norm is not None:
+        _shorten(weight, flat, max_norm, norm_type)
+    if scale_grad_by_freq:
+        weight = _shared_by_frequency(weight, flat)
+    if padding_idx is not None:
+        rows = weight.shape[0]
+        if not -rows <= padding_idx < rows:
+            raise AssertionError("padding_idx must be within the number of embeddings")
+        counted = flat != padding_idx % rows
+    else:
+        counted = None
+    kind = weight.dtype
+    vectors = recorded.embedding(weight, flat, -1)
+    if kind in (dtypes.float16, dtypes.bfloat16):  # accumulates in float32
+        vectors = vectors.float()
+    if per_sample_weights is not None:
+        vectors = vectors * per_sample_weights.reshape(-1, 1)
+    return _pooled(vectors, bag, bags, counted, mode).to(kind)
+
+
+def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, int]:
+    """The number of each element's bag, and how many bags there are."""
+    if input.dim() == 2:
+        if offsets is not None:
+            raise ValueError(
+                "if input is 2D, then offsets has to be None, as input is treated is a mini-batch "
+                f"of fixed length sequences. However, found offsets of type {type(offsets)}"
+            )
+        bags, size = input.shape
+        return arange(bags, device=input.device).repeat_interleave(size), bags
+    if input.dim() != 1:
+        raise ValueError(
+            f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}"
+        )
+    if offsets is None:
+        raise ValueError("offsets has to be a 1D Tensor but got None")
+    if offsets.dim() != 1:
+        raise ValueError("offsets has to be a 1D Tensor")
+    if is_looked_at(offsets._array) and offsets.shape[0]:
+        first, last = int(offsets[0]), int(offsets.max())
+        if first != 0:
+            raise RuntimeError(
+                "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start "
+                f"from position 0. However, got {first}"
+            )
+        if last > input.shape[0]:
+            raise RuntimeError(
+                f"offsets[-1] can not be greater than input's length {input.shape[0]} but got "
+                f"offsets[-1] of {last}"
+            )
+    bags = offsets.shape[0] - include_last
+    if bags < 0:
+        raise RuntimeError("include_last_offset: number of offsets should be at least 1")
+    ends = offsets[:bags]
+    place = arange(input.shape[0], dtype=offsets.dtype, device=input.device)
+    return FUNCTIONS["searchsorted"](ends.contiguous(), place, right=True) - 1, bags
+
+
+def _pooled(
+    vectors: Tensor, bag: Tensor, bags: int, counted: Tensor | None, mode: str
+) -> Tensor:
+    shape = (bags, vectors.shape[1])
+    empty = zeros(shape, dtype=vectors.dtype, device=vectors.device)
+    if mode == "max":
+        if counted is not None:
+            vectors = recorded.masked_fill(vectors, ~counted.unsqueeze(1), float("-inf"))
+        lowest = full(shape, float("-inf"), dtype=vectors.dtype, device=vectors.device)
+        index = bag.unsqueeze(1).expand(vectors.shape)
+        most = lowest.scatter_reduce(0, index, vectors, "amax")
+        return recorded.where(most == float("-inf"), 0.0, most)
+    if counted is not None:
+        vectors = recorded.masked_fill(vectors, ~counted.unsqueeze(1), 0.0)
+    total = empty.index_add(0, bag, vectors)
+    if mode == "sum":
+        return total
+    ones = full((vectors.shape[0],), 1, dtype=vectors.dtype, device=vectors.device)
+    if counted is not None:
+        ones = ones * counted.to(vectors.dtype)
+    count = zeros(bags, dtype=vectors.dtype, device=vectors.device).index_add(0, bag, ones)
+    return total / count.clamp(min=1).unsqueeze(1)
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class number along a new last dim, 0 elsewhere; int64.
+
+    `num_classes` -1 takes one more than the largest number, which the host has to wait for.
+
+    >>> import cugrad as torch
+    >>> torch.nn.functional.one_hot(torch.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(
+            f"one_hot is only applicable to index tensor of type LongTensor. Got {tensor.dtype}"
+        )
+    if tensor.numel() == 0 and num_classes <= 0:
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    if num_classes == 0 or num_classes < -1:
+        raise RuntimeError("num_classes should be positive")
+    looked: Any = is_looked_at(tensor._array)
+    if tensor.numel() and (looked or num_classes == -1):
+        low, high = int(tensor.min()), int(tensor.max())
+        if low < 0:
+            raise RuntimeError("Class values must be non-negative.")
+        if num_classes == -1:
+            num_classes = high + 1
+        elif high >= num_classes:
+            raise RuntimeError("Class values must be smaller than num_classes.")
+    classes = arange(num_classes, device=tensor.device)
+    return (tensor.unsqueeze(-1) == classes).to(dtypes.int64)

@@ -1,0 +1,211 @@
+"""The normalisation functions of nn.functional, over batches, layers, groups and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ..autograd.record import recorded
+from ..functions.queries import finfo
+from ..tensor import Tensor
+
+__all__ = [
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "normalize", "rms_norm",
+]  # fmt: skip
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of (N, C, ...), in training with the input's own mean and variance.
+
+    Running statistics of shape (C,) are used when not training, and in training are moved towards
+    the input's by `momentum`, in place. Source: https://arxiv.org/abs/1502.03167.
+    """
+    channels = _channels(input, running_mean=running_mean, weight=weight, bias=bias)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise RuntimeError(
+                "batch_norm: got no running_mean or no running_var, want both when training=False"
+            )
+        return recorded.batch_norm_inference(input, weight, bias, running_mean, running_var, eps)
+    count = input.numel() // max(channels, 1)
+    if count == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {input.shape}"
+        )
+    result, mean, invstd = recorded.native_batch_norm(input, weight, bias, eps)
+    if running_mean is not None:
+        _move(running_mean, mean._array, momentum)
+    if running_var is not None and count > 1:
+        variance = 1 / (invstd._array * invstd._array) - eps
+        _move(running_var, variance * (count / (count - 1)), momentum)
+    return result
+
+
+def _channels(input: Tensor, **vectors: Tensor | None) -> int:
+    """The number of channels of (N, C, ...); RuntimeError for a vector that has another length."""
+    channels = input.shape[1] if input.dim() > 1 else max(input.numel(), 1)
+    for name, vector in vectors.items():
+        if vector is not None and vector.numel() != channels:
+            raise RuntimeError(
+                f"batch_norm: {name} should contain {channels} elements not {vector.numel()}: "
+                f"one per channel of the input of shape {tuple(input.shape)}"
+            )
+    return channels
+
+
+def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
+    """running += momentum * (towards - running), as one in-place change that no graph records."""
+    array = running._array
+    array += (towards - array) * (momentum._array if isinstance(momentum, Tensor) else momentum)
+    running.counter[0] += 1
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over the last dims, of `normalized_shape`, to mean 0 and variance 1.
+
+    Source: https://arxiv.org/abs/1607.06450.
+    """
+    wanted = _trailing_shape("layer_norm", input, normalized_shape)
+    return recorded.native_layer_norm(input, weight, bias, wanted, eps)[0]
+
+
+def _trailing_shape(
+    function: str, input: Tensor, normalized_shape: Sequence[int]
+) -> tuple[int, ...]:
+    """`normalized_shape` as a tuple; RuntimeError where the input's shape does not end in it."""
+    wanted = tuple(normalized_shape)
+    if not wanted:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least "
+            f"one element, but got normalized_shape = {list(wanted)} ({function})"
+        )
+    if tuple(input.shape)[-len(wanted) :] != wanted:
+        raise RuntimeError(
+            f"Given normalized_shape={list(wanted)}, expected input with shape "
+            f"[*, {', '.join(map(str, wanted))}], but got input of size{list(input.shape)}"
+        )
+    return wanted
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """input / √(mean of its squares over the last dims + eps); eps None is the dtype's epsilon.
+
+    Source: https://arxiv.org/abs/1910.07467.
+    """
+    wanted = _trailing_shape("rms_norm", input, normalized_shape)
+    if eps is None:
+        eps = finfo(input.dtype).eps
+    wide = input.float() if input.dtype.itemsize == 2 else input
+    dims = tuple(range(-len(wanted), 0))
+    result = wide * ((wide * wide).mean(dims, keepdim=True) + eps).rsqrt()
+    result = result.to(input.dtype)
+    return result if weight is None else result * weight
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each of `num_groups` groups of channels of (N, C, ...), for each sample alone.
+
+    Source: https://arxiv.org/abs/1803.08494.
+    """
+    shape = tuple(input.shape)
+    if len(shape) < 2:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
+        )
+    if num_groups < 1 or shape[1] % num_groups:
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of "
+            f"shape {list(shape)} and num_groups={num_groups}"
+        )
+    size = prod(shape[1:]) // num_groups
+    if shape[0] * size == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
+        )
+    grouped = input.reshape(shape[0], num_groups, size)
+    result = recorded.native_layer_norm(grouped, None, None, (size,), eps)[0].reshape(shape)
+    per_channel = (shape[1],) + (1,) * (len(shape) - 2)
+    if weight is not None:
+        result = result * weight.reshape(per_channel)
+    return result if bias is None else result + bias.reshape(per_channel)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of each example of (N, C, ...), then scale and shift per channel.
+
+    With `use_input_stats` by the example's own mean and variance, of which the averages over the
+    batch move the running ones, of shape (C,); else by the running ones. Source: Ulyanov et al.
+    2016, https://arxiv.org/abs/1607.08022.
+    """
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError(
+            "Expected running_mean and running_var to be defined when use_input_stats is false"
+        )
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if input.dim() < 3 or prod(input.shape[2:]) == 1:
+        raise ValueError(
+            "Expected more than 1 spatial element when training, got input size "
+            f"{tuple(input.shape)}"
+        )
+    count, channels = input.shape[:2]
+    one = input.reshape(1, count * channels, *input.shape[2:])
+    mean, var, scale, shift = [
+        None if x is None else x.repeat(count) for x in (running_mean, running_var, weight, bias)
+    ]
+    result = batch_norm(one, mean, var, scale, shift, True, momentum, eps).reshape(input.shape)
+    for running, moved in ((running_mean, mean), (running_var, var)):
+        if running is not None and moved is not None:
+            running.copy_(moved.reshape(count, channels).mean(0))
+    return result
+
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
+    """input / max(its p-norm along `dim`, eps).
+
+    >>> import cugrad as torch
+    >>> torch.nn.functional.normalize(torch.tensor([[3., 4.]]))
+    tensor([[0.6000, 0.8000]])
+    """
+    length = input.norm(p, dim, keepdim=True).clamp(min=eps)
+    if out is None:
+        return input / length
+    return out.copy_(input / length)

@@ -1,0 +1,137 @@
+"""Modules beside PyTorch's: the same parameters by name, the same outputs and gradients, repr."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+
+torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def integers(*shape: int, high: int) -> np.ndarray:
+    return RNG.integers(0, high, shape)
+
+
+# name, constructor arguments, inputs; modules that draw at random are compared in evaluation mode
+CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] = [
+    ("BatchNorm1d", (3,), {}, (normal(4, 3),)),
+    ("BatchNorm1d", (3,), {"momentum": None}, (normal(4, 3, 5),)),
+    ("BatchNorm3d", (2,), {"affine": False}, (normal(2, 2, 3, 3, 2),)),
+    ("InstanceNorm1d", (3,), {}, (normal(2, 3, 5),)),
+    ("InstanceNorm1d", (3,), {"affine": True}, (normal(3, 5),)),
+    ("InstanceNorm2d", (3,), {"affine": True, "track_running_stats": True}, (normal(2, 3, 4, 4),)),
+    ("InstanceNorm3d", (2,), {}, (normal(2, 2, 3, 3, 2),)),
+    ("EmbeddingBag", (7, 3), {}, (integers(2, 4, high=7),)),
+    ("EmbeddingBag", (7, 3), {"mode": "sum", "padding_idx": 2},
+     (integers(6, high=7), np.array([0, 2, 2]))),
+    ("EmbeddingBag", (7, 3), {"mode": "max"}, (integers(6, high=7), np.array([0, 4]))),
+    ("Embedding", (7, 3), {"max_norm": 1.0}, (integers(2, 4, high=7),)),
+    ("Embedding", (7, 3), {"scale_grad_by_freq": True}, (np.array([1, 1, 4]),)),
+    ("MultiheadAttention", (8, 2), {}, (normal(5, 3, 8),) * 3),
+    ("MultiheadAttention", (8, 4), {"batch_first": True, "bias": False}, (normal(3, 5, 8),) * 3),
+    ("MultiheadAttention", (8, 2), {"kdim": 6, "vdim": 4},
+     (normal(5, 3, 8), normal(7, 3, 6), normal(7, 3, 4))),
+    ("MultiheadAttention", (8, 2), {"add_bias_kv": True, "add_zero_attn": True},
+     (normal(5, 8),) * 3),
+    ("RReLU", (), {}, (normal(4, 3),)),
+    ("Softmax2d", (), {}, (normal(2, 3, 4, 4),)),
+    ("Dropout1d", (0.3,), {}, (normal(2, 3, 4),)),
+    ("Dropout2d", (0.3,), {}, (normal(2, 3, 4, 4),)),
+    ("Dropout3d", (0.3,), {}, (normal(2, 3, 4, 4, 2),)),
+    ("AlphaDropout", (0.3,), {}, (normal(4, 3),)),
+    ("FeatureAlphaDropout", (0.3,), {}, (normal(2, 3, 4),)),
+    ("MultiMarginLoss", (), {"p": 2, "margin": 0.5}, (normal(4, 3), integers(4, high=3))),
+    ("MultiLabelMarginLoss", (), {}, (normal(2, 4), np.array([[3, 0, -1, 1], [1, -1, -1, -1]]))),
+    ("TripletMarginWithDistanceLoss", (), {"swap": True},
+     (normal(3, 4), normal(3, 4), normal(3, 4))),
+    ("CTCLoss", (), {}, (normal(12, 3, 5), integers(3, 4, high=4) + 1, np.array([12, 9, 5]),
+                         np.array([4, 2, 3]))),
+    ("CTCLoss", (), {"zero_infinity": True, "reduction": "sum"},
+     (normal(4, 2, 5), np.array([[1, 1, 1], [2, 3, 0]]), np.array([4, 4]), np.array([3, 2]))),
+]  # fmt: skip
+DRAW = {"RReLU", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"}
+UNUSUAL_REPR = {"TripletMarginWithDistanceLoss", "EmbeddingBag", "MultiheadAttention"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}{c[1]}{c[2]}")
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_module(case: Any, training: bool) -> None:
+    name, args, kwargs, arrays = case
+    if training and name in DRAW:
+        pytest.skip("draws at random; tests below and test_opinfo look at what")
+    theirs = getattr(torch.nn, name)(*args, **kwargs).train(training)
+    mine = getattr(cugrad.nn, name)(*args, **kwargs).train(training)
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    mine.load_state_dict({k: cugrad.from_numpy(v.numpy().copy())
+                          for k, v in theirs.state_dict().items()})  # fmt: skip
+    if name not in UNUSUAL_REPR:
+        assert repr(mine) == repr(theirs)
+
+    def run(lib: Any, module: Any) -> tuple[list[Any], list[Any]]:
+        inputs = [lib.from_numpy(a.copy()) for a in arrays]
+        leaves = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+        if name == "CTCLoss":  # PyTorch's gradient is right for log-probabilities that add up
+            inputs = [lib.log_softmax(inputs[0], -1), *inputs[1:]]
+        out = module(*inputs)
+        outs = [o for o in (out if isinstance(out, tuple) else (out,)) if o is not None]
+        leaves += list(module.parameters())
+        total = sum((o * lib.arange(1, o.numel() + 1).reshape(o.shape)).sum() for o in outs)
+        grads = lib.autograd.grad(total, leaves, allow_unused=True) if leaves else []
+        found = [*outs, *[g for g in grads if g is not None], *module.buffers()]
+        return [x.detach().numpy() for x in found], [g is None for g in grads]
+
+    got, absent = run(cugrad, mine)
+    want, theirs_absent = run(torch, theirs)
+    assert absent == theirs_absent
+    for i, (a, b) in enumerate(zip(got, want, strict=True)):
+        assert a.shape == b.shape, f"{i}: {a.shape}, PyTorch has {b.shape}"
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4, err_msg=f"result {i}")
+
+
+@pytest.mark.parametrize("name, shape, axes", [
+    ("dropout1d", (50, 40, 3), (2,)), ("dropout2d", (50, 40, 3, 2), (2, 3)),
+    ("dropout3d", (50, 40, 2, 2, 2), (2, 3, 4)), ("dropout", (50, 40), ()),
+])  # fmt: skip
+def test_dropout_drops_whole_channels_at_its_rate(name: str, shape: Any, axes: Any) -> None:
+    cugrad.manual_seed(0)
+    x = cugrad.ones(shape, requires_grad=True)
+    y = getattr(cugrad.nn.functional, name)(x, 0.25)
+    values = y.detach().numpy()
+    assert np.unique(values).tolist() == pytest.approx([0.0, 4 / 3])
+    assert abs((values == 0).mean() - 0.25) < 0.03
+    per_channel = values.any(axes) == values.all(axes) if axes else True
+    assert np.all(per_channel)
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), values)
+
+
+@pytest.mark.parametrize("name", ["alpha_dropout", "feature_alpha_dropout"])
+def test_alpha_dropout_keeps_mean_and_variance(name: str) -> None:
+    cugrad.manual_seed(0)
+    x = cugrad.randn(2000, 50)
+    y = getattr(cugrad.nn.functional, name)(x, 0.2, training=True)
+    assert abs(y.mean().item()) < 0.03 and abs(y.std().item() - 1) < 0.03
+
+
+def test_attention_in_blocks_is_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no gradient is asked for, scores of a few queries are held at a time."""
+    from cugrad.nn import attention_functions
+
+    q, k, v = (cugrad.from_numpy(normal(2, 3, n, 4)) for n in (9, 7, 7))
+    mask = cugrad.from_numpy(RNG.random((9, 7)) > 0.4)
+    attend = cugrad.nn.functional.scaled_dot_product_attention
+    whole = [attend(q, k, v, mask), attend(q, k, v, is_causal=True), attend(q, k, v)]
+    monkeypatch.setattr(attention_functions, "BLOCK", 90)
+    parts = [attend(q, k, v, mask), attend(q, k, v, is_causal=True), attend(q, k, v)]
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
