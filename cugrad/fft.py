@@ -75,6 +75,8 @@ def _many_dims(input: Tensor, s: Any, dim: Any) -> tuple[Shape, Shape | None]:
     sizes = None if s is None else int_tuple(s, "s")
     if dim is not None:
         given = int_tuple(dim, "dim")
+        if given and not ndim:
+            raise IndexError(f"Dimension specified as {given[0]} but tensor has no dimensions")
         for d in given:
             canonical_dim(d, ndim)
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.record import recorded
 from ..backends import backend_of
-from ..dtypes import check_fits
+from ..dtypes import check_fits, int64
 from ..ops import dims as D
 from ..tensor import Tensor, make
 from .arguments import array_of, varargs
@@ -251,11 +251,13 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """The sum over dims that broadcasting repeated: what takes a gradient back to `size`."""
     wanted = D.int_tuple(varargs(size), "size")
     shape = self._array.shape
-    if wanted == shape:
+    if wanted == shape and wanted:
         return self
     lead = len(shape) - len(wanted)
     if lead < 0 or [n for n, m in zip(wanted, shape[lead:]) if n not in (1, m)]:
         raise RuntimeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
+    if self._array.dtype.kind in "bui":
+        self = recorded.to_dtype(self, int64.numpy)
     return recorded.sum_to_shape(self, wanted)
 
 

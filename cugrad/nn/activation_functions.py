@@ -283,7 +283,7 @@ def softmin(
 ) -> Tensor:  # fmt: skip
     """The softmax of -input."""
     dim = implicit_dim("softmin", dim, input)
-    return recorded.softmax(-(input if dtype is None else input.to(dtype)), dim)
+    return recorded.softmax(-input if dtype is None else (-input).to(dtype), dim)
 
 
 def log_softmax(

@@ -128,6 +128,7 @@ def _conv_transpose(
 ) -> Tensor:  # fmt: skip
     name = f"conv_transpose{n}d"
     x = _batched(name, n, input, weight, groups)
+    batched = x is input
     strides, around, extra, dilations = _settings(
         name, n, stride=stride, padding=padding, output_padding=output_padding, dilation=dilation
     )
@@ -147,10 +148,13 @@ def _conv_transpose(
             f"Given input size per channel: {tuple(x.shape[2:])}. Calculated output size per "
             f"channel: {size}. Output size is too small"
         )
+    kind, narrow = x.dtype, bias is not None and x.dtype.itemsize == 2
+    if narrow:  # the bias is added before the sum is rounded
+        x, weight = x.float(), weight.float()
     result = recorded.convolution_input(x, weight, size, strides, around, dilations, groups)
     if bias is not None:
-        result = result + bias.reshape(-1, *(1,) * n)
-    return result if x is input else result.squeeze(0)
+        result = (result + bias.reshape(-1, *(1,) * n)).to(kind)
+    return result if batched else result.squeeze(0)
 
 
 def conv1d(

@@ -192,7 +192,7 @@ def interpolate(
         if extent != out or antialias or scale is not None:
             x = along(x, 2 + i, _weights(extent, out, cubic, aligned, scale, antialias))
     if input.dtype is uint8:
-        x = x.round().clamp(0, 255)
+        x = (x + 0.5).floor().clamp(0, 255)
     return x.to(input.dtype) if narrow else (x.clone() if x is input else x)
 
 
