@@ -9,7 +9,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 started=$SECONDS
 python=${PYTHON:-python3}
 venv=.venv-test
-ORACLE="torch==2.13.0" # the one version whose values, dtypes and messages the tests compare with
+# The one version whose values, dtypes and messages the tests compare with; its operator database
+# imports expecttest.
+ORACLE="torch==2.13.0 expecttest"
 # CuPy's API is checked, and CUDA sources are compiled, without a GPU
 CUDA="cupy-cuda12x>=14,<15 nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12"
 
@@ -36,7 +38,8 @@ if [ "$(cat "$venv/requirements.sha256" 2>/dev/null || true)" != "$wanted" ]; th
     echo "CuPy could not be installed: its contract and the CUDA sources are not checked"
   if [ "${CUGRAD_TEST_ORACLE:-1}" != 1 ]; then
     echo "without PyTorch, as asked: nothing is compared with it"
-  elif ! "$venv/bin/pip" install -qq "$ORACLE"; then
+  # shellcheck disable=SC2086
+  elif ! "$venv/bin/pip" install -qq $ORACLE; then
     echo "$ORACLE could not be installed: nothing is compared with it"
     wanted=incomplete # try again next time
   fi

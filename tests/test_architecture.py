@@ -22,7 +22,7 @@ LAYERS = [
     ["profiler"],
     ["memory"],
     ["func"],
-    ["linalg", "fft", "special", "signal"],  # namespaces of PyTorch's over the functions, below the layers
+    ["linalg", "fft", "special", "signal"],  # PyTorch's namespaces over the functions
     ["methods", "conversion", "functions", "creation", "random", "printing", "exchange",
      "legacy", "array_api", "distributions", "windows"],
     ["autograd"],
