@@ -5,7 +5,9 @@ from . import (
     batch,
     conv,
     decompose,
+    eigen,
     elementwise,
+    factorize,
     fft,
     fold,
     index,
@@ -26,7 +28,7 @@ from . import (
 from .table import TABLE
 
 __all__ = [
-    "TABLE", "activation", "batch", "conv", "decompose", "elementwise", "fft", "fold", "index",
-    "linalg", "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special",
+    "TABLE", "activation", "batch", "conv", "decompose", "eigen", "elementwise", "factorize", "fft",
+    "fold", "index", "linalg", "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special",
     "special_functions", "statistics", "strided",
 ]  # fmt: skip
