@@ -166,5 +166,7 @@ def __getattr__(name: str) -> _Any:
 
 # PyTorch's import paths for what lives in a higher room here.
 autograd.graph.save_on_cpu = memory.save_on_cpu
+func.functional_call = nn.stateless.functional_call
+func.stack_module_state = nn.stateless.stack_module_state
 autograd.profiler = profiler
 _sys.modules[__name__ + ".autograd.profiler"] = profiler

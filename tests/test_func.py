@@ -210,3 +210,32 @@ def test_batched_vectors_cost_one_pass(lib: Any) -> None:
     assert plain(batched) == plain(lib.stack(single))
     again = lib.autograd.grad(batched.sum(), x)[0]
     assert again.shape == x.shape
+
+
+def test_functional_call_and_ensembles(lib: Any) -> None:
+    """A module with other parameters, restored afterwards; several at once under vmap."""
+    F = func_of(lib)
+    layer = lib.nn.Sequential(lib.nn.Linear(3, 4), lib.nn.Tanh(), lib.nn.Linear(4, 1))
+    before = [p.detach().clone() for p in layer.parameters()]
+    x = t(lib, M).float()
+    state = {name: p.detach() * 2 for name, p in layer.named_parameters()}
+    doubled = F.functional_call(layer, state, x)
+    with lib.no_grad():
+        for p in layer.parameters():
+            p.mul_(2)
+    assert plain(layer(x)) == plain(doubled)
+    with lib.no_grad():
+        for p, b in zip(layer.parameters(), before, strict=True):
+            p.copy_(b)
+    grads = F.grad(lambda s: F.functional_call(layer, s, (x,)).sum())(state)
+    assert set(grads) == set(state) and grads["0.weight"].shape == (4, 3)
+    models = [lib.nn.Linear(3, 2) for _ in range(4)]
+    params, buffers = F.stack_module_state(models)
+    run = F.vmap(lambda p, b: F.functional_call(models[0], (p, b), (x,)))
+    np.testing.assert_allclose(
+        run(params, buffers).detach().tolist(), [m(x).tolist() for m in models], rtol=1e-5
+    )
+    with pytest.raises(ValueError, match="multiple dictionaries"):
+        F.functional_call(layer, [state, state], x)
+    with pytest.raises(RuntimeError, match="at least one model"):
+        F.stack_module_state([])

@@ -1,8 +1,14 @@
 """torch.func: transforms of functions, which compose and nest."""
 
+from typing import TYPE_CHECKING, Any
+
 from .batching import vmap
 from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 
 __all__ = [
     "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",
 ]  # fmt: skip
+
+if TYPE_CHECKING:  # functional_call and stack_module_state come from cugrad.nn
+
+    def __getattr__(name: str) -> Any: ...

@@ -1,6 +1,6 @@
 """Neural networks: layers, losses, and the Module that holds them."""
 
-from . import functional, init
+from . import functional, init, stateless
 from .activation import (
     CELU,
     ELU,
@@ -275,4 +275,5 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "stateless",
 ]

@@ -1,0 +1,160 @@
+"""Modules as functions of their parameters: torch.func's functional_call and stack_module_state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..functions import FUNCTIONS
+from ..tensor import Tensor
+from .module import Module
+
+__all__ = ["functional_call", "stack_module_state"]
+
+State = dict[str, Tensor]
+
+
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: State | Sequence[State],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Calls a module with other tensors as its parameters and buffers; the module stays as it was.
+
+    Args:
+        module: the module.
+        parameter_and_buffer_dicts: tensors by name, as `named_parameters` and `named_buffers` have
+            them, or several such dicts with no name in common.
+        args: the positional arguments: a tuple, or the one argument.
+        kwargs: arguments by name.
+        tie_weights: a tensor given for one name is used for every name of the same parameter.
+        strict: every parameter and buffer must be given, and no other name.
+
+    Raises ValueError for a name given twice or tied names that differ, RuntimeError for names that
+    do not fit under `strict`.
+
+    >>> import cugrad as torch
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> state = {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}
+    >>> torch.func.functional_call(layer, state, torch.tensor([2., 3.]))
+    tensor([5.])
+    """
+    given = _merged(parameter_and_buffer_dicts)
+    if args is None:
+        args = ()
+    elif not isinstance(args, tuple):
+        args = (args,)
+    places = _places(module)
+    if strict:
+        missing, unexpected = sorted(places.keys() - given), sorted(given.keys() - places)
+        if missing or unexpected:
+            raise RuntimeError(
+                f"Error(s) in reparametrizing: missing keys {missing}, unexpected keys {unexpected}"
+            )
+    if tie_weights:
+        given = _tied(places, given)
+    with _replaced(places, given):
+        return module(*args, **(kwargs or {}))
+
+
+def _merged(dicts: State | Sequence[State]) -> State:
+    if isinstance(dicts, dict):
+        return dict(dicts)
+    if not isinstance(dicts, Sequence) or not all(isinstance(d, dict) for d in dicts):
+        raise ValueError(
+            "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
+            f"{type(dicts)}"
+        )
+    merged: State = {}
+    for part in dicts:
+        twice = merged.keys() & part.keys()
+        if twice:
+            raise ValueError(f"{sorted(twice)[0]} appears in multiple dictionaries; behavior of "
+                             "functional call is ambiguous")  # fmt: skip
+        merged.update(part)
+    return merged
+
+
+def _places(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """By full name, the dict of a submodule that holds a parameter or buffer, and its key there."""
+    found = {}
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for held in (part._parameters, part._buffers):
+            for key, tensor in held.items():
+                if tensor is not None:
+                    found[f"{prefix}.{key}" if prefix else key] = (held, key)
+    return found
+
+
+def _tied(places: dict[str, tuple[dict[str, Any], str]], given: State) -> State:
+    """What is given, also under the other names of the same tensors."""
+    names: dict[int, list[str]] = {}
+    for name, (held, key) in places.items():
+        names.setdefault(id(held[key]), []).append(name)
+    full = dict(given)
+    for same in names.values():
+        tensors = {id(given[n]): given[n] for n in same if n in given}
+        if len(tensors) > 1:
+            raise ValueError(
+                f"functional_call got multiple values for keys {same}, which are tied. Consider "
+                "using tie_weights=False"
+            )
+        for tensor in tensors.values():
+            full.update(dict.fromkeys(same, tensor))
+    return full
+
+
+@contextmanager
+def _replaced(places: dict[str, tuple[dict[str, Any], str]], given: State) -> Iterator[None]:
+    before = []
+    try:
+        for name, tensor in given.items():
+            if name in places:
+                held, key = places[name]
+                before.append((held, key, held[key]))
+                held[key] = tensor
+        yield
+    finally:
+        for held, key, tensor in reversed(before):
+            held[key] = tensor
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
+    """The parameters, and the buffers, of several modules of one class, stacked along a new dim 0.
+
+    For an ensemble under `vmap`: `vmap(lambda p, b, x: functional_call(model, (p, b), x))`.
+
+    Raises RuntimeError for no models, or models of several classes or modes.
+
+    >>> import cugrad as torch
+    >>> params, buffers = torch.func.stack_module_state([torch.nn.Linear(3, 2) for _ in range(5)])
+    >>> params["weight"].shape
+    torch.Size([5, 2, 3])
+    """
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({m.training for m in models}) > 1:
+        raise RuntimeError(
+            "stack_module_state: Expected all models to have the same training/eval mode."
+        )
+    if len({type(m) for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+
+    def stacked(states: list[State]) -> State:
+        made = {}
+        for name in states[0]:
+            column = [state[name] for state in states]
+            wants = any(t.requires_grad for t in column)
+            whole = FUNCTIONS["stack"]([t.detach() for t in column])
+            made[name] = whole.requires_grad_(wants)
+        return made
+
+    return (
+        stacked([dict(m.named_parameters()) for m in models]),
+        stacked([dict(m.named_buffers()) for m in models]),
+    )
