@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["device", "default_device", "set_default_device", "get_default_device"]
 
-TYPES = ("cpu", "cuda")
+TYPES = ("cpu", "cuda", "simulated")
 
 
 class device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FormulaError", "InplaceError", "LinAlgError"]
+__all__ = ["FormulaError", "InplaceError", "LinAlgError", "RaceError"]
 
 
 class FormulaError(TypeError):
@@ -15,3 +15,20 @@ class InplaceError(RuntimeError):
 
 class LinAlgError(RuntimeError):
     """A matrix that has no inverse or factorisation; PyTorch's `torch.linalg.LinAlgError`."""
+
+
+class RaceError(RuntimeError):
+    """Two operations use the same memory, one writes it, and nothing orders them.
+
+    `first` and `second` name the operations, `first_stream` and `second_stream` where they were
+    queued ("host" for the host's own), and `missing` the event or wait that would order them.
+    """
+
+    def __init__(
+        self, text: str, first: str = "", first_stream: str = "", second: str = "",
+        second_stream: str = "", missing: str = ""
+    ) -> None:  # fmt: skip
+        super().__init__(text)
+        self.first, self.first_stream = first, first_stream
+        self.second, self.second_stream = second, second_stream
+        self.missing = missing

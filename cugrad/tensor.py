@@ -204,11 +204,11 @@ class Tensor:
 
     def is_pinned(self) -> bool:
         """Whether the tensor lies in page-locked host memory."""
-        return not self.is_cuda and any(b.is_pinned(self._array) for b in started())
+        return self.is_cpu and any(b.is_pinned(self._array) for b in started())
 
     def data_ptr(self) -> int:
         """The address of the first element, on its device."""
-        if self.is_cuda:
+        if not self.is_cpu:
             return self._array.data.ptr
         return self._array.__array_interface__["data"][0]
 

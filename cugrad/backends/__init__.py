@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,10 @@ from .batched import BatchedArray
 from .numpy import NumpyBackend
 from .protocol import Backend
 
-__all__ = ["Backend", "backend_of", "batched", "get", "is_usable", "started", "why_unusable"]
+__all__ = [
+    "Backend", "backend_of", "batched", "get", "is_simulated", "is_usable", "started",
+    "why_unusable",
+]  # fmt: skip
 
 _by_device_type: dict[str, Any] = {"cpu": NumpyBackend()}
 _by_array_type: dict[type, Backend] = {}
@@ -57,11 +61,26 @@ def get(device_type: str) -> Backend:
         reason = why_unusable(device_type)
         if reason is not None:
             raise RuntimeError(f"device '{device_type}' cannot be used: {reason}")
-        from .cupy import CupyBackend
-
-        found = CupyBackend()
+        found = _made(device_type)
         _register(found)
     return found
+
+
+def _made(device_type: str) -> Any:
+    if is_simulated(device_type):
+        from . import simulated
+
+        is_cuda = device_type == "cuda"
+        return simulated.as_cuda() if is_cuda else simulated.SimulatedBackend()
+    from .cupy import CupyBackend
+
+    return CupyBackend()
+
+
+def is_simulated(device_type: str) -> bool:
+    """Whether the simulated device is what a device type means here."""
+    asked = os.environ.get("CUGRAD_SIMULATE_CUDA", "") not in ("", "0")
+    return device_type == "simulated" or (device_type == "cuda" and asked)
 
 
 def started() -> list[Backend]:
@@ -71,7 +90,7 @@ def started() -> list[Backend]:
 
 def why_unusable(device_type: str) -> str | None:
     """One sentence that says why a device type cannot be used here, or None. Never raises."""
-    if device_type in _by_device_type:
+    if device_type in _by_device_type or is_simulated(device_type):
         return None
     from .cupy_probe import why_unusable as why
 

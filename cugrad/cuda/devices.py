@@ -51,12 +51,12 @@ def index_of(where: DeviceLike) -> int:
 
 def is_available() -> bool:
     """Whether CUDA can be used here; never raises, and makes no CUDA context."""
-    return cupy_probe.why_unusable() is None
+    return backends.is_simulated("cuda") or cupy_probe.why_unusable() is None
 
 
 def device_count() -> int:
     """The number of usable CUDA devices, 0 where CUDA cannot be used; never raises."""
-    return cupy_probe.device_count()
+    return 1 if backends.is_simulated("cuda") else cupy_probe.device_count()
 
 
 class _Started:

@@ -1,0 +1,122 @@
+"""A device of NumPy's making that behaves as CUDA does, and finds the races that CUDA hides.
+
+Copies between pinned and device memory are queued, and run as early or as late as events allow;
+vector clocks check every access, and raise `RaceError`; virtual time says what a GPU would need.
+
+>>> import cugrad as torch
+>>> from cugrad.backends import simulated
+>>> x = torch.ones(2, device="simulated")
+>>> (x + 1).cpu()
+tensor([2., 2.])
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .backend import MACHINE, SimulatedBackend
+from .cost import A100, GH200, H100, H200, PRESETS, Model, preset
+from .machine import POLICIES
+from .memory import OutOfMemoryError
+from .timeline import Record, Timeline
+
+__all__ = ["A100", "GH200", "H100", "H200", "MACHINE", "Model", "OutOfMemoryError", "PRESETS",
+           "POLICIES", "Record", "SimulatedBackend", "Timeline", "configure", "configured",
+           "preset", "record", "reset", "seed", "set_policy", "timeline"]  # fmt: skip
+
+
+def seed(n: int) -> None:
+    """Picks the schedule: the same program with the same seed runs in the same order."""
+    with MACHINE.lock:
+        MACHINE.random = random.Random(n)
+
+
+def set_policy(name: str) -> str:
+    """When queued work runs; the policy of before.
+
+    "earliest": as soon as events allow. "latest": when something waits for it. "random": some of
+    it, now and then, by seed(). "timed": as "latest", but `query()` answers by virtual time, so
+    that code which polls acts as it would on the modelled GPU.
+    """
+    if name not in POLICIES:
+        raise ValueError(f"simulated.set_policy: got {name!r}, want one of {', '.join(POLICIES)}")
+    with MACHINE.lock:
+        before, MACHINE.policy = MACHINE.policy, name
+    return before
+
+
+def configure(
+    model: Model | str | None = None, capacity: int | None = None, **changes: Any
+) -> None:  # fmt: skip
+    """Chooses the modelled GPU (a Model, or a preset's name) and the bytes of memory that it has.
+
+    Further keywords change fields of the model: `configure("H200", duplex=False, scale=1000)`.
+    """
+    from dataclasses import replace
+
+    with MACHINE.lock:
+        base = preset(model) if isinstance(model, str) else model or MACHINE.model
+        MACHINE.model = replace(base, **changes)
+        if model is not None or capacity is not None:
+            MACHINE.capacity = MACHINE.model.capacity if capacity is None else capacity
+
+
+@contextmanager
+def configured(
+    model: Model | str | None = None, capacity: int | None = None, policy: str | None = None,
+    seed: int | None = None, **changes: Any
+) -> Iterator[None]:  # fmt: skip
+    """configure(), set_policy() and seed() for a block; what was before comes back."""
+    before = MACHINE.model, MACHINE.capacity, MACHINE.policy, MACHINE.random
+    try:
+        configure(model, capacity, **changes)
+        if policy is not None:
+            set_policy(policy)
+        if seed is not None:
+            MACHINE.random = random.Random(seed)
+        yield
+    finally:
+        MACHINE.model, MACHINE.capacity, MACHINE.policy, MACHINE.random = before
+
+
+def timeline() -> Timeline:
+    """What happened since the last reset() or record(), in virtual time."""
+    return MACHINE.timeline()
+
+
+@contextmanager
+def record() -> Iterator[Timeline]:
+    """The timeline of a block, which is complete when the block has ended; begins at time zero."""
+    MACHINE.synchronize()
+    MACHINE.reset_time()
+    found = Timeline([], 0.0, 0.0)
+    try:
+        yield found
+    finally:
+        ended = MACHINE.timeline()
+        found.records, found.ended = ended.records, ended.ended
+
+
+def reset() -> None:
+    """Finishes all work and sets virtual time to zero, whatever a failed program left behind."""
+    MACHINE.reset()
+
+
+class _Warned:
+    once = False
+
+
+def as_cuda() -> SimulatedBackend:
+    """The simulated device under the name of CUDA; warns once that it is none."""
+    if not _Warned.once:
+        _Warned.once = True
+        warnings.warn(
+            "CUGRAD_SIMULATE_CUDA is set: device 'cuda' is simulated on the CPU, and its times are "
+            "a model's",
+            stacklevel=2,
+        )
+    return SimulatedBackend("cuda")

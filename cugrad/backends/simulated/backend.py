@@ -1,0 +1,213 @@
+"""The simulated device as a Backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from ..numpy import HostRng
+from .array import SimulatedArray, run
+from .machine import Event, Machine, Stream
+from .memory import empty_pinned, pinned_of
+from .namespace import SimulatedNamespace
+
+__all__ = ["MACHINE", "SimulatedBackend", "SimulatedRng"]
+
+Array = Any
+MACHINE = Machine()
+
+
+class SimulatedRng:
+    """Random numbers drawn as the host does, on the device."""
+
+    def __init__(self, seed: int, backend: SimulatedBackend) -> None:
+        self._host, self._backend = HostRng(seed), backend
+
+    @property
+    def seed(self) -> int:
+        return self._host.seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._host.seed = seed
+
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return self._draw("uniform", shape, dtype)
+
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return self._draw("normal", shape, dtype)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return self._draw("integers", low, high, shape, dtype)
+
+    def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
+        return self._draw("permutation", n, dtype)
+
+    def poisson(self, rate: Array) -> Array:
+        return self._draw("poisson", rate)
+
+    def binomial(self, count: Array, chance: Array) -> Array:
+        return self._draw("binomial", count, chance)
+
+    def _draw(self, name: str, *args: Any) -> Array:
+        kind = self._backend.array_types[0]
+        return run(kind, f"random {name}", getattr(self._host, name), args, {})
+
+    def get_state(self) -> np.ndarray[Any, Any]:
+        return self._host.get_state()
+
+    def set_state(self, state: np.ndarray[Any, Any]) -> None:
+        self._host.set_state(state)
+
+
+class SimulatedBackend:
+    """Tensors on the simulated device. Its two faces, "simulated" and "cuda" where it stands in for
+    CUDA, share one machine, but their arrays do not mix.
+    """
+
+    def __init__(self, device_type: str = "simulated") -> None:
+        self.name, self.device_type = "simulated", device_type
+        self.machine = MACHINE
+        self._kind: Any = type("SimulatedArray", (SimulatedArray,), {
+            "__slots__": (), "machine": MACHINE, "__module__": SimulatedArray.__module__,
+        })  # fmt: skip
+        self.array_types: tuple[type, ...] = (self._kind,)
+        self.xp: Any = SimulatedNamespace(self._kind)
+
+    # arrays
+
+    def wrap(self, value: Any) -> Array:
+        return self.xp.from_host(value) if isinstance(value, np.generic) else value
+
+    def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
+        """`value` on the device; a device array is itself if the dtype is right."""
+        if isinstance(value, self._kind):
+            return value if dtype is None or value.dtype == dtype else value.astype(dtype)
+        return self.xp.from_host(value, dtype)
+
+    def to_host(self, array: Array) -> np.ndarray[Any, Any]:
+        """A NumPy copy; waits for the current stream."""
+        return array.get() if isinstance(array, self._kind) else np.asarray(array)
+
+    # devices
+
+    def device_index(self, array: Array) -> int | None:
+        return 0
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int | None:
+        return 0
+
+    def set_device(self, index: int) -> None:
+        self.use_device(index)
+
+    def use_device(self, index: int | None) -> AbstractContextManager[Any]:
+        if index not in (None, 0):
+            raise RuntimeError(f"invalid device ordinal: got {index}, there is one device, 0")
+        return nullcontext()
+
+    def device_properties(self, index: int) -> dict[str, Any]:
+        model = self.machine.model
+        return {
+            "name": f"simulated {model.name}".encode(), "major": 8 if "A100" in model.name else 9,
+            "minor": 0, "totalGlobalMem": self.machine.capacity, "multiProcessorCount": 132,
+            "warpSize": 32, "sharedMemPerBlock": 49152,
+        }  # fmt: skip
+
+    def memory_info(self) -> tuple[int, int]:
+        return self.machine.capacity - self.machine.pool.held, self.machine.capacity
+
+    # streams
+
+    def stream(self, priority: int = 0) -> Stream:
+        return self.machine.new_stream(priority)
+
+    def default_stream(self) -> Stream:
+        return self.machine.default
+
+    def external_stream(self, stream: Any) -> Stream:
+        raise RuntimeError("a simulated device takes no streams of other libraries")
+
+    def current_stream(self) -> Stream:
+        return self.machine.current()
+
+    @contextmanager
+    def use_stream(self, stream: Stream) -> Iterator[Stream]:
+        before = self.machine.use(stream)
+        try:
+            yield stream
+        finally:
+            self.machine.use(before)
+
+    def event(
+        self, timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> Event:
+        return Event(self.machine, timing)
+
+    def copy_async(self, dst: Array, src: Array, stream: Stream) -> None:
+        """Queues a copy of bytes on `stream`; the caller keeps both alive until it is done."""
+        if dst.nbytes != src.nbytes:
+            raise ValueError(
+                f"copy_async: got {src.dtype} {src.shape} -> {dst.dtype} {dst.shape}, "
+                "want equal numbers of bytes"
+            )
+        rows = dst.flags.c_contiguous and src.flags.c_contiguous
+        columns = dst.flags.f_contiguous and src.flags.f_contiguous
+        dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (dst, src))
+        if not (rows or columns) and (not dense or dst.shape == src.shape):
+            raise ValueError(
+                f"copy_async: got strides {src.strides} -> {dst.strides}, "
+                "want both arrays contiguous in the same order"
+            )
+        if src.nbytes:
+            self.machine.copy(dst, src, stream)
+
+    def synchronize(self) -> None:
+        self.machine.synchronize()
+
+    # memory
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        return empty_pinned(self.machine, shape, np.dtype(dtype))
+
+    def is_pinned(self, array: np.ndarray[Any, Any]) -> bool:
+        return pinned_of(array) is not None
+
+    def memory_allocated(self) -> int:
+        """Bytes of arrays alive, rounded up to blocks of 512."""
+        with self.machine.lock:
+            self.machine.pool.collect()
+            return self.machine.pool.used
+
+    def max_memory_allocated(self) -> int:
+        self.memory_allocated()
+        return self.machine.pool.peak
+
+    def memory_reserved(self) -> int:
+        return self.machine.pool.held
+
+    def reset_peak_memory_stats(self) -> None:
+        self.machine.pool.peak = self.memory_allocated()
+
+    def empty_cache(self) -> None:
+        with self.machine.lock:
+            self.machine.pool.release()
+
+    # the rest
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def rng(self, seed: int) -> SimulatedRng:
+        return SimulatedRng(seed, self)
+
+    def profiler_start(self) -> None:
+        """There is no profiler to tell."""
+
+    def profiler_stop(self) -> None:
+        """There is no profiler to tell."""

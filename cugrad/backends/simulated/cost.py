@@ -1,0 +1,118 @@
+"""What work costs on a GPU, in seconds of virtual time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+__all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "flops_of", "preset"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A device: memory, rates in bytes/s and flop/s, latencies in seconds.
+
+    `to_host` and `to_device` are the link's two directions; without `duplex` they share one wire.
+    `launch` is the host's time for one launch, `latency` the least time of a kernel or copy on the
+    device. `pageable` is the part of the link's rate that ordinary host memory gets. `scale` makes
+    each byte and flop count so many times, so that a small network stands for a large one.
+    """
+
+    name: str
+    capacity: int
+    memory: float
+    to_host: float
+    to_device: float
+    flops: dict[str, float] = field(default_factory=dict)
+    duplex: bool = True
+    launch: float = 5e-6
+    latency: float = 2e-6
+    pageable: float = 0.4
+    scale: float = 1.0
+
+    def rate(self, dtype: str) -> float:
+        """Flop/s of products in a dtype."""
+        wide = {"complex64": "float32", "complex128": "float64", "float64": "float64",
+                "float16": "float16", "bfloat16": "float16"}  # fmt: skip
+        return self.flops[wide.get(dtype, "float32")]
+
+    def kernel(self, nbytes: int, flops: float, dtype: str) -> float:
+        """Seconds of a kernel that moves `nbytes` and computes `flops`."""
+        busy = max(nbytes / self.memory, flops / self.rate(dtype))
+        return self.latency + busy * self.scale
+
+    def copy(self, nbytes: int, kind: str, pageable: bool = False) -> float:
+        """Seconds of a copy: kind "d2h", "h2d" or "d2d" (which reads and writes device memory)."""
+        rate = {"d2h": self.to_host, "h2d": self.to_device, "d2d": self.memory / 2}[kind]
+        return self.latency + nbytes * self.scale / (rate * (self.pageable if pageable else 1))
+
+
+def _model(name: str, gib: int, memory: float, link: tuple[float, float], *tera: float) -> Model:
+    rates = dict(zip(("float64", "float32", "float16"), [t * 1e12 for t in tera]))
+    return Model(name, gib << 30, memory * 1e9, link[0] * 1e9, link[1] * 1e9, rates)
+
+
+# Rates that large kernels and copies reach, not those of the data sheets' first page: link rates
+# as nvbandwidth measures them; GH200's two directions differ.
+A100 = _model("A100-PCIe4", 80, 1750, (24.5, 24.5), 9.0, 18.0, 230.0)
+H100 = _model("H100-PCIe5", 80, 3000, (52.0, 54.0), 50.0, 50.0, 600.0)
+H200 = _model("H200-PCIe5", 141, 4200, (52.0, 54.0), 50.0, 50.0, 600.0)
+GH200 = _model("GH200", 96, 3600, (170.0, 411.0), 50.0, 50.0, 650.0)
+PRESETS = {"a100": A100, "h100": H100, "h200": H200, "gh200": GH200}
+
+
+def preset(name: str, **changes: Any) -> Model:
+    """A preset by name (A100, H100, H200, GH200), with fields changed.
+
+    >>> preset("A100", duplex=False).duplex
+    False
+    """
+    found = PRESETS.get(name.lower())
+    if found is None:
+        known = ", ".join(m.upper() for m in PRESETS)
+        raise ValueError(f"simulated.preset: got {name!r}, want one of {known}")
+    return replace(found, **changes)
+
+
+class Resource:
+    """Something that one operation at a time can use: a direction of the link, the processors."""
+
+    __slots__ = ("_starts", "_ends")
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+
+    def take(self, ready: float, seconds: float) -> float:
+        """Books the earliest gap of `seconds` that does not begin before `ready`; its beginning."""
+        starts, ends = self._starts, self._ends
+        if not ends or ready >= ends[-1]:
+            at, i = ready, len(starts)
+        else:
+            i = bisect_left(ends, ready)
+            at = ready
+            while i < len(starts) and starts[i] - at < seconds:
+                at = max(at, ends[i])
+                i += 1
+        starts.insert(i, at)
+        ends.insert(i, at + seconds)
+        if len(starts) > 4096:
+            del starts[:2048], ends[:2048]
+        return at
+
+
+def flops_of(name: str, inputs: list[Any], outputs: list[Any]) -> float:
+    """Floating-point operations of a kernel by NumPy's name, one an element where unknown."""
+    largest = max([a.size for a in (*inputs, *outputs)], default=0)
+    base = name.rpartition(".")[2]
+    if base in ("matmul", "dot", "__matmul__") and len(inputs) > 1:
+        return 2.0 * outputs[0].size * inputs[0].shape[-1] if inputs[0].ndim else largest
+    if base in ("tensordot", "einsum", "inner") and len(inputs) > 1 and outputs[0].size:
+        summed = inputs[0].size * inputs[1].size / outputs[0].size
+        return 2.0 * outputs[0].size * max(1.0, summed) ** 0.5
+    if name.startswith("linalg.") and inputs and inputs[0].ndim >= 2:
+        n = min(inputs[0].shape[-2:])
+        return 10.0 * prod(inputs[0].shape) * n
+    return float(largest)

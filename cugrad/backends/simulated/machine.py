@@ -1,0 +1,407 @@
+"""The simulated device itself: streams, events, the order in which work runs, and virtual time."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from ..races import Clock, Clocks, Shadow
+from . import cost
+from .memory import Pool, check_free, pinned_of, ranges_of
+from .timeline import Record, Timeline
+
+__all__ = ["Event", "Machine", "POLICIES", "Stream"]
+
+POLICIES = ("earliest", "latest", "random", "timed")
+POLLS = 64  # how often query() may deny an event that could have happened
+
+
+class Marker:
+    """The place in a stream's queue that one recording of an event stands for."""
+
+    __slots__ = ("stream", "done", "clock", "time", "polls")
+
+    def __init__(self, stream: Stream, clock: Clock, time: float) -> None:
+        self.stream, self.clock, self.time = stream, clock, time
+        self.done, self.polls = False, 0
+
+
+class Stream:
+    """A queue of work in order. Copies wait in it; a kernel runs all before it, then itself."""
+
+    def __init__(self, machine: Machine, priority: int, name: str | None = None) -> None:
+        self.machine, self.priority = machine, priority
+        self.number = next(machine.stream_numbers)
+        self.ptr = 0 if name == "default" else 0x5000 + 16 * self.number
+        self._name = name or f"stream {self.number}"
+        self.timeline = machine.clocks.timeline(self._name)
+        self.queue: deque[Any] = deque()  # a Marker to reach, a Marker to wait for, or a callable
+        self.time = 0.0  # when all that is queued so far will have ended
+        self.device_index = 0
+
+    @property
+    def name(self) -> str:
+        """What errors and drawings call the stream; may be set."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = self.machine.clocks.names[self.timeline] = name
+
+    def wait_event(self, event: Event) -> None:
+        """Work queued from now on waits for the event as recorded now; the host does not wait."""
+        self.machine.wait(self, event)
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Marks this point of the queue in `event`, or in a new one, and answers it."""
+        event = event or Event(self.machine)
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """Blocks the host until all queued work is done."""
+        self.machine.synchronize_stream(self)
+
+    def query(self) -> bool:
+        """Whether all queued work is done; never blocks."""
+        return self.machine.query(self.machine.mark(self))
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured: never here."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"<simulated stream '{self.name}'>"
+
+
+class Event:
+    """A point in a stream that another stream, or the host, can wait for."""
+
+    def __init__(self, machine: Machine, timing: bool = False) -> None:
+        self.machine, self.timing = machine, timing
+        self.marker: Marker | None = None
+
+    @property
+    def ptr(self) -> int:
+        return id(self)
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Marks the present end of `stream` (of the current stream if None)."""
+        self.marker = self.machine.mark(stream or self.machine.current())
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Makes `stream` (the current stream if None) wait for this event."""
+        self.machine.wait(stream or self.machine.current(), self)
+
+    def synchronize(self) -> None:
+        """Blocks the host until the event has happened; at once if it was never recorded."""
+        if self.marker is not None:
+            self.machine.host_waits_for(self.marker)
+
+    def query(self) -> bool:
+        """Whether the event has happened; never blocks. One never recorded has, as on CUDA."""
+        return self.marker is None or self.machine.query(self.marker)
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds of virtual time from this event to `end_event`."""
+        if self.marker is None or end_event.marker is None:
+            raise RuntimeError("elapsed_time: both events must be recorded first")
+        if not (self.timing and end_event.timing):
+            raise RuntimeError("elapsed_time: both events must be made with timing enabled")
+        return (end_event.marker.time - self.marker.time) * 1e3
+
+
+class _Current(threading.local):
+    stream: Stream | None = None
+
+
+class Machine:
+    """One simulated device; `lock` guards all of it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.model = cost.H200
+        self.capacity = self.model.capacity
+        self.policy = os.environ.get("CUGRAD_SIMULATE_POLICY", "random")
+        self.random = random.Random(int(os.environ.get("CUGRAD_SIMULATE_SEED", "0")))
+        self.freed_pinned: deque[Shadow] = deque()
+        self.pinned_numbers = itertools.count(1)
+        self._here = _Current()
+        self.reset()
+
+    def reset(self) -> None:
+        """A machine that has just been switched on: nothing queued, time zero, no memory of races.
+
+        Arrays, streams and pinned buffers of before may be used on: they count as finished.
+        """
+        with self.lock:
+            if hasattr(self, "busy"):
+                for stream in list(self.busy):
+                    self.run(stream)
+                self.synchronize()
+            else:
+                self.clocks = Clocks()
+                self.stream_numbers = itertools.count(0)
+                self.busy: dict[Stream, None] = {}  # streams with something queued
+                self.all: list[Stream] = []
+                self.pool = Pool(self)
+                self.default = self.new_stream(name="default")
+            self.freed_pinned.clear()
+            self.reset_time()
+
+    def reset_time(self) -> None:
+        """Begins the records anew, and virtual time at zero; waits for the device."""
+        with self.lock:
+            for stream in self.all:
+                stream.time = 0.0
+            self.host_time, self.records = 0.0, deque[Record](maxlen=400_000)
+            self.epoch = getattr(self, "epoch", 0) + 1
+            self.resources = {kind: cost.Resource() for kind in ("kernel", "d2h", "h2d")}
+
+    # streams
+
+    def new_stream(self, priority: int = 0, name: str | None = None) -> Stream:
+        with self.lock:
+            stream = Stream(self, priority, name)
+            stream.time = getattr(self, "host_time", 0.0)
+            self.all.append(stream)
+            return stream
+
+    def current(self) -> Stream:
+        """This thread's current stream."""
+        return self._here.stream or self.default
+
+    def use(self, stream: Stream | None) -> Stream | None:
+        """Makes a stream current in this thread; the one that was."""
+        before, self._here.stream = self._here.stream, stream
+        return before
+
+    # order: what runs when
+
+    def enqueue(self, stream: Stream, item: Any) -> None:
+        stream.queue.append(item)
+        self.busy[stream] = None
+
+    def progress(self) -> None:
+        """Lets the schedule's policy run some of what is queued."""
+        if self.policy == "earliest":
+            for stream in list(self.busy):
+                self.run(stream)
+        elif self.policy == "random" and self.busy:
+            while self.busy and self.random.random() < 0.4:
+                stream = self.random.choice(list(self.busy))
+                self.run(stream, self.random.randint(1, 3))
+
+    def run(self, stream: Stream, count: int = -1) -> None:
+        """Runs the first entries of a queue (all of them by default), and what they wait for."""
+        queue = stream.queue
+        while queue and count:
+            count -= 1
+            item = queue[0]
+            if type(item) is not Marker:
+                queue.popleft()
+                item()
+            elif item.stream is stream:
+                queue.popleft()
+                item.done = True
+            else:
+                self.reach(item)
+                queue.popleft()
+        if not queue:
+            self.busy.pop(stream, None)
+
+    def reach(self, marker: Marker) -> None:
+        """Runs a marker's stream up to it."""
+        while not marker.done:
+            self.run(marker.stream, 1)
+
+    def mark(self, stream: Stream) -> Marker:
+        """An event's recording at the present end of a stream."""
+        with self.lock:
+            self.raise_late()
+            self.host_time += self.model.launch / 4
+            marker = Marker(stream, self.clocks.snapshot(stream.timeline), stream.time)
+            self.enqueue(stream, marker)
+            return marker
+
+    def wait(self, stream: Stream, event: Event) -> None:
+        """A stream waits for an event; not at all for one never recorded, as on CUDA."""
+        with self.lock:
+            self.raise_late()
+            marker = event.marker
+            if marker is None:
+                return
+            self.host_time += self.model.launch / 4
+            self.clocks.wait(stream.timeline, marker.clock)
+            if marker.time > stream.time:
+                start = max(stream.time, self.host_time)
+                if marker.time > start:
+                    self.records.append(
+                        Record(f"wait for {marker.stream.name}", stream.name, "wait",
+                               self.host_time, start, marker.time, 0, 0.0))  # fmt: skip
+                stream.time = marker.time
+            if marker.stream is not stream and not marker.done:
+                self.enqueue(stream, marker)
+
+    def query(self, marker: Marker) -> bool:
+        with self.lock:
+            self.raise_late()
+            self.host_time += self.model.launch / 4
+            if self.policy == "timed":
+                if self.host_time < marker.time:
+                    return False
+            elif not marker.done:
+                self.progress()
+                marker.polls += 1
+                if not marker.done and marker.polls < POLLS:
+                    return False
+            self.reach(marker)
+            self.clocks.host_waits(marker.clock)
+            return True
+
+    def host_waits_for(self, marker: Marker) -> None:
+        with self.lock:
+            self.raise_late()
+            self.reach(marker)
+            self.clocks.host_waits(marker.clock)
+            self._host_reaches(marker.time, f"synchronize with {marker.stream.name}")
+
+    def synchronize_stream(self, stream: Stream) -> None:
+        with self.lock:
+            self.raise_late()
+            self.run(stream)
+            self.clocks.host_waits(self.clocks.snapshot(stream.timeline))
+            self._host_reaches(stream.time, f"synchronize with {stream.name}")
+
+    def synchronize(self) -> None:
+        """The host waits for everything."""
+        with self.lock:
+            self.raise_late()
+            for stream in list(self.busy):
+                self.run(stream)
+            for stream in self.all:
+                self.clocks.host_waits(self.clocks.snapshot(stream.timeline))
+            self._host_reaches(max(s.time for s in self.all), "synchronize")
+
+    def raise_late(self) -> None:
+        """Raises what a destructor found and could not raise: pinned memory freed in flight."""
+        while self.freed_pinned:
+            error = check_free(self, self.freed_pinned.popleft())
+            if error is not None:
+                raise error
+
+    # virtual time
+
+    def _host_reaches(self, time: float, name: str) -> None:
+        if time > self.host_time:
+            self.records.append(
+                Record(name, "host", "host", self.host_time, self.host_time, time, 0, 0.0)
+            )
+            self.host_time = time
+
+    def host_waited(self, seconds: float) -> None:
+        """The host is busy for a while with something that is not a launch."""
+        self.host_time += seconds
+
+    def charge(
+        self, stream: Stream, name: str, kind: str, seconds: float, nbytes: int, flops: float
+    ) -> None:
+        """Books an operation at the end of a stream."""
+        self.host_time += self.model.launch
+        kinds = "kernel" if kind == "d2d" else kind
+        if kinds == "h2d" and not self.model.duplex:
+            kinds = "d2h"
+        ready = max(stream.time, self.host_time)
+        start = self.resources[kinds].take(ready, seconds)
+        stream.time = start + seconds
+        self.records.append(
+            Record(name, stream.name, kind, self.host_time, start, stream.time, nbytes, flops)
+        )
+
+    def timeline(self) -> Timeline:
+        """What happened since the last reset_time()."""
+        with self.lock:
+            return Timeline(self.records, 0.0, self.host_time)
+
+    # work
+
+    def touch(self, stream: Stream, name: str, reads: Any, writes: Any) -> None:
+        """Checks a kernel's accesses: `reads` and `writes` are device arrays."""
+        access = self.clocks.begin(stream.timeline, name)
+        for arrays, wrote in ((reads, False), (writes, True)):
+            for array in arrays:
+                memory = array._allocation.memory
+                for low, high in ranges_of(memory, array._host):
+                    self.clocks.check(array._allocation.shadow, low, high, access, wrote)
+
+    def launch(self, stream: Stream, name: str, reads: Any, writes: Any) -> None:
+        """A kernel begins: what its stream holds has run, and its accesses are in order."""
+        self.raise_late()
+        if self.busy:
+            self.progress()
+            if stream.queue:
+                self.run(stream)
+        self.touch(stream, name, reads, writes)
+
+    def finish(self, stream: Stream, name: str, reads: Any, outputs: Any) -> None:
+        """A kernel has run: its cost."""
+        nbytes = sum([a._host.nbytes for a in reads]) + sum([a._host.nbytes for a in outputs])
+        flops = cost.flops_of(name, reads, outputs)
+        dtype = outputs[0].dtype.name if outputs else "float32"
+        seconds = self.model.kernel(nbytes, flops, dtype)
+        self.charge(stream, name, "kernel", seconds, nbytes, flops)
+
+    def copy(self, dst: Any, src: Any, stream: Stream) -> None:
+        """Queues a copy of bytes; with ordinary host memory the host waits, as CUDA may."""
+        with self.lock:
+            self.raise_late()
+            ends = [_end_of(array) for array in (dst, src)]
+            (to, to_owner, to_device), (of, of_owner, of_device) = ends
+            kind = "d2d" if to_device and of_device else "h2d" if to_device else "d2h"
+            name = f"copy_async {kind} {src.nbytes} bytes"
+            access = self.clocks.begin(stream.timeline, name)
+            for array, owner, writes in ((of, of_owner, False), (to, to_owner, True)):
+                for low, high in ranges_of(owner.memory, array) if owner is not None else ():
+                    self.clocks.check(owner.shadow, low, high, access, writes)
+            # what keeps count of pending work is no tenant: the memory can be freed meanwhile
+            holders = [getattr(o, "chunk", None) for o in (to_owner, of_owner) if o is not None]
+            pending = [h for h in holders if h is not None]
+            for holder in pending:
+                holder.pending += 1
+
+            to, of = _flat(to), _flat(of)
+
+            def run() -> None:
+                np.copyto(to, of)
+                for holder in pending:
+                    holder.pending -= 1
+
+            self.enqueue(stream, run)
+            pageable = to_owner is None or of_owner is None
+            seconds = self.model.copy(src.nbytes, kind, pageable)
+            self.charge(stream, name, kind, seconds, src.nbytes, 0.0)
+            if pageable:
+                self.synchronize_stream(stream)
+            elif self.busy:
+                self.progress()
+
+
+def _end_of(array: Any) -> tuple[Any, Any, bool]:
+    """One end of a copy: its NumPy array, who owns the memory (None: pageable), on the device?"""
+    if hasattr(array, "_allocation"):
+        return array._host, array._allocation, True
+    return array.view(np.ndarray), pinned_of(array), False
+
+
+def _flat(array: Any) -> Any:
+    """The bytes of a dense array, in the order of memory."""
+    if not array.flags.c_contiguous:
+        array = array.transpose(sorted(range(array.ndim), key=lambda i: -array.strides[i]))
+    return array.reshape(-1).view(np.uint8)
+
