@@ -3,8 +3,8 @@
 import numpy as np
 
 from tests import samples
-from tests.sampling import exactly, sample
 from tests.samples import regular
+from tests.sampling import exactly, sample
 
 
 def _lu(np, A):

@@ -168,7 +168,17 @@ def _check_batches(a: Any, b: Any) -> None:
                 ) from None
 
 
-def _affine(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+def affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """beta * input + alpha * product, in the shape and dtype of the product."""
+    array = array_of(input, function)
+    kind, shape = product._array.dtype.kind, product._array.shape
+    if array.shape != shape and broadcast_shapes(array.shape, shape) != shape:
+        raise RuntimeError(
+            f"{function}: The expanded size of the tensor must match: got input of shape "
+            f"{tuple(array.shape)}, which does not broadcast to {tuple(shape)}"
+        )
+    if kind in "biu":  # PyTorch reads both as numbers of the tensors' dtype
+        beta, alpha = (bool(n) if kind == "b" else int(n) for n in (beta, alpha))
     if alpha != 1:
         product = recorded.mul(product, alpha)
     if beta == 0:  # input is not read: nan in it does not spread
@@ -178,30 +188,39 @@ def _affine(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     return recorded.add(product, input)
 
 
+def _affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+    if array_of(input, function).dtype != product._array.dtype:
+        raise RuntimeError(
+            f"{function}: expected input and the matrices to have the same dtype, but got "
+            f"{input.dtype} and {product.dtype}"
+        )
+    return affine(function, input, product, beta, alpha)
+
+
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2)."""
-    return _affine(input, mm(mat1, mat2), beta, alpha)
+    return _affine("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
-    return _affine(input, mv(mat, vec), beta, alpha)
+    return _affine("addmv", input, mv(mat, vec), beta, alpha)
 
 
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """beta * input + alpha * (batch1 @ batch2)."""
-    return _affine(input, bmm(batch1, batch2), beta, alpha)
+    return _affine("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """beta * input + alpha * (the sum over the batch of batch1 @ batch2)."""
-    return _affine(input, recorded.sum(bmm(batch1, batch2), (0,)), beta, alpha)
+    return _affine("addbmm", input, recorded.sum(bmm(batch1, batch2), (0,)), beta, alpha)
 
 
 METHODS: dict[str, Any] = {name: globals()[name] for name in __all__}

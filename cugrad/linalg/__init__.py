@@ -8,17 +8,30 @@ from typing import Any
 from ..errors import LinAlgError
 from ..functions.linalg import matmul
 from ..functions.out import accepting
-from . import products, systems
+from . import distances, factors, least_squares, older, products, systems
 from .decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
+from .factors import (
+    eig,
+    eigvals,
+    householder_product,
+    lu,
+    lu_factor,
+    lu_factor_ex,
+    lu_solve,
+)
+from .least_squares import cholesky_ex, inv_ex, lstsq, solve_ex, tensorinv, tensorsolve, vander
 from .norms import cond, matrix_norm, matrix_rank, norm, vector_norm
 from .products import cross, multi_dot, vecdot
 from .products import linalg_diagonal as diagonal
 from .systems import det, inv, matrix_exp, matrix_power, pinv, slogdet, solve, solve_triangular
 
 __all__ = [
-    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv",
-    "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm",
-    "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
+    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor",
+    "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
+    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex",
+    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
+    "vector_norm",
 ]  # fmt: skip
 
 
@@ -34,11 +47,20 @@ def _pinverse(input: Any, rcond: float = 1e-15) -> Any:
 
 # torch's own names for these, which are methods of Tensor too.
 METHODS: dict[str, Callable[..., Any]] = {
-    "cholesky": _cholesky, "cross": products.cross_of_first, "det": det,
-    "diag_embed": products.diag_embed, "inverse": inv, "kron": products.kron,
-    "logdet": systems.logdet, "matrix_exp": matrix_exp, "matrix_power": matrix_power,
-    "pinverse": _pinverse, "slogdet": slogdet,
+    "addr": older.addr, "cholesky": _cholesky,
+    "cholesky_inverse": least_squares.cholesky_inverse,
+    "cholesky_solve": least_squares.cholesky_solve, "cross": products.cross_of_first, "det": det,
+    "diag_embed": products.diag_embed, "geqrf": factors.geqrf, "inverse": inv,
+    "kron": products.kron, "logdet": systems.logdet, "lu": older.lu, "lu_solve": older.lu_solve,
+    "matrix_exp": matrix_exp, "matrix_power": matrix_power, "orgqr": householder_product,
+    "ormqr": factors.ormqr, "pinverse": _pinverse, "qr": older.qr, "slogdet": slogdet,
+    "svd": older.svd, "triangular_solve": least_squares.triangular_solve,
 }  # fmt: skip
-FUNCTIONS = accepting({**METHODS, "tensordot": products.tensordot})
+FUNCTIONS = accepting({
+    **METHODS, **{name: getattr(distances, name) for name in distances.__all__},
+    "chain_matmul": older.chain_matmul, "frobenius_norm": older.frobenius_norm,
+    "lu_unpack": factors.lu_unpack, "nuclear_norm": older.nuclear_norm,
+    "tensordot": products.tensordot,
+})  # fmt: skip
 _HERE = {name: globals()[name] for name in __all__}
 globals().update(accepting(_HERE, __name__, ("diagonal", "matrix_exp", "vander")))

@@ -29,6 +29,6 @@ from .table import TABLE
 
 __all__ = [
     "TABLE", "activation", "batch", "conv", "decompose", "eigen", "elementwise", "factorize", "fft",
-    "fold", "index", "linalg", "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting", "special",
-    "special_functions", "statistics", "strided",
+    "fold", "index", "linalg", "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting",
+    "special", "special_functions", "statistics", "strided",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Rows of LU factors and Householder reflectors, in batches, by blocks of columns.
 
-NumPy has no LU of its own, so the elimination is written here: it needs no SciPy, takes batches, and
+NumPy has no LU of its own, so the elimination is written here: it needs no SciPy, takes batches and
 reads nothing from a device.
 """
 
@@ -22,6 +22,11 @@ def _swap(xp: Any, a: Array, i: int, pivot: Array, batch: Array) -> None:
     a[:, i] = second
 
 
+def _size(xp: Any, x: Array) -> Array:
+    """What BLAS compares: of a complex number |re| + |im|."""
+    return abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
+
+
 def _lu(xp: Any, A: Array) -> tuple[Array, Array, Array]:
     """J. Dongarra et al., LAPACK's getrf: P A = L U with rows exchanged by the largest element."""
     rows, columns = A.shape[-2:]
@@ -36,7 +41,7 @@ def _lu(xp: Any, A: Array) -> tuple[Array, Array, Array]:
     for start in range(0, k, BLOCK):
         stop = min(start + BLOCK, k)
         for j in range(start, stop):
-            pivot = j + xp.argmax(abs(a[:, j:, j]), axis=1)
+            pivot = j + xp.argmax(_size(xp, a[:, j:, j]), axis=1)
             pivots[:, j] = pivot + 1
             _swap(xp, a, j, pivot, batch)
             head = a[:, j, j]
