@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from heapq import heappop, heappush
-from logging import DEBUG
 from sys import getrefcount
 from typing import Any
 
 from ..backends import backend_of
 from ..tensor import Tensor, make
-from .logs import log, logged
+from .logs import is_logged, logged
 from .mode import state, switch_grad
 from .node import FREED, NodeRare, Output, accumulator
 from .record import OpNode
@@ -404,7 +403,7 @@ def run_backward(
     backend = backend_of(first._array if isinstance(first, Tensor) else first)
     was, before = switch_grad(create_graph), task.running
     task.running = (*before, run)
-    watching = logged(reachable(starts)) if log.isEnabledFor(DEBUG) else nullcontext()
+    watching = logged(reachable(starts)) if is_logged() else nullcontext()
     try:
         with backend.quiet(), watching:
             for edge, g in roots:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,15 +11,21 @@ from ..dtypes import of as dtype_of
 from ..tensor import Tensor
 from .node import accumulator
 
-__all__ = ["log", "logged"]
+__all__ = ["is_logged", "logged"]
 
-log = logging.getLogger("cugrad.autograd.graph")
+LOGGER = "cugrad.autograd.graph"
 
 SHORT = {
     "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "complex64": "c64",
     "complex128": "c128", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "bool": "b8",
 }  # fmt: skip
+
+
+def is_logged() -> bool:
+    """Whether the logger is at DEBUG; nobody has set it who has not imported logging."""
+    logging = sys.modules.get("logging")
+    return logging is not None and logging.getLogger(LOGGER).isEnabledFor(logging.DEBUG)
 
 
 def described(t: Tensor | None) -> str:
@@ -33,6 +39,9 @@ def described(t: Tensor | None) -> str:
 @contextmanager
 def logged(nodes: Any) -> Iterator[None]:
     """A backward pass over these nodes and leaves, each of which says so before it runs."""
+    import logging
+
+    log = logging.getLogger(LOGGER)
 
     def prehook_of(node: Any) -> Any:
         def prehook(grads: tuple[Tensor | None, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from typing import Any
 
@@ -49,7 +49,7 @@ class Source:
 
 def fresh_seed() -> int:
     """64 bits that nobody can foretell."""
-    return secrets.randbits(64)
+    return int.from_bytes(os.urandom(8), "little")
 
 
 _sources: dict[tuple[str, int | None], Source] = {}
