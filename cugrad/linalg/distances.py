@@ -87,7 +87,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
     n = array.shape[0]
-    first, second = creation.ones(n, n, dtype=bool_, device=input.device).triu(1).nonzero().unbind(1)
+    later = creation.ones(n, n, dtype=bool_, device=input.device).triu(1)
+    first, second = later.nonzero().unbind(1)
     gap = input[first] - input[second]
     if not array.size or not gap._array.size:
         return recorded.sum(gap, (1,))

@@ -83,10 +83,10 @@ def lstsq(
     if rcond is None:
         rcond = float(np.finfo(a.dtype).eps) * max(rows, columns)
     X = matmul(recorded.linalg_pinv(A, 0.0, max(float(rcond), 0.0), False), B)
-    none = creation.empty(0, dtype=A.dtype, device=A.device)
-    ranks = creation.empty(0, dtype=int64, device=A.device)
-    values = recorded.real(none) if a.dtype.kind == "c" else none
-    residuals = values
+    residuals = reshape(X, (-1,))[:0]  # of X, so that it has a gradient: none
+    if a.dtype.kind == "c":
+        residuals = recorded.real(residuals)
+    values, ranks = residuals.detach(), creation.empty(0, dtype=int64, device=A.device)
     if driver != "gels":
         ranks = matrix_rank(A, rtol=rcond)
     if driver in ("gelsd", "gelss"):

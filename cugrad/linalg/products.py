@@ -137,9 +137,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     for i, (d, e) in enumerate(zip(first, second, strict=True)):
         p, q = a._array.shape[d], b._array.shape[e]
         if p != q and p == 1:
-            b = recorded.sum(b, (e,), True)
+            b = cast(recorded.sum(b, (e,), True), b.dtype)
         elif p != q and q == 1:
-            a = recorded.sum(a, (d,), True)
+            a = cast(recorded.sum(a, (d,), True), a.dtype)
         elif p != q:
             raise RuntimeError(
                 f"contracted dimensions need to match, but first has size {p} in dim {over_a[i]} "

@@ -7,6 +7,8 @@ from ..functions.arranging import channel_shuffle as channel_shuffle
 from ..functions.arranging import pixel_shuffle as pixel_shuffle
 from ..functions.arranging import pixel_unshuffle as pixel_unshuffle
 from ..functions.padding import pad as pad
+from ..linalg.distances import bilinear as bilinear
+from ..linalg.distances import pdist as pdist
 from ..tensor import Tensor
 from .activation_functions import *  # noqa: F403
 from .attention_functions import *  # noqa: F403

@@ -462,9 +462,9 @@ def _svd_vjp(m: Any, g: Any, U: Any, S: Any, Vh: Any) -> Any:
 
 
 def _svd_jvp(m: Any, A_t: Any, U: Any, S: Any, Vh: Any) -> Any:
-    k = S.shape[-1]
-    if U.shape[-1] != k or Vh.shape[-2] != k:
-        raise RuntimeError("linalg.svd: no forward derivative of full_matrices=True")
+    """As `_svd_vjp`; the vectors that A does not determine stay where they are, as in PyTorch."""
+    k, rows, columns = S.shape[-1], U.shape[-1], Vh.shape[-2]
+    U, Vh = _columns(m, U, k), _rows(m, Vh, k)
     V, Uh = mH(m, Vh), mH(m, U)
     inner = m.matmul(m.matmul(Uh, A_t), V)
     turned, gaps = mH(m, inner), _gaps(m, S * S)
@@ -480,7 +480,16 @@ def _svd_jvp(m: Any, A_t: Any, U: Any, S: Any, Vh: Any) -> Any:
     if V.shape[-2] > k:
         outside = m.matmul(mH(m, A_t), U)
         V_t = V_t + (outside - m.matmul(V, m.matmul(Vh, outside))) / _row_of(m, S)
-    return U_t, _real(m, _diagonal(m, inner)), mH(m, V_t)
+    U_t, Vh_t = _wider(m, U_t, rows), m.mT(_wider(m, m.conj(V_t) if is_complex(V) else V_t, columns))
+    return U_t, _real(m, _diagonal(m, inner)), Vh_t
+
+
+def _wider(m: Any, x: Any, columns: int) -> Any:
+    """With columns of zeros."""
+    if x.shape[-1] == columns:
+        return x
+    whole = (slice(None),) * (len(x.shape) - 1)
+    return m.slice_backward(x, (*x.shape[:-1], columns), (*whole, slice(0, x.shape[-1])))
 
 
 row(
