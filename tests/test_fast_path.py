@@ -18,6 +18,8 @@ from tests.test_rows_recorded import Recording
 NOT_COMMON = {
     "fft_c2c": "the sample's real numbers become complex",
     "fft_r2c": "real numbers become complex",
+    "linalg_eig": "real matrices have complex eigenvalues",
+    "linalg_eigvals": "real matrices have complex eigenvalues",
     "to_device": "the copy goes through another backend",
     "to_dtype": "the sample casts to complex",
     "view_as_complex": "real numbers become complex",
