@@ -135,3 +135,18 @@ def test_attention_in_blocks_is_attention(monkeypatch: pytest.MonkeyPatch) -> No
     parts = [attend(q, k, v, mask), attend(q, k, v, is_causal=True), attend(q, k, v)]
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_query_that_sees_no_key_attends_to_nothing(kind: str) -> None:
+    """The output is 0 there and all gradients are finite, however the mask is written."""
+    q, k, v = (cugrad.from_numpy(normal(2, n, 4)).requires_grad_() for n in (3, 5, 5))
+    seen = cugrad.ones(3, 5, dtype=cugrad.bool)
+    seen[1] = False
+    hidden = cugrad.zeros(3, 5, dtype=q.dtype).masked_fill(~seen, float("-inf"))
+    attend = cugrad.nn.functional.scaled_dot_product_attention
+    out = attend(q, k, v, seen if kind == "bool" else hidden.requires_grad_())
+    out.sum().backward()
+    assert not out[:, 1].detach().numpy().any() and out[:, 0].detach().numpy().all()
+    assert all(np.isfinite(x.grad.numpy()).all() for x in (q, k, v))
+    assert hidden.grad is None or np.isfinite(hidden.grad.numpy()).all()

@@ -126,7 +126,10 @@ def _attended(
         weights = recorded.masked_fill(weights, ~mask.any(-1, keepdim=True), 0.0)
         return dropout(weights, dropout_p) @ value
     elif mask is not None:
-        scores = scores + mask.to(scores.dtype)
+        blind = (mask == float("-inf")).all(-1, keepdim=True)  # as for bool: 0, and no nan
+        scores = scores + recorded.masked_fill(mask, blind, 0.0).to(scores.dtype)
+        weights = recorded.softmax(scores, scores.dim() - 1)
+        return dropout(recorded.masked_fill(weights, blind, 0.0), dropout_p) @ value
     weights = recorded.softmax(scores, scores.dim() - 1)
     return dropout(weights, dropout_p) @ value
 
