@@ -11,7 +11,7 @@ import numpy as np
 
 from . import dtypes
 from .autograd.record import recorded
-from .backends import backend_of
+from .backends import backend_of, started
 from .creation import _finish, _numpy_dtype, _shape
 from .cuda import seeding
 from .device import default_device
@@ -179,7 +179,10 @@ def _cuda_generators(devices: Iterable[Any] | None) -> list[Generator]:
 
     if devices is None:
         devices = range(device_count())
-    return [_default_of(Device("cuda", Device(device).index)) for device in devices]
+        if any(backend.device_type == "simulated" for backend in started()):
+            devices = [*devices, "simulated:0"]
+    places = [Device(device) for device in devices]
+    return [_default_of(Device(place.type, place.index)) for place in places]
 
 
 # Tensors ------------------------------------------------------------------------------------------

@@ -63,6 +63,10 @@ def test_tensors_print_as_pytorchs(dtype: dtypes.dtype, options: dict[str, Any])
 
 
 def test_suffixes_are_pytorchs(lib: Any) -> None:
-    assert repr(lib.ones(2, requires_grad=True)) == "tensor([1., 1.], requires_grad=True)"
+    x = lib.ones(2, requires_grad=True)
+    place = "" if x.device.type == "cpu" else f", device='{x.device}'"
+    assert repr(x) == f"tensor([1., 1.]{place}, requires_grad=True)"
     assert "grad_fn=<MulBackward0>" in repr(lib.ones(2, requires_grad=True) * 2)
-    assert repr(lib.zeros(0, 3, dtype=lib.int32)) == "tensor([], size=(0, 3), dtype=torch.int32)"
+    assert repr(lib.zeros(0, 3, dtype=lib.int32)) == (
+        f"tensor([]{place}, size=(0, 3), dtype=torch.int32)"
+    )

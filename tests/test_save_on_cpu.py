@@ -519,7 +519,7 @@ def test_an_exception_leaks_nothing(late: LateBackend, where: str) -> None:
 
 
 def test_a_wrong_device_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="device_type: got 'tpu', want 'cuda' or 'cpu'"):
+    with pytest.raises(ValueError, match="device_type: got 'tpu', want 'cuda', 'simulated' or 'cpu'"):
         save_on_cpu(device_type="tpu")
 
 

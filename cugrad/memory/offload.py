@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..autograd.graph import saved_tensors_hooks
-from ..backends import Backend, backend_of, get
+from ..backends import Backend, backend_of
 from ..tensor import Tensor, make
 from .pinned import PinnedPool
 
@@ -180,8 +180,10 @@ class save_on_cpu(saved_tensors_hooks):
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        if device_type not in ("cuda", "cpu"):
-            raise ValueError(f"save_on_cpu: device_type: got {device_type!r}, want 'cuda' or 'cpu'")
+        if device_type not in ("cuda", "cpu", "simulated"):
+            raise ValueError(
+                f"save_on_cpu: device_type: got {device_type!r}, want 'cuda', 'simulated' or 'cpu'"
+            )
         self.pin_memory, self.device_type = pin_memory, device_type
         self.stats = OffloadStats()
 
@@ -197,7 +199,7 @@ class save_on_cpu(saved_tensors_hooks):
         if backend.device_type == "cpu":
             stats.already_on_host += array.nbytes
             return tensor
-        if backend is not get(self.device_type):
+        if backend.device_type not in (self.device_type, "simulated"):
             return tensor
         index = backend.device_index(array)
         stats.moved_to_host_bytes += array.nbytes

@@ -51,6 +51,7 @@ class Names:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             return run(kind, name, function, args, kwargs)
 
+        kernel.__name__ = name.rpartition(".")[2]
         return kernel
 
 
