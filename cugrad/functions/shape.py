@@ -151,10 +151,11 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
             f"({list(src)} dims) should contain the same number of dims as destination "
             f"({list(dst)} dims)"
         )
-    order: list[Any] = [None] * ndim
+    order: list[Any] = [None] * (ndim or 1)
     for s, d in zip(src, dst):
         order[d] = s
     rest = iter([d for d in range(ndim) if d not in src])
+    order = order if ndim else []  # a 0-d tensor takes dims as if it had one
     return recorded.permute(input, tuple([next(rest) if d is None else d for d in order]))
 
 
