@@ -218,9 +218,10 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """
     array = array_of(x, "linalg.vander", "x")
     if not array.ndim:
-        raise RuntimeError("linalg.vander: x must be at least 1-D, got a 0-D tensor")
-    N = array.shape[-1] if N is None else N
-    if N <= 1 and array.shape[-1] != N:
+        return vander(recorded.unsqueeze(x, 0), N=N)
+    size = array.shape[-1]
+    N = size if N is None else N
+    if N <= 1 and size != N:
         raise RuntimeError(f"linalg.vander: N must be greater than 1, got {N}")
     column = recorded.unsqueeze(x, array.ndim)
     if array.dtype.kind == "b":

@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import creation
 from ..autograd.record import recorded
-from ..functions.arguments import array_of, return_type
+from ..dtypes import float32
+from ..functions.arguments import array_of, cast, return_type
 from ..functions.linalg import matmul
 from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, hermitian, square
@@ -146,7 +147,13 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
 
 
 def matrix_exp(A: Tensor) -> Tensor:
-    """The exponentials of a batch of square matrices, the sum of A^k / k!."""
+    """The exponentials of a batch of square matrices, the sum of A^k / k!.
+
+    Half precision is computed in float32.
+    """
+    array = array_of(A, "linalg.matrix_exp", "A")
+    if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
+        return cast(matrix_exp(cast(A, float32)), A.dtype)
     check_float(A, "linalg.matrix_exp")
     square(A, "linalg.matrix_exp")
     return recorded.linalg_matrix_exp(A)

@@ -257,6 +257,11 @@ row(
 )  # fmt: skip
 
 
+def _slogdet(xp: Any, A: Any) -> tuple[Any, Any]:
+    sign, size = xp.linalg.slogdet(A)
+    return xp.where(xp.isnan(size), xp.zeros((), A.dtype), sign), size
+
+
 def _slogdet_vjp(m: Any, g: Any, A: Any, sign: Any) -> Any:
     sign_g, log_g = g
     if is_complex(A) and sign_g is not None:
@@ -274,7 +279,7 @@ def _slogdet_jvp(m: Any, A: Any, A_t: Any, sign: Any) -> Any:
 
 
 row(
-    "linalg_slogdet", "A", lambda xp, A: tuple(xp.linalg.slogdet(A)), NONE,
+    "linalg_slogdet", "A", _slogdet, NONE,
     outputs="sign logabsdet", holomorphic=False, A=_slogdet_vjp, jvp=_slogdet_jvp,
     doc="d log det(A) = tr(A^-1 dA): the real part is logabsdet's, the imaginary one turns sign",
 )  # fmt: skip
@@ -289,22 +294,26 @@ def _hermitian(xp: Any, A: Any) -> Any:
 
 def _cholesky(xp: Any, self: Any, upper: bool = False) -> Any:
     A = _hermitian(xp, self)
+    L = _factor(xp, A)
+    if L is None:
+        raise _not_positive(xp, A)
+    return L.swapaxes(-1, -2).conj() if upper else L
+
+
+def _factor(xp: Any, A: Any) -> Any:
+    """None where a matrix has no factor: LAPACK takes one with nan for one that has."""
     try:
         L = xp.linalg.cholesky(A)
     except xp.linalg.LinAlgError:
-        raise _not_positive(xp, A) from None
-    return L.swapaxes(-1, -2).conj() if upper else L
+        return None
+    return None if bool(xp.any(xp.isnan(xp.diagonal(L, 0, -2, -1)))) else L
 
 
 def _not_positive(xp: Any, A: Any) -> LinAlgError:
     """The error that names the first matrix without a factor, and its first bad minor."""
 
     def fails(matrix: Any) -> bool:
-        try:
-            xp.linalg.cholesky(matrix)
-        except xp.linalg.LinAlgError:
-            return True
-        return False
+        return _factor(xp, matrix) is None
 
     matrices = A.reshape(-1, *A.shape[-2:])
     index = next((i for i, matrix in enumerate(matrices) if fails(matrix)), 0)
@@ -480,8 +489,8 @@ def _svd_jvp(m: Any, A_t: Any, U: Any, S: Any, Vh: Any) -> Any:
     if V.shape[-2] > k:
         outside = m.matmul(mH(m, A_t), U)
         V_t = V_t + (outside - m.matmul(V, m.matmul(Vh, outside))) / _row_of(m, S)
-    U_t, Vh_t = _wider(m, U_t, rows), m.mT(_wider(m, m.conj(V_t) if is_complex(V) else V_t, columns))
-    return U_t, _real(m, _diagonal(m, inner)), Vh_t
+    values = _real(m, _diagonal(m, inner))
+    return _wider(m, U_t, rows), values, mH(m, _wider(m, V_t, columns))
 
 
 def _wider(m: Any, x: Any, columns: int) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import LinAlgError
 from .decompose import _diag, _diagonal, _diverged, _off_diagonal, _plus, _real, _row_of, mH
 from .reduce import is_complex
 from .table import NONE, row
@@ -15,7 +14,7 @@ Array = Any
 def _eig(xp: Any, self: Array) -> tuple[Array, Array]:
     complex_ = "complex64" if self.dtype in ("float32", "complex64") else "complex128"
     if not bool(xp.all(xp.isfinite(self))):
-        raise LinAlgError(
+        raise RuntimeError(
             "torch.linalg.eig: input tensor should not contain infs or NaNs; check where they "
             "come from with torch.isfinite"
         )
