@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections import deque
 from typing import Any, NamedTuple
 
 from ..errors import RaceError
 
 __all__ = ["HOST", "Access", "Clock", "Clocks", "Shadow"]
 
-Clock = dict[int, int]  # timeline -> how many of its operations are known to be finished
+Clock = dict[int, int]  # timeline -> its last operation that is known to be finished
 
 HOST = 0  # the timeline of the host: all of its threads, whose locks nobody here can see
 MAX_SEGMENTS = 64
 
 
 class Access(NamedTuple):
-    """One operation's use of memory: which timeline, its how-manieth operation, and its name."""
+    """One operation's use of memory: its timeline, its number among all operations, its name."""
 
     timeline: int
     tick: int
@@ -73,19 +75,38 @@ class Clocks:
     def __init__(self) -> None:
         self.names = {HOST: "host"}
         self.known: dict[int, Clock] = {HOST: {HOST: 1}}
+        self.floor = 0  # every operation up to this one has been waited for by the host
+        self._ticks = itertools.count(2)
+        self._last = 1
+        self._numbers = itertools.count(1)
         self._host_version = 0
         self._seen_of_host: dict[int, int] = {}
+        self._retired: deque[int] = deque()
         self.lock = threading.RLock()
 
     def timeline(self, name: str) -> int:
         """A new timeline; it begins knowing all that the host knows."""
         with self.lock:
-            number = len(self.names)
+            number = next(self._numbers)
             self.names[number] = name
-            self.known[number] = dict(self.known[HOST])
-            self.known[number][number] = 0
+            self.known[number] = {**self.known[HOST], number: 0}
             self._seen_of_host[number] = self._host_version
             return number
+
+    def retire(self, timeline: int) -> None:
+        """A stream is gone. Takes no lock: a destructor may call this anywhere."""
+        self._retired.append(timeline)
+
+    def all_is_finished(self) -> None:
+        """The host has waited for the whole device: what was until now is in order with all."""
+        self.floor = self._last
+        while self._retired:
+            gone = self._retired.popleft()
+            for table in (self.known, self.names, self._seen_of_host):
+                table.pop(gone, None)
+        for timeline in self.known:
+            self.known[timeline] = {timeline: self.floor}
+        self._host_version += 1
 
     # order
 
@@ -95,8 +116,8 @@ class Clocks:
         if self._seen_of_host[timeline] != self._host_version:
             join(clock, self.known[HOST])
             self._seen_of_host[timeline] = self._host_version
-        tick = clock[timeline] = clock[timeline] + 1
-        return Access(timeline, tick, name)
+        self._last = clock[timeline] = next(self._ticks)
+        return Access(timeline, self._last, name)
 
     def snapshot(self, timeline: int) -> Clock:
         """What is finished when the stream reaches its present end: the clock of an event."""
@@ -118,9 +139,9 @@ class Clocks:
     def host_access(self, name: str) -> Access:
         """An access by the host, now."""
         clock = self.known[HOST]
-        clock[HOST] += 1
+        self._last = clock[HOST] = next(self._ticks)
         self._host_version += 1
-        return Access(HOST, clock[HOST], name)
+        return Access(HOST, self._last, name)
 
     # memory
 
@@ -129,16 +150,17 @@ class Clocks:
         segments = shadow.segments
         if len(segments) > 1 or low > 0 or high < shadow.size:
             segments = shadow.split(low, high)
-        elif writes and low <= 0:
-            pass
-        clock, mine = self.known[access[0]], access[0]
+        clock, mine, floor = self.known[access[0]], access[0], self.floor
         for segment in segments:
             write, reads = segment[2], segment[3]
-            if write is not None and write[0] != mine and clock.get(write[0], 0) < write[1]:
-                raise self.race(shadow, segment, write, True, access, writes)
+            if write is not None and write[0] != mine:
+                if write[1] > floor and clock.get(write[0], 0) < write[1]:
+                    raise self.race(shadow, segment, write, True, access, writes)
             if writes and reads:
                 for read in reads.values():
-                    if read[0] != mine and clock.get(read[0], 0) < read[1]:
+                    if read[1] <= floor or read[0] == mine:
+                        continue
+                    if clock.get(read[0], 0) < read[1]:
                         raise self.race(shadow, segment, read, False, access, writes)
         if writes:
             for segment in segments:
@@ -152,15 +174,16 @@ class Clocks:
     def unordered(self, shadow: Shadow, timeline: int) -> list[Access]:
         """The accesses to a memory that a timeline does not know to be finished."""
         clock = self.known[timeline]
-        found = shadow.accesses()
-        return [a for a in found if a[0] != timeline and clock.get(a[0], 0) < a[1]]
+        found = [a for a in shadow.accesses() if a[0] != timeline and a[1] > self.floor]
+        return [a for a in found if clock.get(a[0], 0) < a[1]]
 
     def race(
         self, shadow: Shadow, segment: list[Any], first: Access, wrote: bool,
         second: Access, writes: bool
     ) -> RaceError:  # fmt: skip
         """The error that names both operations, both timelines, and what is missing."""
-        one, two = self.names[first.timeline], self.names[second.timeline]
+        one = self.names.get(first.timeline, "a stream that is gone")
+        two = self.names[second.timeline]
         known = self.known[second.timeline].get(first.timeline, 0)
         if second.timeline == HOST:
             cure = f"the host must wait for an event recorded on '{one}' after '{first.name}'"
@@ -173,8 +196,8 @@ class Clocks:
             )
         if known and first.timeline != HOST:
             cure += (
-                f" ('{two}' has waited for '{one}' only up to its operation {known}; "
-                f"'{first.name}' is its operation {first.tick})"
+                f" ('{two}' has waited for '{one}' only up to operation {known}; "
+                f"'{first.name}' is operation {first.tick})"
             )
         text = (
             f"race: '{second.name}' on '{two}' {'writes' if writes else 'reads'} bytes "

@@ -140,6 +140,11 @@ class SimulatedArray:
         items = index if isinstance(index, tuple) else (index,)
         if isinstance(value, np.ndarray):
             value = value[()]
+        if not any(isinstance(i, (SimulatedArray, np.ndarray, list)) for i in items):
+            whole = items if any(i is Ellipsis for i in items) else (*items, Ellipsis)
+            part = view(self, self._host[whole])  # the bytes that are written, and no others
+            run(type(self), "__setitem__", _setitem, (part, value, (...,)), {})
+            return
         run(type(self), "__setitem__", _setitem, (self, value, items), {}, hosts=True)
 
     def __getattr__(self, name: str) -> Any:

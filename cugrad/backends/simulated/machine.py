@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import threading
+import weakref
 from collections import deque
 from typing import Any
 
@@ -71,6 +72,9 @@ class Stream:
     def query(self) -> bool:
         """Whether all queued work is done; never blocks."""
         return self.machine.query(self.machine.mark(self))
+
+    def __del__(self) -> None:
+        self.machine.clocks.retire(self.timeline)
 
     def is_capturing(self) -> bool:
         """Whether a CUDA graph is being captured: never here."""
@@ -149,7 +153,7 @@ class Machine:
                 self.clocks = Clocks()
                 self.stream_numbers = itertools.count(0)
                 self.busy: dict[Stream, None] = {}  # streams with something queued
-                self.all: list[Stream] = []
+                self.all: weakref.WeakSet[Stream] = weakref.WeakSet()
                 self.pool = Pool(self)
                 self.default = self.new_stream(name="default")
             self.freed_pinned.clear()
@@ -170,7 +174,7 @@ class Machine:
         with self.lock:
             stream = Stream(self, priority, name)
             stream.time = getattr(self, "host_time", 0.0)
-            self.all.append(stream)
+            self.all.add(stream)
             return stream
 
     def current(self) -> Stream:
@@ -285,8 +289,7 @@ class Machine:
             self.raise_late()
             for stream in list(self.busy):
                 self.run(stream)
-            for stream in self.all:
-                self.clocks.host_waits(self.clocks.snapshot(stream.timeline))
+            self.clocks.all_is_finished()
             self._host_reaches(max(s.time for s in self.all), "synchronize")
 
     def raise_late(self) -> None:

@@ -340,5 +340,6 @@ def check_free(machine: Any, shadow: Shadow) -> Exception | None:
     """The RaceError of a pinned buffer that was freed while a copy used it, or None."""
     for access in machine.clocks.unordered(shadow, HOST):
         free = machine.clocks.host_access("free of pinned memory")
-        return machine.clocks.race(shadow, [0, shadow.size], access, False, free, True)
+        wrote = any(access == segment[2] for segment in shadow.segments)
+        return machine.clocks.race(shadow, [0, shadow.size], access, wrote, free, True)
     return None
