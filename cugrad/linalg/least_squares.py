@@ -101,19 +101,19 @@ def lstsq(
     return Lstsq(X, residuals, ranks, values)
 
 
-def _raise(function: str, info: Tensor, why: str) -> None:
-    if bool(recorded.any(recorded.ne(info, 0))):
-        raise LinAlgError(f"{function}: {why}; check_errors=False returns info instead")
+def _named(error: LinAlgError, function: str) -> LinAlgError:
+    """The error of a function as that of its `_ex`."""
+    return LinAlgError(str(error).replace(f"{function}:", f"{function}_ex:", 1))
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """As inv, with info: 0, or which diagonal element of U in P A = L U is zero, from 1."""
     check_float(A, "linalg.inv_ex")
     square(A, "linalg.inv_ex")
-    if check_errors:
-        inverse = inv(A)
-    else:
-        inverse = recorded.linalg_inv(A, False)
+    try:
+        inverse = recorded.linalg_inv(A, bool(check_errors))
+    except LinAlgError as error:
+        raise _named(error, "linalg.inv") from None
     return InvEx(inverse, recorded.linalg_lu_factor_ex(A.detach())[2])
 
 
@@ -125,9 +125,9 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     try:
         result = solve(A, B, left=left)
         info = recorded.linalg_lu_factor_ex(A.detach())[2]
-    except LinAlgError:
+    except LinAlgError as error:
         if check_errors:
-            raise
+            raise _named(error, "linalg.solve") from None
         info = recorded.linalg_lu_factor_ex(A.detach())[2]
         bad = reshape(recorded.ne(info, 0), (*info.shape, 1, 1))
         one = creation.eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -146,9 +146,9 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     try:
         L = cholesky(A, upper=upper)
         return CholeskyEx(L, creation.zeros(shape, dtype=int32, device=A.device))
-    except LinAlgError:
+    except LinAlgError as error:
         if check_errors:
-            raise
+            raise _named(error, "linalg.cholesky") from None
     n = A.shape[-1]
     with no_grad():
         orders = [_bad_minor(x, upper) for x in reshape(A, (prod(shape), n, n)).unbind(0)]
