@@ -8,7 +8,7 @@ from typing import Any
 from ..autograd.record import recorded
 from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor
-from .arguments import array_of
+from .arguments import array_of, cast
 from .shape import reshape
 
 __all__ = [
@@ -220,7 +220,9 @@ def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """beta * input + alpha * (the sum over the batch of batch1 @ batch2)."""
-    return _affine("addbmm", input, recorded.sum(bmm(batch1, batch2), (0,)), beta, alpha)
+    products = bmm(batch1, batch2)
+    total = cast(recorded.sum(products, (0,)), products.dtype)  # integers stay what they are
+    return _affine("addbmm", input, total, beta, alpha)
 
 
 METHODS: dict[str, Any] = {name: globals()[name] for name in __all__}
