@@ -81,7 +81,7 @@ def rebound(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_composed(op: Any) -> bool:
     """Whether the database calls an operator by a function of its own, not by name."""
-    return isinstance(op.op, types.FunctionType) and "common_methods" in op.op.__module__
+    return isinstance(op.op, types.FunctionType) and op.op.__module__.startswith("torch.testing")
 
 
 def function_of(op: Any) -> Callable[..., Any] | None:

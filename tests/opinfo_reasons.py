@@ -40,7 +40,7 @@ OVERLAP = "an out= that overlaps an input is written after the input was read"
 
 DIFFERENT: list[Difference] = [
     *[Difference(op, "must be Tensor, not int", NUMBER_FIRST) for op in (
-        "atan2", "fmax", "fmin", "heaviside", "hypot", "igamma*", "lcm", "gcd", "ldexp",
+        "atan2", "fmax", "fmin", "logaddexp", "heaviside", "hypot", "igamma*", "lcm", "gcd", "ldexp",
         "logical_*", "maximum", "minimum", "nextafter", "special.*", "xlogy", "polar",
         "float_power")],
     *[Difference(op, "invalid combination of arguments - got (int", NUMBER_FIRST) for op in (
@@ -71,6 +71,7 @@ DIFFERENT: list[Difference] = [
     Difference("histc", "values, such as", "edges of half precision are computed in float32",
                "float16"),
     Difference("logcumsumexp", "", "PyTorch's forward derivative is inexact, and nan for complex"),
+    Difference("nextafter", "0 outputs require gradients", "PyTorch's derivative only raises"),
     Difference("narrow_copy", "IndexError", "a dimension out of range is an IndexError everywhere"),
     Difference("hypot", "not implemented for 'Long'", "PyTorch says TypeError of the number"),
     *[Difference(op, "the gradient is not differentiable", "it is constant: the factor is left out")

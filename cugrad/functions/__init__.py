@@ -11,6 +11,7 @@ from . import (
     calculus,
     composites,
     copies,
+    elementary,
     grids,
     histograms,
     index,
@@ -45,10 +46,11 @@ METHODS: dict[str, Callable[..., Any]] = {}
 for _module in (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
-    padding, ranges, layouts,
+    padding, ranges, layouts, elementary,
 ):  # fmt: skip
     FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
     METHODS.update(_module.METHODS)
+FUNCTIONS.update(elementary.FUNCTIONS)
 METHODS.update(inplace.METHODS)
 for _name in (
     "contiguous", "getitem", "index_put_", "is_contiguous", "pad", "reach", "setitem",

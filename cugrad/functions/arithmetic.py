@@ -30,7 +30,7 @@ HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy", "prelu_kernel"} | {
 _MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
          "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "isnan",
          "isinf", "isfinite", "heaviside", "signbit", "isposinf", "isneginf", "gcd", "lcm",
-         "bitwise_left_shift", "bitwise_right_shift")  # fmt: skip
+         "bitwise_left_shift", "bitwise_right_shift", "nextafter")  # fmt: skip
 # Rows whose arguments are PyTorch's as they stand.
 _ROWS = [
     op for op in TABLE.values()
@@ -165,6 +165,20 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     if decimals > 0:
         return _plain_div(_PLAIN["round"](_PLAIN["mul"](input, ten)), ten)
     return _PLAIN["mul"](_PLAIN["round"](_plain_div(input, ten)), ten)
+
+
+@_public
+def square(input: Tensor) -> Tensor:
+    """The square of each element; of booleans as integers."""
+    if isinstance(input, Tensor) and input._array.dtype.kind == "b":
+        input = recorded.to_dtype(input, dtypes.int64.numpy)
+    return _PLAIN["square"](input)
+
+
+@_public
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate; `input` itself where it is real."""
+    return _PLAIN["conj"](input) if array_of(input, "conj").dtype.kind == "c" else input
 
 
 @_public

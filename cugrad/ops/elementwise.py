@@ -55,8 +55,20 @@ def _pow(xp: Any, self: Any, exponent: Any) -> Any:
         if exponent == 2:
             return square
         return 1 / square if exponent == -2 else square * (self if exponent == 3 else square)
-    power = self**exponent
+    power = _power(xp, self, exponent)
     return power.astype(bool) if _is_bool(self) and _is_bool(exponent) else power
+
+
+def _power(xp: Any, self: Any, exponent: Any) -> Any:
+    """self ** exponent, where integers to negative powers are cut to 0, 1 or -1."""
+    signed = getattr(getattr(exponent, "dtype", None), "kind", "") == "i"
+    base = getattr(getattr(self, "dtype", None), "kind", "f" if type(self) is float else "i")
+    if not signed or base not in "iub" or isinstance(self, complex):
+        return self**exponent
+    whole = self ** xp.maximum(exponent, 0)
+    odd = xp.where(exponent % 2 == 1, -1, 1)
+    cut = xp.where(self == 1, 1, xp.where(self == -1, odd, 0)).astype(whole.dtype)
+    return xp.where(exponent < 0, cut, whole)
 
 
 def _is_wide_float(x: Any) -> bool:
@@ -141,7 +153,15 @@ row("erf", "self", "erf", ELEMENTWISE, promote="float",
 row("abs", "self", "abs", ELEMENTWISE, holomorphic=False,
     self=lambda m, g, self: g * m.sgn(self),
     jvp=lambda m, self, self_t: m.real(m.conj(m.sgn(self)) * self_t))  # fmt: skip
-row("sgn", "self", "sign", ELEMENTWISE, holomorphic=False,
+def _sign(xp: Any, self: Any) -> Any:
+    """NumPy's sign, but of booleans too, and 0 where there is none, as PyTorch has it."""
+    if _is_bool(self):
+        return self.copy()
+    found = xp.sign(self)
+    return xp.where(self == self, found, 0) if self.dtype.kind in "fV" else found
+
+
+row("sgn", "self", _sign, ELEMENTWISE, holomorphic=False,
     self=lambda m, g, self, result: _tangential(m, g, self, result),
     jvp=lambda m, self, self_t, result: _tangential(m, self_t, self, result))  # fmt: skip
 
@@ -153,7 +173,7 @@ def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
     return m.where(size == 0, 0, (g - sgn * radial) / m.where(size == 0, 1, size))
 
 
-row("sign", "self", "sign", ELEMENTWISE, self=lambda g: g * 0)
+row("sign", "self", _sign, ELEMENTWISE, self=lambda g: g * 0)
 row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0)
 row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0)
 row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0)
@@ -299,3 +319,19 @@ row("copy_slices", "self src",
     jvp=lambda m, self, src, self_t, src_t, steps, order: m.copy_slices(
         m.zero_like(self) if self_t is None else self_t,
         m.zero_like(src) if src_t is None else src_t, steps, order))  # fmt: skip
+
+# Floating-point numbers by their parts ------------------------------------------------------------
+
+row("nextafter", "self other", "nextafter")
+
+
+def _two_to(m: Any, g: Any, self: Any, mantissa: Any) -> Any:
+    """g / 2^exponent, by what the mantissa is of the number."""
+    whole = self == 0
+    return g * m.where(whole, 1.0, mantissa / m.where(whole, 1.0, self))
+
+
+row("frexp", "self", lambda xp, self: tuple(xp.frexp(self)), outputs="mantissa exponent",
+    nondifferentiable="exponent",
+    self=lambda m, g, self, mantissa: _two_to(m, g, self, mantissa),
+    jvp=lambda m, self, self_t, mantissa: (_two_to(m, self_t, self, mantissa), None))  # fmt: skip

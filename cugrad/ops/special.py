@@ -40,7 +40,17 @@ def _xlogy(xp: Any, self: Any, other: Any) -> Array:
 row("xlogy", "self other", _xlogy, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: m.where((self == 0) & (other <= 0), 0, m.xlogy(g, other)),
     other=lambda g, self, other: g * (self / other))  # fmt: skip
-row("logaddexp", "self other", "logaddexp", ELEMENTWISE, promote=FLOAT,
+def _logaddexp(xp: Any, self: Any, other: Any) -> Any:
+    if all(getattr(x, "dtype", np.dtype(float)).kind != "c" for x in (self, other)):
+        return xp.logaddexp(self, other)
+    more = xp.real(self) >= xp.real(other)
+    high, low = xp.where(more, self, other), xp.where(more, other, self)
+    found = high + xp.log1p(xp.exp(low - high))
+    same = xp.isinf(xp.real(self)) & (self == other)  # both infinite: their difference is nan
+    return xp.where(same, self, found)
+
+
+row("logaddexp", "self other", _logaddexp, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: g * m.sigmoid(self - other),
     other=lambda m, g, self, other: g * m.sigmoid(other - self))  # fmt: skip
 row("logaddexp2", "self other", "logaddexp2", ELEMENTWISE, promote=FLOAT,
