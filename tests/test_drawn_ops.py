@@ -64,10 +64,9 @@ def layouts(draw: Any, expanded: bool = True) -> Any:
 
 def both(array: np.ndarray, requires_grad: bool = False) -> tuple[Any, Any]:
     """The same elements in the same layout, in either library."""
-    base = np.lib.stride_tricks.as_strided(array, array.shape, array.strides, writeable=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # read-only memory
-        mine, theirs = cugrad.from_numpy(base), torch.from_numpy(base)
+    # writable, for PyTorch warns of other memory once in a process, and a test waits for that
+    base = np.lib.stride_tricks.as_strided(array, array.shape, array.strides, writeable=True)
+    mine, theirs = cugrad.from_numpy(base), torch.from_numpy(base)
     if requires_grad:
         mine, theirs = mine.detach().requires_grad_(), theirs.detach().requires_grad_()
     return mine, theirs
