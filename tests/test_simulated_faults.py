@@ -25,8 +25,14 @@ class Device:
         self.b: Any = backends.get("simulated")
         self.xp = self.b.xp
         self.compute = self.b.current_stream()
-        self.out, self.back = self.b.stream(), self.b.stream()
-        self.out.name, self.back.name = "outward", "inward"
+        self.out = self.named("outward")
+        self.back = self.named("inward")
+
+    def named(self, name: str) -> Any:
+        """A new stream that errors call by a name."""
+        stream: Any = backends.get("simulated").stream()
+        stream.name = name
+        return stream
 
     def full(self, value: float, n: int = N) -> Any:
         return self.xp.full((n,), value, np.float32)
@@ -461,7 +467,7 @@ def reused_memory_of_a_side_stream(d: Device, ok: bool) -> Any:
 
 @program
 def columns_are_told_apart(d: Device, ok: bool) -> Any:
-    x, host = d.xp.zeros((16, 8), np.float32), d.pinned(16)
+    x = d.xp.zeros((16, 8), np.float32)
     left, right = d.xp.full(16, 7, np.float32), d.xp.full(16, 9, np.float32)
     d.follows(d.back, d.compute)
     x[:, 0] = left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import nvtx, profiler
+from . import nvtx, profiler, sanitizer
 from .devices import (
     current_device,
     device,
@@ -67,6 +67,7 @@ __all__ = [
     "nvtx",
     "profiler",
     "reset_peak_memory_stats",
+    "sanitizer",
     "set_device",
     "set_rng_state",
     "set_rng_state_all",

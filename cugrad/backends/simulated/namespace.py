@@ -48,8 +48,10 @@ class Names:
 
             return metadata
 
+        hosts = name in ("index_add", "index_reduce")  # CuPy takes a host index here
+
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            return run(kind, name, function, args, kwargs)
+            return run(kind, name, function, args, kwargs, hosts)
 
         kernel.__name__ = name.rpartition(".")[2]
         return kernel
