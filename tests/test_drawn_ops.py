@@ -51,22 +51,22 @@ def layouts(draw: Any, expanded: bool = True) -> Any:
         values = values + 1j * rng.random(wide)
     if dtype == "uint8":
         values = np.abs(values)
-    array = values.astype(dtype)
+    array = np.asarray(values).astype(dtype)
     stepped = draw(st.booleans())
-    array = array[tuple(slice(None, None, 2) if stepped else slice(0, n) for n in shape)]
+    array = array[(*[slice(None, None, 2) if stepped else slice(0, n) for n in shape], ...)]
     order = draw(st.permutations(range(len(shape))))
     array = array.transpose(order)
     if expanded and draw(st.booleans()) and 1 in array.shape:
-        target = tuple(3 if n == 1 else n for n in array.shape)
-        array = np.broadcast_to(array, target)
+        shape = tuple(3 if n == 1 else n for n in array.shape)
+        strides = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
+        array = np.lib.stride_tricks.as_strided(array, shape, strides)
     return array
 
 
 def both(array: np.ndarray, requires_grad: bool = False) -> tuple[Any, Any]:
     """The same elements in the same layout, in either library."""
-    # writable, for PyTorch warns of other memory once in a process, and a test waits for that
-    base = np.lib.stride_tricks.as_strided(array, array.shape, array.strides, writeable=True)
-    mine, theirs = cugrad.from_numpy(base), torch.from_numpy(base)
+    # writable: PyTorch warns of other memory once in a process, and another test waits for that
+    mine, theirs = cugrad.from_numpy(array), torch.from_numpy(array)
     if requires_grad:
         mine, theirs = mine.detach().requires_grad_(), theirs.detach().requires_grad_()
     return mine, theirs
