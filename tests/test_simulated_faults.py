@@ -13,6 +13,7 @@ import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
 from cugrad.errors import RaceError
+from cugrad.memory import save_on_cpu
 
 Program = Callable[["Device", bool], Any]  # the second argument: whether the step is there
 N = 256
@@ -534,3 +535,44 @@ def test_the_error_says_what_is_missing() -> None:
     assert "the host must wait for an event recorded on 'outward'" in caught.value.missing
     with pytest.raises(RaceError, match="only up to operation"):
         event_is_recorded_after_the_kernel(Device(), False)
+
+
+def trained(skip: int) -> tuple[int, Any]:
+    """Steps with offloading, one of whose waits is left out: how many there were, the gradient."""
+    count, machine = 0, simulated.MACHINE
+
+    def wait(stream: Any, event: Any) -> None:
+        nonlocal count
+        count += 1
+        if count - 1 != skip:
+            type(machine).wait(machine, stream, event)
+
+    machine.wait = wait  # type: ignore[method-assign]
+    try:
+        cugrad.manual_seed(0)
+        w = cugrad.rand(16, 16, device="simulated", requires_grad=True)
+        for _ in range(2):
+            with save_on_cpu(pin_memory=True):
+                y = ((w @ w).tanh() @ w).sigmoid().sum()
+            y.backward()
+        assert w.grad is not None
+        found = w.grad.cpu().tolist()
+        machine.synchronize()
+        return count, found
+    finally:
+        del machine.wait
+        machine.freed_pinned.clear()
+        simulated.reset()
+
+
+@pytest.mark.parametrize("policy", simulated.POLICIES)
+def test_a_wait_of_the_library_is_missed_or_was_implied_by_others(policy: str) -> None:
+    with simulated.configured(policy=policy, seed=1):
+        count, wanted = trained(-1)
+        races = 0
+        for skip in range(count):
+            try:
+                assert trained(skip)[1] == wanted, f"wait {skip}: wrong, and nobody noticed"
+            except RaceError:
+                races += 1
+        assert races >= 8

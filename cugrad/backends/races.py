@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..errors import RaceError
@@ -15,6 +17,7 @@ Clock = dict[int, int]  # timeline -> its last operation that is known to be fin
 
 HOST = 0  # the timeline of the host: all of its threads, whose locks nobody here can see
 MAX_SEGMENTS = 64
+_low = itemgetter(0)
 
 
 class Access(NamedTuple):
@@ -31,25 +34,34 @@ class Shadow:
     `segments` are lists [low, high, last write, reads since by timeline], in order, without gaps.
     """
 
-    __slots__ = ("label", "size", "segments")
+    __slots__ = ("label", "size", "segments", "limit")
 
     def __init__(self, label: str, size: int) -> None:
         self.label, self.size = label, size
         self.segments: list[list[Any]] = [[0, size, None, {}]]
+        self.limit = MAX_SEGMENTS
 
     def split(self, low: int, high: int) -> list[list[Any]]:
         """The segments of [low, high), cut at both ends."""
-        segments = self.segments
-        if len(segments) > MAX_SEGMENTS:
+        if len(self.segments) > self.limit:
             self._merge()
-            segments = self.segments
-        for cut in (low, high):
-            for i, (start, end, write, reads) in enumerate(segments):
-                if start < cut < end:
-                    segments[i][1] = cut
-                    segments.insert(i + 1, [cut, end, write, dict(reads)])
-                    break
-        return [s for s in segments if s[0] < high and s[1] > low]
+            self.limit = max(MAX_SEGMENTS, 2 * len(self.segments))
+        segments = self.segments
+        first, last = self._cut(low), self._cut(high)
+        return segments[first:last]
+
+    def _cut(self, at: int) -> int:
+        """Makes a segment begin at a byte; its index."""
+        segments = self.segments
+        if at >= self.size:
+            return len(segments)
+        i = bisect_right(segments, at, key=_low) - 1
+        if i < 0 or segments[i][0] == at:
+            return max(i, 0)
+        _, end, write, reads = segments[i]
+        segments[i][1] = at
+        segments.insert(i + 1, [at, end, write, dict(reads)])
+        return i + 1
 
     def _merge(self) -> None:
         """Joins neighbours of the same history."""

@@ -273,7 +273,7 @@ def bytes_of(memory: Host, array: Host) -> tuple[int, int]:
     return low, high
 
 
-MAX_RUNS = 512
+MAX_RUNS = 32
 
 
 def ranges_of(memory: Host, array: Host) -> list[tuple[int, int]]:
