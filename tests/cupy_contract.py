@@ -139,7 +139,10 @@ def parse_signature(line: str) -> Parameters | None:
     if found is None:
         return None
     names, positional, required, keyword_only = [], 0, 0, False
-    for item in filter(None, (part.strip() for part in found.group(1).split(","))):
+    # NumPy's way to say optional: "x[, out1, out2], / [, out=(None, None)], *, where=True"
+    plain = re.sub(r"\[([^\]]*)\]", lambda group: re.sub(r"(\w+)(?=,|$)", r"\1=", group[1]),
+                   found.group(1))  # fmt: skip
+    for item in filter(None, (part.strip() for part in plain.split(","))):
         if item in ("*", "\\*"):
             keyword_only = True
             continue
