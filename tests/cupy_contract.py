@@ -141,7 +141,8 @@ def parse_signature(line: str) -> Parameters | None:
     names, positional, required, keyword_only = [], 0, 0, False
     # NumPy's way to say optional: "x[, out1, out2], / [, out=(None, None)], *, where=True"
     plain = re.sub(r"\[([^\]]*)\]", lambda group: re.sub(r"(\w+)(?=,|$)", r"\1=", group[1]),
-                   found.group(1))  # fmt: skip
+                   re.sub(r"=\([^)]*\)", "=", line.strip().partition("(")[2]))  # fmt: skip
+    plain = plain.rpartition(")")[0]
     for item in filter(None, (part.strip() for part in plain.split(","))):
         if item in ("*", "\\*"):
             keyword_only = True
