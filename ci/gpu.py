@@ -42,7 +42,7 @@ SAME_WITHOUT_GPU = {
     "test_fake_cuda.py",
     "test_gemm_plan.py",
     "test_packaging.py",
-    "test_pinned_pool.py",
+    "test_pinned_slab.py",
     "test_rows_torch.py",
     "test_save_on_cpu.py",
     "test_sealed_state.py",

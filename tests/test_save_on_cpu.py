@@ -209,7 +209,8 @@ class Copy:
     def __init__(self, dst: Any, src: Any) -> None:
         self.dst, self.src = (np.frombuffer(memoryview_of(x), np.uint8) for x in (dst, src))
         self.reused = False
-        weakref.finalize(src, self.drop).atexit = False
+        held = src if isinstance(src, LateArray) or src.base is None else src.base  # pinned: all
+        weakref.finalize(held, self.drop).atexit = False
 
     def drop(self) -> None:
         compute.queue.append(self.reuse)
@@ -519,7 +520,8 @@ def test_an_exception_leaks_nothing(late: LateBackend, where: str) -> None:
 
 
 def test_a_wrong_device_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="device_type: got 'tpu', want 'cuda', 'simulated' or 'cpu'"):
+    wanted = "device_type: got 'tpu', want 'cuda', 'simulated' or 'cpu'"
+    with pytest.raises(ValueError, match=wanted):
         save_on_cpu(device_type="tpu")
 
 

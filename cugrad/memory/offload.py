@@ -10,7 +10,7 @@ from typing import Any
 from ..autograd.graph import saved_tensors_hooks
 from ..backends import Backend, backend_of
 from ..tensor import Tensor, make
-from .pinned import PinnedPool
+from .slab import Block, PinnedSlab
 
 __all__ = ["OffloadStats", "save_on_cpu"]
 
@@ -47,26 +47,32 @@ class CopyEngine:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.outward, self.inward = backend.stream(), backend.stream()
-        self.pool = PinnedPool(backend)
+        self.slab = PinnedSlab(backend)
         # copies out on their way: (event, source, its bytes, the stream whose memory it is)
         self._pending: deque[tuple[Any, Any, int, Any]] = deque()
         self._pending_bytes = 0
         self._lock = threading.Lock()
 
-    def to_host(self, array: Any) -> tuple[Any, Any]:
-        """Starts the copy of a contiguous array; the pinned buffer, and the event of its end."""
+    def to_host(self, array: Any) -> tuple[Block, Any]:
+        """Starts the copy of a contiguous array; the pinned block, and the event of its end."""
         compute = self.backend.current_stream()
         self._drop_finished()
-        buffer, last_use = self.pool.take(array.nbytes)
-        if last_use is not None:
-            self.outward.wait_event(last_use)
+        block = self.slab.take(array.nbytes)
+        if block is None:
+            raise MemoryError(
+                f"save_on_cpu: got a tensor of {array.nbytes:,} bytes, and the host has no more "
+                f"page-locked memory ({self.slab.allocated_bytes:,} bytes are taken); "
+                "use pin_memory=False"
+            )
+        for event in block.events:
+            self.outward.wait_event(event)
         self.outward.wait_event(compute.record_event())
-        self.backend.copy_async(buffer, array, self.outward)
+        self.backend.copy_async(block.array[: array.nbytes], array, self.outward)
         copied = self.outward.record_event()
         with self._lock:
             self._pending.append((copied, array, array.nbytes, compute))
             self._pending_bytes += array.nbytes
-        return buffer, copied
+        return block, copied
 
     def to_device(self, packed: Offloaded) -> Any:
         """Starts the copy back; the compute stream will wait for it, the host does not."""
@@ -76,7 +82,7 @@ class CopyEngine:
         self.inward.wait_event(compute.record_event())
         self.inward.wait_event(packed.copied)
         with self._lock:  # of two threads, the one that copies last says when the buffer is free
-            self.backend.copy_async(array, packed.buffer, self.inward)
+            self.backend.copy_async(array, packed.block.array[: array.nbytes], self.inward)
             packed.last_use = self.inward.record_event()
             arrived = packed.last_use
         compute.wait_event(arrived)
@@ -117,7 +123,7 @@ def engine_of(backend: Backend, index: int | None) -> CopyEngine:
 class Offloaded:
     """A saved tensor in pinned host memory. It can come back any number of times."""
 
-    __slots__ = ("engine", "index", "buffer", "copied", "last_use", "shape", "dtype", "order")
+    __slots__ = ("engine", "index", "block", "copied", "last_use", "shape", "dtype", "order")
 
     def __init__(self, engine: CopyEngine, index: int | None, array: Any) -> None:
         self.engine, self.index = engine, index
@@ -127,7 +133,7 @@ class Offloaded:
             self.order = tuple(range(array.ndim))
             dense = array.copy(order="C")
         self.shape, self.dtype = dense.shape, dense.dtype
-        self.buffer, self.copied = engine.to_host(dense)
+        self.block, self.copied = engine.to_host(dense)
         self.last_use = self.copied
 
     def restore(self) -> Any:
@@ -139,7 +145,7 @@ class Offloaded:
 
     def __del__(self) -> None:
         try:
-            self.engine.pool.give_back(self.buffer, self.last_use)
+            self.engine.slab.give_back(self.block, self.last_use)
         except (AttributeError, TypeError):
             pass  # half made, or the interpreter is shutting down
 

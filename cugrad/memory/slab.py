@@ -1,0 +1,160 @@
+"""Page-locked host memory in large chunks, cut to size, and reused behind events."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+
+__all__ = ["Block", "PinnedSlab"]
+
+ALIGNMENT = 512  # bytes; copy engines want no more
+FIRST = 1 << 20  # bytes of the first chunk
+
+
+class Block:
+    """A piece of a chunk. `events` are the last uses that a new user's stream has to wait for."""
+
+    __slots__ = ("chunk", "start", "array", "events")
+
+    def __init__(self, chunk: Any, start: int, size: int, events: tuple[Any, ...] = ()) -> None:
+        self.chunk, self.start, self.events = chunk, start, events
+        self.array = chunk[start : start + size]
+
+    @property
+    def size(self) -> int:
+        return self.array.nbytes
+
+
+class PinnedSlab:
+    """Pinned blocks of exact size, apart from alignment.
+
+    Page-locking costs milliseconds and may synchronise the device, so chunks of `chunk` bytes (less
+    at first) are locked at a time and cut. A block that is given back is reused by the next request
+    of its size, at once: the request's stream waits for the events of its last use, the host never
+    does. Where no block fits, neighbours that are free are joined before more memory is locked.
+
+    >>> from cugrad.backends import get
+    >>> slab = PinnedSlab(get("cpu"), limit=1 << 20, chunk=4096)
+    >>> block = slab.take(1000)
+    >>> block.size, slab.allocated_bytes
+    (1024, 4096)
+    >>> slab.give_back(block, None)
+    >>> slab.take(2 << 20) is None
+    True
+    """
+
+    def __init__(self, backend: Backend, limit: int | None = None, chunk: int = 1 << 26) -> None:
+        self.backend, self.limit, self.chunk = backend, limit, chunk
+        self.allocated_bytes = 0  # page-locked
+        self.used_bytes = self.peak_bytes = 0  # in blocks that are taken
+        self._free: defaultdict[int, deque[Block]] = defaultdict(deque)
+        self._chunks: list[Any] = []
+        self._returned: deque[tuple[Block, Any]] = deque()  # given back, not yet sorted by size
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> Block | None:
+        """A block of at least `nbytes` bytes; None where the limit, or the host, has no more."""
+        size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        with self._lock:
+            self._sort()
+            block = self._fitting(size)
+            if block is None and self._join():
+                block = self._fitting(size)
+            if block is None:
+                block = self._grown(size)
+            if block is not None:
+                self.used_bytes += block.size
+                self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+            return block
+
+    def give_back(self, block: Block, event: Any) -> None:
+        """Lets a block be used again behind `event` (None: at once).
+
+        Takes no lock: the garbage collector may call this inside any of ours.
+        """
+        self._returned.append((block, event))
+
+    def release(self) -> None:
+        """Unlocks the chunks that are wholly free, once no copy uses them."""
+        with self._lock:
+            self._sort()
+            self._join()
+            for blocks in self._free.values():
+                for block in [b for b in blocks if b.size == b.chunk.nbytes]:
+                    for event in block.events:
+                        event.synchronize()
+                    blocks.remove(block)
+                    self._chunks = [c for c in self._chunks if c is not block.chunk]
+                    self.allocated_bytes -= block.size
+
+    def _fitting(self, size: int) -> Block | None:
+        """A free block of this size, or the smallest larger one, cut."""
+        same = self._free.get(size)
+        if same:
+            return same.popleft()  # the one given back first: its last use ends first
+        larger = [s for s, blocks in self._free.items() if s > size and blocks]
+        if not larger:
+            return None
+        block = self._free[min(larger)].popleft()
+        rest = Block(block.chunk, block.start + size, block.size - size, block.events)
+        self._free[rest.size].appendleft(rest)
+        return Block(block.chunk, block.start, size, block.events)
+
+    def _grown(self, size: int) -> Block | None:
+        """A block of a new chunk, if the limit and the host allow one."""
+        usual = min(self.chunk, max(self.allocated_bytes, FIRST))  # doubling, up to whole chunks
+        for wanted in (max(size, usual), size):
+            if self.limit is not None and self.allocated_bytes + wanted > self.limit:
+                continue
+            try:
+                chunk = self.backend.empty_pinned((wanted,), np.dtype(np.uint8))
+            except MemoryError:
+                continue
+            self._chunks.append(chunk)
+            self.allocated_bytes += wanted
+            if wanted > size:
+                self._free[wanted - size].append(Block(chunk, size, wanted - size))
+            return Block(chunk, 0, size)
+        return None
+
+    def _join(self) -> bool:
+        """Joins free neighbours of one chunk; whether there were any."""
+        by_chunk: defaultdict[int, list[Block]] = defaultdict(list)
+        for blocks in self._free.values():
+            for block in blocks:
+                by_chunk[id(block.chunk)].append(block)
+        self._free.clear()
+        joined = False
+        for blocks_of_one in by_chunk.values():
+            blocks_of_one.sort(key=lambda b: b.start)
+            run: list[Block] = []
+            for block in blocks_of_one:
+                if run and run[-1].start + run[-1].size != block.start:
+                    self._keep(run)
+                    run = []
+                run.append(block)
+                joined = joined or len(run) > 1
+            self._keep(run)
+        return joined
+
+    def _keep(self, run: list[Block]) -> None:
+        """Files neighbours as one block, behind all their events."""
+        events = {id(e): e for b in run for e in b.events if len(run) == 1 or not e.query()}
+        whole = Block(
+            run[0].chunk, run[0].start, sum(b.size for b in run), tuple(events.values())
+        )
+        self._free[whole.size].append(whole)
+
+    def _sort(self) -> None:
+        """Files what was given back under its size; the lock is held."""
+        while self._returned:
+            block, event = self._returned.popleft()
+            self.used_bytes -= block.size
+            if event is not None:
+                block.events = (event,)
+            self._free[block.size].append(block)
