@@ -71,7 +71,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto",
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda", "simulated"], default="auto",
                         help="auto takes the GPU if one is usable (default: auto)")  # fmt: skip
     parser.add_argument("--epochs", type=whole_number(1), default=12, metavar="N",
                         help="passes over the training images (default: 12)")  # fmt: skip
@@ -416,7 +416,8 @@ def run(options: argparse.Namespace) -> None:
     traffic = measured[options.offload][0]
     peaks = [mebibytes(t.peak - t.start) for _, t in measured.values()]
     memory += f"; one step adds {peaks[0]} without offload, {peaks[1]} with"
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "NumPy"
+    names = {"cpu": "NumPy", "simulated": "NumPy, behaving as CUDA does"}
+    name = names.get(device.type) or torch.cuda.get_device_name(device)
     print(report(options, f"{device} ({name})", outcome, traffic, memory))
 
 

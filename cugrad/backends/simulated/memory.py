@@ -124,7 +124,7 @@ class PinnedBlock:
 
     def __del__(self) -> None:
         machine = getattr(self, "machine", None)
-        if machine is not None and not sys.is_finalizing():
+        if machine is not None and sys is not None and not sys.is_finalizing():
             machine.freed_pinned.append(self.shadow)
 
 
