@@ -16,6 +16,7 @@ families stand in tests/samples_<family>.py.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 import operator
 import pathlib
@@ -24,6 +25,7 @@ import numpy as np
 
 from cugrad.ops.table import TABLE
 from tests.sampling import (
+    LINES,
     REFERENCE,
     Input,
     away,
@@ -1321,5 +1323,13 @@ NO_HALF |= dict.fromkeys(("fft_c2c", "fft_r2c", "fft_c2r"), "PyTorch's is for po
 # further families --------------------------------------------------------------------------------
 # tests/samples_<family>.py: `from tests import samples`, then `samples.REAL_ONLY |= {...}`
 
+_NEEDS_SCIPY = importlib.util.find_spec("scipy") is None and "samples_special"
+
 for _path in sorted(pathlib.Path(__file__).parent.glob("samples_*.py")):
-    importlib.import_module(f"tests.{_path.stem}")
+    if _path.stem != _NEEDS_SCIPY:
+        importlib.import_module(f"tests.{_path.stem}")
+
+if _NEEDS_SCIPY:  # the rows that it has lines for
+    for _name in TABLE.keys() - LINES.keys() - NO_SAMPLE.keys():
+        for _reasons in (NO_SAMPLE, NO_REFERENCE, NO_TORCH):
+            _reasons[_name] = "SciPy is not installed"
