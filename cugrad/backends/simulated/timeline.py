@@ -125,7 +125,7 @@ class Timeline:
 
     def draw(self, path: str | None = None) -> Any:
         """A matplotlib figure, saved to `path` if given; ImportError without matplotlib."""
-        from matplotlib.figure import Figure  # type: ignore[import-not-found]
+        from matplotlib.figure import Figure
 
         streams = list(dict.fromkeys(r.stream for r in self.records))
         figure = Figure(figsize=(12, 1 + 0.5 * len(streams)), layout="constrained")
