@@ -4,7 +4,7 @@ import numpy as np
 
 from tests import samples
 from tests.samples import regular
-from tests.sampling import exactly, sample
+from tests.sampling import distinct, exactly, sample
 
 
 def _lu(np, A):
@@ -74,3 +74,7 @@ samples.NO_HALF |= dict.fromkeys(
     ["linalg_lu_factor_ex", "linalg_permutation", "geqrf", "linalg_eig", "linalg_eigvals"],
     "neither LAPACK nor PyTorch has it",
 )
+for _shape in ((4,), (2, 3), (1,)):
+    sample("linalg_distances", distinct(_shape),
+           reference=lambda np, x: x[..., None, :] - x[..., :, None],
+           torch=lambda torch, x: x[..., None, :] - x[..., :, None])  # fmt: skip

@@ -171,12 +171,11 @@ def test_svd(shape: tuple[int, ...], draw: Any) -> None:
 
 @oracle
 def test_equal_eigenvalues() -> None:
-    """Eigenvalues have a gradient, eigenvectors get PyTorch's infinities."""
+    """Eigenvalues have PyTorch's gradient; of eigenvectors see test_linalg_factors."""
     x = np.diag([1.0, 1.0, 2.0])
     for function in ("eigvalsh", "svdvals"):
         compare(lambda lib, x, f=function: getattr(lib.linalg, f)(x), x)
     compare(lambda lib, x: lib.linalg.eigh(x)[0], x)
-    compare(lambda lib, x: tuple(lib.linalg.eigh(x)), x)
 
 
 @oracle

@@ -175,3 +175,14 @@ def test_second_derivatives(name: str) -> None:
         x = cugrad.tensor(draw(*shape), requires_grad=True)
         assert cugrad.autograd.gradcheck(of, (x,))
         assert cugrad.autograd.gradgradcheck(of, (x,))
+
+
+@pytest.mark.parametrize("function", ["eigh", "eig"])
+def test_equal_eigenvalues_have_no_gradient_of_vectors(function: str) -> None:
+    """A clear error; the eigenvalues alone are differentiable."""
+    x = cugrad.eye(3, dtype=cugrad.float64, device="cpu").requires_grad_()
+    values, vectors = getattr(cugrad.linalg, function)(x)
+    with pytest.raises(cugrad.linalg.LinAlgError, match="eigenvalues are equal"):
+        (vectors.real**3).sum().backward(retain_graph=True)
+    values.real.sum().backward()
+    assert x.grad.tolist() == cugrad.eye(3).tolist()

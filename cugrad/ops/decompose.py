@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..errors import LinAlgError
 from .reduce import is_complex
 from .table import LINEAR, NONE, SAME, row
@@ -373,6 +375,31 @@ def _gaps(m: Any, x: Any) -> Any:
     return _row_of(m, x) - _column_of(m, x) + _diag(m, m.zero_like(x) + 1)
 
 
+def _distances(xp: Any, self: Any) -> Any:
+    found = self[..., None, :] - self[..., :, None]
+    if isinstance(found, np.ndarray):  # on a device nobody looks: the gradient is inf or nan there
+        n = found.shape[-1]
+        if np.any((found == 0).sum((-1, -2)) > n):
+            raise LinAlgError(
+                "the gradient of eigenvectors is not defined where eigenvalues are equal, and here "
+                f"some of {n} are; use the eigenvalues alone (linalg.eigvalsh, linalg.eigvals), or "
+                "a matrix whose eigenvalues differ"
+            )
+    return found
+
+
+row(
+    "linalg_distances", "self", _distances, LINEAR,
+    self=lambda m, g: m.sum(g, (len(g.shape) - 2,)) - m.sum(g, (len(g.shape) - 1,)),
+    doc="x_j - x_i of eigenvalues, no two of which may be equal",
+)  # fmt: skip
+
+
+def distinct_gaps(m: Any, x: Any) -> Any:
+    """`_gaps`, and LinAlgError on the host where two eigenvalues are equal."""
+    return m.linalg_distances(x) + _diag(m, m.zero_like(x) + 1)
+
+
 def _eigh_vjp(m: Any, g: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
     """Giles (2008), 3.1: V (diag(gw) + (V^H gV) / (w_j - w_i)) V^H, and its Hermitian part."""
     values_g, vectors_g = g
@@ -380,7 +407,7 @@ def _eigh_vjp(m: Any, g: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
     if vectors_g is not None:
         turned = m.matmul(mH(m, eigenvectors), vectors_g)
         skew = _off_diagonal(m, turned - mH(m, turned)) * 0.5
-        inner = _plus(skew / _gaps(m, eigenvalues), inner)
+        inner = _plus(skew / distinct_gaps(m, eigenvalues), inner)
     return m.matmul(_like(m, eigenvectors, inner), mH(m, eigenvectors))
 
 
@@ -401,7 +428,7 @@ def _eigh_jvp(m: Any, self_t: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
 row(
     "linalg_eigh", "self", _eigh, NONE, outputs="eigenvalues eigenvectors", holomorphic=False,
     self=_eigh_vjp, jvp=_eigh_jvp,
-    doc="of the Hermitian part (A + A^H) / 2; eigenvectors of equal eigenvalues: inf, as PyTorch",
+    doc="of the Hermitian part (A + A^H) / 2; eigenvectors: only of distinct eigenvalues",
 )  # fmt: skip
 
 

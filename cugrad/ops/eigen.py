@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from .decompose import _diag, _diagonal, _diverged, _off_diagonal, _plus, _real, _row_of, mH
+from .decompose import (
+    _diag,
+    _diagonal,
+    _diverged,
+    _off_diagonal,
+    _plus,
+    _real,
+    _row_of,
+    distinct_gaps,
+    mH,
+)
 from .reduce import is_complex
 from .table import NONE, row
 
@@ -44,7 +54,7 @@ def _eig_vjp(m: Any, g: Any, self: Any, eigenvalues: Any, eigenvectors: Any) -> 
         turned = m.matmul(Vh, vectors_g)
         kept = _real(m, _diagonal(m, turned)) * (1 + 0j)
         turned = turned - m.matmul(Vh, eigenvectors) * _row_of(m, kept)
-        turned = _off_diagonal(m, turned) / m.conj(_gaps(m, eigenvalues))
+        turned = _off_diagonal(m, turned) / m.conj(distinct_gaps(m, eigenvalues))
         inner = _plus(turned, inner)
     return _like(m, m.linalg_solve(Vh, m.matmul(inner, Vh), True), self)
 
