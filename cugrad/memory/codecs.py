@@ -1,0 +1,298 @@
+"""Codecs: lossy formats in which saved floating-point tensors take fewer bytes.
+
+A codec turns an array into a payload of bytes on the same device, and back. All of them keep what
+is finite finite: a value beyond the format's range becomes the largest that it has.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+__all__ = ["CODECS", "Codec", "CodecError", "codec_of", "measured_error"]
+
+Array = Any
+LARGEST = {
+    "float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127, "float32": (2 - 2**-23) * 2.0**127,
+    "float64": (2 - 2**-52) * 2.0**1023,
+}  # fmt: skip
+BYTES = np.dtype(np.uint8)
+quiet = np.errstate(all="ignore")  # infinities are values here, where warnings are errors too
+
+
+class Codec(Protocol):
+    """What an object must have to be a codec: a name, and three methods without state.
+
+    `applies` says whether arrays of a NumPy dtype can be encoded, and shrink. `encode` gives a
+    one-dimensional contiguous uint8 array on the device of `array`, with everything that `decode`
+    needs besides dtype and shape; `decode` gives a new C-contiguous array of these. Both are run on
+    the current stream, and must not make the host wait.
+    """
+
+    name: str
+
+    def applies(self, dtype: Any) -> bool: ...
+    def encode(self, xp: Any, array: Array) -> Array: ...
+    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array: ...
+
+
+class _Float:
+    """What the built-in codecs share: the dtypes that they take."""
+
+    name: str
+    takes: tuple[str, ...]
+
+    def applies(self, dtype: Any) -> bool:
+        return np.dtype(dtype).name in self.takes
+
+    def _flat(self, xp: Any, array: Array) -> Array:
+        """The elements in order, as float32 or float64: both widen halves exactly."""
+        if not self.applies(array.dtype):
+            raise TypeError(
+                f"codec {self.name!r}: got an array of {array.dtype.name}, want one of "
+                f"{', '.join(self.takes)}; applies(dtype) tells"
+            )
+        flat = xp.ascontiguousarray(array).reshape(-1)
+        if array.dtype.name == "bfloat16":
+            return (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return flat if array.dtype.itemsize > 2 else flat.astype(np.float32)
+
+    def __repr__(self) -> str:
+        return f"<codec {self.name}>"
+
+
+def _narrowed(xp: Any, flat: Array, largest: float) -> Array:
+    """float32 of float64 that rounds to a half as the float64 would have: the bits that float32
+    lacks are remembered in the last of 14 that are kept ("round to odd"), so none is rounded twice.
+    """
+    if flat.dtype == np.float32:
+        return flat
+    bits = flat.view(np.int64)
+    dropped = (1 << 39) - 1
+    odd = ((bits & dropped) != 0).astype(np.int64) << 39
+    kept = ((bits & ~dropped) | odd).view(np.float64)
+    within = xp.clip(kept, -largest, largest)
+    return xp.where(xp.isfinite(flat), within, flat).astype(np.float32)
+
+
+class BFloat16(_Float):
+    """The upper half of a float32, rounded to nearest even: relative error at most 2**-8.
+
+    Infinities and nan stay. Denormal numbers are kept as bfloat16 has them.
+    """
+
+    name, takes = "bf16", ("float32", "float64")
+
+    @quiet
+    def encode(self, xp: Any, array: Array) -> Array:
+        flat = _narrowed(xp, self._flat(xp, array), LARGEST["float32"])
+        bits = flat.view(np.uint32)
+        upper = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        magnitude, sign = upper & 0x7FFF, (bits >> 16) & 0x8000
+        was = bits & 0x7FFFFFFF
+        magnitude = xp.where(was < 0x7F800000, xp.minimum(magnitude, 0x7F7F), 0x7F80)
+        magnitude = xp.where(was > 0x7F800000, 0x7FC0, magnitude)
+        return (magnitude | sign).astype(np.uint16).view(BYTES)
+
+    @quiet
+    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
+        bits = payload.view(np.uint16).astype(np.uint32) << 16
+        return bits.view(np.float32).astype(dtype, copy=False).reshape(shape)
+
+
+class Float16(_Float):
+    """IEEE half precision, rounded to nearest even: relative error at most 2**-11 from 2**-14 to
+    65504, absolute error at most 2**-25 below.
+
+    Infinities and nan stay; larger finite values become 65504.
+    """
+
+    name, takes = "fp16", ("float32", "float64")
+
+    @quiet
+    def encode(self, xp: Any, array: Array) -> Array:
+        largest = LARGEST["float16"]
+        flat = _narrowed(xp, self._flat(xp, array), LARGEST["float32"])
+        within = xp.clip(flat, -largest, largest)
+        return xp.where(xp.isinf(flat), flat, within).astype(np.float16).view(BYTES)
+
+    @quiet
+    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
+        return payload.view(np.float16).astype(dtype).reshape(shape)
+
+
+def _grouped(xp: Any, flat: Array, length: int) -> Array:
+    """The elements as rows of `length`, the last one filled up with zeros."""
+    missing = -flat.size % length
+    if missing:
+        flat = xp.concatenate([flat, xp.zeros((missing,), flat.dtype)])
+    return flat.reshape(-1, length)
+
+
+def _payload(xp: Any, scales: Array, codes: Array, size: int) -> Array:
+    """Scales first, where they are aligned, then `size` codes of one byte each."""
+    head = scales.reshape(-1).view(BYTES)
+    return xp.concatenate([head, codes.reshape(-1).view(BYTES)[:size]])
+
+
+def _parts(xp: Any, payload: Array, dtype: Any, size: int, length: int) -> tuple[Array, Array]:
+    """What `_payload` joined: the scales as a column, the codes as rows of `length`."""
+    rows = -(-size // length)
+    head = rows * np.dtype(dtype).itemsize
+    codes = payload[head:]
+    return payload[:head].view(dtype).reshape(-1, 1), _grouped(xp, codes, length)
+
+
+class Float8(_Float):
+    """E4M3 (four bits of exponent, three of mantissa) times a power of two for each 128 elements.
+
+    The power puts the largest element of a block into the top of the range, so nothing saturates.
+    Elements down to 2**-13 of the largest have a relative error of at most 2**-4; smaller ones an
+    absolute error of at most 2**-17 of the largest, or 2**-130. Infinities and nan come back as
+    nan, and do not disturb their neighbours. 1.016 bytes an element. The format is that of
+    Micikevicius et al., "FP8 formats for deep learning", 2022.
+    """
+
+    name, takes = "fp8", ("float16", "bfloat16", "float32", "float64")
+    block = 128
+
+    @quiet
+    def encode(self, xp: Any, array: Array) -> Array:
+        rows = _grouped(xp, self._flat(xp, array), self.block)
+        if rows.dtype == np.float32:
+            bias, inf, bits = 127, 0x7F800000, rows.view(np.int32)
+            negative, key = bits < 0, bits & 0x7FFFFFFF
+        else:  # as if of 23 bits of mantissa, the last of which remembers the 29 below
+            bias, inf, bits = 1023, 0x7FF << 23, rows.view(np.int64)
+            below = ((bits & 0x1FFFFFFF) != 0).astype(np.int64)
+            negative, key = bits < 0, ((bits & 0x7FFFFFFFFFFFFFFF) >> 29) | below
+        finite = key < inf
+        top = xp.max(xp.where(finite, key, 0), axis=1, keepdims=True)
+        above = (top & 0x7FFFFF) > 0x680000  # rounds to more than 1.75, which is 448's mantissa
+        power = xp.maximum((top >> 23) - 8 + above, 7) - bias
+        exponent = (key >> 23).astype(np.int32)
+        mantissa = (key & 0x7FFFFF).astype(np.int32) | ((exponent > 0).astype(np.int32) << 23)
+        target = xp.maximum(exponent, 1) - (power + (bias - 7)).astype(np.int32)
+        shift = 20 + xp.clip(1 - target, 0, 6)  # 3 bits after the first; fewer of denormal numbers
+        halfway = (1 << (shift - 1)) - 1 + ((mantissa >> shift) & 1)
+        code = ((mantissa + halfway) >> shift) + ((xp.maximum(target, 1) - 1) << 3)
+        code = xp.where(finite, code, 0x7F) | (negative.astype(np.int32) << 7)
+        return _payload(xp, power.astype(np.int16), code.astype(np.uint8), array.size)
+
+    @quiet
+    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
+        dtype, size = np.dtype(dtype), math.prod(shape)
+        power, codes = _parts(xp, payload, np.int16, size, self.block)
+        wide = np.float64 if dtype.name == "float64" else np.float32
+        code = codes.astype(np.int32)
+        exponent = (code >> 3) & 15
+        mantissa = (code & 7) | ((exponent > 0).astype(np.int32) << 3)
+        signed = xp.where(code > 0x7F, -mantissa.astype(wide), mantissa.astype(wide))
+        value = xp.ldexp(signed, xp.maximum(exponent, 1) - 10 + power.astype(np.int32))
+        return _finished(xp, value, (code & 0x7F) == 0x7F, dtype, shape)
+
+
+class Int8(_Float):
+    """Integers from -127 to 127 times a float32 scale for each row, rounded half to even.
+
+    A row is the last dimension where that is 64 to 4096 long, else 128 elements in order. The scale
+    is the row's largest magnitude / 127, rounded up to 17 bits so that products with it are exact:
+    the error is at most half a scale. Infinities and nan come back as nan, and do not disturb their
+    neighbours. 1.03 bytes an element or less, 1.06 in the shortest rows.
+    """
+
+    name, takes = "int8", ("float16", "bfloat16", "float32", "float64")
+    rows, block = (64, 4096), 128
+
+    def _length(self, shape: tuple[int, ...]) -> int:
+        shortest, longest = self.rows
+        return shape[-1] if len(shape) > 1 and shortest <= shape[-1] <= longest else self.block
+
+    @quiet
+    def encode(self, xp: Any, array: Array) -> Array:
+        rows = _grouped(xp, self._flat(xp, array), self._length(array.shape))
+        finite = xp.isfinite(rows)
+        rows = xp.where(finite, rows, 0)
+        top = xp.max(xp.abs(rows), axis=1, keepdims=True) / 127
+        top = xp.clip(top, 2.0**-126, 2.0**127).astype(np.float32)
+        scale = ((top.view(np.int32) + 0x7F) & ~0x7F).view(np.float32)
+        code = xp.clip(xp.rint(rows / scale), -127, 127)
+        code = xp.where(finite, code, -128).astype(np.int8)
+        return _payload(xp, scale, code, array.size)
+
+    @quiet
+    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
+        dtype, size = np.dtype(dtype), math.prod(shape)
+        scale, codes = _parts(xp, payload, np.float32, size, self._length(shape))
+        code = codes.view(np.int8)
+        wide = np.float64 if dtype.name == "float64" else np.float32
+        return _finished(xp, code.astype(wide) * scale, code == -128, dtype, shape)
+
+
+def _finished(xp: Any, rows: Array, lost: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
+    """Decoded rows in the dtype and shape that were encoded; nan where `lost`."""
+    largest = LARGEST[dtype.name]  # the largest element may have been rounded up
+    rows = xp.where(lost, math.nan, xp.clip(rows, -largest, largest))
+    return rows.reshape(-1)[: math.prod(shape)].astype(dtype, copy=False).reshape(shape)
+
+
+CODECS: dict[str, Codec] = {c.name: c for c in (BFloat16(), Float16(), Float8(), Int8())}
+
+
+def codec_of(spec: Any) -> Codec:
+    """The codec of a name ("bf16", "fp16", "fp8", "int8"), or the codec that `spec` is itself.
+
+    >>> codec_of("int8")
+    <codec int8>
+    >>> codec_of("zip")
+    Traceback (most recent call last):
+    ValueError: compress: got 'zip', want one of 'bf16', 'fp16', 'fp8', 'int8', or a codec
+    """
+    if isinstance(spec, str):
+        if spec not in CODECS:
+            names = ", ".join(map(repr, CODECS))
+            raise ValueError(f"compress: got {spec!r}, want one of {names}, or a codec")
+        return CODECS[spec]
+    lacking = [m for m in ("applies", "encode", "decode") if not callable(getattr(spec, m, None))]
+    if not isinstance(getattr(spec, "name", None), str):
+        lacking.insert(0, "name")
+    if lacking or isinstance(spec, type):
+        raise TypeError(
+            f"compress: got {spec!r}, want one of {', '.join(map(repr, CODECS))}, or an object "
+            "with a str `name` and the methods applies(dtype), encode(xp, array) and "
+            "decode(xp, payload, dtype, shape)"
+            + (f"; it lacks {', '.join(lacking)}" if lacking else "; it is a class")
+        )
+    found: Codec = spec
+    return found
+
+
+class CodecError(NamedTuple):
+    """How far an array comes back from where it was: of its finite elements."""
+
+    largest: float  # magnitude of a difference
+    relative: float  # root of the sum of squared differences over that of the squared elements
+
+
+def measured_error(xp: Any, array: Array, codec: Codec) -> CodecError:
+    """What `codec` does to the values of an array. The host waits for the answer.
+
+    >>> import numpy as np
+    >>> measured_error(np, np.array([1.0, 1 / 3], np.float32), codec_of("bf16"))
+    CodecError(largest=0.000651..., relative=0.000617...)
+    """
+    back = codec.decode(xp, codec.encode(xp, array), array.dtype, array.shape)
+    wide, after = array.astype(np.float64), back.astype(np.float64)
+    finite = xp.isfinite(wide) & xp.isfinite(after)
+    wide = xp.where(finite, wide, 0)
+    difference = xp.abs(xp.where(finite, after, 0) - wide)
+    if array.size == 0:
+        return CodecError(0.0, 0.0)
+    largest, top = float(xp.max(difference)), float(xp.max(xp.abs(wide)))
+    if not largest:
+        return CodecError(0.0, 0.0)
+    unit = max(top, largest)  # squares of the largest float64 would overflow
+    lost, whole = (float(xp.sum((part / unit) ** 2)) for part in (difference, wide))
+    return CodecError(largest, math.sqrt(lost / whole) if whole else math.inf)
