@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys as _sys
+from importlib import import_module as _import_module
 from math import e, inf, nan, pi
 from typing import Any as _Any
 
@@ -159,7 +160,12 @@ _INSTEAD = {
 
 
 def __getattr__(name: str) -> _Any:
-    """Says of a name that is not here what to use; type checkers see it for what is set above."""
+    """Says of a name that is not here what to use; type checkers see it for what is set above.
+
+    `models`, which a script may never want, is imported when it is asked for.
+    """
+    if name == "models":
+        return _import_module(".models", __name__)
     use = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ", or not a name of PyTorch's"
     raise AttributeError(f"module 'cugrad' has no attribute {name!r}: not supported{use}")
 
