@@ -44,7 +44,7 @@ SAME_WITHOUT_GPU = {
     "test_packaging.py",
     "test_pinned_slab.py",
     "test_rows_torch.py",
-    "test_save_on_cpu.py",
+    "test_offload.py",
     "test_sealed_state.py",
 }
 # Files with thousands of tests run as this many shards.

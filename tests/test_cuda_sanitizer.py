@@ -16,7 +16,7 @@ import cugrad
 from cugrad import backends
 from cugrad.cuda import sanitizer
 from cugrad.errors import RaceError
-from cugrad.memory import offload
+from cugrad.memory import save_on_cpu
 
 ROOT = Path(__file__).resolve().parent.parent
 HAS_CUDA = backends.is_usable("cuda")
@@ -169,7 +169,7 @@ def test_offloading_is_clean_and_nothing_stays_behind() -> None:
     w = cugrad.rand(8, 8, device="cuda", requires_grad=True)
     with sanitizer.check():
         for _ in range(3):
-            with offload.save_on_cpu(pin_memory=True):
+            with save_on_cpu(pin_memory=True):
                 y = (w @ w).tanh().sum()
             y.backward()
     assert (b.copy_async, type(b.current_stream()).wait_event, b.xp) == before

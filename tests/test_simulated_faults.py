@@ -12,7 +12,7 @@ import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
 from cugrad.errors import RaceError
-from cugrad.memory import save_on_cpu
+from cugrad.memory import offload
 
 Program = Callable[["Device", bool], Any]  # the second argument: whether the step is there
 N = 256
@@ -550,7 +550,7 @@ def trained(skip: int) -> tuple[int, Any]:
         cugrad.manual_seed(0)
         w = cugrad.rand(16, 16, device="simulated", requires_grad=True)
         for _ in range(2):
-            with save_on_cpu(pin_memory=True):
+            with offload(min_bytes=0, keep_last=0, backlog=0, lookahead=2048):
                 y = ((w @ w).tanh() @ w).sigmoid().sum()
             y.backward()
         assert w.grad is not None

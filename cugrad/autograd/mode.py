@@ -41,6 +41,7 @@ class State(threading.local):
     hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
     hooks_disabled: str | None = None
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
+    saving: Any = None  # the node whose saved tensors are being packed
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
@@ -54,6 +55,15 @@ class State(threading.local):
 
 
 state = State()
+writes_watched: list[Callable[[Any], None]] = []  # in all threads; for `watch_writes`
+
+
+def watch_writes(watcher: Callable[[Any], None], watching: bool) -> None:
+    """Shows, or no longer shows, tensors that are about to be changed in place to `watcher`."""
+    if watching:
+        writes_watched.append(watcher)
+    elif watcher in writes_watched:
+        writes_watched.remove(watcher)
 
 
 def is_grad_enabled() -> bool:

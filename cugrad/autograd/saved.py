@@ -71,10 +71,12 @@ def pack(node: Any) -> None:
     if not node.saved:
         return
     hooks = state.hooks[-1]
-    was = switch_grad(False)
+    was, saving = switch_grad(False), state.saving
+    state.saving = node
     try:
         node.keep_packed(tuple([_packed(node, i, hooks) for i in range(len(node.saved))]))
     finally:
+        state.saving = saving
         switch_grad(was)
 
 

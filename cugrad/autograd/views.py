@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..tensor import Tensor
-from .mode import enable_grad, state
+from .mode import enable_grad, state, writes_watched
 
 if TYPE_CHECKING:
     from ..ops.table import Op
@@ -94,6 +94,9 @@ def check_inplace(t: Tensor, op_name: str) -> None:
     """RuntimeError when autograd forbids changing `t` in place."""
     if state.before_write is not None:
         state.before_write(t)
+    if writes_watched:
+        for watcher in tuple(writes_watched):
+            watcher(t)
     if not state.grad_enabled:
         return
     view = None if t._rare is None else t._rare.view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -183,6 +183,10 @@ class CupyBackend:
     def empty_cache(self) -> None:
         """Gives unused blocks back to the driver; waits for the device."""
         cupy.get_default_memory_pool().free_all_blocks()
+
+    def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
+        """Calls `reclaim` when an allocation fails, which is tried again if that answers true."""
+        memory.retry_after(reclaim)
 
     # the rest
 

@@ -62,6 +62,31 @@ class PeakMeter:
         return metered
 
 
+_reclaimers: list[Callable[[], bool]] = []
+
+
+def retry_after(reclaim: Callable[[], bool]) -> None:
+    """Has CuPy's process-wide allocator call `reclaim` where it fails, and try again if that
+    answers true.
+    """
+    if not _reclaimers:
+        cupy.cuda.set_allocator(_retrying(cupy.cuda.get_allocator()))
+    _reclaimers.append(reclaim)
+
+
+def _retrying(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+    def retrying(size: int) -> Any:
+        try:
+            return allocate(size)
+        except MemoryError:  # CuPy's OutOfMemoryError is one; the pool has freed what it could
+            freed = [reclaim() for reclaim in _reclaimers]
+            if not any(freed):
+                raise
+        return allocate(size)
+
+    return retrying
+
+
 def empty_pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A host array in page-locked memory of exactly its size, freed with the array's last view.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from math import erf as _scalar_erf
 from math import erfc as _scalar_erfc
@@ -308,6 +309,9 @@ class NumpyBackend:
 
     def empty_cache(self) -> None:
         pass
+
+    def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
+        """The host's memory has no moment in which it is full and more could be made free."""
 
     def quiet(self) -> AbstractContextManager[Any]:
         """Arithmetic that overflows or divides by zero says nothing, as on a GPU."""

@@ -1,5 +1,7 @@
 """Placements: where a saved tensor lives between forward and backward."""
 
-from .offload import OffloadStats, save_on_cpu
+from .offloading import offload, save_on_cpu
+from .report import Report, lower_bound
+from .stats import OffloadStats
 
-__all__ = ["OffloadStats", "save_on_cpu"]
+__all__ = ["OffloadStats", "Report", "lower_bound", "offload", "save_on_cpu"]

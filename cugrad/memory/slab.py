@@ -51,25 +51,36 @@ class PinnedSlab:
     def __init__(self, backend: Backend, limit: int | None = None, chunk: int = 1 << 26) -> None:
         self.backend, self.limit, self.chunk = backend, limit, chunk
         self.allocated_bytes = 0  # page-locked
-        self.used_bytes = self.peak_bytes = 0  # in blocks that are taken
+        self.peak_bytes = self._used = 0  # in blocks that are taken
         self._free: defaultdict[int, deque[Block]] = defaultdict(deque)
         self._chunks: list[Any] = []
         self._returned: deque[tuple[Block, Any]] = deque()  # given back, not yet sorted by size
         self._lock = threading.Lock()
 
-    def take(self, nbytes: int) -> Block | None:
-        """A block of at least `nbytes` bytes; None where the limit, or the host, has no more."""
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the blocks that are taken."""
+        with self._lock:
+            self._sort()
+            return self._used
+
+    def take(self, nbytes: int, within: int | None = None) -> Block | None:
+        """A block of at least `nbytes` bytes; None where the limit, or the host, has no more, or
+        where more than `within` bytes would be taken.
+        """
         size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         with self._lock:
             self._sort()
+            if within is not None and self._used + size > within:
+                return None
             block = self._fitting(size)
             if block is None and self._join():
                 block = self._fitting(size)
             if block is None:
                 block = self._grown(size)
             if block is not None:
-                self.used_bytes += block.size
-                self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+                self._used += block.size
+                self.peak_bytes = max(self.peak_bytes, self._used)
             return block
 
     def give_back(self, block: Block, event: Any) -> None:
@@ -154,7 +165,7 @@ class PinnedSlab:
         """Files what was given back under its size; the lock is held."""
         while self._returned:
             block, event = self._returned.popleft()
-            self.used_bytes -= block.size
+            self._used -= block.size
             if event is not None:
                 block.events = (event,)
             self._free[block.size].append(block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -197,6 +197,12 @@ class SimulatedBackend:
     def empty_cache(self) -> None:
         with self.machine.lock:
             self.machine.pool.release()
+
+    def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
+        """Calls `reclaim` when the device is full; the allocation is tried again if that answers
+        true.
+        """
+        self.machine.reclaimers.append(reclaim)
 
     # the rest
 

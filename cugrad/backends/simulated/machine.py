@@ -8,6 +8,7 @@ import random
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,17 @@ POLLS = 64  # how often query() may deny an event that could have happened
 class Marker:
     """The place in a stream's queue that one recording of an event stands for."""
 
-    __slots__ = ("stream", "done", "clock", "time", "polls")
+    __slots__ = ("stream", "done", "clock", "_time", "epoch", "polls")
 
-    def __init__(self, stream: Stream, clock: Clock, time: float) -> None:
-        self.stream, self.clock, self.time = stream, clock, time
+    def __init__(self, stream: Stream, clock: Clock) -> None:
+        self.stream, self.clock, self._time = stream, clock, stream.time
+        self.epoch = stream.machine.epoch
         self.done, self.polls = False, 0
+
+    @property
+    def time(self) -> float:
+        """When it will be reached; before all time, if that began anew since."""
+        return self._time if self.epoch == self.stream.machine.epoch else 0.0
 
 
 class Stream:
@@ -136,6 +143,7 @@ class Machine:
         self.random = random.Random(int(os.environ.get("CUGRAD_SIMULATE_SEED", "0")))
         self.freed_pinned: deque[Shadow] = deque()
         self.pinned_numbers = itertools.count(1)
+        self.reclaimers: list[Callable[[], bool]] = []  # asked when the device is full
         self._here = _Current()
         self.reset()
 
@@ -230,7 +238,7 @@ class Machine:
         with self.lock:
             self.raise_late()
             self.host_time += self.model.launch / 4
-            marker = Marker(stream, self.clocks.snapshot(stream.timeline), stream.time)
+            marker = Marker(stream, self.clocks.snapshot(stream.timeline))
             self.enqueue(stream, marker)
             return marker
 

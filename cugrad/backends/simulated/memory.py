@@ -77,6 +77,9 @@ class Pool:
             if self.held + size > capacity:
                 self.release()
                 if self.held + size > capacity:
+                    freed = [reclaim() for reclaim in self._machine.reclaimers]
+                    if any(freed):
+                        return self.allocate(nbytes, arena)
                     raise OutOfMemoryError(
                         f"Out of memory allocating {size:,} bytes (allocated so far: "
                         f"{self.used:,} bytes of {capacity:,} of the simulated device)"

@@ -1,0 +1,410 @@
+"""Moves saved storages between a device and host memory, ahead of need and never twice."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict, deque
+from typing import Any
+
+from ..autograd.mode import state
+from ..backends import Backend
+from ..tensor import Tensor
+from .geometry import array_at, memory_of, root_of, span_of
+from .outbound import Outbound
+from .owner import Owner
+from .session import Plan, Session, Stored, View, bytes_under_way
+from .stats import Meter
+
+__all__ = ["CopyEngine", "engine_of"]
+
+# Three streams take part: the compute stream that made the storage and will use it, and two
+# non-blocking side streams, one each way. A device block that a copy still touches is referenced
+# until its compute stream has waited for the copy: CuPy hands a dropped block to the next
+# allocation of that stream at once. What comes back is allocated on the compute stream.
+#
+#   pack     the bytes of a storage start to leave; the engine holds them until they have left
+#   backlog  copies on their way; more bytes than that make the compute stream wait for the oldest
+#   unpack   from where it was, if that is still there; else from what came back ahead; else now
+#   ahead    what will be unpacked next is brought back, up to `lookahead` bytes
+
+REMEMBERED = 64  # sessions from which plans are made
+GATHER = 8  # a view of which this part, or less, is needed is gathered before it is moved
+METERED = 4  # sessions whose times are taken, and then one in 16
+
+
+class _Here(threading.local):
+    session: Session | None = None
+
+
+class CopyEngine:
+    """The copies of one device, both ways."""
+
+    def __init__(self, backend: Backend, index: int | None = None) -> None:
+        self.backend, self.index = backend, index
+        self._lock = threading.RLock()
+        self.out, self.inward = Outbound(backend, self._lock), backend.stream()
+        self.ahead = 0  # bytes brought back and not yet asked for
+        self.gone: deque[tuple[int, int, Any, Any, Any]] = deque()  # of storages that were dropped
+        self._live: dict[int, list[weakref.ref[Stored]]] = {}  # by the id of the root
+        self._sweep = 64
+        self._plans: OrderedDict[Any, Session] = OrderedDict()
+        self._here = _Here()
+
+    # ------------------------------------------------------------------ sessions
+
+    def _session(self, owner: Owner) -> Session:
+        """The session of this thread: a new one where the last one is over.
+
+        What is still leaving and no longer wanted was not waited for in backward, which is the
+        faster for it; here that memory comes back.
+        """
+        before = self._here.session
+        if before is not None and not before.is_over():
+            return before
+        self.out.abandon()
+        session = self._here.session = Session(self, owner.key, before)
+        owner.sessions += 1
+        if owner.timed and (owner.sessions <= METERED or owner.sessions % 16 == 0):
+            session.meter = Meter(self.backend, self.backend.current_stream())
+            owner.meters.append(session.meter)
+        return session
+
+    def learned(self, session: Session, nbytes: int) -> Plan | None:
+        """The plan of the last session that began like this one, and which is now forgotten."""
+        exact, loose = (session.key, nbytes, session.follows), (session.key, nbytes)
+        found = self._plans.get(exact) or self._plans.get(loose)
+        for key in (exact, loose):
+            self._plans[key] = session
+            self._plans.move_to_end(key)
+        while len(self._plans) > REMEMBERED:
+            self._plans.popitem(last=False)
+        return None if found is None else found.learned()
+
+    # ------------------------------------------------------------------ out
+
+    def pack(self, tensor: Tensor, owner: Owner) -> View | None:
+        """Sends the tensor's storage out, unless that has been done; None for one too small."""
+        array, counter = tensor._array, tensor.counter
+        stats = owner.stats
+        root, size, first, low, high = span_of(array, root_of(array))
+        if size < owner.min_bytes or high == low:
+            stats.keep("small", array.nbytes)
+            return None
+        with self._lock:
+            session = self._session(owner)
+            self._settle(owner, session)
+            geometry = None
+            if GATHER * array.nbytes <= high - low:
+                geometry = (first, array.dtype, array.shape, array.strides)
+            stored = self._known(root, counter, low, high, geometry)
+            if stored is None:
+                stored = self._store(session, owner, array, counter, root, size, low, high,
+                                     geometry)  # fmt: skip
+                self._settle(owner, session)
+            meter, saving = session.meter, state.saving
+            label = None if meter is None or saving is None else (saving.name(), saving.seq)
+            if meter is not None:
+                self._sample(meter)
+            return View(stored, first, array, label)
+
+    def _known(
+        self, root: Any, counter: list[int], low: int, high: int, geometry: Any
+    ) -> Stored | None:
+        """A span of this storage, at this version, that covers the bytes from low to high."""
+        for ref in self._live.get(id(root), ()):
+            s = ref()
+            if s is None or s.counter is not counter or s.version != counter[0]:
+                continue
+            if s.root() is not root:
+                continue
+            if s.gathered is not None:
+                if s.gathered == geometry:
+                    return s
+            elif s.low <= low and high <= s.low + s.nbytes:
+                return s
+        return None
+
+    def _store(
+        self, session: Session, owner: Owner, array: Any, counter: list[int], root: Any, size: int,
+        low: int, high: int, geometry: Any,
+    ) -> Stored:  # fmt: skip
+        """A new span, on its way out."""
+        stats = owner.stats
+        if geometry is not None:
+            source = root_of(array.copy(order="C"))
+            stored = Stored(session, counter, root, 0, source.nbytes, geometry)
+            fresh = source.nbytes
+        else:
+            if 2 * (high - low) >= size:
+                low, high = 0, size
+            stored = Stored(session, counter, root, low, high - low, None)
+            source, fresh = root, self._fresh(root, counter, low, high)
+        self._register(root, stored)
+        stats.unique_bytes += fresh
+        stays = session.expects(stored.nbytes)
+        if stays == "last" and owner.codec is not None and owner.keep_last is None:
+            stays = None  # which of two values is read must not depend on time
+        if session.meter is not None:
+            session.meter.unique_bytes += fresh
+            session.meter.kept_bytes += 0 if stays is None else stored.nbytes
+        self.out.send(stored, source, owner, stays, session.meter)
+        session.add(stored)
+        return stored
+
+    def _fresh(self, root: Any, counter: list[int], low: int, high: int) -> int:
+        """The bytes of a span that no other span of this version has."""
+        fresh, others = high - low, self._live.get(id(root))
+        if others:
+            others[:] = [ref for ref in others if ref() is not None]
+            for ref in others:
+                s = ref()
+                if s is None or s.root() is not root or s.version != counter[0] or s.gathered:
+                    continue
+                fresh -= max(0, min(high, s.low + s.nbytes) - max(low, s.low))
+        return max(fresh, 0)
+
+    def _register(self, root: Any, stored: Stored) -> None:
+        self._live.setdefault(id(root), []).append(weakref.ref(stored))
+        if len(self._live) > self._sweep:
+            self._live = {
+                key: refs for key, refs in self._live.items() if any(r() is not None for r in refs)
+            }
+            self._sweep = max(64, 2 * len(self._live))
+
+    def _settle(self, owner: Owner, session: Session) -> None:
+        """Lets go of what has left, and of what nobody wants; bounds what is on its way."""
+        self._bury()
+        self.out.settle(bytes_under_way(owner.backlog, session.largest), session.meter)
+
+    def _bury(self) -> None:
+        """Lets go of what came back for storages that were dropped."""
+        while self.gone:
+            ahead, away, _restored, arrived, stream = self.gone.popleft()
+            self.ahead -= ahead
+            self.out.away -= away
+            if arrived is not None:
+                stream.wait_event(arrived)
+
+    def settle(self) -> None:
+        """Lets go of what has left by now."""
+        with self._lock:
+            self._bury()
+            self.out.settle(1 << 62)
+
+    def drain(self) -> None:
+        """Waits for all copies, and lets go of all that they held."""
+        with self._lock:
+            self.out.stream.synchronize()
+            self.inward.synchronize()
+            self._bury()
+            self.out.settle(0)
+
+    def reclaim(self) -> bool:
+        """Makes room on a device that is full; whether there was something to give up."""
+        if not self._lock.acquire(timeout=1):
+            return False
+        try:
+            held = self.out.leaving_bytes + self.ahead + len(self.gone)
+            stored: Any
+            self.drain()
+            for refs in list(self._live.values()):
+                for ref in refs:
+                    stored = ref()
+                    if stored is not None and stored.ahead:
+                        self.ahead -= stored.ahead
+                        stored.ahead, stored.fresh = 0, False
+                        stored.restored = stored.arrived = None
+            return held > 0
+        finally:
+            self._lock.release()
+
+    def _sample(self, meter: Meter) -> None:
+        here = self.backend.memory_allocated()
+        meter.resident = max(meter.resident, here)
+        meter.without = max(meter.without, here + self.out.away - self.ahead)
+
+    # ------------------------------------------------------------------ back
+
+    def unpack(self, view: View, owner: Owner) -> tuple[Any, list[int] | None]:
+        """The array, in a storage that its aliases share, and the version counter of that."""
+        stored, compute = view.stored, self.backend.current_stream()
+        session = stored.session
+        meter = session.meter
+        offset, strides = view.offset, view.strides
+        with self._lock:
+            if meter is not None:
+                meter.turn(compute)
+            self._settle(owner, session)
+            self.ahead -= stored.ahead
+            stored.ahead = 0
+            first_time = self._turn(stored, view)
+            flat, at_home = self._present(stored, owner if first_time else None)
+            if flat is None:
+                flat = self._bytes(stored, compute, owner, view.label)
+            if view.gathered and not at_home:
+                offset, strides = 0, None
+            if stored.waiting <= 0 and not stored.fresh:
+                stored.restored = None  # every alias has it, and holds it as long as it is needed
+            self._bring(session, stored.index, compute, owner)
+            if meter is not None:
+                self._sample(meter)
+                meter.ended.record(compute)
+        array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
+        return array, stored.counter if stored.counter[0] == stored.version else None
+
+    def _turn(self, stored: Stored, view: View) -> bool:
+        """Counts the view as unpacked; whether it is the storage's first in this round. A view that
+        comes for a second time begins another round.
+        """
+        session = stored.session
+        if view.round == session.round:
+            session.round += 1
+            session.cursor = 0
+        if stored.round != session.round:
+            stored.round, stored.waiting = session.round, stored.views
+        first = stored.waiting == stored.views
+        view.round = session.round
+        stored.waiting -= 1
+        session.asked.setdefault(stored.index)
+        return first
+
+    def _present(self, stored: Stored, owner: Owner | None) -> tuple[Any, bool]:
+        """The bytes where they were, if they are still there and are what was saved; and whether
+        those are all of the root, of which a part was gathered.
+        """
+        held = stored.device if stored.form is None else None
+        if stored.counter[0] != stored.version:
+            return (None if stored.block is not None or stored.host is not None else held), False
+        leaving = held is not None and stored.block is not None
+        if leaving and owner is not None:
+            owner.stats.forwarded += stored.nbytes
+        root = stored.root()
+        if root is None:
+            return held, False
+        if stored.restored is None and (leaving or held is None):
+            why = "last" if leaving and stored.gathered is None else "alive"
+            stored.session.stayed.setdefault(stored.index, why)
+        if held is not None and stored.gathered is None:
+            return held, False
+        flat = memory_of(self.backend.xp, root)
+        if stored.gathered is not None:
+            return flat, True
+        whole = stored.nbytes == flat.nbytes
+        return flat if whole else flat[stored.low : stored.low + stored.nbytes], False
+
+    def _bytes(self, stored: Stored, compute: Any, owner: Owner, label: Any) -> Any:
+        """The bytes of a storage that has left: brought back already, or now."""
+        if stored.stream != compute:  # of the arena of another stream
+            flat, arrived = self._fetch(stored, compute, owner)
+            self._await(stored, compute, arrived, label)
+            return self._decoded(stored, flat)
+        if stored.restored is None:
+            stored.restored, stored.fresh = stored.device, True  # encoded, and not yet gone
+            if stored.restored is None:
+                owner.stats.on_demand += stored.nbytes
+                stored.session.cursor = 0
+                stored.restored, stored.arrived = self._fetch(stored, compute, owner)
+        if stored.fresh:
+            self._await(stored, compute, stored.arrived, label)
+            self._is_back(stored)
+        return stored.restored
+
+    def _is_back(self, stored: Stored) -> None:
+        """What was fetched is the storage, from now on: of what is saved again, too."""
+        flat = stored.restored = self._decoded(stored, stored.restored)
+        stored.fresh, stored.arrived, stored.low, stored.gathered = False, None, 0, None
+        self.out.away -= stored.away
+        stored.away = 0
+        stored.root = weakref.ref(flat)
+        self._register(flat, stored)
+
+    def _decoded(self, stored: Stored, flat: Any) -> Any:
+        if stored.form is None:
+            return flat
+        codec, dtype, shape = stored.form
+        return memory_of(self.backend.xp, codec.decode(self.backend.xp, flat, dtype, shape))
+
+    def _await(self, stored: Stored, compute: Any, arrived: Any, label: Any) -> None:
+        """Makes compute wait for what comes back."""
+        meter = stored.session.meter
+        if arrived is None:
+            return
+        if meter is None:
+            compute.wait_event(arrived)
+        else:
+            meter.wait(compute, arrived, label or ("unpack", 0))
+
+    def _bring(self, session: Session, index: int, compute: Any, owner: Owner) -> None:
+        """Starts the copies back of what will be asked for next, as far as the look-ahead goes.
+
+        Only for the stream that will read it: the block goes back to the arena of that one.
+        """
+        chain, limit = session.chain(), bytes_under_way(owner.lookahead, session.largest)
+        if index not in chain.place:
+            return
+        k = max(session.cursor, chain.place[index] + 1)
+        while self.ahead < limit and k < len(chain.order):
+            stored = session.stored[chain.order[k]]()
+            k += 1
+            if stored is None or stored.stream != compute or stored.restored is not None:
+                continue
+            if stored.round != session.round:
+                stored.round, stored.waiting = session.round, stored.views
+            if stored.waiting <= 0:
+                continue
+            if stored.device is not None:  # on its way out, and wanted: it is held, not fetched
+                stored.restored, stored.fresh = stored.device, stored.form is not None
+                if stored.block is not None:
+                    session.stayed.setdefault(stored.index, "last")
+                continue
+            if stored.root() is not None:
+                continue
+            try:
+                stored.restored, stored.arrived = self._fetch(stored, compute, owner)
+            except MemoryError:
+                k -= 1
+                break
+            stored.fresh, stored.ahead = True, stored.nbytes
+            self.ahead += stored.ahead
+        session.cursor = k
+
+    def _fetch(self, stored: Stored, compute: Any, owner: Owner) -> tuple[Any, Any]:
+        """Starts the copy back of a storage: where to, and the event of its end."""
+        meter = stored.session.meter
+        if stored.host is not None:
+            flat, arrived = self.backend.asarray(stored.host.read()), None
+            owner.stats.moved_back_bytes += flat.nbytes
+            return flat, arrived
+        nbytes = stored.sent
+        flat = self.backend.xp.empty(nbytes, "uint8")  # its block may be in use there
+        self.inward.wait_event(compute.record_event())
+        self.inward.wait_event(stored.copied)
+        began = None if meter is None else meter.mark(self.inward)
+        self.backend.copy_async(flat, stored.block.array[:nbytes], self.inward)
+        if meter is None:
+            arrived = self.inward.record_event()
+        else:
+            arrived = meter.mark(self.inward)
+            meter.back.append((began, arrived, nbytes))
+        stored.last_use = arrived
+        owner.stats.moved_back_bytes += nbytes
+        return flat, arrived
+
+
+_engines: dict[tuple[str, int | None], CopyEngine] = {}
+_engines_lock = threading.Lock()
+
+
+def engine_of(backend: Backend, index: int | None) -> CopyEngine:
+    """The one copy engine of a device."""
+    found = _engines.get((backend.device_type, index))
+    if found is not None:
+        return found
+    with _engines_lock:
+        found = _engines.get((backend.device_type, index))
+        if found is None:
+            with backend.use_device(index):
+                found = _engines[backend.device_type, index] = CopyEngine(backend, index)
+                backend.on_out_of_memory(found.reclaim)
+        return found

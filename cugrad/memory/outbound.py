@@ -1,0 +1,172 @@
+"""The way out: bytes of storages on a side stream, until they have left the device."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any
+
+from ..autograd.mode import state, watch_writes
+from ..backends import Backend
+from ..tensor import Tensor
+from .geometry import in_memory_order, memory_of, root_of
+from .owner import Owner
+from .session import Stored
+from .slab import PinnedSlab
+from .stats import Meter
+
+__all__ = ["Outbound"]
+
+CHECKED = 64  # storages of which the error of a codec is measured
+
+
+class HostCopy:
+    """Bytes in ordinary host memory."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def read(self) -> Any:
+        return self.array
+
+
+class Outbound:
+    """Copies from a device to host memory. Calls are made under `lock`, the engine's."""
+
+    def __init__(self, backend: Backend, lock: Any) -> None:
+        self.backend, self._lock = backend, lock
+        self.stream = backend.stream()
+        self.slab = PinnedSlab(backend)
+        self.away = 0  # bytes that are not on the device, of storages that are still wanted
+        self.leaving_bytes = 0
+        self._leaving: deque[tuple[Any, weakref.ref[Stored], int, Any, Any]] = deque()
+
+    def send(
+        self, stored: Stored, source: Any, owner: Owner, stays: str | None, meter: Meter | None
+    ) -> None:
+        """Starts the copy out of a storage, unless the plan says that it stays."""
+        stats, compute = owner.stats, self.backend.current_stream()
+        stored.stream = compute
+        flat = memory_of(self.backend.xp, source)
+        if stored.nbytes != flat.nbytes:
+            flat = flat[stored.low : stored.low + stored.nbytes]
+        changeable = state.before_write is not None  # what is saved may be written to, legally
+        if stays is not None and not changeable:
+            stored.device = flat
+            stats.keep(stays, stored.nbytes)
+            return
+        if owner.codec is not None and owner.codec.applies(source.dtype):
+            flat = self._encoded(stored, source, flat, owner)
+        stored.sent = flat.nbytes
+        block = self.slab.take(flat.nbytes, owner.host_limit) if owner.pinned else None
+        if block is None:
+            self._send_unpinned(stored, flat, owner)
+            return
+        stored.block = block
+        for event in block.events:
+            self.stream.wait_event(event)
+        self.stream.wait_event(compute.record_event())
+        began = None if meter is None else meter.mark(self.stream)
+        self.backend.copy_async(block.array[: flat.nbytes], flat, self.stream)
+        stats.moved_to_host_bytes += flat.nbytes
+        if meter is None:
+            stored.copied = stored.last_use = self.stream.record_event()
+        else:
+            stored.copied = stored.last_use = meter.mark(self.stream)
+            meter.out.append((began, stored.copied, flat.nbytes))
+        if changeable:
+            compute.wait_event(stored.copied)
+            self._has_left(stored)
+            return
+        stored.device = flat
+        if not self._leaving:
+            watch_writes(self._before_write, True)
+        self._leaving.append((stored.copied, weakref.ref(stored), flat.nbytes, compute, flat))
+        self.leaving_bytes += flat.nbytes
+
+    def _encoded(self, stored: Stored, source: Any, flat: Any, owner: Owner) -> Any:
+        """The bytes that a codec makes of a storage, which need not live on."""
+        xp, codec = self.backend.xp, owner.codec
+        dense = in_memory_order(source) if stored.nbytes == source.nbytes else None
+        if dense is None:
+            dense = flat.view(source.dtype)
+        payload = codec.encode(xp, dense)
+        stored.form = codec, source.dtype, dense.shape
+        owner.stats.encoded_bytes += flat.nbytes
+        if len(owner.errors) < CHECKED:
+            lost = codec.decode(xp, payload, source.dtype, dense.shape).astype("float32") - dense
+            owner.errors.append((xp.sum(lost * lost), xp.sum(xp.square(dense.astype("float32"))),
+                                 xp.max(xp.abs(lost))))  # fmt: skip
+        return payload
+
+    def _send_unpinned(self, stored: Stored, flat: Any, owner: Owner) -> None:
+        """Copies to ordinary memory or to where the owner wants it; the host waits. Stays, if the
+        host has no room.
+        """
+        stats = owner.stats
+        try:
+            host = self.backend.to_host(flat)
+            if owner.pinned and owner.spill is not None:
+                stored.host = owner.spill(host)
+                stats.disk_bytes += flat.nbytes
+            else:
+                stored.host = HostCopy(host)
+                stats.pageable_bytes += flat.nbytes if owner.pinned else 0
+        except MemoryError:
+            stored.device = flat
+            stats.keep("host full", stored.nbytes)
+            return
+        stats.moved_to_host_bytes += flat.nbytes
+        self._has_left(stored)
+
+    def _has_left(self, stored: Stored) -> None:
+        """The device's memory is no longer held."""
+        stored.device = None
+        if stored.restored is None:
+            stored.away = stored.nbytes
+            self.away += stored.nbytes
+
+    def settle(self, backlog: int, meter: Meter | None = None) -> None:
+        """Lets go of what has left; more bytes on their way than `backlog` make compute wait.
+
+        The stream to wait is the one that allocated the storage: its memory goes back there.
+        """
+        while self._leaving:
+            event, ref, nbytes, compute, _ = self._leaving[0]
+            if not event.query():
+                if self.leaving_bytes <= backlog:
+                    return
+                if meter is None:
+                    compute.wait_event(event)
+                else:
+                    meter.wait(compute, event, ("backlog", 0))
+            self._leaving.popleft()
+            self.leaving_bytes -= nbytes
+            stored = ref()
+            if stored is not None and stored.device is not None:
+                self._has_left(stored)
+            if not self._leaving:
+                watch_writes(self._before_write, False)
+
+    def _before_write(self, tensor: Tensor) -> None:
+        """A tensor is about to be changed in place: what leaves of its memory leaves first."""
+        if type(tensor._array) not in self.backend.array_types:
+            return
+        with self._lock:
+            root = root_of(tensor._array)
+            for event, _, _, _, flat in self._leaving:
+                if root_of(flat) is root:
+                    self.backend.current_stream().wait_event(event)
+
+    def abandon(self) -> None:
+        """Gets back the memory of what is still leaving and is no longer wanted; compute waits."""
+        wanted = [entry for entry in self._leaving if entry[1]() is not None]
+        for event, ref, nbytes, compute, _ in self._leaving:
+            if ref() is None:
+                compute.wait_event(event)
+                self.leaving_bytes -= nbytes
+        self._leaving = deque(wanted)
+        if not wanted:
+            watch_writes(self._before_write, False)

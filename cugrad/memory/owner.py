@@ -1,0 +1,41 @@
+"""What an offloading context asks of the engine, and what it counts."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from .stats import Meter, OffloadStats
+
+__all__ = ["Owner"]
+
+
+@dataclass
+class Owner:
+    """The context that a tensor was saved in: what it asks for, and what it counts.
+
+    `lookahead` and `backlog` are bytes, None: two of the largest storages. `codec` encodes what is
+    stored; `keep_last` bytes of a step's end stay on the device, None: those that would not have
+    left in time. `host_limit` bounds the page-locked bytes; `spill(array)` stores what finds no
+    place there, None: in ordinary host memory.
+    """
+
+    min_bytes: int = 0
+    keep_last: int | None = 0
+    lookahead: int | None = None
+    backlog: int | None = None
+    host_limit: int | None = None
+    pinned: bool = True
+    spill: Any = None
+    codec: Any = None
+    timed: bool = False
+    sessions: int = 0
+    stats: OffloadStats = field(default_factory=OffloadStats)
+    meters: deque[Meter] = field(default_factory=lambda: deque(maxlen=2))
+    errors: list[Any] = field(default_factory=list)  # of the codec, device scalars: the first 64
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a plan depends on beside the storages."""
+        return self.keep_last, self.backlog, None if self.codec is None else self.codec.name

@@ -1,0 +1,203 @@
+"""What an offload did, and what the link allows at best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .engine import CopyEngine
+from .owner import Owner
+from .stats import Meter, Times
+
+__all__ = ["Report", "lower_bound", "report_of"]
+
+MIB = 1 << 20
+
+
+def lower_bound(
+    forward: float, backward: float, nbytes: float, to_host: float, to_device: float,
+    compression: float = 1.0, recompute: float = 0.0, coding: float = 0.0,
+) -> float:  # fmt: skip
+    """The least seconds of a step that moves `nbytes` out in forward and back in backward.
+
+    Copies overlap with compute, each way with its own phase:
+    max(Tf, S / (c Bd)) + max(Tb + R, S / (c Bh)) + q, with S bytes that leave, Tf and Tb the
+    seconds of compute, Bd and Bh the link's bytes/s to the host and back, `compression` c,
+    `recompute` R and `coding` q seconds.
+
+    >>> lower_bound(1.0, 2.0, 100e9, 50e9, 50e9)
+    4.0
+    """
+    moved = nbytes / compression
+    return max(forward, moved / to_host) + max(backward + recompute, moved / to_device) + coding
+
+
+class Report(dict[str, Any]):
+    """A report as a dict; it prints as text, and `plot` draws it."""
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    def plot(self, path: str | None = None) -> Any:
+        """A matplotlib figure of bytes, of times against the bound, and of stalls by op.
+
+        Saved to `path` if given. ImportError without matplotlib.
+        """
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10, 6), layout="constrained")
+        upper, lower, last = figure.subplots(3, 1, height_ratios=[2, 2, 3])
+        moved = {"moved": self["moved_to_host_bytes"], **self["kept"]}
+        upper.barh(list(moved), [n / MIB for n in moved.values()], color="tab:orange")
+        upper.set_xlabel("MiB saved, by what became of them")
+        upper.invert_yaxis()
+        times = self.get("times")
+        if times:
+            phases = ("forward", "stalled_forward", "backward", "stalled_backward")
+            left = 0.0
+            for phase, colour in zip(phases, ("tab:blue", "lightgrey", "tab:green", "lightgrey")):
+                width = times[phase] * 1e3
+                lower.barh("step", width, left=left, color=colour, label=phase.replace("_", " in "))
+                left += width
+            lower.barh("bound", self["bound"] * 1e3, color="tab:red")
+            lower.set_xlabel("ms")
+            lower.legend(fontsize="small", ncols=4)
+            stalls = list(self["stalls"].items())[:12]
+            last.barh([name for name, _ in stalls], [s * 1e3 for _, s in stalls], color="grey")
+            last.set_xlabel("ms of waiting for copies, by op")
+            last.invert_yaxis()
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+
+def report_of(owner: Owner, engines: list[CopyEngine]) -> Report:
+    """The report of a context; it tells of the last step of which times were taken."""
+    found = Report(owner.stats.as_dict())
+    found["pinned_bytes"] = sum([e.out.slab.allocated_bytes for e in engines])
+    if owner.codec is not None:
+        found["codec"] = owner.codec.name
+        found["error"] = _error(owner)
+    timed = [(m, t) for m in owner.meters if (t := m.times()) is not None]
+    if timed:
+        meter, times = timed[-1]
+        _add_times(found, meter, times)
+        for engine in engines:
+            _add_peaks(found, meter, engine)
+    found["verdict"] = _verdict(found)
+    return found
+
+
+def _error(owner: Owner) -> dict[str, float] | None:
+    """What a codec lost, of the first storages that it saw."""
+    if not owner.errors:
+        return None
+    lost, whole, most = (sum(float(e[i]) for e in owner.errors) if i < 2 else
+                         max(float(e[i]) for e in owner.errors) for i in range(3))  # fmt: skip
+    return {"relative_rms": (lost / whole) ** 0.5 if whole else 0.0, "largest": most}
+
+
+def _add_times(found: Report, meter: Meter, times: Times) -> None:
+    found["times"] = {name: getattr(times, name) for name in times._fields if name != "stalls"}
+    by_op = sorted(times.stalls.items(), key=lambda item: -item[1])
+    found["stalls"] = {f"{name} seq={seq}" if seq else name: s for (name, seq), s in by_op if s > 0}
+    to_host = times.out_bytes / times.out_seconds if times.out_seconds else 0.0
+    to_device = times.back_bytes / times.back_seconds if times.back_seconds else 0.0
+    found["to_host_rate"], found["to_device_rate"] = to_host, to_device
+    step = times.forward + times.backward + times.stalled_forward + times.stalled_backward
+    found["step"] = step
+    found["plain_step"] = plain = times.forward + times.backward
+    if to_host and to_device:
+        moved = times.back_bytes  # what came back; what was used before it had left needed no link
+        bound = lower_bound(times.forward, times.backward, moved, to_host, to_device)
+    else:
+        bound = plain
+    found["bound"], found["slowdown"] = bound, step / plain if plain else 1.0
+    found["over_bound"] = step / bound if bound else 1.0
+
+
+def _add_peaks(found: Report, meter: Meter, engine: CopyEngine) -> None:
+    """The peak around saving and unpacking, what it had been without, and the device's own peak, if
+    that was reached since.
+    """
+    found["saving_peak"] = meter.resident
+    found["saving_peak_without"] = meter.without
+    peak = engine.backend.max_memory_allocated()
+    if peak > meter.peak_before:
+        found["device_peak"] = peak
+
+
+def _verdict(found: Report) -> str:
+    """One sentence: what limits the step, or why offload buys nothing."""
+    if not found["moved_to_host_bytes"] and not found["encoded_bytes"]:
+        why = max(found["kept"], key=found["kept"].get, default="already on the host")
+        return f"nothing was moved: all saved tensors stayed ({why})"
+    peak, without = found.get("device_peak", 0), found.get("saving_peak_without", 0)
+    if peak and peak > 0.98 * without and peak > found["saving_peak"]:
+        return (
+            f"offload buys nothing: the device's peak, {peak / MIB:,.1f} MiB, is not where saved "
+            f"tensors are held (at most {without / MIB:,.1f} MiB without offload)"
+        )
+    times = found.get("times")
+    if not times:
+        return "no times were taken: run a step with timing=True, and its backward"
+    rates = {
+        "to the host": (times["back_bytes"], times["forward"], found["to_host_rate"]),
+        "to the device": (times["back_bytes"], times["backward"], found["to_device_rate"]),
+    }
+    short = [
+        f"{nbytes / seconds / 1e9:.1f} GB/s {way} needed, {rate / 1e9:.1f} reached"
+        for way, (nbytes, seconds, rate) in rates.items()
+        if rate and seconds and nbytes / seconds > rate
+    ]
+    if short:
+        return f"link-bound: {'; '.join(short)}"
+    return "compute-bound: the copies hide behind the ops"
+
+
+def _lines(found: Report) -> list[str]:
+    """The page that a report prints as."""
+    lines = [
+        f"saved       {found['saved_tensors']:,} tensors, {_mib(found['saved_bytes'])}",
+        f"unique      {_mib(found['unique_bytes'])} that were to move",
+        f"moved       {_mib(found['moved_to_host_bytes'])} out, "
+        f"{_mib(found['moved_back_bytes'])} back; copied / unique {found['copied_ratio']:.2f}",
+    ]
+    kept = dict(sorted(found["kept"].items(), key=lambda item: -item[1]))
+    if found["already_on_host"]:
+        kept["already on the host"] = found["already_on_host"]
+    lines += [f"stayed      {_mib(nbytes)}: {why}" for why, nbytes in kept.items()]
+    for name, what in (("forwarded", "used before they had left"),
+                       ("on_demand", "asked for before they were on their way back"),
+                       ("pageable_bytes", "in ordinary host memory: page-locked memory was full"),
+                       ("disk_bytes", "on disk: page-locked memory was full")):  # fmt: skip
+        if found[name]:
+            lines.append(f"of these    {_mib(found[name])} {what}")
+    if found.get("error"):
+        error = found["error"]
+        lines.append(f"{found['codec']:<11} relative error {error['relative_rms']:.2e} (RMS), "
+                     f"largest {error['largest']:.2e}")  # fmt: skip
+    if "times" in found:
+        t = found["times"]
+        lines += [
+            f"forward     {_ms(t['forward'])}, and {_ms(t['stalled_forward'])} waiting",
+            f"backward    {_ms(t['backward'])}, and {_ms(t['stalled_backward'])} waiting",
+            f"link        {found['to_host_rate'] / 1e9:.1f} GB/s to the host, "
+            f"{found['to_device_rate'] / 1e9:.1f} GB/s back; {_mib(found['pinned_bytes'])} locked",
+            f"bound       {_ms(found['bound'])}; this step took {found['over_bound']:.3f} of it, "
+            f"{found['slowdown']:.3f} of one without copies",
+            f"peak        {_mib(found['saving_peak'])} while saving, "
+            f"{_mib(found['saving_peak_without'])} without offload",
+        ]
+        longest = [f"{_ms(s)} {name}" for name, s in list(found["stalls"].items())[:5]]
+        if longest:
+            lines.append(f"waited      {', '.join(longest)}")
+    lines.append(f"verdict     {found['verdict']}")
+    return lines
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3f} ms"
+
+
+def _mib(nbytes: float) -> str:
+    return f"{nbytes / MIB:,.2f} MiB"

@@ -1,0 +1,201 @@
+"""What one forward pass saved of a device's memory, and what the next one learns of it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from .stats import Meter
+
+if TYPE_CHECKING:
+    from .engine import CopyEngine
+
+__all__ = ["Plan", "Session", "Stored", "View", "bytes_under_way"]
+
+LEAST = 1 << 26  # bytes under way at least, where the user names no number
+
+
+class Stored:
+    """One span of a storage, as it was at one version; every saved view of it shares this.
+
+    A view that needs little of what it spans is gathered first: `gathered` is then its geometry.
+    """
+
+    __slots__ = (
+        "session", "index", "counter", "version", "root", "low", "nbytes", "gathered", "stream",
+        "device", "block", "host", "form", "copied", "last_use", "restored", "arrived", "waiting",
+        "views", "round", "ahead", "away", "sent", "fresh", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: Session, counter: list[int], root: Any, low: int, nbytes: int, gathered: Any
+    ) -> None:
+        self.session, self.index = session, len(session.sizes)
+        self.counter, self.version = counter, counter[0]
+        self.root, self.low, self.nbytes = weakref.ref(root), low, nbytes
+        self.gathered = gathered
+        self.stream: Any = None  # the compute stream whose memory it is
+        self.device: Any = None  # the bytes where they were, while something must hold them
+        self.block: Any = None  # page-locked; or `host`, which has read(): memory or a file
+        self.host: Any = None
+        self.form: Any = None  # (codec, dtype, shape) of what is stored, if it is encoded
+        self.copied: Any = None  # the event of the end of the copy out
+        self.last_use: Any = None
+        self.restored: Any = None  # the bytes brought back, until every view has had them
+        self.arrived: Any = None  # the event for which their reader has to wait
+        self.waiting = self.views = 0  # views not unpacked in this round; all views
+        self.round = session.round
+        self.ahead = 0  # its share of the bytes that the engine has brought back ahead of need
+        self.away = 0  # and of those that are not on the device
+        self.sent = nbytes  # as stored on the host
+        self.fresh = False  # `restored` is as it came back: to be waited for, and decoded
+
+    def __del__(self) -> None:
+        try:
+            self.session.alive -= 1
+            engine = self.session.engine
+            if self.ahead or self.away or self.arrived is not None:
+                engine.gone.append(
+                    (self.ahead, self.away, self.restored, self.arrived, self.stream)
+                )
+            if self.block is not None:
+                engine.out.slab.give_back(self.block, self.last_use)
+        except (AttributeError, TypeError):
+            pass  # half made, or the interpreter is shutting down
+
+
+class View:
+    """What a node keeps: a span, and the geometry of the saved tensor in it."""
+
+    __slots__ = ("stored", "offset", "dtype", "shape", "strides", "gathered", "label", "round")
+
+    def __init__(self, stored: Stored, first: int, array: Any, label: Any) -> None:
+        self.stored, self.offset = stored, first - stored.low
+        self.dtype, self.shape = array.dtype, array.shape
+        plain = array.flags.c_contiguous and 1 not in array.shape  # a dim of 1 has any stride
+        self.strides = None if plain else array.strides
+        self.gathered = stored.gathered is not None
+        self.label = label  # the node's name and sequence number, where times are taken
+        self.round = -1  # the one in which it was unpacked last
+        stored.views += 1
+        stored.waiting += 1
+
+    def __del__(self) -> None:
+        try:
+            stored = self.stored
+            stored.views -= 1
+            if self.round != stored.round:
+                stored.waiting -= 1
+        except AttributeError:
+            pass
+
+
+def bytes_under_way(wanted: int | None, largest: int) -> int:
+    """How many bytes may be on their way: as many as the user says, or two of the largest storages.
+
+    One is copied while the next is made, or used.
+    """
+    return max(LEAST, 2 * largest) if wanted is None else wanted
+
+
+class Plan:
+    """What was learned of a step: its storages, the order in which they are asked for, what stays.
+
+    `kept` maps the index of a storage that is not worth moving to the reason.
+    """
+
+    __slots__ = ("sizes", "order", "place", "kept")
+
+    def __init__(self, sizes: list[int], order: list[int], kept: dict[int, str]) -> None:
+        self.sizes, self.order, self.kept = sizes, order, kept
+        self.place = {index: k for k, index in enumerate(order)}
+
+
+class Session:
+    """The storages that were saved between one backward pass and the next, in that order.
+
+    `key` says what a plan depends on beside the storages; `before` is the session that came first.
+    """
+
+    def __init__(self, engine: CopyEngine, key: Any, before: Session | None) -> None:
+        self.engine, self.key = engine, key
+        self.follows: int = 0 if before is None else before.signature
+        self.signature: int = 0  # of the sizes, in order
+        self.largest = self.alive = 0  # bytes; storages that somebody still wants
+        self.sizes: list[int] = []
+        self.stored: list[weakref.ref[Stored]] = []
+        self.asked: dict[int, None] = {}  # indices in the order of their first unpack
+        self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
+        self.plan: Plan | None = None
+        self.meter: Meter | None = None  # where times are taken
+        self.round = 0  # how often everything was unpacked before
+        self.cursor = 0  # how far, in the expected order, storages were brought back
+        self._chain: Plan | None = None
+
+    def expects(self, nbytes: int) -> str | None:
+        """Why the next storage is not worth moving; None if it is, or nobody knows.
+
+        An earlier session that began like this one, best after the same predecessor, has taught
+        us. A size that differs ends what that is good for.
+        """
+        index = len(self.sizes)
+        if index == 0:
+            self.plan = self.engine.learned(self, nbytes)
+        plan = self.plan
+        if plan is None:
+            return None
+        if index >= len(plan.sizes) or plan.sizes[index] != nbytes:
+            self.plan = None
+            return None
+        return plan.kept.get(index)
+
+    def add(self, stored: Stored) -> None:
+        """Enters a storage whose copy has begun."""
+        nbytes = stored.nbytes
+        self.alive += 1
+        self.sizes.append(nbytes)
+        self.stored.append(weakref.ref(stored))
+        self.signature = hash((self.signature, nbytes))
+        self.largest = max(self.largest, nbytes)
+
+    def learned(self) -> Plan | None:
+        """The plan for a next step like this one; None before backward has asked for anything.
+
+        What was on the device anyway stays, and of the last bytes that were saved those that had
+        not left when backward began, in this step or in one before. Their number is bounded, by
+        `keep_last` or else by what may be on its way: a step in which nothing leaves in time must
+        not teach us to keep everything.
+        """
+        known = self.plan if self.plan is not None and self.is_whole() else None
+        if not self.asked:
+            return known
+        seen = {**self.stayed, **({} if known is None else known.kept)}
+        kept = {i: why for i, why in seen.items() if why == "alive"}
+        keep_last, backlog, _ = self.key
+        left = keep_last if keep_last is not None else bytes_under_way(backlog, self.largest)
+        for index in range(len(self.sizes) - 1, -1, -1):
+            left -= self.sizes[index]
+            if left < 0:
+                break
+            if keep_last is not None or seen.get(index) == "last":
+                kept.setdefault(index, "last")
+        return Plan(self.sizes, list(self.asked), kept)
+
+    def is_over(self) -> bool:
+        """Whether backward has begun to read what was saved, or nobody wants it any more."""
+        return bool(self.asked) or self.alive <= 0 < len(self.sizes)
+
+    def is_whole(self) -> bool:
+        """Whether this session saved what its plan says, neither less nor more."""
+        return self.plan is not None and len(self.plan.sizes) == len(self.sizes)
+
+    def chain(self) -> Plan:
+        """The order in which storages are expected to be asked for: as learned, or backwards."""
+        chain, n = self._chain, len(self.sizes)
+        if chain is None or len(chain.sizes) != n:
+            chain = self.plan if self.is_whole() else None
+            if chain is None:
+                chain = Plan(list(self.sizes), list(range(n - 1, -1, -1)), {})
+            self._chain = chain
+            self.cursor = 0
+        return chain

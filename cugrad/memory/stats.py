@@ -1,0 +1,133 @@
+"""What went through an offload: bytes, and the times of copies and of waiting for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+__all__ = ["Meter", "OffloadStats", "Times"]
+
+
+@dataclass
+class OffloadStats:
+    """What went through an offload: counts of tensors, and bytes.
+
+    Tensors that share memory count each in `saved_bytes`, and once in `unique_bytes`, which are the
+    bytes of the storages that were to move. `kept` has the bytes that stayed, by reason: "leaf"
+    (parameters and their views), "small", "filter", "alive" (on the device anyway, as the step
+    before has shown), "last" (needed so soon that they would not have left), "host full".
+    `forwarded` bytes were used before they had left the device; `on_demand` bytes were asked for
+    before they were on their way back. `already_on_host` bytes were in host memory and stayed
+    there; `pageable_bytes` went to ordinary host memory, and `disk_bytes` to a file, because
+    page-locked memory had come to its limit.
+    """
+
+    saved_tensors: int = 0
+    saved_bytes: int = 0
+    unique_bytes: int = 0
+    moved_to_host_bytes: int = 0
+    moved_back_bytes: int = 0
+    forwarded: int = 0
+    on_demand: int = 0
+    already_on_host: int = 0
+    pageable_bytes: int = 0
+    disk_bytes: int = 0
+    encoded_bytes: int = 0  # what codecs had to encode; `moved_*` count what they made of it
+    kept: dict[str, int] = field(default_factory=dict)
+
+    def reset(self) -> None:
+        """Sets every count to zero."""
+        self.__init__()  # type: ignore[misc]
+
+    def keep(self, reason: str, nbytes: int) -> None:
+        """Counts bytes that stay on the device."""
+        self.kept[reason] = self.kept.get(reason, 0) + nbytes
+
+    @property
+    def copied_ratio(self) -> float:
+        """Bytes copied out by bytes of unique storage that were to leave; 1.0 where none were."""
+        stayed = sum([self.kept.get(why, 0) for why in ("alive", "last", "host full")])
+        wanted = self.unique_bytes - stayed
+        return self.moved_to_host_bytes / wanted if wanted else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every count by name, and `copied_ratio`."""
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**found, "kept": dict(self.kept), "copied_ratio": self.copied_ratio}
+
+
+class Times(NamedTuple):
+    """Seconds and bytes of one forward and backward pass.
+
+    `forward` and `backward` are without the times in which the compute stream waited for copies,
+    which are `stalled_forward` and `stalled_backward`, and `stalls` by op and sequence number.
+    """
+
+    forward: float
+    backward: float
+    stalled_forward: float
+    stalled_backward: float
+    out_bytes: int
+    out_seconds: float
+    back_bytes: int
+    back_seconds: float
+    stalls: dict[tuple[str, int], float]
+
+
+class Meter:
+    """Takes the times of one session, by events; answers when the device has got that far."""
+
+    def __init__(self, backend: Any, compute: Any) -> None:
+        self._backend = backend
+        self.began = self.mark(compute)
+        self.turned: Any = None  # the first unpack
+        self.ended: Any = None  # the last one
+        self.out: list[tuple[Any, Any, int]] = []
+        self.back: list[tuple[Any, Any, int]] = []
+        self.stalls: list[tuple[Any, Any, Any, bool]] = []
+        self.unique_bytes = self.kept_bytes = 0
+        self.resident = self.without = 0  # the most bytes seen on the device; without offload
+        self.peak_before = backend.max_memory_allocated()
+
+    def mark(self, stream: Any) -> Any:
+        """A new event with the time of this point of a stream."""
+        return stream.record_event(self._backend.event(timing=True))
+
+    def turn(self, compute: Any) -> None:
+        """Backward has asked for something."""
+        if self.turned is None:
+            self.turned = self.mark(compute)
+            self.ended = self._backend.event(timing=True)
+
+    def wait(self, compute: Any, event: Any, label: Any) -> None:
+        """Makes compute wait for an event, and takes the time."""
+        before = self.mark(compute)
+        compute.wait_event(event)
+        self.stalls.append((label, before, self.mark(compute), self.turned is not None))
+
+    def times(self) -> Times | None:
+        """The times, once backward has begun; waits for the device."""
+        if self.turned is None:
+            return None
+        self.ended.synchronize()
+        for _, end, _ in (*self.out[-1:], *self.back[-1:]):
+            end.synchronize()
+        by_op: dict[tuple[str, int], float] = {}
+        stalled = [0.0, 0.0]
+        for label, start, end, in_backward in self.stalls:
+            seconds = start.elapsed_time(end) / 1e3
+            stalled[in_backward] += seconds
+            by_op[label] = by_op.get(label, 0.0) + seconds
+        out, back = (
+            [(start.elapsed_time(end) / 1e3, n) for start, end, n in copies]
+            for copies in (self.out, self.back)
+        )
+        return Times(
+            self.began.elapsed_time(self.turned) / 1e3 - stalled[0],
+            self.turned.elapsed_time(self.ended) / 1e3 - stalled[1],
+            stalled[0],
+            stalled[1],
+            sum([n for _, n in out]), sum([t for t, _ in out]),
+            sum([n for _, n in back]), sum([t for t, _ in back]),
+            by_op,
+        )  # fmt: skip
