@@ -645,3 +645,67 @@ def test_hooks_inside_are_the_ones_that_apply() -> None:
     assert outer.stats.moved_to_host_bytes == 256
     y.sum().backward()
     assert np.allclose(x.grad.cpu().numpy(), np.exp(values(8, 8)))
+
+
+# Codecs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["simulated", "cpu"])
+@pytest.mark.parametrize("name, error, part", [
+    ("bf16", 3e-3, 0.5), ("fp16", 4e-4, 0.5), ("fp8", 4e-2, 0.27), ("int8", 1e-2, 0.27),
+])  # fmt: skip
+def test_codecs(name: str, error: float, part: float, device: str) -> None:
+    def gradient(context: Any) -> Any:
+        x = cugrad.tensor(values(64, 64), device=device, requires_grad=True)
+        with context:
+            y = ((x.exp() @ x.t().tanh()) / 64).sigmoid().sum()
+        y.backward()
+        return x.grad.cpu().numpy()
+
+    plain = gradient(nullcontext())
+    first = hooks = moving(compress=name)
+    found = gradient(hooks)
+    assert 0 < np.abs(found - plain).max() / np.abs(plain).max() < 8 * error
+    assert hooks.stats.moved_to_host_bytes <= part * hooks.stats.encoded_bytes
+    report = hooks.report()
+    assert 0 < report["error"]["relative_rms"] < error and report["codec"] == name
+    assert "relative error" in str(report)
+    for policy in simulated.POLICIES:  # time decides nothing
+        with simulated.configured(policy=policy):
+            for lookahead in (0, 1 << 20):
+                hooks = moving(compress=name, lookahead=lookahead, backlog=1 << 20)
+                assert np.array_equal(gradient(hooks), found)
+    assert first.stats.kept == {}
+
+
+def test_a_codec_leaves_integers_alone() -> None:
+    hooks = moving(compress="int8")
+    t = on_device((values(8, 8) * 10).astype(np.int64), requires_grad=False)
+    wanted = bytes_of(t)
+    with hooks:
+        packed = hooks.pack_hook(t)
+    del t
+    assert bytes_of(hooks.unpack_hook(packed)) == wanted and hooks.stats.encoded_bytes == 0
+
+
+def test_a_codec_of_your_own() -> None:
+    class Halves:
+        name = "halves"
+
+        def applies(self, dtype: Any) -> bool:
+            return dtype == np.float32
+
+        def encode(self, xp: Any, array: Any) -> Any:
+            return array.reshape(-1)[::2].copy().view("uint8")
+
+        def decode(self, xp: Any, payload: Any, dtype: Any, shape: Any) -> Any:
+            return xp.repeat(payload.view(dtype), 2).reshape(shape)
+
+    hooks = moving(compress=Halves())
+    with hooks:
+        packed = [hooks.pack_hook(t) for h in [on_device(values(4, 4), False)] for t in (h, h.t())]
+    back = [hooks.unpack_hook(p).cpu().numpy() for p in packed]
+    assert np.array_equal(back[0], np.repeat(values(4, 4).reshape(-1)[::2], 2).reshape(4, 4))
+    assert np.array_equal(back[1], back[0].T) and hooks.stats.moved_to_host_bytes == 32
+    with pytest.raises((TypeError, ValueError), match="compress"):
+        offload(compress="zip")

@@ -44,6 +44,9 @@ class CopyEngine:
         self.backend, self.index = backend, index
         self._lock = threading.RLock()
         self.out, self.inward = Outbound(backend, self._lock), backend.stream()
+        for stream, name in ((self.out.stream, "to host"), (self.inward, "to device")):
+            if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
+                stream.name = name
         self.ahead = 0  # bytes brought back and not yet asked for
         self.gone: deque[tuple[int, int, Any, Any, Any]] = deque()  # of storages that were dropped
         self._live: dict[int, list[weakref.ref[Stored]]] = {}  # by the id of the root
