@@ -3,207 +3,45 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..backends import backend_of
+from ..backends import backend_of, batched
 from ..tensor import Tensor, make
-from . import saved as saving
 from .dual import below, highest, set_tangent, tangent_of
+from .function_context import BackwardCFunction, FunctionCtx
+from .function_vmap import VmapInfo, apply_transformed
 from .mode import no_grad, state
-from .node import FREED, Node, Output, edge_of, next_seq
-from .record import recorded
+from .node import edge_of, next_seq
 from .views import CUSTOM, check_inplace, rebase, register
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+__all__ = [
+    "BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction",
+    "once_differentiable",
+]  # fmt: skip
 
 
-class FunctionCtx:
-    """What `forward` and `backward` of a custom Function share: `ctx`."""
+class FunctionMeta(type):
+    """Gives every Function the class of its nodes, `_backward_cls`."""
 
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Saves tensors (inputs, outputs, or others) for `ctx.saved_tensors` in backward.
+    _backward_cls: type[BackwardCFunction]
 
-        Saved this way they go through saved-tensor hooks, are checked for in-place changes, and
-        are freed after backward. TypeError for anything but tensors and None.
-        """
-        for i, t in enumerate(tensors):
-            if t is not None and not isinstance(t, Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument {i} is of type "
-                    f"{type(t).__name__}"
-                )
-        self.to_save = tensors
-
-    def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Saves tensors for `jvp`."""
-        self.saved_for_forward = tensors
-
-    def mark_dirty(self, *args: Tensor) -> None:
-        """Says which inputs `forward` changed in place; each must be an output too."""
-        self.dirty_tensors = args
-
-    def mark_non_differentiable(self, *args: Tensor) -> None:
-        """Says which outputs have no gradient; integer outputs need not be named."""
-        self.non_differentiable = args
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Whether backward gets zeros (True, the default) or None for outputs without gradient."""
-        self.materialize_grads = value
+    def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> None:
+        super().__init__(name, bases, attrs)
+        cls._backward_cls = type(name + "Backward", (BackwardCFunction,), {"_forward_cls": cls})
 
 
-class FunctionPlan:
-    """How the engine runs the node of a custom Function."""
-
-    saves = ()
-
-    def saved_name(self, index: int) -> str:
-        return f"saved_tensors[{index}]"
-
-    def vjp(self, node: FunctionNode, g: Any) -> Any:
-        given = g if type(g) is tuple else (g,)
-        wrapped = [None if x is None else make(backend_of(x).wrap(x)) for x in given]
-        with no_grad():
-            results = node.call_backward(wrapped)
-        return [None if r is None else r._array for r in results]
-
-    def vjp_recorded(self, node: FunctionNode, g: Any) -> Any:
-        return node.call_backward(list(g) if type(g) is tuple else [g])
-
-
-class FunctionNode(Node, FunctionCtx):
-    """The node of a custom Function, which is also its `ctx`."""
-
-    plan = FunctionPlan()
-    _forward_cls: type[Function]
-    # defaults of what the user may set on ctx
-    to_save: tuple[Tensor | None, ...] = ()
-    saved_for_forward: tuple[Tensor | None, ...] = ()
-    dirty_tensors: tuple[Tensor, ...] = ()
-    non_differentiable: tuple[Tensor, ...] = ()
-    materialize_grads = True
-    needs_input_grad: tuple[bool, ...] = ()
-
-    def __init__(self) -> None:
-        self.seq, self.edges, self.saved = 0, (), ()
-        self.versions = self.meta = self.rare = None
-        self.inputs_like: list[Any] = []  # per argument: (shape, dtype) of a tensor, else None
-        self.outputs_like: list[Any] = []  # per output: (shape, dtype, backend) of a tensor
-
-    def name(self) -> str:
-        return type(self).__name__
-
-    def __repr__(self) -> str:
-        return f"<torch.autograd.function.{self.name()} object at {id(self):#x}>"
-
-    @property
-    def output_count(self) -> int:  # type: ignore[override]
-        return len(self.outputs_like)
-
-    @property
-    def is_freed(self) -> bool:
-        return self.saved is FREED
-
-    def output(self, output_nr: int) -> Any:
-        return self if self.output_count == 1 else Output(self, output_nr)
-
-    def edge_of_entry(self, index: int) -> Any:
-        return edge_of(self.saved[index])
-
-    def keep_packed(self, entries: tuple[Any, ...]) -> None:
-        self.saved = entries
-
-    def release(self) -> None:
-        self.to_save = ()
-        if self.saved:
-            self.saved, self.versions = FREED, None
-
-    @property
-    def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors given to `save_for_backward`, unpacked and checked."""
-        if self.is_freed:
-            raise RuntimeError(saving.FREED_TEXT)
-        if not self.saved and self.to_save:  # nothing was recorded: straight from forward
-            return self.to_save
-        return saving.tensors(self)
-
-    def keep(self, outputs: dict[int, Tensor]) -> None:
-        """Turns what `save_for_backward` was given into saved entries; outputs go by number."""
-        entries = []
-        for t in self.to_save:
-            nr = next((i for i, out in outputs.items() if out is t), None)
-            entries.append(t if t is None or nr is None else saving.keep_result(t, nr))
-        self.saved, self.to_save = tuple(entries), ()
-        self.versions = saving.versions_of(self.saved) if entries else None
-        if state.hooks:
-            saving.pack(self)
-
-    def call_backward(self, grads: list[Any]) -> list[Any]:
-        """Runs the user's backward; the gradients of the tensor arguments, checked."""
-        if self.materialize_grads:
-            for i, (g, like) in enumerate(zip(grads, self.outputs_like, strict=True)):
-                if g is None and like is not None:
-                    shape, dtype, backend = like
-                    grads[i] = make(backend.xp.zeros(shape, dtype))
-        results = self._forward_cls.backward_of()(self, *grads)
-        results = list(results) if isinstance(results, (tuple, list)) else [results]
-        expected = len(self.inputs_like)
-        while len(results) > expected and results[-1] is None:
-            results.pop()
-        if len(results) != expected:
-            raise RuntimeError(
-                f"function {self.name()} returned an incorrect number of gradients (expected "
-                f"{expected}, got {len(results)})"
-            )
-        return [
-            self._checked(i, r, like)
-            for i, (r, like) in enumerate(zip(results, self.inputs_like, strict=True))
-            if like is not None or self._must_be_none(i, r)
-        ]
-
-    def _must_be_none(self, i: int, r: Any) -> bool:
-        if r is not None:
-            raise RuntimeError(
-                f"function {self.name()} returned a gradient different than None at position "
-                f"{i + 1}, but the corresponding forward input was not a Variable"
-            )
-        return False
-
-    def _checked(self, i: int, r: Any, like: Any) -> Tensor | None:
-        if r is None:
-            return None
-        if not isinstance(r, Tensor):
-            raise TypeError(
-                f"function {self.name()}: expected Variable or None for gradient {i} (got "
-                f"{type(r).__name__})"
-            )
-        shape, dtype = like
-        if r._array.shape != shape:
-            if not _broadcasts(shape, r._array.shape):
-                raise RuntimeError(
-                    f"Function {self.name()} returned an invalid gradient at index {i} - got "
-                    f"{list(r.shape)} but expected shape compatible with {list(shape)}"
-                )
-            r = recorded.sum_to_shape(r, shape)
-        if r._array.dtype != dtype:
-            if r._array.dtype.kind == "c" and dtype.kind != "c":
-                r = recorded.real(r)
-            r = recorded.to_dtype(r, dtype)
-        return r
-
-
-def _broadcasts(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
-    """Whether a tensor of `shape` can be broadcast to `wide`."""
-    pairs = zip(reversed(shape), reversed(wide))
-    return len(shape) <= len(wide) and all(n in (1, m) for n, m in pairs)
-
-
-class Function:
+class Function(metaclass=FunctionMeta):
     """A differentiable operation with a gradient of its own.
 
     Subclass it with static methods `forward(ctx, *args)` and `backward(ctx, *grad_outputs)`, and
-    call `apply`. Or write `forward(*args)` and `setup_context(ctx, inputs, output)`.
-    `backward` returns one gradient, or None, per argument of `forward`.
+    call `apply`. Or write `forward(*args)` and `setup_context(ctx, inputs, output)`, which the
+    transforms of `torch.func` need. `backward` returns one gradient, or None, per argument of
+    `forward`. For `torch.vmap` set `generate_vmap_rule = True`, where `forward`, `backward` and
+    `jvp` are written with tensor functions; else write `vmap`.
+
 
     >>> import cugrad as torch
     >>> class Exp(torch.autograd.Function):
@@ -222,17 +60,32 @@ class Function:
     tensor([1., 1.])
     """
 
-    _node_class: type[FunctionNode]
+    generate_vmap_rule = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
+        warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all "
-            "static, so you should invoke them on the class itself."
+            "static, so you should invoke them on the class itself. Instantiating an autograd "
+            "function will raise an error in a future version of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
         )
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._node_class = type(cls.__name__ + "Backward", (FunctionNode,), {"_forward_cls": cls})
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use "
+            "new-style autograd function with static forward method. (Example: "
+            "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(BackwardCFunction, name):
+            raise RuntimeError(
+                f"Attribute '{name}' is invalid for this instance of _C._FunctionBase. Accessing "
+                "this attribute directly on an instance of autograd.Function is a legacy access "
+                "pattern that is no longer supported: it is at `ctx`, and at `grad_fn`."
+            )
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -268,6 +121,27 @@ class Function:
             "forward mode AD."
         )
 
+    @staticmethod
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        """The function of all examples of a `torch.vmap` at once; to be overridden.
+
+        Gets `info.batch_size` and `info.randomness`, per argument of `forward` the dimension that
+        is mapped over, or None, and the arguments with that dimension in sight. Returns
+        `(output, out_dims)`.
+        """
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
+            "set generate_vmap_rule=True."
+        )
+
+    @classmethod
+    def has_vmap_rule(cls) -> bool:
+        return cls.vmap is not Function.vmap
+
+    @classmethod
+    def has_setup_context(cls) -> bool:
+        return cls.setup_context is not Function.setup_context
+
     @classmethod
     def backward_of(cls) -> Callable[..., Any]:
         """The user's backward, by whichever of its two names he wrote it."""
@@ -282,100 +156,196 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Runs the function on its arguments and records it."""
-        if not hasattr(cls, "_node_class"):
-            raise RuntimeError("Function.apply: call it on a subclass of Function")
+        separate = cls.setup_context is not Function.setup_context
+        if separate and (kwargs or getattr(cls.forward, "__defaults__", None)):
+            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()  # setup_context and backward know every argument
+            args, kwargs = bound.args, bound.kwargs
         if not state.observers:
-            return _apply_dual(cls, args, kwargs, 0)
+            return _apply(cls, args, kwargs, 0)
         seq, result, observers = next_seq(), None, state.observers
         for observer in observers:
             observer.op_begin(cls.__name__, seq, args)
         try:
-            result = _apply_dual(cls, args, kwargs, seq)
+            result = _apply(cls, args, kwargs, seq)
             return result
         finally:
             for observer in reversed(observers):
                 observer.op_end(cls.__name__, seq, result)
 
 
-def _apply_dual(cls: type[Function], args: tuple[Any, ...], kwargs: Any, seq: int) -> Any:
-    """`_apply`, and the user's jvp where an argument carries a tangent."""
-    level = highest(args) if state.levels else None
-    node = cls._node_class()
+def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], seq: int) -> Any:
+    if not batched.running.transforms:
+        return _dual(cls, args, functools.partial(cls.forward, **kwargs), seq)
+    return apply_transformed(cls, args, kwargs, lambda forward: _dual(cls, args, forward, seq))
+
+
+def _dual(cls: type[Function], args: tuple[Any, ...], forward: Any, seq: int) -> Any:
+    """The function as one node, and the user's jvp where an argument carries a tangent."""
+    node = cls._backward_cls()
+    result = _tangents(node, args, forward, seq) if state.levels else None
+    if result is None:
+        result = (_execute(node, args, forward, seq),)
+    node.saved_for_forward = None
+    return result[0]
+
+
+def _tangents(
+    node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: int
+) -> tuple[Any] | None:
+    """The result, as a tuple of one, with its tangents; None where no argument has one."""
+    level = highest(args)
     if level is None:
-        return _apply(cls, node, args, kwargs, seq)
+        return None
+    cls = node._forward_cls
     tangents: list[Any] = [tangent_of(a, level) for a in args]
+    node.viewing = []
     with below(level):
-        result = _apply(cls, node, args, kwargs, seq)
+        result = _tangents(node, args, forward, seq) or (_execute(node, args, forward, seq),)
         if node.materialize_grads:
             for i, (a, t) in enumerate(zip(args, tangents, strict=True)):
                 if t is None and isinstance(a, Tensor) and a._array.dtype.kind in "fcV":
                     tangents[i] = make(backend_of(a._array).xp.zeros_like(a._array))
-        found = cls.jvp(node, *tangents)
-    outputs = result if isinstance(result, tuple) else (result,)
-    found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        given, found = list(tangents), cls.jvp(node, *tangents)
+    outputs = result[0] if isinstance(result[0], tuple) else (result[0],)
+    found = found if isinstance(found, tuple) else (found,)
     if len(found) != len(outputs):
         raise RuntimeError(
-            f"{cls.__name__}.jvp returned {len(found)} tangents, but forward has {len(outputs)} "
-            "outputs"
+            f"Function's jvp returned an invalid number of forward gradients (expected "
+            f"{len(outputs)} but got {len(found)}) by {cls.__name__}"
         )
     for nr, (out, t) in enumerate(zip(outputs, found, strict=True)):
-        if t is None or not isinstance(out, Tensor) or out._array.dtype.kind not in "fcV":
+        if t is None or not isinstance(out, Tensor):
             continue
-        if not isinstance(t, Tensor):
-            raise TypeError(
-                f"{cls.__name__}.jvp: want a Tensor or None for output {nr}, got {type(t).__name__}"
-            )
-        if t.shape != out.shape:
-            raise RuntimeError(
-                f"{cls.__name__}.jvp returned a tangent of shape {list(t.shape)} for output {nr} "
-                f"of shape {list(out.shape)}"
-            )
-        set_tangent(out, level, t)
+        _check_tangent(node, nr, out, t, args, given)
+        if not _among(node.dirty_tensors or (), out):
+            set_tangent(out, level, t)
     return result
 
 
-def _apply(
-    cls: type[Function], node: FunctionNode, args: tuple[Any, ...], kwargs: Any, seq: int
-) -> Any:
-    node.needs_input_grad = tuple(isinstance(a, Tensor) and a._requires_grad for a in args)
+def _check_tangent(
+    node: BackwardCFunction, nr: int, out: Tensor, t: Any, args: tuple[Any, ...], given: list[Any]
+) -> None:
+    """RuntimeError for what cannot be the tangent of output `nr`."""
+    if not isinstance(t, Tensor):
+        raise RuntimeError(
+            f"expected Variable or None (got {type(t).__name__}) for grad output {nr}."
+        )
+    hidden = _among(node.non_differentiable or (), out)
+    if hidden or out._array.dtype.kind not in "fcV":
+        raise RuntimeError(
+            f"Function's jvp returned a gradient at position {nr}, but  the corresponding forward "
+            "output is not a differentiable Tensor.You should return None at that position instead."
+        )
+    if t._array.shape != out._array.shape:
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of size {list(out.shape)} while the given "
+            f"forward gradient is of size {list(t.shape)}."
+        )
+    if _among(node.dirty_tensors or (), out):
+        if not any(a is out and t is before for a, before in zip(args, given, strict=True)):
+            raise RuntimeError(
+                "An inplace custom Function is not modifying the forward mode gradients inplace. "
+                "If the forward is modifying an input inplace, then the jvp function must modify "
+                "the corresponding gradient inplace."
+            )
+    elif nr in (node.viewing or ()) and t._base is None:
+        raise RuntimeError(
+            "A custom Function's forward is returning a view (or an input as-is) but the jvp is "
+            "not returning a view."
+        )
+
+
+def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: int) -> Any:
+    cls = node._forward_cls
+    node.needs_input_grad = tuple([isinstance(a, Tensor) and a._requires_grad for a in args])
     recording = state.grad_enabled and any(node.needs_input_grad)
-    separate = cls.setup_context is not Function.setup_context
     before = [edge_of(a) if isinstance(a, Tensor) and a._requires_grad else None for a in args]
     with no_grad():
-        if separate:
-            result = cls.forward(*args, **kwargs)
-            cls.setup_context(node, args, result)
+        if cls.setup_context is Function.setup_context:
+            result = forward(node, *args)
         else:
-            result = cls.forward(node, *args, **kwargs)
-    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-    for t in node.dirty_tensors:
+            result = forward(*args)
+            cls.setup_context(node, args, result)
+    outputs = list(result) if isinstance(result, tuple) else [result]
+    dirty = _marked(node, outputs)
+    for t in dirty:
+        if state.grad_enabled and t._requires_grad and t.is_leaf:
+            raise RuntimeError(
+                "a leaf Variable that requires grad has been used in an in-place operation. "
+                f"({cls.__name__} marked it dirty)"
+            )
         check_inplace(t, cls.__name__)
         t.counter[0] += 1
+    if node.viewing is not None:
+        node.viewing = [nr for nr, out in enumerate(outputs) if _views(out, args, dirty)]
     if recording:
         _connect(node, args, before, outputs, seq)
     else:
-        outputs = [_own(out, args, node) for out in outputs]
-    if isinstance(result, (tuple, list)):
-        return tuple(outputs)
-    return outputs[0]
+        outputs = [_own(out, args, dirty) for out in outputs]
+    return tuple(outputs) if isinstance(result, tuple) else outputs[0]
 
 
-def _own(out: Any, args: tuple[Any, ...], node: FunctionNode) -> Any:
+def _marked(node: BackwardCFunction, outputs: list[Any]) -> tuple[Tensor, ...]:
+    """What was marked as dirty, once it and what else was marked has been looked at."""
+    dirty, hidden = node.dirty_tensors, node.non_differentiable
+    if dirty is None and hidden is None:
+        return ()
+    for name, marked in (("dirty_tensors", dirty), ("non_differentiable", hidden)):
+        if marked is not None and not isinstance(marked, tuple):
+            raise RuntimeError(
+                f"autograd internal error: {name} attribute is expected to be a tuple but is "
+                f"{type(marked).__name__}"
+            )
+    for i, t in enumerate(dirty or ()):
+        if not isinstance(t, Tensor):
+            raise RuntimeError(
+                f"mark_dirty can only accept variables, but argument {i} is of type "
+                f"{type(t).__name__}"
+            )
+        if not _among(outputs, t):
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as "
+                "output. The inputs that are modified inplace must all be outputs of the Function."
+            )
+    for i, t in enumerate(hidden or ()):
+        if not isinstance(t, Tensor):
+            raise RuntimeError(
+                f"mark_non_differentiable only accepts variable arguments, but got "
+                f"{type(t).__name__} as argument {i}"
+            )
+    return dirty or ()
+
+
+def _views(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> bool:
+    """Whether an output is an input as it was, or a view of one."""
+    if not isinstance(out, Tensor) or _among(dirty, out):
+        return False
+    base = out._base
+    return _among(args, out) or base is not None and any(
+        isinstance(a, Tensor) and (a is base or a._base is base) for a in args
+    )
+
+
+def _own(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> Any:
     """An input that is returned as it is becomes a tensor of its own, unless changed in place."""
-    if isinstance(out, Tensor) and _among(args, out) and not _among(node.dirty_tensors, out):
+    if isinstance(out, Tensor) and _among(args, out) and not _among(dirty, out):
         return out.detach()
     return out
 
 
 def _connect(
-    node: FunctionNode, args: tuple[Any, ...], before: list[Any], outputs: list[Any], seq: int
+    node: BackwardCFunction, args: tuple[Any, ...], before: list[Any], outputs: list[Any], seq: int
 ) -> None:
     """Makes `node` the history of the outputs, which are replaced where they must be."""
-    hidden = node.non_differentiable
+    hidden, marked = node.non_differentiable or (), node.dirty_tensors or ()
     node.seq = seq or next_seq()
     node.inputs_like = [
-        (a._array.shape, a._array.dtype) if isinstance(a, Tensor) else None for a in args
-    ]
+        (a._array.shape, a._array.dtype, _shared_by(a))
+        if isinstance(a, Tensor) else None
+        for a in args
+    ]  # fmt: skip
     node.edges = tuple(
         [edge for a, edge in zip(args, before, strict=True) if isinstance(a, Tensor)]
     )
@@ -383,45 +353,68 @@ def _connect(
     for nr, out in enumerate(outputs):
         if not isinstance(out, Tensor):
             continue
-        dirty, given = _among(node.dirty_tensors, out), _among(args, out)
+        dirty, given = _among(marked, out), _among(args, out)
         if _among(hidden, out) or out._array.dtype.kind not in "fcV":
             outputs[nr] = out.detach() if given and not dirty else out
             continue
-        if not dirty and (given or out._requires_grad):
+        has_history = out._requires_grad and (out._node is not None or out._base is None)
+        if not dirty and (given or has_history):
             outputs[nr] = alias = make(out._array)
             alias._counter = out.counter
             if given:  # as a view of the input, which in-place changes may not follow
                 base = out if out._base is None else out._base
                 register(alias, base, (), CUSTOM)
             else:
-                node.to_save = tuple([alias if t is out else t for t in node.to_save])
+                node.to_save = tuple([alias if t is out else t for t in node.to_save or ()])
             out = alias
         if out._rare is not None and out._rare.view is not None and not dirty:
             out._rare.view.creation = CUSTOM
         differentiable[nr] = out
     node.outputs_like = [
-        (out._array.shape, out._array.dtype, backend_of(out._array))
+        (out._array.shape, out._array.dtype, backend_of(out._array), nr in differentiable)
         if isinstance(out, Tensor) else None
-        for out in outputs
+        for nr, out in enumerate(outputs)
     ]  # fmt: skip
     node.keep(differentiable)
     for nr, out in differentiable.items():
-        if _among(node.dirty_tensors, out):
+        if _among(marked, out):
             rebase(out, node.output(nr))
         else:
             out._requires_grad, out._node = True, node.output(nr)
 
 
-def _among(tensors: tuple[Any, ...], t: Tensor) -> bool:
+def _shared_by(t: Tensor) -> tuple[batched.BatchLevel, ...]:
+    """The running vmaps for whose examples `t` is the same: its gradient adds up over them."""
+    if not batched.running.transforms:
+        return ()
+    has = batched.levels_of(t._array)
+    return tuple([level for level in batched.running.levels if level not in has])
+
+
+def _among(tensors: Any, t: Tensor) -> bool:
     return any(t is other for other in tensors)
+
+
+class InplaceFunction(Function):
+    """Deprecated: there is nothing in it that Function lacks."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
 
 class _Twice(Function):
     """Passes gradients through, and refuses to be differentiated."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, *tensors: Tensor) -> Any:
-        return tuple(t.clone() for t in tensors)
+    def forward(*tensors: Tensor) -> Any:
+        return tuple([t.clone() for t in tensors])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Saves nothing: there is no backward."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

@@ -33,6 +33,7 @@ class BatchLevel:
         global in_use
         in_use = True
         self.size, self.randomness, self.number = size, randomness, next(_serial)
+        self.mapped: list[tuple[Any, int]] = []  # weak references to inputs, and their dimension
         self._backends: dict[Any, BatchedBackend] = {}
 
     def backend(self, parent: Any) -> BatchedBackend:
@@ -389,23 +390,39 @@ class BatchedBackend:
 
 
 class Active(threading.local):
-    """The vmaps that run in this thread, the outermost first: random functions ask."""
+    """The transforms of functions that run in this thread, the outermost first.
 
-    levels: tuple[BatchLevel, ...] = ()
+    A vmap is its BatchLevel, a jvp its level of forward mode, anything that takes gradients GRAD.
+    """
+
+    transforms: tuple[Any, ...] = ()
+
+    @property
+    def levels(self) -> list[BatchLevel]:
+        """The vmaps among them: random functions ask."""
+        return [t for t in self.transforms if type(t) is BatchLevel]
 
 
+GRAD = object()
 running = Active()
 
 
 @contextmanager
-def active(level: BatchLevel) -> Iterator[None]:
-    """A vmap of this level runs inside."""
-    before = running.levels
-    running.levels = (*before, level)
+def active(transform: Any) -> Iterator[None]:
+    """This transform runs inside."""
+    with lowered((*running.transforms, transform)):
+        yield
+
+
+@contextmanager
+def lowered(transforms: tuple[Any, ...]) -> Iterator[None]:
+    """Only these transforms run inside."""
+    before = running.transforms
+    running.transforms = transforms
     try:
         yield
     finally:
-        running.levels = before
+        running.transforms = before
 
 
 class BatchedRng:

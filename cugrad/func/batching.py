@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -152,6 +153,7 @@ def _run(
         x if d is None else recorded.vmap_wrap(x, level, d)
         for x, d in zip(leaves, dims, strict=True)
     ]
+    level.mapped = [(weakref.ref(x), d) for x, d in zip(inside, dims, strict=True) if d]
     args, kwargs = unflatten(form, inside)
     with active(level):
         result = func(*args, **kwargs)

@@ -13,7 +13,7 @@ from ..autograd.forward_ad import primal_of
 from ..autograd.mode import enable_grad
 from ..autograd.node import Output, edge_of
 from ..autograd.record import recorded
-from ..backends.batched import levels_of, running
+from ..backends.batched import GRAD, active, levels_of, running
 from ..creation import eye, zeros_like
 from ..tensor import Tensor
 from .batching import vmap
@@ -98,7 +98,7 @@ def grad_and_value(
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         where = _arguments(args, argnums, "grad")
-        with enable_grad():
+        with enable_grad(), active(GRAD):
             inside = list(args)
             for i in where:
                 inside[i] = tree_map(_fresh, args[i])
@@ -196,7 +196,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pull(torch.ones(2))
     (tensor([1., 1.]),)
     """
-    with enable_grad():
+    with enable_grad(), active(GRAD):
         inside = tree_map(_fresh, tuple(primals))
         output, aux = _split(func(*inside), has_aux, "vjp")
     leaves, form = flatten(inside)
@@ -275,7 +275,8 @@ def jvp(
             dual = x.view_as(x)
             set_tangent(dual, level, t)
             duals.append(dual)
-        output, aux = _split(func(*unflatten(form, duals)), has_aux, "jvp")
+        with active(level):
+            output, aux = _split(func(*unflatten(form, duals)), has_aux, "jvp")
         outputs, out_form = flatten(output)
         results, found = [], []
         for o in outputs:
