@@ -237,7 +237,8 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"]:
+for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor",
+              "lshift", "rshift"]:  # fmt: skip
     setattr(ndarray, f"__{_name}__", _binary(f"__{_name}__"))
     setattr(ndarray, f"__r{_name}__", _binary(f"__r{_name}__"))
     setattr(ndarray, f"__i{_name}__", _in_place(f"__i{_name}__"))

@@ -1,0 +1,131 @@
+"""The offload engine over CuPy: on a GPU, and over the fake CUDA where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import backends
+from cugrad.autograd.graph import save_on_cpu
+from cugrad.memory import offload
+from cugrad.memory.engine import engine_of
+
+ROOT = Path(__file__).resolve().parent.parent
+HAS_CUDA = backends.is_usable("cuda")
+on_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no usable GPU, and no fake one")
+N = 64
+
+
+def moving(**choices: Any) -> offload:
+    return offload(**{"min_bytes": 0, "keep_last": 0, "backlog": 0, **choices})
+
+
+def gradient(context: Any, twice: bool = True) -> Any:
+    values = np.arange(N * N, dtype=np.float32).reshape(N, N) % 37 / 37 - 0.5
+    x = cugrad.tensor(values, device="cuda", requires_grad=True)
+    with context:
+        h = (x @ x / 8).tanh()
+        y = ((h * h.t().contiguous().t()).exp() * h)[:, 1:50].sum() + h[3].sin().sum()
+    y.backward(retain_graph=twice)
+    if twice:
+        y.backward()
+    return x.grad.cpu().numpy()
+
+
+@on_cuda
+@pytest.mark.parametrize("name, context", [
+    ("pinned", lambda: save_on_cpu(pin_memory=True)), ("pageable", save_on_cpu),
+    ("at once", moving), ("automatic", lambda: offload(min_bytes=0)),
+    ("on demand", lambda: moving(lookahead=0)), ("no pinned memory", lambda: moving(host_limit=0)),
+])  # fmt: skip
+def test_gradients_are_bitwise_those_without(name: str, context: Any) -> None:
+    plain = gradient(nullcontext())
+    for _ in range(4):
+        assert gradient(context()).tobytes() == plain.tobytes()
+
+
+@on_cuda
+@pytest.mark.parametrize("codec", ["bf16", "fp16", "fp8", "int8"])
+def test_codecs(codec: str) -> None:
+    plain = gradient(nullcontext())
+    hooks = moving(compress=codec)
+    found = gradient(hooks)
+    assert 0 < np.abs(found - plain).max() < 0.1 * np.abs(plain).max()
+    assert np.array_equal(gradient(moving(compress=codec)), found)
+    assert 0 < hooks.report()["error"]["relative_rms"] < 0.05
+
+
+@on_cuda
+def test_the_report_and_what_is_left() -> None:
+    backend = backends.get("cuda")
+    engine = engine_of(backend, backend.current_device())
+    hooks = moving()
+    for _ in range(3):
+        gradient(hooks, twice=False)
+    report = hooks.report()
+    assert report["copied_ratio"] == 1.0 and report["times"]["out_bytes"] > 0
+    assert report["over_bound"] > 0 and "verdict" in str(report)
+    locked = engine.out.slab.allocated_bytes
+    for _ in range(3):
+        gradient(hooks, twice=False)
+    assert engine.out.slab.allocated_bytes == locked
+    engine.drain()
+    assert (engine.ahead, engine.out.leaving_bytes, engine.out.slab.used_bytes) == (0, 0, 0)
+
+
+@on_cuda
+def test_a_failed_allocation_is_tried_again() -> None:
+    import cupy
+
+    backend = backends.get("cuda")
+    engine = engine_of(backend, backend.current_device())
+    hooks = moving(backlog=1 << 40)
+    t = cugrad.ones(1 << 16, device="cuda")
+    with hooks:
+        packed = hooks.pack_hook(t)
+    calls = []
+
+    def reclaim() -> bool:
+        engine.reclaim()
+        calls.append(engine.out.leaving_bytes)
+        return len(calls) == 1
+
+    allocate, failures = cupy.cuda.get_allocator(), [True, False]
+
+    def failing(size: int) -> Any:
+        if failures and failures.pop(0):
+            raise MemoryError("full")
+        return allocate(size)
+
+    from cugrad.backends import cupy_memory
+
+    wrapped = cupy_memory._retrying(failing)
+    reclaimers = cupy_memory._reclaimers[:]
+    cupy_memory._reclaimers[:] = [reclaim]
+    try:
+        assert wrapped(512) is not None
+        failures[:] = [True, True]
+        with pytest.raises(MemoryError):
+            wrapped(512)
+    finally:
+        cupy_memory._reclaimers[:] = reclaimers
+    assert calls == [0, 0]  # everything had left
+    assert hooks.unpack_hook(packed).sum().item() == 1 << 16
+
+
+@pytest.mark.skipif(HAS_CUDA, reason="the tests above have run")
+def test_over_the_fake_cuda() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fake_cuda", __file__, "-q", "-n0", "-p", "no:cacheprovider"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "12 passed" in done.stdout, done.stdout[-2000:]
