@@ -284,15 +284,36 @@ def measured_error(xp: Any, array: Array, codec: Codec) -> CodecError:
     CodecError(largest=0.000651..., relative=0.000617...)
     """
     back = codec.decode(xp, codec.encode(xp, array), array.dtype, array.shape)
-    wide, after = array.astype(np.float64), back.astype(np.float64)
-    finite = xp.isfinite(wide) & xp.isfinite(after)
-    wide = xp.where(finite, wide, 0)
-    difference = xp.abs(xp.where(finite, after, 0) - wide)
-    if array.size == 0:
-        return CodecError(0.0, 0.0)
-    largest, top = float(xp.max(difference)), float(xp.max(xp.abs(wide)))
+    return error_of([error_terms(xp, array, back)])
+
+
+def error_terms(xp: Any, before: Array, after: Array) -> tuple[Array, Array, Array, Array]:
+    """What `error_of` sums up, as 0-d arrays: the host waits for nothing.
+
+    The largest difference; a unit; sums of squares of the differences and of the elements, in that
+    unit, because squares of the largest float64 would overflow.
+    """
+    if before.size == 0:
+        zero = xp.zeros((), np.float64)
+        return zero, zero, zero, zero
+    wide = np.complex128 if before.dtype.kind == "c" else np.float64
+    before, after = before.astype(wide), after.astype(wide)
+    finite = xp.isfinite(before) & xp.isfinite(after)
+    before = xp.where(finite, before, 0)
+    difference, size = xp.abs(xp.where(finite, after, 0) - before), xp.abs(before)
+    largest = xp.max(difference)
+    unit = xp.maximum(xp.max(size), largest)
+    unit = xp.where(unit > 0, unit, 1.0)
+    lost, whole = (xp.sum(xp.square(part / unit)) for part in (difference, size))
+    return largest, unit, lost, whole
+
+
+def error_of(terms: list[tuple[Array, Array, Array, Array]]) -> CodecError:
+    """The error of several arrays taken together; the host waits."""
+    numbers = [tuple([float(x) for x in each]) for each in terms]
+    largest = max([n[0] for n in numbers], default=0.0)
     if not largest:
         return CodecError(0.0, 0.0)
-    unit = max(top, largest)  # squares of the largest float64 would overflow
-    lost, whole = (float(xp.sum((part / unit) ** 2)) for part in (difference, wide))
+    unit = max(n[1] for n in numbers)
+    lost, whole = (sum(n[i] * (n[1] / unit) ** 2 for n in numbers) for i in (2, 3))
     return CodecError(largest, math.sqrt(lost / whole) if whole else math.inf)

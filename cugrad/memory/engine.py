@@ -326,7 +326,8 @@ class CopyEngine:
         if stored.form is None:
             return flat
         codec, dtype, shape = stored.form
-        return memory_of(self.backend.xp, codec.decode(self.backend.xp, flat, dtype, shape))
+        with self.backend.quiet():
+            return memory_of(self.backend.xp, codec.decode(self.backend.xp, flat, dtype, shape))
 
     def _await(self, stored: Stored, compute: Any, arrived: Any, label: Any) -> None:
         """Makes compute wait for what comes back."""

@@ -91,9 +91,10 @@ def _error(owner: Owner) -> dict[str, float] | None:
     """What a codec lost, of the first storages that it saw."""
     if not owner.errors:
         return None
-    lost, whole, most = (sum(float(e[i]) for e in owner.errors) if i < 2 else
-                         max(float(e[i]) for e in owner.errors) for i in range(3))  # fmt: skip
-    return {"relative_rms": (lost / whole) ** 0.5 if whole else 0.0, "largest": most}
+    from .codecs import error_of
+
+    largest, relative = error_of(owner.errors)
+    return {"relative_rms": relative, "largest": largest}
 
 
 def _add_times(found: Report, meter: Meter, times: Times) -> None:
