@@ -412,6 +412,7 @@ def run_backward(
         for callback in run.callbacks:
             callback()
     finally:
+        run.callbacks.clear()  # they know the pass: a cycle
         task.running = before
         switch_grad(was)
     if targets is None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from ..tensor import Tensor
 from .engine import task
@@ -174,7 +175,7 @@ def register_multi_grad_hook(
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     lock = threading.Lock()
-    runs: dict[Any, Any] = {}
+    runs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # a pass that fails leaves nothing
     edges = [edge_of(t) for t in tensors]
 
     def expected(run: Any) -> int:
