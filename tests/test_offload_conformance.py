@@ -1,0 +1,225 @@
+"""Wherever saved tensors live, gradients are bitwise the same, under every schedule; none leaks."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import backends, memory
+from cugrad.autograd.graph import saved_tensors_hooks
+from cugrad.backends import simulated
+from cugrad.memory.engine import CopyEngine, engine_of
+from tests import offload_cases_of_life, offload_cases_of_steps
+from tests.offload_cases import CASES, OWN, Run
+
+assert offload_cases_of_life and offload_cases_of_steps  # they register their cases
+
+Host = np.ndarray[Any, Any]
+
+# Placements ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Placement:
+    """A way to keep saved tensors. `shares`: aliases come back as aliases."""
+
+    make: Callable[[], Any]
+    shares: bool = True
+    hooked: bool = True
+    moves: bool = False
+
+
+class Exact:
+    """A codec that loses nothing: what is encoded takes the path of codecs, bitwise."""
+
+    name = "exact"
+
+    def applies(self, dtype: Any) -> bool:
+        return np.dtype(dtype).kind in "fc"
+
+    def encode(self, xp: Any, array: Any) -> Any:
+        return xp.ascontiguousarray(array).reshape(-1).view(np.uint8)[::-1].copy()
+
+    def decode(self, xp: Any, payload: Any, dtype: Any, shape: Any) -> Any:
+        return payload[::-1].copy().view(dtype).reshape(shape)
+
+
+def on_host(t: Any) -> Any:
+    return t.detach().cpu().numpy().copy(), t.device
+
+
+def from_host(packed: Any) -> Any:
+    return cugrad.tensor(packed[0], device=packed[1])
+
+
+def offload(**options: Any) -> Placement:
+    options = {"min_bytes": 0, "keep_last": 0, **options}
+    return Placement(lambda: memory.offload(**options), moves=True)
+
+
+PLACEMENTS = {
+    "identity": Placement(lambda: saved_tensors_hooks(lambda t: t, lambda t: t)),
+    "to numpy": Placement(lambda: saved_tensors_hooks(on_host, from_host), shares=False),
+    "save_on_cpu": Placement(lambda: memory.save_on_cpu(), moves=True),
+    "save_on_cpu pinned": Placement(lambda: memory.save_on_cpu(pin_memory=True), moves=True),
+    "offload": offload(),
+    "offload learns": offload(keep_last=None),
+    "offload keeps some": offload(min_bytes=100, keep_last=600),
+    "offload as it comes": Placement(lambda: memory.offload()),
+    "offload lookahead 0": offload(lookahead=0),
+    "offload lookahead huge": offload(lookahead=1 << 40),
+    "offload backlog 0": offload(backlog=0, lookahead=300),
+    "offload backlog huge": offload(backlog=1 << 40, lookahead=1),
+    "offload host 0": offload(host_limit=0),
+    "offload host limit": offload(host_limit=1536),
+    "offload untimed": offload(timing=False),
+    "offload filter": offload(filter=lambda t: t.dim() != 1 and t.numel() % 5 != 0),
+    "offload exact codec": offload(compress=Exact()),
+}
+MAIN = ("save_on_cpu pinned", "offload", "offload learns")
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+def on_numpy(found: Any) -> Host:
+    if isinstance(found, (bool, int, float)):
+        return np.asarray(found)
+    t = found.detach()
+    array = t.cpu()
+    return np.array(array.float() if "bfloat16" in str(t.dtype) else array)
+
+
+def run(name: str, device: str, place: Placement | None, lib: Any = cugrad) -> list[Host]:
+    """What a case returns, on the host."""
+    if place is None:
+        made = Run(lib, device, nullcontext)
+    else:
+        made = Run(lib, device, place.make, place.shares, place.hooked, place.moves)
+    return [on_numpy(t) for t in CASES[name](made)]
+
+
+@functools.cache
+def plain(name: str) -> tuple[Host, ...]:
+    """What a case returns without hooks, on the CPU."""
+    return tuple(run(name, "cpu", None))
+
+
+def assert_same(found: list[Host], name: str, what: str) -> None:
+    wanted = plain(name)
+    assert len(found) == len(wanted)
+    for k, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        assert a.shape == b.shape and a.dtype == b.dtype, f"{what}: result {k}"
+        assert a.tobytes() == b.tobytes(), f"{what}: result {k} is {a}, want {b}"
+
+
+def the_engine() -> CopyEngine:
+    return engine_of(backends.get("simulated"), 0)
+
+
+def held() -> dict[str, int]:
+    """What the engine and the device hold when nothing is under way."""
+    engine = the_engine()
+    engine.drain()
+    return {
+        "bytes leaving": engine.out.leaving_bytes, "bytes ahead": engine.ahead,
+        "bytes away": engine.out.away, "dropped": len(engine.gone),
+        "queue": len(engine.out._leaving), "pinned bytes": engine.out.slab.used_bytes,
+        "device bytes": backends.get("simulated").memory_allocated(),
+    }  # fmt: skip
+
+
+@contextmanager
+def nothing_leaks() -> Iterator[None]:
+    """Afterwards the engine and the device hold what they held, without the garbage collector."""
+    before = held()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        after = held()
+        if after != before:
+            gc.collect()
+            cycle = " until the garbage collector runs" if held() == before else ""
+            changed = {k: v - before[k] for k, v in after.items() if v != before[k]}
+            pytest.fail(f"held{cycle}: {changed}")
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    """The engine has learned nothing, and the machine is idle."""
+    engine = the_engine()
+    engine.drain()
+    engine._plans.clear()
+    engine._here.session = None
+    yield
+    simulated.reset()
+
+
+# The suite ----------------------------------------------------------------------------------------
+
+# By default each case runs under 50 schedules, in which three placements take turns, and under two
+# schedules in each other placement; CUGRAD_SCHEDULES=50 runs all 50 in every placement.
+SCHEDULES = int(os.environ.get("CUGRAD_SCHEDULES", "2"))
+
+
+def schedule(seed: int) -> dict[str, Any]:
+    policy = simulated.POLICIES[seed] if seed < len(simulated.POLICIES) else "random"
+    return {"policy": policy, "seed": seed}
+
+
+def on_the_device(name: str, place: str, seed: int) -> None:
+    how = schedule(seed)
+    with nothing_leaks(), simulated.configured(**how):
+        found = run(name, "simulated", PLACEMENTS[place])
+        assert_same(found, name, f"{name} in {place!r}, {how}")
+
+
+def test_there_are_sixty() -> None:
+    assert len(CASES) >= 60
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in OWN])
+def test_pytorch_says_the_same(name: str) -> None:
+    pytest.importorskip("torch")
+    torch = importlib.import_module("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = run(name, "cpu", None, torch)
+    for a, b in zip(plain(name), wanted, strict=True):
+        half = a.dtype.itemsize == 2 or "bfloat16" in name
+        np.testing.assert_allclose(a, b, rtol=2e-2 if half else 2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", PLACEMENTS)
+def test_on_the_host(place: str) -> None:
+    for name in CASES:
+        assert_same(run(name, "cpu", PLACEMENTS[place]), name, name)
+
+
+@pytest.mark.parametrize("place", [p for p in PLACEMENTS if p not in MAIN])
+def test_in_every_placement(place: str) -> None:
+    """Each case under schedules of its own."""
+    for number, name in enumerate(CASES):
+        for k in range(SCHEDULES):
+            on_the_device(name, place, k if SCHEDULES >= 50 else (number * SCHEDULES + k) % 50)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_under_fifty_schedules(name: str) -> None:
+    for seed in range(50):
+        for place in MAIN if SCHEDULES >= 50 else (MAIN[seed % len(MAIN)],):
+            on_the_device(name, place, seed)
