@@ -30,7 +30,8 @@ from . import (
     signal,
     special,
 )
-from .autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .autograd.inference import is_inference, is_inference_mode_enabled
 from .creation import *  # noqa: F403
 from .device import device, get_default_device, set_default_device
 from .distributions import binomial, poisson
@@ -153,7 +154,6 @@ array_api.fill(globals(), linalg, fft)
 _INSTEAD = {
     "save": "pickle.dump(object, file); tensors, state dicts and modules can be pickled",
     "load": "pickle.load(file)",
-    "inference_mode": "no_grad()",
     "compile": "the function or module as it is",
     "set_num_threads": "the environment variable OPENBLAS_NUM_THREADS, set before the start",
 }

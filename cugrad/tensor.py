@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,25 @@ class Size(tuple[int, ...]):
         return Size(super().__add__(tuple(other)))
 
 
+class Uncounted(list[int]):
+    """The version counter of an inference tensor: it does not count."""
+
+    __slots__ = ()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        pass
+
+
+class Fresh(threading.local):
+    """The version counter that this thread's new tensors have: `UNCOUNTED` in inference mode."""
+
+    counter: list[int] | None = None
+
+
+UNCOUNTED = Uncounted([0])
+fresh = Fresh()
+
+
 class Rare:
     """What most tensors never have: hooks, a view's origin, the views of a base."""
 
@@ -66,7 +86,7 @@ class Tensor:
     # _node: the node or node output that made this tensor; None for leaves and for views whose
     #   base has changed since (grad_fn makes it anew)
     # _counter: None until the first in-place change or view; then a list of one int, the version,
-    #   that all views of the storage share
+    #   that all views of the storage share; UNCOUNTED for inference tensors
     __slots__ = (
         "_array", "_requires_grad", "_node", "_grad", "_counter", "_rare",
         "__dict__", "__weakref__",
@@ -120,7 +140,8 @@ class Tensor:
         """Sets every field; for subclasses and copies, which are not made by `make`."""
         self._array = array
         self._requires_grad = requires_grad
-        self._node = self._grad = self._counter = self._rare = None
+        self._node = self._grad = self._rare = None
+        self._counter = fresh.counter
 
     @property
     def rare(self) -> Rare:
@@ -228,6 +249,11 @@ class Tensor:
                 "var_no_grad = var.detach()."
             )
         check_differentiable_dtype(self.dtype, value)
+        if value and self._counter is UNCOUNTED and fresh.counter is None:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed."
+            )
         self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -254,12 +280,12 @@ class Tensor:
             return True
         if self._node is not None:
             return self._node.grad_fn is None  # so it is for what a hook made of a saved leaf
-        return self._base is None or not self._base._requires_grad
+        return self.grad_fn is None
 
     @property
     def output_nr(self) -> int:
         """Which output of `grad_fn` this tensor is."""
-        return 0 if self.grad_fn is None else self._node.output_nr
+        return 0 if self._node is None else self._node.output_nr
 
     @property
     def grad(self) -> Tensor | None:
@@ -306,7 +332,7 @@ class Tensor:
     @property
     def retains_grad(self) -> bool:
         """Whether a non-leaf keeps its `.grad`, see `retain_grad`."""
-        node = self.grad_fn
+        node = None if self._node is None else self._node.grad_fn
         if node is None or node.rare is None:
             return False
         keeper = node.rare.retained.get(self.output_nr)
@@ -320,6 +346,8 @@ class Tensor:
     @property
     def _version(self) -> int:
         """How many times the storage was changed in place."""
+        if self._counter is UNCOUNTED:
+            raise RuntimeError("Inference tensors do not track version counter.")
         return 0 if self._counter is None else self._counter[0]
 
     @property
@@ -330,19 +358,27 @@ class Tensor:
             self._counter = [0] if saved is None else saved  # the one its node watches, if any
         return self._counter
 
+    def is_inference(self) -> bool:
+        """Whether this tensor was made in `inference_mode`, and so takes no part in autograd."""
+        return self._counter is UNCOUNTED
+
     def counter_of(self) -> None:
         """A leaf that another tensor stands for has saved nothing of it."""
 
     @property
     def data(self) -> Tensor:
         """The same elements with no history and a version counter of its own."""
-        return make(self._array)
+        alias = make(self._array)
+        alias._counter = UNCOUNTED if self._counter is UNCOUNTED else None
+        return alias
 
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         self._array = value._array
+        if (self._counter is UNCOUNTED) is not (value._counter is UNCOUNTED):
+            self._counter = UNCOUNTED if value._counter is UNCOUNTED else None
 
 
 def old_constructor(data: tuple[Any, ...], device: Any) -> Any:
@@ -357,7 +393,8 @@ def make(array: Any, requires_grad: bool = False, node: Any = None) -> Tensor:
     """A Tensor over an array, with no copy and no check."""
     t = _new(Tensor)
     t._array, t._requires_grad, t._node = array, requires_grad, node
-    t._grad = t._counter = t._rare = None
+    t._grad = t._rare = None
+    t._counter = fresh.counter
     return t
 
 

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of, batched
 from ..tensor import Tensor, make
-from . import forward_ad, graph
+from . import forward_ad, grad_mode, graph
 from .engine import run_backward
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import GradientEdge
+from .inference import inference_mode
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, state
 from .node import AccumulateGrad, Output, edge_of
 
 __all__ = [
-    "Function", "GradcheckError", "backward", "enable_grad", "forward_ad", "grad", "gradcheck",
-    "gradgradcheck", "graph", "is_grad_enabled", "no_grad", "set_grad_enabled",
+    "Function", "GradcheckError", "backward", "enable_grad", "forward_ad", "grad",
+    "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_grad_enabled",
+    "no_grad", "set_grad_enabled",
 ]  # fmt: skip
 
 TensorOrTensors = Any

@@ -17,8 +17,8 @@ import numpy as np
 
 from .. import backends
 from ..ops.table import COMMON, ELEMENTWISE, FLOAT, SAME, Op, parameters_of, raw
-from ..tensor import Tensor
-from .mode import state
+from ..tensor import UNCOUNTED, Tensor
+from .mode import INFERRING, PACKING, UNUSUAL, state
 from .node import Output, edge_of, next_seq
 from .record import NO_PARAMS, OpNode, Plan, apply, plan_of
 from .saved import arrays, pack, versions_of
@@ -89,7 +89,7 @@ def _scope(op: Op) -> dict[str, Any]:
         "new_node": OpNode.__new__, "state": state, "edge_of": edge_of, "next_seq": next_seq,
         "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
-        "F64": np.dtype("float64"), "F16": np.dtype("float16"),
+        "F64": np.dtype("float64"), "F16": np.dtype("float16"), "UNCOUNTED": UNCOUNTED,
     }  # fmt: skip
     return {**shared, "forwards": _forwards(op), **_plans(op)} if is_fast(op) else shared
 
@@ -151,7 +151,8 @@ def _fast_path(op: Op) -> str:
     lines = [
         f"_a{first} = {op.inputs[first]}._array",
         f"_dtype = _a{first}.dtype",
-        "if (_dtype is F32 or _dtype is F64 or _dtype is F16) and (_mode := state.fast) != 2:",
+        "if (_dtype is F32 or _dtype is F64 or _dtype is F16) "
+        f"and (_mode := state.fast) != {UNUSUAL}:",
         indent(_inputs(op, first), "    "),
         indent(_outputs(op), "    "),
         indent(_recording(op), "    "),
@@ -224,17 +225,24 @@ def _returned(op: Op) -> str:
 def _recording(op: Op) -> str:
     """Makes the node: one block of code per set of inputs that need a gradient."""
     able = [i for i, f in enumerate(op.formulas) if f is not None]
-    if not able:
-        return "pass"
     blocks: list[str] = []
-    for mask in _masks(op):
+    for mask in _masks(op) if able else ():
         tests = [f"_n{i}" if mask >> i & 1 else f"not _n{i}" for i in able]
         blocks.append(f"{'if' if not blocks else 'elif'} {' and '.join(tests)}:")
         blocks.append(indent(_node(op, mask), "    "))
     needed = " or ".join(f"_n{i}" for i in able)
-    blocks.append("if _mode == 3:  # outside the try: an error of a hook is the user's to see")
-    blocks.append("    _packing = _node")
-    return f"if _mode and ({needed}):\n" + indent("\n".join([_guard(op), *blocks]), "    ")
+    cases = []
+    if not op.view:  # a view has the counter of what it is a view of
+        names = _returned(op).split(", ")
+        marks = "\n".join(f"    {t}._counter = UNCOUNTED" for t in names)
+        cases.append(f"if _mode == {INFERRING}:\n{marks}")
+    if able:
+        blocks.append(f"if _mode == {PACKING}:  # outside the try: a hook's error is the user's")
+        blocks.append("    _packing = _node")
+        record = indent("\n".join([_guard(op), *blocks]), "    ")
+        only = f" and _mode != {INFERRING}" * op.view
+        cases.append(f"{'el' * bool(cases)}if ({needed}){only}:\n{record}")
+    return "if _mode:\n" + indent("\n".join(cases), "    ") if cases else "pass"
 
 
 def _guard(op: Op) -> str:

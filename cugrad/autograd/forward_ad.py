@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..tensor import Tensor
+from .contexts import Context
 from .dual import enter, leave, set_tangent, tangent_of
-from .mode import Context, state
+from .mode import state
 
 __all__ = [
     "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual",

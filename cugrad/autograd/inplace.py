@@ -22,7 +22,7 @@ from .record import (
     read_inputs,
     run_forward,
 )
-from .views import check_inplace, rebase
+from .views import check_inplace, moved, rebase
 
 __all__ = ["apply_inplace"]
 
@@ -54,7 +54,7 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
     recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
     if recording:
         if t._rare is not None and t._rare.view is not None:
-            t._rare.view.check("is being modified inplace")
+            t._rare.view.check(t, "is being modified inplace")
         args = _keep_old_value(op, args, mask)
     compute = None
     if _fits(op, arrays):  # no array for the result: large tensors are changed where they lie
@@ -73,6 +73,8 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
         after = make(home)
         after._counter = t._counter
         rebase(t, new_node(op, args, params, mask, compute, (after,), seq))
+    elif t._rare is not None:
+        moved(t)
     return t
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
+
+from .contexts import Context, decorated
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
 
-PLAIN, RECORDING, UNUSUAL, PACKING = range(4)  # in PACKING, ops are recorded and hooks pack
+# In PACKING, ops are recorded and hooks pack; in INFERRING, results are marked.
+PLAIN, RECORDING, UNUSUAL, PACKING, INFERRING = range(5)
 
 
 class Observer(Protocol):
@@ -36,18 +37,23 @@ class State(threading.local):
     """What this thread has switched on; `fast` says in one read whether anything unusual is."""
 
     fast = RECORDING
-    grad_enabled = True
+    grad_enabled = True  # whether ops are recorded
+    grad_mode = True  # what was asked for: in inference mode ops are not recorded all the same
+    inference = False
     observers: tuple[Observer, ...] = ()
     hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
     hooks_disabled: str | None = None
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
     saving: Any = None  # the node whose saved tensors are being packed
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
+    hidden: tuple[Level, ...] = ()  # what they are outside of inference mode
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
     def refresh(self) -> None:
         if self.observers or self.levels:
             self.fast = UNUSUAL
+        elif self.inference:
+            self.fast = INFERRING
         elif self.grad_enabled:
             self.fast = PACKING if self.hooks else RECORDING
         else:
@@ -68,13 +74,14 @@ def watch_writes(watcher: Callable[[Any], None], watching: bool) -> None:
 
 def is_grad_enabled() -> bool:
     """Whether ops on tensors that require gradients are recorded in this thread."""
-    return state.grad_enabled
+    return state.grad_mode
 
 
 def switch_grad(enabled: bool) -> bool:
     """Sets the grad mode; returns what it was."""
-    was = state.grad_enabled
-    state.grad_enabled = enabled
+    was = state.grad_mode
+    state.grad_mode = enabled
+    state.grad_enabled = enabled and not state.inference
     state.refresh()
     return was
 
@@ -107,33 +114,6 @@ def pop_hooks() -> None:
     state.refresh()
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Context:
-    """A context manager that is a decorator of functions and generators too."""
-
-    def __enter__(self) -> Any:
-        raise NotImplementedError
-
-    def __exit__(self, *exc: object) -> None:
-        raise NotImplementedError
-
-    def _again(self) -> Context:
-        return type(self)()
-
-    def __call__(self, function: F) -> F:
-        if inspect.isgeneratorfunction(function):
-            return _wrap_generator(self._again, function)  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self._again():
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
-
-
 class _GradMode(Context):
     """A context manager and decorator that sets the grad mode, as many times as it is entered."""
 
@@ -147,34 +127,8 @@ class _GradMode(Context):
         switch_grad(self._previous.pop())
 
 
-def _wrap_generator(context: Callable[[], Context], function: Any) -> Callable[..., Any]:
-    """The mode holds while the generator runs, not while its consumer does."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        generator = function(*args, **kwargs)
-        step: Callable[[], Any] = functools.partial(next, generator)
-        while True:
-            try:
-                with context():
-                    value = step()
-            except StopIteration as stop:
-                return stop.value
-            try:
-                sent = yield value
-                step = functools.partial(generator.send, sent)
-            except GeneratorExit:
-                with context():
-                    generator.close()
-                raise
-            except BaseException as error:
-                step = functools.partial(generator.throw, error)
-
-    return wrapped
-
-
 class no_grad(_GradMode):
-    """Ops inside are not recorded: a context manager, and a decorator of functions and generators.
+    """Ops inside are not recorded: a context manager, and a decorator.
 
     >>> import cugrad as torch
     >>> x = torch.ones(3, requires_grad=True)
@@ -185,9 +139,9 @@ class no_grad(_GradMode):
 
     enabled = False
 
-    def __new__(cls, orig_func: F | None = None) -> Any:
+    def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
         made = super().__new__(cls)
-        return made if orig_func is None else made(orig_func)
+        return made if orig_func is None else decorated(cls, orig_func)
 
 
 class enable_grad(_GradMode):
@@ -202,9 +156,9 @@ class enable_grad(_GradMode):
 
     enabled = True
 
-    def __new__(cls, orig_func: F | None = None) -> Any:
+    def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
         made = super().__new__(cls)
-        return made if orig_func is None else made(orig_func)
+        return made if orig_func is None else decorated(cls, orig_func)
 
 
 class set_grad_enabled(_GradMode):
@@ -219,8 +173,13 @@ class set_grad_enabled(_GradMode):
     """
 
     def __init__(self, mode: bool) -> None:
-        self.enabled = bool(mode)
-        self._previous = [switch_grad(self.enabled)]
+        if type(mode) is not bool:
+            raise TypeError(
+                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
+                f"{type(mode).__name__}"
+            )
+        self.enabled = mode
+        self._previous = [switch_grad(mode)]
         self._fresh = True
 
     def __enter__(self) -> None:
@@ -229,11 +188,14 @@ class set_grad_enabled(_GradMode):
         else:
             super().__enter__()
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Any) -> Any:
         if self._fresh:  # used as a decorator: undo the constructor's switch
             self._fresh = False
             switch_grad(self._previous.pop())
-        return super().__call__(function)
+        return decorated(self.clone, function)
 
-    def _again(self) -> _GradMode:
-        return enable_grad() if self.enabled else no_grad()
+    def clone(self) -> set_grad_enabled:
+        return set_grad_enabled(self.enabled)
+
+    def __repr__(self) -> str:
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.enabled})"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import InplaceError
-from ..tensor import Tensor, make
+from ..tensor import UNCOUNTED, Tensor, make
 from .dual import restore_tangents
 from .mode import no_grad, state, switch_grad
 
@@ -23,6 +23,13 @@ FREED_TEXT = (
     "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward "
     "through the graph a second time or if you need to access saved tensors after calling "
     "backward."
+)
+
+INFERENCE_TEXT = (
+    "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+    "inference mode in computation tracked by autograd. To work around this, you can make a clone "
+    "to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+    "`torch.inference_mode()`."
 )
 
 
@@ -118,12 +125,14 @@ def keep_result(tensor: Tensor, output_nr: int) -> Any:
 
 
 def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
-    """The versions of the saved inputs, None when all are 0."""
-    found = tuple([
-        entry._counter[0] if isinstance(entry, Tensor) and entry._counter is not None else 0
-        for entry in saved
-    ])  # fmt: skip
-    return found if any(found) else None
+    """The versions of the saved inputs, None when all are 0; RuntimeError if one has none."""
+    found = []
+    for entry in saved:
+        counter = entry._counter if isinstance(entry, Tensor) else None
+        if counter is UNCOUNTED:
+            raise RuntimeError(INFERENCE_TEXT)
+        found.append(0 if counter is None else counter[0])
+    return tuple(found) if any(found) else None
 
 
 def check_version(node: Any, index: int) -> None:

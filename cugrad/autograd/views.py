@@ -5,76 +5,117 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ..tensor import Tensor
-from .mode import enable_grad, state, writes_watched
+from ..tensor import UNCOUNTED, Tensor
+from .inference import inference_mode
+from .mode import state, writes_watched
 
 if TYPE_CHECKING:
     from ..ops.table import Op
 
 Step = tuple["Op", dict[str, Any]]
 
-NORMAL, NO_GRAD, MULTIPLE, CUSTOM = range(4)  # how a view came to be
+NORMAL, INFERENCE, NO_GRAD, MULTIPLE, CUSTOM = range(5)  # how a view came to be
+UNRECORDED = (INFERENCE, NO_GRAD)
 
 
 class View:
     """Where a view comes from: its base, and the view ops that lead from the base to it."""
 
-    __slots__ = ("base", "steps", "creation", "__weakref__")
+    __slots__ = ("base", "steps", "creation", "version", "maker", "__weakref__")
 
     def __init__(self, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
         self.base, self.steps, self.creation = base, steps, creation
+        self.version = base.counter[0]  # when the view was made
+        self.maker: str | None = None  # the node it had, in the words of an error
 
     def regenerate(self, view: Tensor) -> Any:
-        """A new node for a view whose base was changed in place: its view ops, recorded anew."""
+        """A new node for a view whose base was changed in place: its view ops, recorded anew.
+
+        None for a leaf, such as a view made where nothing was recorded, until its base is changed.
+        """
         from .record import execute
 
         if not self.base._requires_grad:
             return None
-        self.check("its base or another view of its base has been modified inplace")
-        with enable_grad():
+        if self.creation in UNRECORDED and self.version == self.base.counter[0]:
+            return None
+        self.check(view, "its base or another view of its base has been modified inplace")
+        with inference_mode(False):
             replayed: Any = self.base
             for op, params in self.steps:
                 replayed = execute(op, (replayed,), params)
         view._node = replayed._node
         return view._node
 
-    def check(self, what: str) -> None:
+    def check(self, view: Tensor, what: str) -> None:
         """RuntimeError where an in-place change, `what`, cannot be followed for such a view."""
-        if self.creation != NORMAL:
-            raise RuntimeError(REFUSALS[self.creation].format(what))
+        creation = self.creation
+        if creation == NORMAL:
+            return
+        if view._node is not None:
+            self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
+        subject = f"{self.maker or 'A tensor'} is a view"
+        if creation in UNRECORDED:
+            subject = f"{subject} of a view which was" if self.maker else "A view was"
+        raise RuntimeError(f"{subject} {REFUSALS[creation].format(what)}")
+
+    def forget(self, view: Tensor) -> None:
+        """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
+        if self.creation != NORMAL and view._node is not None:
+            self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
+        view._node = None
+
+
+def _short_name(node: Any) -> str:
+    return node.name().partition("Backward")[0]
 
 
 REFUSALS = {
+    INFERENCE: (
+        "created in inference mode and {} in normal mode. Given that this use case is ambiguous "
+        "and error-prone, it is forbidden. You can clarify your code by moving both the view and "
+        "the inplace either both inside the inference_mode block (if you don't want the inplace "
+        "to be tracked) or both outside (if you want the inplace to be tracked)."
+    ),
     NO_GRAD: (
-        "A view was created in no_grad mode and {} with grad mode enabled. Given that this use "
-        "case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving "
-        "both the view and the inplace either both inside the no_grad block (if you don't want the "
-        "inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+        "created in no_grad mode and {} with grad mode enabled. Given that this use case is "
+        "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the "
+        "view and the inplace either both inside the no_grad block (if you don't want the inplace "
+        "to be tracked) or both outside (if you want the inplace to be tracked)."
     ),
     MULTIPLE: (
-        "A tensor is a view and {}. This view is the output of a function that returns multiple "
-        "views. Such functions do not allow the output views to be modified inplace. You should "
-        "replace the inplace operation by an out-of-place one."
+        "and {}. This view is the output of a function that returns multiple views. Such functions "
+        "do not allow the output views to be modified inplace. You should replace the inplace "
+        "operation by an out-of-place one."
     ),
     CUSTOM: (
-        "A tensor is a view and {}. This view was created inside a custom Function (or because an "
-        "input was returned as-is) and the autograd logic to handle view+inplace would override "
-        "the custom backward associated with the custom Function, leading to incorrect gradients. "
-        "This behavior is forbidden. You can fix this by cloning the output of the custom "
-        "Function."
+        "and {}. This view was created inside a custom Function (or because an input was returned "
+        "as-is) and the autograd logic to handle view+inplace would override the custom backward "
+        "associated with the custom Function, leading to incorrect gradients. This behavior is "
+        "forbidden. You can fix this by cloning the output of the custom Function."
     ),
 }
+INFERENCE_TEXT = (
+    "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone "
+    "to get a normal tensor before doing inplace update.See "
+    "https://github.com/pytorch/rfcs/pull/17 for more details."
+)
 
 
 def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creation: int) -> None:
     """Makes `view` known as the result of a view op on `parent`."""
+    if parent._counter is UNCOUNTED:  # no view of an inference tensor is remembered
+        view._counter = UNCOUNTED
+        return
+    if not state.grad_enabled:
+        creation = INFERENCE if state.inference else NO_GRAD
+        view._requires_grad = parent._requires_grad and view._array.dtype.kind in "fcV"
     origin = None if parent._rare is None else parent._rare.view
     base, steps = parent, ((op, params),)  # type: tuple[Tensor, tuple[Step, ...]]
     if origin is not None:
         base, steps = origin.base, origin.steps + steps
-        creation = max(creation, origin.creation)
-    if creation == NORMAL and not state.grad_enabled:
-        creation = NO_GRAD
+        if origin.creation == INFERENCE or creation == NORMAL:
+            creation = origin.creation
     register(view, base, steps, creation)
 
 
@@ -98,22 +139,39 @@ def check_inplace(t: Tensor, op_name: str) -> None:
         for watcher in tuple(writes_watched):
             watcher(t)
     if not state.grad_enabled:
+        if t._counter is UNCOUNTED and not state.inference:
+            raise RuntimeError(INFERENCE_TEXT)
         return
     view = None if t._rare is None else t._rare.view
+    if view is not None and (t._requires_grad or view.base._requires_grad):
+        view.check(t, "is being modified inplace")
+        if view.base._requires_grad and view.base.is_leaf:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                f"operation. ({op_name}: use torch.no_grad(), or take the view of a copy)"
+            )
     if t._requires_grad and t.is_leaf:
         raise RuntimeError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             f"({op_name}: use torch.no_grad() to change it without recording, or a copy)"
         )
-    if view is None:
-        return
-    if view.base._requires_grad and view.base.is_leaf:
-        raise RuntimeError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation. "
-            f"({op_name}: use torch.no_grad(), or take the view of a copy)"
-        )
-    if t._requires_grad or view.base._requires_grad:
-        view.check("is being modified inplace")
+    if t._counter is UNCOUNTED:
+        raise RuntimeError(INFERENCE_TEXT)
+
+
+def moved(t: Tensor) -> None:
+    """What `t` shares its storage with, after a change that was not recorded.
+
+    Views that cannot be followed say so when they are next used.
+    """
+    view = None if t._rare is None else t._rare.view
+    base = t if view is None else view.base
+    if base._requires_grad and base._rare is not None and base._rare.views is not None:
+        for ref in base._rare.views:
+            other = ref()
+            known = None if other is None else other.rare.view
+            if other is not None and known is not None and known.creation != NORMAL:
+                known.forget(other)
 
 
 def rebase(t: Tensor, node: Any) -> None:
@@ -122,17 +180,17 @@ def rebase(t: Tensor, node: Any) -> None:
     base = t if view is None else view.base
     latest = node if view is None else _copy_slices(base, node, view.steps, t._array)
     if base._node is not None and base._node.grad_fn.rare is not None:
-        _keep_retaining(base, latest)
+        keep_retaining(base, latest)
     base._node, base._requires_grad = latest, True
     if base._rare is not None and base._rare.views is not None:
         for ref in base._rare.views:
             other = ref()
-            if other is not None:
+            if other is not None and other.rare.view is not None:
                 other._requires_grad = True
-                other._node = None  # regenerated when asked for
+                other.rare.view.forget(other)
 
 
-def _keep_retaining(t: Tensor, latest: Any) -> None:
+def keep_retaining(t: Tensor, latest: Any) -> None:
     """A tensor whose gradient is retained has it retained where its history ends now."""
     retained = t._node.grad_fn.rare.retained
     ref = retained.get(t._node.output_nr)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
+from ..autograd.inference import inference_mode
+from ..autograd.mode import state
 from ..autograd.record import recorded
-from ..autograd.views import check_inplace
+from ..autograd.views import NORMAL, check_inplace, keep_retaining
 from ..tensor import Tensor, make
 from . import shape, splitting, strided
 from .arguments import array_of
@@ -80,9 +83,12 @@ def _in_place(name: str, function: Callable[..., Tensor]) -> Callable[..., Tenso
         before._counter = self._counter
         if rare is not None and rare.view is not None:
             before.rare.view = rare.view
-        out = function(before, *args, **options)
+        with inference_mode(False) if _has_history(self) else nullcontext():
+            out = function(before, *args, **options)
         if out is before:
             return self
+        if self._node is not None and self._node.grad_fn.rare is not None and out._node is not None:
+            keep_retaining(self, out._node)
         self._array, self._node, self._counter = out._array, out._node, before._counter
         self.counter[0] += 1
         if rare is None:
@@ -97,6 +103,13 @@ def _in_place(name: str, function: Callable[..., Tensor]) -> Callable[..., Tenso
     call.__qualname__ = f"Tensor.{name}"
     call.__doc__ = f"`{name.removesuffix('_')}` in place: this tensor becomes that view."
     return call
+
+
+def _has_history(t: Tensor) -> bool:
+    """Whether a tensor's gradient must go through this change, be it recorded or not."""
+    view = None if t._rare is None else t._rare.view
+    known = t._node is not None or (view is not None and view.creation == NORMAL)
+    return t._requires_grad and known and not state.grad_enabled
 
 
 def _hand_over(self: Tensor, before: Tensor, out: Tensor) -> None:

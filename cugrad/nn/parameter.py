@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..creation import empty
-from ..tensor import Tensor
+from ..tensor import UNCOUNTED, Tensor
 
 
 class Parameter(Tensor):
@@ -28,6 +28,7 @@ class Parameter(Tensor):
                 "make one with cugrad.tensor(data)"
             )
         self.fill_in(source._array)
+        self._counter = UNCOUNTED if source.is_inference() else None
         self.requires_grad = requires_grad
 
     def __repr__(self) -> str:
