@@ -47,6 +47,23 @@ def test_throughput_runs_quickly(tmp_path: Path) -> None:
     assert all(value > 0 for line in found.values() for value in line["ours"])
 
 
+def test_simulated_offload_stays_above_its_bound(tmp_path: Path) -> None:
+    results = tmp_path / "offload.json"
+    words = ["--only", "U-Net", "--speed", "1", "--placements", "offload,save_on_cpu"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/offload_simulated.py", *words, "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    keep, *moved = json.loads(results.read_text())["results"]
+    assert [r["placement"] for r in moved] == ["offload", "save_on_cpu"]
+    assert keep["slowdown"] == 1 and keep["to_host"] == 0 and keep["unique"] > 20e9
+    for result in moved:
+        assert 1 <= result["distance"] < 1.1 and result["slowdown"] > 1
+        assert 0.5 * keep["unique"] < result["to_host"] < 1.05 * keep["unique"]
+        assert result["peak"] < 0.8 * keep["peak"] and 0 < result["overlap"] <= 1
+
+
 def test_rounds_alternate_who_goes_first() -> None:
     calls = []
     line = paired(
