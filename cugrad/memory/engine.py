@@ -178,7 +178,8 @@ class CopyEngine:
     def _settle(self, owner: Owner, session: Session) -> None:
         """Lets go of what has left, and of what nobody wants; bounds what is on its way."""
         self._bury()
-        self.out.settle(bytes_under_way(owner.backlog, session.largest), session.meter)
+        backlog = bytes_under_way(owner.backlog, session.largest_moved) + session.may_use(False)
+        self.out.settle(backlog, session.meter)
 
     def _bury(self) -> None:
         """Lets go of what came back for storages that were dropped."""
@@ -344,9 +345,10 @@ class CopyEngine:
 
         Only for the stream that will read it: the block goes back to the arena of that one.
         """
-        chain, limit = session.chain(), bytes_under_way(owner.lookahead, session.largest)
+        chain = session.chain()
         if index not in chain.place:
             return
+        limit = bytes_under_way(owner.lookahead, session.largest_moved) + session.may_use(True)
         k = max(session.cursor, chain.place[index] + 1)
         while self.ahead < limit and k < len(chain.order):
             stored = session.stored[chain.order[k]]()

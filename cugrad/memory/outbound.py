@@ -54,7 +54,7 @@ class Outbound:
             flat = flat[stored.low : stored.low + stored.nbytes]
         changeable = state.before_write is not None  # what is saved may be written to, legally
         if stays is not None and not changeable:
-            stored.device = flat
+            stored.device, stored.last = flat, stays == "last"
             stats.keep(stays, stored.nbytes)
             return
         if owner.codec is not None and owner.codec.applies(source.dtype):

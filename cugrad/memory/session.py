@@ -24,7 +24,8 @@ class Stored:
     __slots__ = (
         "session", "index", "counter", "version", "root", "low", "nbytes", "gathered", "stream",
         "device", "block", "host", "form", "copied", "last_use", "restored", "arrived", "waiting",
-        "views", "round", "ahead", "away", "sent", "fresh", "__weakref__",
+        "views", "round", "ahead", "away", "sent", "last", "fresh",
+        "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -48,12 +49,16 @@ class Stored:
         self.ahead = 0  # its share of the bytes that the engine has brought back ahead of need
         self.away = 0  # and of those that are not on the device
         self.sent = nbytes  # as stored on the host
+        self.last = False  # it stayed because it is among the last ones
         self.fresh = False  # `restored` is as it came back: to be waited for, and decoded
 
     def __del__(self) -> None:
         try:
-            self.session.alive -= 1
-            engine = self.session.engine
+            session = self.session
+            session.alive -= 1
+            if self.last:
+                session.room += self.nbytes
+            engine = session.engine
             if self.ahead or self.away or self.arrived is not None:
                 engine.gone.append(
                     (self.ahead, self.away, self.restored, self.arrived, self.stream)
@@ -101,13 +106,18 @@ def bytes_under_way(wanted: int | None, largest: int) -> int:
 class Plan:
     """What was learned of a step: its storages, the order in which they are asked for, what stays.
 
-    `kept` maps the index of a storage that is not worth moving to the reason.
+    `kept` maps the index of a storage that is not worth moving to the reason; `link_bound` says
+    of forward and of backward whether the copies take longer than the ops.
     """
 
-    __slots__ = ("sizes", "order", "place", "kept")
+    __slots__ = ("sizes", "order", "place", "kept", "link_bound")
 
-    def __init__(self, sizes: list[int], order: list[int], kept: dict[int, str]) -> None:
+    def __init__(
+        self, sizes: list[int], order: list[int], kept: dict[int, str],
+        link_bound: tuple[bool, bool] = (False, False),
+    ) -> None:  # fmt: skip
         self.sizes, self.order, self.kept = sizes, order, kept
+        self.link_bound = link_bound
         self.place = {index: k for k, index in enumerate(order)}
 
 
@@ -121,7 +131,9 @@ class Session:
         self.engine, self.key = engine, key
         self.follows: int = 0 if before is None else before.signature
         self.signature: int = 0  # of the sizes, in order
-        self.largest = self.alive = 0  # bytes; storages that somebody still wants
+        self.largest = self.largest_moved = 0  # bytes of a storage
+        self.alive = 0  # storages that somebody still wants
+        self.room = 0  # bytes of the last storages, not yet there or gone again; see may_use
         self.sizes: list[int] = []
         self.stored: list[weakref.ref[Stored]] = []
         self.asked: dict[int, None] = {}  # indices in the order of their first unpack
@@ -140,14 +152,20 @@ class Session:
         """
         index = len(self.sizes)
         if index == 0:
-            self.plan = self.engine.learned(self, nbytes)
+            self.plan = plan = self.engine.learned(self, nbytes)
+            if plan is not None:
+                last = [plan.sizes[i] for i, why in plan.kept.items() if why == "last"]
+                self.room = sum(last)
         plan = self.plan
         if plan is None:
             return None
         if index >= len(plan.sizes) or plan.sizes[index] != nbytes:
-            self.plan = None
+            self.plan, self.room = None, 0
             return None
-        return plan.kept.get(index)
+        why = plan.kept.get(index)
+        if why == "last":
+            self.room -= nbytes
+        return why
 
     def add(self, stored: Stored) -> None:
         """Enters a storage whose copy has begun."""
@@ -157,6 +175,8 @@ class Session:
         self.stored.append(weakref.ref(stored))
         self.signature = hash((self.signature, nbytes))
         self.largest = max(self.largest, nbytes)
+        if stored.device is None or stored.block is not None:
+            self.largest_moved = max(self.largest_moved, nbytes)
 
     def learned(self) -> Plan | None:
         """The plan for a next step like this one; None before backward has asked for anything.
@@ -179,7 +199,17 @@ class Session:
                 break
             if keep_last is not None or seen.get(index) == "last":
                 kept.setdefault(index, "last")
-        return Plan(self.sizes, list(self.asked), kept)
+        bound = None if self.meter is None else self.meter.link_bound()
+        if bound is None:
+            bound = (False, False) if known is None else known.link_bound
+        return Plan(self.sizes, list(self.asked), kept, bound)
+
+    def may_use(self, backward: bool) -> int:
+        """The room of the last storages, which stay, while they are not on the device.
+
+        So much more may be under way where the link is what a step waits for.
+        """
+        return self.room if self.plan is not None and self.plan.link_bound[backward] else 0
 
     def is_over(self) -> bool:
         """Whether backward has begun to read what was saved, or nobody wants it any more."""

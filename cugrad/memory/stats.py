@@ -105,6 +105,16 @@ class Meter:
         compute.wait_event(event)
         self.stalls.append((label, before, self.mark(compute), self.turned is not None))
 
+    def link_bound(self) -> tuple[bool, bool] | None:
+        """Whether copies took longer than ops, in forward and in backward; None: not yet known."""
+        if self.turned is None or not self.ended.query():
+            return None
+        if not all(end.query() for _, end, _ in (*self.out[-1:], *self.back[-1:])):
+            return None
+        times = self.times()
+        assert times is not None
+        return times.out_seconds > times.forward, times.back_seconds > times.backward
+
     def times(self) -> Times | None:
         """The times, once backward has begun; waits for the device."""
         if self.turned is None:

@@ -27,17 +27,17 @@ POLLS = 64  # how often query() may deny an event that could have happened
 class Marker:
     """The place in a stream's queue that one recording of an event stands for."""
 
-    __slots__ = ("stream", "done", "clock", "_time", "epoch", "polls")
+    __slots__ = ("stream", "done", "clock", "stamp", "epoch", "polls")
 
     def __init__(self, stream: Stream, clock: Clock) -> None:
-        self.stream, self.clock, self._time = stream, clock, stream.time
+        self.stream, self.clock, self.stamp = stream, clock, stream.time
         self.epoch = stream.machine.epoch
         self.done, self.polls = False, 0
 
     @property
     def time(self) -> float:
         """When it will be reached; before all time, if that began anew since."""
-        return self._time if self.epoch == self.stream.machine.epoch else 0.0
+        return self.stamp if self.epoch == self.stream.machine.epoch else 0.0
 
 
 class Stream:
@@ -125,7 +125,7 @@ class Event:
             raise RuntimeError("elapsed_time: both events must be recorded first")
         if not (self.timing and end_event.timing):
             raise RuntimeError("elapsed_time: both events must be made with timing enabled")
-        return (end_event.marker.time - self.marker.time) * 1e3
+        return (end_event.marker.stamp - self.marker.stamp) * 1e3
 
 
 class _Current(threading.local):
