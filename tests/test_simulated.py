@@ -217,6 +217,17 @@ def test_a_kernel_costs_its_bytes_or_its_flops(b: Any) -> None:
         assert [r.flops for r in t.records] == [2.5e8]
 
 
+def test_what_is_repeated_or_not_asked_for_costs_nothing(b: Any) -> None:
+    table, rows = b.xp.zeros((1000, 250), np.float32), b.xp.asarray(np.arange(10))
+    one = b.xp.broadcast_to(b.xp.zeros((), np.float32), (1000, 250))
+    with timed(), simulated.record() as t:
+        b.xp.take(table, rows, 0)  # 10 rows of 1000 bytes read and written, 80 bytes of indices
+        b.xp.index_add(table, rows, table[:10])  # 10 rows read, and 10 read and written
+        table + one  # 1 MB read, 1 MB written; of `one` four bytes are there
+        b.xp.negative(table)
+    assert [r.nbytes for r in t.records] == [20_080, 30_080, 2_000_004, 2_000_000]
+
+
 def overlapped(b: Any) -> Any:
     """A kernel of 20 ms, a copy out of 10 ms behind it, beside it another kernel of 20 ms."""
     x, host = b.xp.zeros(250_000, np.float32), pinned(b, 250_000)

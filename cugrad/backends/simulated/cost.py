@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-__all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "flops_of", "preset"]
+__all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "flops_of", "preset",
+           "traffic_of"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,28 @@ class Resource:
         if len(starts) > 4096:
             del starts[:2048], ends[:2048]
         return at
+
+
+# Kernels that read, or write, of their first array only what the others ask for.
+GATHERS = frozenset(["getitem", "take", "take_along_axis", "choose"])
+SCATTERS = frozenset(["index_add", "index_reduce", "put", "put_along_axis"])
+
+
+def traffic_of(name: str, inputs: list[Any], outputs: list[Any]) -> int:
+    """Bytes that a kernel by NumPy's name reads and writes: what is repeated is read once."""
+    read, written = [_bytes_of(a) for a in inputs], [_bytes_of(a) for a in outputs]
+    if name in GATHERS and read:
+        read[0] = min(read[0], sum(written))
+    if name in SCATTERS and read and written:
+        written[0] = min(written[0], 2 * max(read))
+    return sum(read) + sum(written)
+
+
+def _bytes_of(array: Any) -> int:
+    nbytes: int = array.nbytes
+    if nbytes and 0 in array.strides:
+        nbytes //= prod([n for n, step in zip(array.shape, array.strides) if step == 0])
+    return nbytes
 
 
 def flops_of(name: str, inputs: list[Any], outputs: list[Any]) -> float:

@@ -372,7 +372,7 @@ class Machine:
 
     def finish(self, stream: Stream, name: str, reads: Any, outputs: Any) -> None:
         """A kernel has run: its cost."""
-        nbytes = sum([a._host.nbytes for a in reads]) + sum([a._host.nbytes for a in outputs])
+        nbytes = cost.traffic_of(name, reads, outputs)
         flops = cost.flops_of(name, reads, outputs)
         dtype = outputs[0].dtype.name if outputs else "float32"
         seconds = self.model.kernel(nbytes, flops, dtype)
