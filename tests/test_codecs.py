@@ -380,3 +380,23 @@ def test_measured_error_of_odd_arrays() -> None:
     assert measured_error(np, np.array([2.0**-130], np.float32), int8) == (2.0**-130, 1.0)
     halves = measured_error(np, ordinary(300, np.float16), int8)
     assert 0 < halves.largest < 0.03 and 0 < halves.relative < 0.02
+
+
+@over_pairs
+@over_devices
+def test_large_arrays_are_taken_in_parts(
+    name: str, dtype: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes, whatever the parts."""
+    backend, codec = backends.get(place), codec_of(name)
+    for shape in ((1000,), (9, 100), (3, 700)):
+        x = backend.asarray(ordinary(shape, dtype))
+        payload = codec.encode(backend.xp, x)
+        back = codec.decode(backend.xp, payload, x.dtype, shape)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(codec), "part", 300)
+            patch.setattr(type(codec), "part_on_host", 300)
+            parts = codec.encode(backend.xp, x)
+            again = codec.decode(backend.xp, payload, x.dtype, shape)
+        assert backend.to_host(parts).tobytes() == backend.to_host(payload).tobytes()
+        assert backend.to_host(again).tobytes() == backend.to_host(back).tobytes()

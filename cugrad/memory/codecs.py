@@ -19,7 +19,6 @@ LARGEST = {
     "float64": (2 - 2**-52) * 2.0**1023,
 }  # fmt: skip
 BYTES = np.dtype(np.uint8)
-quiet = np.errstate(all="ignore")  # infinities are values here, where warnings are errors too
 
 
 class Codec(Protocol):
@@ -39,88 +38,88 @@ class Codec(Protocol):
 
 
 class _Float:
-    """What the built-in codecs share: the dtypes that they take."""
+    """What the built-in codecs share: rows of `length` elements, which may have a scale each.
+
+    The payload has the scales first, where they are aligned, then the codes. Large arrays are taken
+    in parts, because a part needs some ten times its size for a moment.
+    """
 
     name: str
     takes: tuple[str, ...]
+    code: np.dtype[Any]
+    scale: np.dtype[Any] | None = None
+    part = 1 << 22  # elements
+    part_on_host = 1 << 16  # fits its cache: three times as fast
 
     def applies(self, dtype: Any) -> bool:
         return np.dtype(dtype).name in self.takes
 
-    def _flat(self, xp: Any, array: Array) -> Array:
-        """The elements in order, as float32 or float64: both widen halves exactly."""
+    def _length(self, shape: tuple[int, ...]) -> int:
+        return 1
+
+    def _coded(self, xp: Any, rows: Array) -> tuple[Array, Array | None]:
+        """The codes of rows of float32 or float64, and their scales."""
+        raise NotImplementedError
+
+    def _valued(self, xp: Any, codes: Array, scales: Array | None, dtype: Any) -> Array:
+        """What rows of codes stand for, in float32, or float64 where that is `dtype`."""
+        raise NotImplementedError
+
+    def _parts(self, payload: Array, size: int, length: int) -> tuple[Array, Array | None]:
+        """The codes and the scales of a payload, as views."""
+        head = 0 if self.scale is None else -(-size // length) * self.scale.itemsize
+        scales = None if self.scale is None else payload[:head].view(self.scale)
+        return payload[head:].view(self.code), scales
+
+    def _spans(self, array: Array, size: int, length: int) -> list[tuple[slice, slice]]:
+        """The parts of an array: which elements, and which rows."""
+        part = self.part_on_host if isinstance(array, np.ndarray) else self.part
+        rows = max(1, part // length)
+        return [
+            (slice(k * length, min((k + rows) * length, size)),
+             slice(k, min(k + rows, -(-size // length))))
+            for k in range(0, -(-size // length), rows)
+        ]  # fmt: skip
+
+    def encode(self, xp: Any, array: Array) -> Array:
         if not self.applies(array.dtype):
             raise TypeError(
                 f"codec {self.name!r}: got an array of {array.dtype.name}, want one of "
                 f"{', '.join(self.takes)}; applies(dtype) tells"
             )
-        flat = xp.ascontiguousarray(array).reshape(-1)
-        if array.dtype.name == "bfloat16":
-            return (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return flat if array.dtype.itemsize > 2 else flat.astype(np.float32)
+        flat, length = xp.ascontiguousarray(array).reshape(-1), self._length(array.shape)
+        head = 0 if self.scale is None else -(-flat.size // length) * self.scale.itemsize
+        payload = xp.empty(head + flat.size * self.code.itemsize, BYTES)
+        codes, scales = self._parts(payload, flat.size, length)
+        with np.errstate(all="ignore"):  # infinities are values
+            for some, rows in self._spans(flat, flat.size, length):
+                coded, scale = self._coded(xp, _grouped(xp, _widened(flat[some]), length))
+                codes[some] = coded.reshape(-1)[: some.stop - some.start]
+                if scales is not None and scale is not None:
+                    scales[rows] = scale.reshape(-1)
+        return payload
+
+    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
+        dtype, size, length = np.dtype(dtype), math.prod(shape), self._length(shape)
+        codes, scales = self._parts(payload, size, length)
+        found = xp.empty(size, dtype)
+        with np.errstate(all="ignore"):  # infinities are values
+            for some, rows in self._spans(payload, size, length):
+                scale = None if scales is None else scales[rows].reshape(-1, 1)
+                value = self._valued(xp, _grouped(xp, codes[some], length), scale, dtype)
+                value = value.reshape(-1)[: some.stop - some.start]
+                found[some] = value.astype(dtype, copy=False)
+        return found.reshape(shape)
 
     def __repr__(self) -> str:
         return f"<codec {self.name}>"
 
 
-def _narrowed(xp: Any, flat: Array, largest: float) -> Array:
-    """float32 of float64 that rounds to a half as the float64 would have: the bits that float32
-    lacks are remembered in the last of 14 that are kept ("round to odd"), so none is rounded twice.
-    """
-    if flat.dtype == np.float32:
-        return flat
-    bits = flat.view(np.int64)
-    dropped = (1 << 39) - 1
-    odd = ((bits & dropped) != 0).astype(np.int64) << 39
-    kept = ((bits & ~dropped) | odd).view(np.float64)
-    within = xp.clip(kept, -largest, largest)
-    return xp.where(xp.isfinite(flat), within, flat).astype(np.float32)
-
-
-class BFloat16(_Float):
-    """The upper half of a float32, rounded to nearest even: relative error at most 2**-8.
-
-    Infinities and nan stay. Denormal numbers are kept as bfloat16 has them.
-    """
-
-    name, takes = "bf16", ("float32", "float64")
-
-    @quiet
-    def encode(self, xp: Any, array: Array) -> Array:
-        flat = _narrowed(xp, self._flat(xp, array), LARGEST["float32"])
-        bits = flat.view(np.uint32)
-        upper = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        magnitude, sign = upper & 0x7FFF, (bits >> 16) & 0x8000
-        was = bits & 0x7FFFFFFF
-        magnitude = xp.where(was < 0x7F800000, xp.minimum(magnitude, 0x7F7F), 0x7F80)
-        magnitude = xp.where(was > 0x7F800000, 0x7FC0, magnitude)
-        return (magnitude | sign).astype(np.uint16).view(BYTES)
-
-    @quiet
-    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
-        bits = payload.view(np.uint16).astype(np.uint32) << 16
-        return bits.view(np.float32).astype(dtype, copy=False).reshape(shape)
-
-
-class Float16(_Float):
-    """IEEE half precision, rounded to nearest even: relative error at most 2**-11 from 2**-14 to
-    65504, absolute error at most 2**-25 below.
-
-    Infinities and nan stay; larger finite values become 65504.
-    """
-
-    name, takes = "fp16", ("float32", "float64")
-
-    @quiet
-    def encode(self, xp: Any, array: Array) -> Array:
-        largest = LARGEST["float16"]
-        flat = _narrowed(xp, self._flat(xp, array), LARGEST["float32"])
-        within = xp.clip(flat, -largest, largest)
-        return xp.where(xp.isinf(flat), flat, within).astype(np.float16).view(BYTES)
-
-    @quiet
-    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
-        return payload.view(np.float16).astype(dtype).reshape(shape)
+def _widened(flat: Array) -> Array:
+    """float32 of halves, which is exact; float32 and float64 as they are."""
+    if flat.dtype.name == "bfloat16":
+        return (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return flat if flat.dtype.itemsize > 2 else flat.astype(np.float32)
 
 
 def _grouped(xp: Any, flat: Array, length: int) -> Array:
@@ -131,18 +130,63 @@ def _grouped(xp: Any, flat: Array, length: int) -> Array:
     return flat.reshape(-1, length)
 
 
-def _payload(xp: Any, scales: Array, codes: Array, size: int) -> Array:
-    """Scales first, where they are aligned, then `size` codes of one byte each."""
-    head = scales.reshape(-1).view(BYTES)
-    return xp.concatenate([head, codes.reshape(-1).view(BYTES)[:size]])
+def _narrowed(xp: Any, rows: Array) -> Array:
+    """float32 of float64 that rounds to a half as the float64 would have: the bits that float32
+    lacks are remembered in the last of 14 that are kept ("round to odd"), so none is rounded twice.
+    """
+    if rows.dtype == np.float32:
+        return rows
+    bits, largest = rows.view(np.int64), LARGEST["float32"]
+    dropped = (1 << 39) - 1
+    odd = ((bits & dropped) != 0).astype(np.int64) << 39
+    kept = ((bits & ~dropped) | odd).view(np.float64)
+    return xp.where(xp.isfinite(rows), xp.clip(kept, -largest, largest), rows).astype(np.float32)
 
 
-def _parts(xp: Any, payload: Array, dtype: Any, size: int, length: int) -> tuple[Array, Array]:
-    """What `_payload` joined: the scales as a column, the codes as rows of `length`."""
-    rows = -(-size // length)
-    head = rows * np.dtype(dtype).itemsize
-    codes = payload[head:]
-    return payload[:head].view(dtype).reshape(-1, 1), _grouped(xp, codes, length)
+def _within(xp: Any, rows: Array, lost: Array, dtype: Any) -> Array:
+    """Decoded values without overflow, where the largest was rounded up; nan where `lost`."""
+    largest = LARGEST[dtype.name]
+    return xp.where(lost, math.nan, xp.clip(rows, -largest, largest))
+
+
+class BFloat16(_Float):
+    """The upper half of a float32, rounded to nearest even: relative error at most 2**-8.
+
+    Infinities and nan stay. Denormal numbers are kept as bfloat16 has them.
+    """
+
+    name, takes = "bf16", ("float32", "float64")
+    code = np.dtype(np.uint16)
+
+    def _coded(self, xp: Any, rows: Array) -> tuple[Array, Array | None]:
+        bits = _narrowed(xp, rows).view(np.uint32)
+        upper = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        was = bits & 0x7FFFFFFF
+        magnitude = xp.where(was < 0x7F800000, xp.minimum(upper & 0x7FFF, 0x7F7F), 0x7F80)
+        magnitude = xp.where(was > 0x7F800000, 0x7FC0, magnitude)
+        return (magnitude | ((bits >> 16) & 0x8000)).astype(self.code), None
+
+    def _valued(self, xp: Any, codes: Array, scales: Array | None, dtype: Any) -> Array:
+        return (codes.astype(np.uint32) << 16).view(np.float32)
+
+
+class Float16(_Float):
+    """IEEE half precision, rounded to nearest even: relative error at most 2**-11 from 2**-14 to
+    65504, absolute error at most 2**-25 below.
+
+    Infinities and nan stay; larger finite values become 65504.
+    """
+
+    name, takes = "fp16", ("float32", "float64")
+    code = np.dtype(np.float16)
+
+    def _coded(self, xp: Any, rows: Array) -> tuple[Array, Array | None]:
+        rows, largest = _narrowed(xp, rows), LARGEST["float16"]
+        within = xp.clip(rows, -largest, largest)
+        return xp.where(xp.isinf(rows), rows, within).astype(self.code), None
+
+    def _valued(self, xp: Any, codes: Array, scales: Array | None, dtype: Any) -> Array:
+        return codes.astype(np.float32)
 
 
 class Float8(_Float):
@@ -156,11 +200,12 @@ class Float8(_Float):
     """
 
     name, takes = "fp8", ("float16", "bfloat16", "float32", "float64")
-    block = 128
+    code, scale = BYTES, np.dtype(np.int16)
 
-    @quiet
-    def encode(self, xp: Any, array: Array) -> Array:
-        rows = _grouped(xp, self._flat(xp, array), self.block)
+    def _length(self, shape: tuple[int, ...]) -> int:
+        return 128
+
+    def _coded(self, xp: Any, rows: Array) -> tuple[Array, Array | None]:
         if rows.dtype == np.float32:
             bias, inf, bits = 127, 0x7F800000, rows.view(np.int32)
             negative, key = bits < 0, bits & 0x7FFFFFFF
@@ -179,19 +224,16 @@ class Float8(_Float):
         halfway = (1 << (shift - 1)) - 1 + ((mantissa >> shift) & 1)
         code = ((mantissa + halfway) >> shift) + ((xp.maximum(target, 1) - 1) << 3)
         code = xp.where(finite, code, 0x7F) | (negative.astype(np.int32) << 7)
-        return _payload(xp, power.astype(np.int16), code.astype(np.uint8), array.size)
+        return code.astype(self.code), power.astype(self.scale)
 
-    @quiet
-    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
-        dtype, size = np.dtype(dtype), math.prod(shape)
-        power, codes = _parts(xp, payload, np.int16, size, self.block)
+    def _valued(self, xp: Any, codes: Array, scales: Array | None, dtype: Any) -> Array:
         wide = np.float64 if dtype.name == "float64" else np.float32
         code = codes.astype(np.int32)
         exponent = (code >> 3) & 15
-        mantissa = (code & 7) | ((exponent > 0).astype(np.int32) << 3)
-        signed = xp.where(code > 0x7F, -mantissa.astype(wide), mantissa.astype(wide))
-        value = xp.ldexp(signed, xp.maximum(exponent, 1) - 10 + power.astype(np.int32))
-        return _finished(xp, value, (code & 0x7F) == 0x7F, dtype, shape)
+        mantissa = ((code & 7) | ((exponent > 0).astype(np.int32) << 3)).astype(wide)
+        signed = xp.where(code > 0x7F, -mantissa, mantissa)
+        value = xp.ldexp(signed, xp.maximum(exponent, 1) - 10 + scales)
+        return _within(xp, value, (code & 0x7F) == 0x7F, dtype)
 
 
 class Int8(_Float):
@@ -204,38 +246,23 @@ class Int8(_Float):
     """
 
     name, takes = "int8", ("float16", "bfloat16", "float32", "float64")
-    rows, block = (64, 4096), 128
+    code, scale = np.dtype(np.int8), np.dtype(np.float32)
 
     def _length(self, shape: tuple[int, ...]) -> int:
-        shortest, longest = self.rows
-        return shape[-1] if len(shape) > 1 and shortest <= shape[-1] <= longest else self.block
+        return shape[-1] if len(shape) > 1 and 64 <= shape[-1] <= 4096 else 128
 
-    @quiet
-    def encode(self, xp: Any, array: Array) -> Array:
-        rows = _grouped(xp, self._flat(xp, array), self._length(array.shape))
+    def _coded(self, xp: Any, rows: Array) -> tuple[Array, Array | None]:
         finite = xp.isfinite(rows)
         rows = xp.where(finite, rows, 0)
         top = xp.max(xp.abs(rows), axis=1, keepdims=True) / 127
-        top = xp.clip(top, 2.0**-126, 2.0**127).astype(np.float32)
-        scale = ((top.view(np.int32) + 0x7F) & ~0x7F).view(np.float32)
+        top = xp.clip(top, 2.0**-126, 2.0**127).astype(self.scale)
+        scale = ((top.view(np.int32) + 0x7F) & ~0x7F).view(self.scale)
         code = xp.clip(xp.rint(rows / scale), -127, 127)
-        code = xp.where(finite, code, -128).astype(np.int8)
-        return _payload(xp, scale, code, array.size)
+        return xp.where(finite, code, -128).astype(self.code), scale
 
-    @quiet
-    def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
-        dtype, size = np.dtype(dtype), math.prod(shape)
-        scale, codes = _parts(xp, payload, np.float32, size, self._length(shape))
-        code = codes.view(np.int8)
+    def _valued(self, xp: Any, codes: Array, scales: Array | None, dtype: Any) -> Array:
         wide = np.float64 if dtype.name == "float64" else np.float32
-        return _finished(xp, code.astype(wide) * scale, code == -128, dtype, shape)
-
-
-def _finished(xp: Any, rows: Array, lost: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
-    """Decoded rows in the dtype and shape that were encoded; nan where `lost`."""
-    largest = LARGEST[dtype.name]  # the largest element may have been rounded up
-    rows = xp.where(lost, math.nan, xp.clip(rows, -largest, largest))
-    return rows.reshape(-1)[: math.prod(shape)].astype(dtype, copy=False).reshape(shape)
+        return _within(xp, codes.astype(wide) * scales, codes == -128, dtype)
 
 
 CODECS: dict[str, Codec] = {c.name: c for c in (BFloat16(), Float16(), Float8(), Int8())}
