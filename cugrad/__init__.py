@@ -31,6 +31,11 @@ from . import (
     special,
 )
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .autograd.anomaly_mode import (
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_anomaly_enabled,
+)
 from .autograd.inference import is_inference, is_inference_mode_enabled
 from .creation import *  # noqa: F403
 from .device import device, get_default_device, set_default_device

@@ -139,6 +139,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # gains an attribute is watched without a change here.
 THREAD_LOCALS = {
     "cugrad.autograd.mode": "state",
+    "cugrad.autograd.anomaly_mode": "anomaly",
+    "cugrad.tensor": "fresh",
     "cugrad.device": "_state",
     "cugrad.dtypes": "_default",
 }

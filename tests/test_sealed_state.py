@@ -33,6 +33,8 @@ def test_next():
         ("cugrad.set_default_dtype(cugrad.float64)", "_default.dtype"),
         ("cugrad.set_default_device('cpu')", "_state.default"),
         ("mode.push_hooks(lambda x: x, lambda x: x)", "state.hooks"),
+        ("cugrad.set_anomaly_enabled(True)", "anomaly.enabled"),
+        ("cugrad.inference_mode().__enter__()", "fresh.counter"),
         ("mode.push_observer(object())", "state.observers"),
         ("os.environ['CUGRAD_LEAK'] = '1'", "os.environ"),
     ],

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of, batched
 from ..tensor import Tensor, make
-from . import forward_ad, grad_mode, graph
+from . import anomaly_mode, forward_ad, grad_mode, graph
+from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .engine import run_backward
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -16,9 +17,9 @@ from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, state
 from .node import AccumulateGrad, Output, edge_of
 
 __all__ = [
-    "Function", "GradcheckError", "backward", "enable_grad", "forward_ad", "grad",
-    "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_grad_enabled",
-    "no_grad", "set_grad_enabled",
+    "Function", "GradcheckError", "anomaly_mode", "backward", "detect_anomaly", "enable_grad",
+    "forward_ad", "grad", "grad_mode", "gradcheck", "gradgradcheck", "graph",
+    "inference_mode", "is_grad_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 TensorOrTensors = Any

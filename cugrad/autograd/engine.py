@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from heapq import heappop, heappush
 from sys import getrefcount
 from typing import Any
 
 from ..backends import backend_of
 from ..tensor import Tensor, make
+from .anomaly_mode import guarded
 from .logs import is_logged, logged
-from .mode import state, switch_grad
+from .mode import anomaly, state, switch_grad
 from .node import FREED, NodeRare, Output, accumulator
 from .record import OpNode
 from .saved import FREED_TEXT
@@ -104,16 +106,19 @@ class Run:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, needed, owned = self.heap, self.grads, self.needed, self.owned
         recording, keep = self.recording, self.keep_graph
-        watched = self.captures is not None or bool(state.observers)
+        watched = self.captures is not None or bool(state.observers) or anomaly.enabled
+        visit, visit_leaf = self.visit, self.visit_leaf
+        if anomaly.enabled:
+            visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
         node = heappop(heap)[1] if heap else None
         while node is not None:
             g = grads.pop(node)
             if isinstance(node, Tensor):
                 exclusive = getrefcount(g) <= UNSHARED  # asked before the call below adds its own
-                self.visit_leaf(node, g, exclusive)
+                visit_leaf(node, g, exclusive)
                 results = None
             elif type(node) is not OpNode or watched or node.rare is not None:
-                results = self.visit(node, g)
+                results = visit(node, g)
             else:
                 if node.saved is FREED:
                     raise RuntimeError(FREED_TEXT)

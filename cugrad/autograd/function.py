@@ -10,10 +10,11 @@ from typing import Any
 
 from ..backends import backend_of, batched
 from ..tensor import Tensor, make
+from .anomaly_mode import note
 from .dual import below, highest, set_tangent, tangent_of
 from .function_context import BackwardCFunction, FunctionCtx
 from .function_vmap import VmapInfo, apply_transformed
-from .mode import no_grad, state
+from .mode import anomaly, no_grad, state
 from .node import edge_of, next_seq
 from .views import CUSTOM, check_inplace, rebase, register
 
@@ -341,6 +342,8 @@ def _connect(
     """Makes `node` the history of the outputs, which are replaced where they must be."""
     hidden, marked = node.non_differentiable or (), node.dirty_tensors or ()
     node.seq = seq or next_seq()
+    if anomaly.enabled:
+        note(node)
     node.inputs_like = [
         (a._array.shape, a._array.dtype, _shared_by(a))
         if isinstance(a, Tensor) else None

@@ -33,6 +33,16 @@ class Level:
         self.holders: list[weakref.ref[Any]] = []
 
 
+class Anomaly:
+    """Whether anomaly detection is on, in all threads."""
+
+    enabled = False
+    check_nan = True
+
+
+anomaly = Anomaly()
+
+
 class State(threading.local):
     """What this thread has switched on; `fast` says in one read whether anything unusual is."""
 
@@ -46,11 +56,12 @@ class State(threading.local):
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
     saving: Any = None  # the node whose saved tensors are being packed
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
+    evaluating: Any = None  # the node whose backward runs, while anomalies are looked for
     hidden: tuple[Level, ...] = ()  # what they are outside of inference mode
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
     def refresh(self) -> None:
-        if self.observers or self.levels:
+        if self.observers or self.levels or anomaly.enabled:
             self.fast = UNUSUAL
         elif self.inference:
             self.fast = INFERRING
@@ -58,6 +69,11 @@ class State(threading.local):
             self.fast = PACKING if self.hooks else RECORDING
         else:
             self.fast = PLAIN
+
+    @staticmethod
+    def fast_of_new_threads() -> int:
+        """What `fast` is in a thread that has switched nothing."""
+        return UNUSUAL if anomaly.enabled else RECORDING
 
 
 state = State()

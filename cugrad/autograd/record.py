@@ -13,8 +13,9 @@ from ..ops.promotion import REFUSED, SCALARS, meet, refuse, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
 from ..tensor import Tensor, make
 from . import saved as saving
+from .anomaly_mode import note
 from .dual import apply_dual
-from .mode import state
+from .mode import anomaly, state
 from .node import FREED, Node, Output, edge_of, next_seq
 from .views import MULTIPLE, NORMAL, attach
 
@@ -395,6 +396,8 @@ def new_node(
         params = {**op.defaults, **params}
     node.meta = (tuple(shapes), params, tuple(dtypes), compute, complex_ and op.holomorphic)
     node.seq = seq or next_seq()
+    if anomaly.enabled:
+        note(node)
     if state.hooks:
         saving.pack(node)
     return node

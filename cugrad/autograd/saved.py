@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InplaceError
 from ..tensor import UNCOUNTED, Tensor, make
 from .dual import restore_tangents
-from .mode import no_grad, state, switch_grad
+from .mode import anomaly, no_grad, state, switch_grad
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
@@ -30,6 +30,16 @@ INFERENCE_TEXT = (
     "inference mode in computation tracked by autograd. To work around this, you can make a clone "
     "to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
     "`torch.inference_mode()`."
+)
+
+CHANGE_A_COPY = (
+    "change a copy (x = x.clone()) or use the out-of-place op. To find the operation that failed "
+    "to compute its gradient enable anomaly detection, with "
+    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
+CHANGED_THERE = (
+    "the backtrace further above shows the operation that failed to compute its gradient. The "
+    "variable in question was changed in there or anywhere later. Good luck!"
 )
 
 
@@ -160,7 +170,7 @@ def check_version(node: Any, index: int) -> None:
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: the tensor of shape {list(shape)} that {node.name()} saved as "
         f"{node.plan.saved_name(index)!r}{origin} is at version {found}; expected version "
-        f"{wanted} instead. Hint: change a copy (x = x.clone()) or use the out-of-place op."
+        f"{wanted} instead. Hint: {CHANGED_THERE if anomaly.enabled else CHANGE_A_COPY}"
     )
 
 

@@ -165,7 +165,8 @@ class Op:
         return found
 
     def _compile_gradients(self, mask: int) -> Callable[..., Any]:
-        saves, calls, scope = self.saves(mask), [], {}
+        scope: dict[str, Any] = {"__name__": __name__}
+        saves, calls = self.saves(mask), []
         for i, formula in enumerate(self.formulas):
             if formula is None or not mask >> i & 1:
                 calls.append("None")

@@ -1,0 +1,198 @@
+"""Anomaly detection: which forward call a failing backward belongs to, and where nan came from."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ..backends import backend_of
+from ..tensor import Tensor
+from .mode import State, anomaly, state
+
+if TYPE_CHECKING:
+    from .node import Node
+
+__all__ = [
+    "detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled",
+    "set_detect_anomaly",
+]  # fmt: skip
+
+PACKAGE = __name__.partition(".")[0]
+SHOWN = tuple([f"{PACKAGE}.{room}." for room in ("nn", "optim", "models")])  # which layer it was
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether anomaly detection is on."""
+    return anomaly.enabled
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly detection, when on, looks for nan."""
+    return anomaly.check_nan
+
+
+def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+    """Turns anomaly detection on or off, in all threads.
+
+    A thread that runs already notices when it next changes its grad mode or runs backward.
+    """
+    for i, (name, value) in enumerate((("enabled", enabled), ("check_nan", check_nan))):
+        if type(value) is not bool:
+            raise TypeError(
+                f"set_anomaly_enabled(): argument '{name}' (position {i + 1}) must be bool, not "
+                f"{type(value).__name__}"
+            )
+    anomaly.enabled, anomaly.check_nan = enabled, check_nan
+    State.fast = State.fast_of_new_threads()
+    state.refresh()
+
+
+class detect_anomaly:
+    """Within it, backward says which forward call an error came from, and nan is an error.
+
+    Forward must run within it too, for its traceback to be known. With `check_nan` backward raises
+    a RuntimeError that names the function that returned nan. Slow; for debugging only, of which a
+    UserWarning tells.
+
+    >>> import cugrad as torch, warnings
+    >>> warnings.simplefilter("ignore")
+    >>> x = torch.tensor([-1.], requires_grad=True)
+    >>> with torch.autograd.detect_anomaly():
+    ...     x.sqrt().sum().backward()
+    Traceback (most recent call last):
+    RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.
+    """
+
+    def __init__(self, check_nan: bool = True) -> None:
+        self.previous, self.check_nan = (anomaly.enabled, anomaly.check_nan), check_nan
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
+            stacklevel=2,
+        )
+
+    def __enter__(self) -> None:
+        set_anomaly_enabled(True, self.check_nan)
+
+    def __exit__(self, *exc: object) -> None:
+        set_anomaly_enabled(*self.previous)
+
+
+class set_detect_anomaly:
+    """Turns anomaly detection on or off at once; as a context manager it goes back at the end.
+
+    >>> import cugrad as torch
+    >>> with torch.autograd.set_detect_anomaly(True, check_nan=False):
+    ...     torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    (True, False)
+    >>> torch.is_anomaly_enabled()
+    False
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self.previous = anomaly.enabled, anomaly.check_nan
+        set_anomaly_enabled(mode, check_nan)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        set_anomaly_enabled(*self.previous)
+
+
+# ---------------------------------------------------------------------- forward
+
+
+def note(node: Node) -> None:
+    """Keeps with a new node where it was made, and the node whose backward made it."""
+    node.metadata["traceback_"] = _users_lines(sys._getframe(1))
+    if state.evaluating is not None:
+        node.metadata["parent_"] = state.evaluating
+
+
+def _users_lines(frame: FrameType | None) -> list[str]:
+    """The stack as text, outermost call first, without the library's own frames."""
+    import traceback
+
+    frames = []
+    while frame is not None:
+        if not _is_ours(frame):
+            frames.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return traceback.format_list(traceback.StackSummary.extract(reversed(frames)))
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether a frame is the library's own, layers apart."""
+    if frame.f_code.co_filename.startswith(f"<{PACKAGE}"):
+        return True
+    module = frame.f_globals.get("__name__", "")
+    return (module == PACKAGE or module.startswith(PACKAGE + ".")) and not module.startswith(SHOWN)
+
+
+# ---------------------------------------------------------------------- backward
+
+
+def guarded(visit: Any, node: Any, *args: Any) -> Any:
+    """What `visit(node, *args)` returns; an error, or nan in it, is reported with its origin."""
+    is_leaf = isinstance(node, Tensor)
+    was, state.evaluating = state.evaluating, None if is_leaf else node
+    try:
+        results = visit(node, *args)
+        if anomaly.check_nan and not is_leaf:
+            check_nan(node, results)
+    except Exception:
+        report(None if is_leaf else node)
+        raise
+    finally:
+        state.evaluating = was
+    return results
+
+
+def check_nan(node: Node, results: Any) -> None:
+    """RuntimeError where a gradient that a node returned has nan in it."""
+    for i, g in enumerate(results or ()):
+        array = g._array if isinstance(g, Tensor) else g
+        if array is None or array.dtype.kind not in "fcV":
+            continue
+        while backend_of(array).name == "batched":
+            array = array.values
+        if bool(backend_of(array).xp.isnan(array).any()):
+            raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
+
+
+def report(node: Node | None) -> None:
+    """Warns with the traceback of a node's forward call, and of those whose backward made it."""
+    parent = False
+    while True:
+        name = "AccumulateGrad" if node is None else node.name()
+        known = {} if node is None or node.rare is None else node.rare.metadata or {}
+        lines = "".join(known.get("traceback_", ()))
+        if not lines:
+            _warn(
+                f"Error detected in {name}. No forward pass information available. Enable detect "
+                "anomaly during forward pass for more information."
+            )
+        elif parent:
+            _warn(
+                f"\n\nPrevious calculation was induced by {name}. Traceback of forward call that "
+                f"induced the previous calculation:\n{lines}"
+            )
+        else:
+            _warn(
+                f"Error detected in {name}. Traceback of forward call that caused the error:\n"
+                f"{lines}"
+            )
+        node, parent = known.get("parent_"), True
+        if node is None:
+            return
+
+
+def _warn(text: str) -> None:
+    """A warning at the line of the user's that runs backward."""
+    depth, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and _is_ours(frame):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, stacklevel=depth)
