@@ -400,3 +400,10 @@ def test_large_arrays_are_taken_in_parts(
             again = codec.decode(backend.xp, payload, x.dtype, shape)
         assert backend.to_host(parts).tobytes() == backend.to_host(payload).tobytes()
         assert backend.to_host(again).tobytes() == backend.to_host(back).tobytes()
+
+
+def test_of_many_elements_some_are_measured() -> None:
+    x = ordinary((3, 1 << 20), np.float32)
+    whole = measured_error(np, x[0], codec_of("fp8"))
+    part = measured_error(np, x, codec_of("fp8"))
+    assert part.relative == pytest.approx(whole.relative, rel=0.01)
