@@ -158,13 +158,17 @@ def nothing_leaks() -> Iterator[None]:
             gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    """The engine has learned nothing, and the machine is idle."""
+def forget() -> None:
+    """Makes the engine one that has learned nothing."""
     engine = the_engine()
     engine.drain()
     engine._plans.clear()
     engine._here.session = None
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    forget()
     yield
     simulated.reset()
 
