@@ -597,6 +597,21 @@ def test_the_report() -> None:
         assert report["saving_peak"] < report["saving_peak_without"] / 2
 
 
+def test_a_peak_elsewhere_is_said() -> None:
+    hooks = moving(lookahead=1 << 14)
+    backend = get("simulated")
+    backend.reset_peak_memory_stats()
+    with hooks:
+        y = deep(on_device(values(64, 64) / 8), 16)
+    y.backward()
+    del y
+    report = hooks.report()
+    assert report["device_peak_without"] > 1.3 * report["device_peak"]
+    assert "nothing" not in report["verdict"]
+    workspace = on_device(values(512, 512), requires_grad=False)
+    assert workspace.sum().item() and hooks.report()["verdict"].startswith("offload buys nothing")
+
+
 def test_the_report_of_nothing() -> None:
     assert offload().report()["verdict"].startswith("nothing was moved")
     hooks = moving()

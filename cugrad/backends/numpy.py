@@ -154,6 +154,9 @@ class HostStream:
         return True
 
 
+HOST_STREAM = HostStream()
+
+
 class HostEvent:
     """An event of the host: it has always happened; it keeps the time when it was recorded."""
 
@@ -273,7 +276,7 @@ class NumpyBackend:
         return HostStream()
 
     def current_stream(self) -> HostStream:
-        return HostStream()
+        return HOST_STREAM
 
     def use_stream(self, stream: HostStream) -> AbstractContextManager[Any]:
         return nullcontext(stream)

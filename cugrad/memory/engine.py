@@ -48,6 +48,7 @@ class CopyEngine:
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
         self.ahead = 0  # bytes brought back and not yet asked for
+        self.is_full = False  # an allocation has failed: nothing stays only because it is faster
         self.gone: deque[tuple[int, int, Any, Any, Any]] = deque()  # of storages that were dropped
         self._live: dict[int, list[weakref.ref[Stored]]] = {}  # by the id of the root
         self._sweep = 64
@@ -100,7 +101,7 @@ class CopyEngine:
             geometry = None
             if GATHER * array.nbytes <= high - low:
                 geometry = (first, array.dtype, array.shape, array.strides)
-            stored = self._known(root, counter, low, high, geometry)
+            stored = self._known(root, counter, low, high, geometry, array.dtype)
             if stored is None:
                 stored = self._store(session, owner, array, counter, root, size, low, high,
                                      geometry)  # fmt: skip
@@ -108,18 +109,21 @@ class CopyEngine:
             meter, saving = session.meter, state.saving
             label = None if meter is None or saving is None else (saving.name(), saving.seq)
             if meter is not None:
-                self._sample(meter)
+                meter.look(self.out.away - self.ahead)
             return View(stored, first, array, label)
 
     def _known(
-        self, root: Any, counter: list[int], low: int, high: int, geometry: Any
+        self, root: Any, counter: list[int], low: int, high: int, geometry: Any, dtype: Any
     ) -> Stored | None:
-        """A span of this storage, at this version, that covers the bytes from low to high."""
+        """A span of this storage, at this version, that covers the bytes from low to high.
+
+        What was encoded serves views of the dtype that it was encoded as, and no others.
+        """
         for ref in self._live.get(id(root), ()):
             s = ref()
             if s is None or s.counter is not counter or s.version != counter[0]:
                 continue
-            if s.root() is not root:
+            if s.root() is not root or s.form is not None and s.form[1] != dtype:
                 continue
             if s.gathered is not None:
                 if s.gathered == geometry:
@@ -136,12 +140,12 @@ class CopyEngine:
         stats = owner.stats
         if geometry is not None:
             source = root_of(array.copy(order="C"))
-            stored = Stored(session, counter, root, 0, source.nbytes, geometry)
+            stored = Stored(session, owner, counter, root, 0, source.nbytes, geometry)
             fresh = source.nbytes
         else:
             if 2 * (high - low) >= size:
                 low, high = 0, size
-            stored = Stored(session, counter, root, low, high - low, None)
+            stored = Stored(session, owner, counter, root, low, high - low, None)
             source, fresh = root, self._fresh(root, counter, low, high)
         self._register(root, stored)
         stats.unique_bytes += fresh
@@ -151,7 +155,8 @@ class CopyEngine:
         if session.meter is not None:
             session.meter.unique_bytes += fresh
             session.meter.kept_bytes += 0 if stays is None else stored.nbytes
-        self.out.send(stored, source, owner, stays, session.meter)
+        encode = owner.codec is not None and array.dtype == root.dtype
+        self.out.send(stored, source, stays, encode, session.meter)
         session.add(stored)
         return stored
 
@@ -166,6 +171,20 @@ class CopyEngine:
                     continue
                 fresh -= max(0, min(high, s.low + s.nbytes) - max(low, s.low))
         return max(fresh, 0)
+
+    def _send_away(self, stored: Stored) -> None:
+        """Drops what was brought back, or was held to be used from where it is."""
+        self.ahead -= stored.ahead
+        stored.ahead, stored.fresh = 0, False
+        stored.restored = stored.arrived = None
+        if stored.device is None and not stored.away:
+            stored.away = stored.nbytes
+            self.out.away += stored.away
+
+    def _alive(self) -> list[Stored]:
+        """All spans that somebody still wants."""
+        found = [ref() for refs in list(self._live.values()) for ref in refs]
+        return [stored for stored in found if stored is not None]
 
     def _register(self, root: Any, stored: Stored) -> None:
         self._live.setdefault(id(root), []).append(weakref.ref(stored))
@@ -210,30 +229,26 @@ class CopyEngine:
             return False
         try:
             held = self.out.leaving_bytes + self.ahead + len(self.gone)
-            stored: Any
+            self.is_full = True
+            self.inward.synchronize()
+            for stored in self._alive():
+                if stored.restored is not None:  # on the host, too
+                    held += 1
+                    self._send_away(stored)
+                elif stored.last and stored.device is not None:
+                    held += 1
+                    self.out.evict(stored)
             self.drain()
-            for refs in list(self._live.values()):
-                for ref in refs:
-                    stored = ref()
-                    if stored is not None and stored.ahead:
-                        self.ahead -= stored.ahead
-                        stored.ahead, stored.fresh = 0, False
-                        stored.restored = stored.arrived = None
             return held > 0
         finally:
             self._lock.release()
 
-    def _sample(self, meter: Meter) -> None:
-        here = self.backend.memory_allocated()
-        meter.resident = max(meter.resident, here)
-        meter.without = max(meter.without, here + self.out.away - self.ahead)
-
     # ------------------------------------------------------------------ back
 
-    def unpack(self, view: View, owner: Owner) -> tuple[Any, list[int] | None]:
+    def unpack(self, view: View) -> tuple[Any, list[int] | None]:
         """The array, in a storage that its aliases share, and the version counter of that."""
         stored, compute = view.stored, self.backend.current_stream()
-        session = stored.session
+        session, owner = stored.session, stored.owner
         meter = session.meter
         offset, strides = view.offset, view.strides
         with self._lock:
@@ -243,17 +258,17 @@ class CopyEngine:
             self.ahead -= stored.ahead
             stored.ahead = 0
             first_time = self._turn(stored, view)
-            flat, at_home = self._present(stored, owner if first_time else None)
+            flat, at_home = self._present(stored, first_time)
             if flat is None:
-                flat = self._bytes(stored, compute, owner, view.label)
+                flat = self._bytes(stored, compute, view.label)
             if view.gathered and not at_home:
                 offset, strides = 0, None
             if stored.waiting <= 0 and not stored.fresh:
                 stored.restored = None  # every alias has it, and holds it as long as it is needed
             self._bring(session, stored.index, compute, owner)
             if meter is not None:
-                self._sample(meter)
-                meter.ended.record(compute)
+                meter.look(self.out.away - self.ahead)
+                meter.end(compute)
         array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
         return array, stored.counter if stored.counter[0] == stored.version else None
 
@@ -273,7 +288,7 @@ class CopyEngine:
         session.asked.setdefault(stored.index)
         return first
 
-    def _present(self, stored: Stored, owner: Owner | None) -> tuple[Any, bool]:
+    def _present(self, stored: Stored, first_time: bool) -> tuple[Any, bool]:
         """The bytes where they were, if they are still there and are what was saved; and whether
         those are all of the root, of which a part was gathered.
         """
@@ -281,12 +296,12 @@ class CopyEngine:
         if stored.counter[0] != stored.version:
             return (None if stored.block is not None or stored.host is not None else held), False
         leaving = held is not None and stored.block is not None
-        if leaving and owner is not None:
-            owner.stats.forwarded += stored.nbytes
+        if leaving and first_time:
+            stored.owner.stats.forwarded += stored.nbytes
         root = stored.root()
         if root is None:
             return held, False
-        if stored.restored is None and (leaving or held is None):
+        if (stored.restored is None or stored.fresh) and (leaving or held is None):
             why = "last" if leaving and stored.gathered is None else "alive"
             stored.session.stayed.setdefault(stored.index, why)
         if held is not None and stored.gathered is None:
@@ -297,18 +312,20 @@ class CopyEngine:
         whole = stored.nbytes == flat.nbytes
         return flat if whole else flat[stored.low : stored.low + stored.nbytes], False
 
-    def _bytes(self, stored: Stored, compute: Any, owner: Owner, label: Any) -> Any:
+    def _bytes(self, stored: Stored, compute: Any, label: Any) -> Any:
         """The bytes of a storage that has left: brought back already, or now."""
         if stored.stream != compute:  # of the arena of another stream
-            flat, arrived = self._fetch(stored, compute, owner)
+            flat, arrived = self._fetch(stored, compute)
             self._await(stored, compute, arrived, label)
             return self._decoded(stored, flat)
         if stored.restored is None:
-            stored.restored, stored.fresh = stored.device, True  # encoded, and not yet gone
+            stored.fresh = True
+            if stored.form is not None:  # encoded, and perhaps not yet gone
+                stored.restored = stored.device
             if stored.restored is None:
-                owner.stats.on_demand += stored.nbytes
+                stored.owner.stats.on_demand += stored.nbytes
                 stored.session.cursor = 0
-                stored.restored, stored.arrived = self._fetch(stored, compute, owner)
+                stored.restored, stored.arrived = self._fetch(stored, compute)
         if stored.fresh:
             self._await(stored, compute, stored.arrived, label)
             self._is_back(stored)
@@ -359,15 +376,17 @@ class CopyEngine:
                 stored.round, stored.waiting = session.round, stored.views
             if stored.waiting <= 0:
                 continue
+            if stored.counter[0] != stored.version and stored.form is None:
+                continue  # changed, legally
             if stored.device is not None:  # on its way out, and wanted: it is held, not fetched
                 stored.restored, stored.fresh = stored.device, stored.form is not None
-                if stored.block is not None:
+                if stored.block is not None and stored.form is None:
                     session.stayed.setdefault(stored.index, "last")
                 continue
             if stored.root() is not None:
                 continue
             try:
-                stored.restored, stored.arrived = self._fetch(stored, compute, owner)
+                stored.restored, stored.arrived = self._fetch(stored, compute)
             except MemoryError:
                 k -= 1
                 break
@@ -375,12 +394,12 @@ class CopyEngine:
             self.ahead += stored.ahead
         session.cursor = k
 
-    def _fetch(self, stored: Stored, compute: Any, owner: Owner) -> tuple[Any, Any]:
+    def _fetch(self, stored: Stored, compute: Any) -> tuple[Any, Any]:
         """Starts the copy back of a storage: where to, and the event of its end."""
-        meter = stored.session.meter
+        meter, stats = stored.session.meter, stored.owner.stats
         if stored.host is not None:
             flat, arrived = self.backend.asarray(stored.host.read()), None
-            owner.stats.moved_back_bytes += flat.nbytes
+            stats.moved_back_bytes += flat.nbytes
             return flat, arrived
         nbytes = stored.sent
         flat = self.backend.xp.empty(nbytes, "uint8")  # its block may be in use there
@@ -394,7 +413,7 @@ class CopyEngine:
             arrived = meter.mark(self.inward)
             meter.back.append((began, arrived, nbytes))
         stored.last_use = arrived
-        owner.stats.moved_back_bytes += nbytes
+        stats.moved_back_bytes += nbytes
         return flat, arrived
 
 

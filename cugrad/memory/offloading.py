@@ -76,7 +76,7 @@ class _Offloading(saved_tensors_hooks):
             return packed
         engine = packed.stored.session.engine
         with engine.backend.use_device(engine.index):
-            array, counter = engine.unpack(packed, self._owner)
+            array, counter = engine.unpack(packed)
         found = make(array)
         if counter is not None:
             found._counter = counter

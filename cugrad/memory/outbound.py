@@ -18,6 +18,15 @@ from .stats import Meter
 __all__ = ["Outbound"]
 
 CHECKED = 64  # storages of which the error of a codec is measured
+SAMPLE = 1 << 14  # elements of them, about
+
+
+def _sample(dense: Any) -> Any:
+    """The first rows of an array."""
+    if dense.size <= SAMPLE:
+        return dense
+    rows = dense.reshape(-1, dense.shape[-1])
+    return rows[: max(1, SAMPLE // rows.shape[1]), :SAMPLE].copy()
 
 
 class HostCopy:
@@ -44,10 +53,10 @@ class Outbound:
         self._leaving: deque[tuple[Any, weakref.ref[Stored], int, Any, Any]] = deque()
 
     def send(
-        self, stored: Stored, source: Any, owner: Owner, stays: str | None, meter: Meter | None
+        self, stored: Stored, source: Any, stays: str | None, encode: bool, meter: Meter | None
     ) -> None:
         """Starts the copy out of a storage, unless the plan says that it stays."""
-        stats, compute = owner.stats, self.backend.current_stream()
+        owner, compute = stored.owner, self.backend.current_stream()
         stored.stream = compute
         flat = memory_of(self.backend.xp, source)
         if stored.nbytes != flat.nbytes:
@@ -55,14 +64,28 @@ class Outbound:
         changeable = state.before_write is not None  # what is saved may be written to, legally
         if stays is not None and not changeable:
             stored.device, stored.last = flat, stays == "last"
-            stats.keep(stays, stored.nbytes)
+            owner.stats.keep(stays, stored.nbytes)
             return
-        if owner.codec is not None and owner.codec.applies(source.dtype):
+        if encode and owner.codec.applies(source.dtype):
             flat = self._encoded(stored, source, flat, owner)
+        self._copy(stored, flat, owner, meter)
+        if changeable and stored.device is not None:
+            compute.wait_event(stored.copied)
+
+    def evict(self, stored: Stored) -> None:
+        """Sends out what was meant to stay because it is among the last ones."""
+        owner, flat = stored.owner, stored.device
+        stored.last = False
+        owner.stats.keep("last", -stored.nbytes)
+        self._copy(stored, flat, owner, None)
+
+    def _copy(self, stored: Stored, flat: Any, owner: Owner, meter: Meter | None) -> None:
+        """Starts the copy of some bytes, and holds them until they have left."""
+        stats, compute = owner.stats, stored.stream
         stored.sent = flat.nbytes
         block = self.slab.take(flat.nbytes, owner.host_limit) if owner.pinned else None
         if block is None:
-            self._send_unpinned(stored, flat, owner)
+            self._copy_unpinned(stored, flat, owner)
             return
         stored.block = block
         for event in block.events:
@@ -76,10 +99,6 @@ class Outbound:
         else:
             stored.copied = stored.last_use = meter.mark(self.stream)
             meter.out.append((began, stored.copied, flat.nbytes))
-        if changeable:
-            compute.wait_event(stored.copied)
-            self._has_left(stored)
-            return
         stored.device = flat
         if not self._leaving:
             watch_writes(self._before_write, True)
@@ -99,11 +118,12 @@ class Outbound:
         with self.backend.quiet():
             payload = codec.encode(xp, dense)
             if len(owner.errors) < CHECKED:
-                back = codec.decode(xp, payload, source.dtype, dense.shape)
-                owner.errors.append(error_terms(xp, dense, back))
+                part = _sample(dense)
+                back = codec.decode(xp, codec.encode(xp, part), part.dtype, part.shape)
+                owner.errors.append(error_terms(xp, part, back))
         return payload
 
-    def _send_unpinned(self, stored: Stored, flat: Any, owner: Owner) -> None:
+    def _copy_unpinned(self, stored: Stored, flat: Any, owner: Owner) -> None:
         """Copies to ordinary memory or to where the owner wants it; the host waits. Stays, if the
         host has no room.
         """

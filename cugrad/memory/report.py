@@ -117,14 +117,16 @@ def _add_times(found: Report, meter: Meter, times: Times) -> None:
 
 
 def _add_peaks(found: Report, meter: Meter, engine: CopyEngine) -> None:
-    """The peak around saving and unpacking, what it had been without, and the device's own peak, if
-    that was reached since.
+    """The peak around saving and unpacking, and what it had been without; the device's own peak, if
+    it was reached since, and with the bytes that were away then.
     """
-    found["saving_peak"] = meter.resident
-    found["saving_peak_without"] = meter.without
-    peak = engine.backend.max_memory_allocated()
+    found["saving_peak"], found["saving_peak_without"] = meter.resident, meter.without
+    peak, without = meter.peak, max(meter.without, meter.peak + meter.absent)
+    after = engine.backend.max_memory_allocated()
+    if after > 1.02 * max(peak, without):  # neither in forward nor in backward
+        peak = without = after
     if peak > meter.peak_before:
-        found["device_peak"] = peak
+        found["device_peak"], found["device_peak_without"] = peak, without
 
 
 def _verdict(found: Report) -> str:
@@ -132,11 +134,12 @@ def _verdict(found: Report) -> str:
     if not found["moved_to_host_bytes"] and not found["encoded_bytes"]:
         why = max(found["kept"], key=found["kept"].get, default="already on the host")
         return f"nothing was moved: all saved tensors stayed ({why})"
-    peak, without = found.get("device_peak", 0), found.get("saving_peak_without", 0)
-    if peak and peak > 0.98 * without and peak > found["saving_peak"]:
+    peak, without = found.get("device_peak", 0), found.get("device_peak_without", 0)
+    if peak and peak > 0.98 * without:
         return (
-            f"offload buys nothing: the device's peak, {peak / MIB:,.1f} MiB, is not where saved "
-            f"tensors are held (at most {without / MIB:,.1f} MiB without offload)"
+            f"offload buys nothing: the device's peak, {_mib(peak)}, is at a time when nothing "
+            "that was saved is away (where tensors are saved, it had been "
+            f"{_mib(found['saving_peak_without'])} without offload)"
         )
     times = found.get("times")
     if not times:
@@ -187,7 +190,9 @@ def _lines(found: Report) -> list[str]:
             f"bound       {_ms(found['bound'])}; this step took {found['over_bound']:.3f} of it, "
             f"{found['slowdown']:.3f} of one without copies",
             f"peak        {_mib(found['saving_peak'])} while saving, "
-            f"{_mib(found['saving_peak_without'])} without offload",
+            f"{_mib(found['saving_peak_without'])} without offload"
+            + (f"; {_mib(found['device_peak'])} in all, {_mib(found['device_peak_without'])} "
+               "without" if "device_peak" in found else ""),
         ]
         longest = [f"{_ms(s)} {name}" for name, s in list(found["stalls"].items())[:5]]
         if longest:

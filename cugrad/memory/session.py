@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .owner import Owner
 from .stats import Meter
 
 if TYPE_CHECKING:
@@ -22,16 +23,16 @@ class Stored:
     """
 
     __slots__ = (
-        "session", "index", "counter", "version", "root", "low", "nbytes", "gathered", "stream",
-        "device", "block", "host", "form", "copied", "last_use", "restored", "arrived", "waiting",
-        "views", "round", "ahead", "away", "sent", "last", "fresh",
-        "__weakref__",
+        "session", "owner", "index", "counter", "version", "root", "low", "nbytes", "gathered",
+        "stream", "device", "block", "host", "form", "sent", "copied", "last_use", "restored",
+        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "last", "__weakref__",
     )  # fmt: skip
 
     def __init__(
-        self, session: Session, counter: list[int], root: Any, low: int, nbytes: int, gathered: Any
-    ) -> None:
-        self.session, self.index = session, len(session.sizes)
+        self, session: Session, owner: Owner, counter: list[int], root: Any, low: int, nbytes: int,
+        gathered: Any,
+    ) -> None:  # fmt: skip
+        self.session, self.owner, self.index = session, owner, len(session.sizes)
         self.counter, self.version = counter, counter[0]
         self.root, self.low, self.nbytes = weakref.ref(root), low, nbytes
         self.gathered = gathered
@@ -192,6 +193,8 @@ class Session:
         seen = {**self.stayed, **({} if known is None else known.kept)}
         kept = {i: why for i, why in seen.items() if why == "alive"}
         keep_last, backlog, _ = self.key
+        if self.engine.is_full and keep_last is None:
+            keep_last = 0  # the device has no room for what had better stay
         left = keep_last if keep_last is not None else bytes_under_way(backlog, self.largest)
         for index in range(len(self.sizes) - 1, -1, -1):
             left -= self.sizes[index]

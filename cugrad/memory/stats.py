@@ -87,17 +87,32 @@ class Meter:
         self.stalls: list[tuple[Any, Any, Any, bool]] = []
         self.unique_bytes = self.kept_bytes = 0
         self.resident = self.without = 0  # the most bytes seen on the device; without offload
-        self.peak_before = backend.max_memory_allocated()
+        self.peak_before = self.peak = backend.max_memory_allocated()
+        self.absent = self._away = 0  # bytes that were away at the peak; and at the last look
 
     def mark(self, stream: Any) -> Any:
         """A new event with the time of this point of a stream."""
         return stream.record_event(self._backend.event(timing=True))
 
+    def look(self, away: int) -> None:
+        """Looks at the device's memory, from which `away` bytes are away that are still wanted."""
+        here, peak = self._backend.memory_allocated(), self._backend.max_memory_allocated()
+        self.resident = max(self.resident, here)
+        self.without = max(self.without, here + away)
+        if peak > self.peak:  # since the last look
+            self.peak, self.absent = peak, min(away, self._away)
+        self._away = away
+
     def turn(self, compute: Any) -> None:
         """Backward has asked for something."""
         if self.turned is None:
             self.turned = self.mark(compute)
+
+    def end(self, compute: Any) -> None:
+        """Backward has what it asked for; the last call counts."""
+        if self.ended is None:
             self.ended = self._backend.event(timing=True)
+        compute.record_event(self.ended)
 
     def wait(self, compute: Any, event: Any, label: Any) -> None:
         """Makes compute wait for an event, and takes the time."""
@@ -107,7 +122,7 @@ class Meter:
 
     def link_bound(self) -> tuple[bool, bool] | None:
         """Whether copies took longer than ops, in forward and in backward; None: not yet known."""
-        if self.turned is None or not self.ended.query():
+        if self.ended is None or not self.ended.query():
             return None
         if not all(end.query() for _, end, _ in (*self.out[-1:], *self.back[-1:])):
             return None
@@ -117,7 +132,7 @@ class Meter:
 
     def times(self) -> Times | None:
         """The times, once backward has begun; waits for the device."""
-        if self.turned is None:
+        if self.ended is None:
             return None
         self.ended.synchronize()
         for _, end, _ in (*self.out[-1:], *self.back[-1:]):
