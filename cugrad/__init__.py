@@ -157,8 +157,6 @@ globals().update(legacy.TYPES)
 array_api.fill(globals(), linalg, fft)
 
 _INSTEAD = {
-    "save": "pickle.dump(object, file); tensors, state dicts and modules can be pickled",
-    "load": "pickle.load(file)",
     "compile": "the function or module as it is",
     "set_num_threads": "the environment variable OPENBLAS_NUM_THREADS, set before the start",
 }
@@ -167,10 +165,14 @@ _INSTEAD = {
 def __getattr__(name: str) -> _Any:
     """Says of a name that is not here what to use; type checkers see it for what is set above.
 
-    `models`, which a script may never want, is imported when it is asked for.
+    What a script may never want is imported when it is asked for.
     """
     if name == "models":
         return _import_module(".models", __name__)
+    if name in ("serialization", "save", "load"):
+        module = _import_module(".serialization", __name__)
+        globals().update(serialization=module, save=module.save, load=module.load)
+        return globals()[name]
     use = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ", or not a name of PyTorch's"
     raise AttributeError(f"module 'cugrad' has no attribute {name!r}: not supported{use}")
 

@@ -17,8 +17,8 @@ PACKAGE = ROOT / "cugrad"
 # one another in one direction only. `__init__` alone is the public face, at the top.
 LAYERS = [
     ["__init__"],
-    ["nn", "optim", "amp", "data", "models"],
-    ["utils", "serialization", "distributed"],
+    ["nn", "optim", "amp", "data", "models", "serialization"],
+    ["utils", "distributed"],
     ["profiler"],
     ["memory"],
     ["func"],

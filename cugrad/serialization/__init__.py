@@ -1,0 +1,255 @@
+"""save and load: objects with tensors in files, PyTorch's and cugrad's the same."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import pickletools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .archive import VERSION, Reader, Writer, written
+from .names import CALLS, VALUES, StorageType
+from .pickling import pickled
+from .storages import Storage, Storages, mapping
+from .unpickling import SafeGlobals, unpickled
+
+__all__ = [
+    "DEFAULT_PROTOCOL", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint", "load", "safe_globals", "save",
+]  # fmt: skip
+
+DEFAULT_PROTOCOL = 2
+_safe = SafeGlobals()
+
+_UNSAFE = (
+    "In PyTorch 2.6, we changed the default value of the `weights_only` argument in `torch.load` "
+    "from `False` to `True`. Re-running `torch.load` with `weights_only` set to `False` will "
+    "likely succeed, but it can result in arbitrary code execution. Do it only if you got the file "
+    "from a trusted source."
+)
+
+
+def save(obj: Any, f: Any, *, pickle_protocol: int = DEFAULT_PROTOCOL) -> None:
+    """Writes an object to a file that `load`, and PyTorch's `torch.load`, read.
+
+    Args:
+        obj: a tensor, or Python objects with tensors in them: a state dict, for example. Tensors
+            that share memory share it in the file, and after loading; a view is saved with all
+            the memory that it is a view of.
+        f: a path, or an open binary file. Under a path the old file stays until the new one is
+            complete, and an error leaves it as it was.
+        pickle_protocol: of what is not a tensor; PyTorch loads 2 with weights_only.
+
+    >>> import cugrad as torch, io
+    >>> file = io.BytesIO()
+    >>> torch.save({"w": torch.ones(2)}, file)
+    >>> torch.load(file)
+    {'w': tensor([1., 1.])}
+    """
+    storages = Storages()
+    data = pickled(obj, storages, pickle_protocol)
+    with written(f) as (file, name), Writer(file, name) as archive:
+        archive.write("data.pkl", data)
+        archive.write("byteorder", sys.byteorder.encode())
+        for number in range(len(storages.found)):
+            archive.write(f"data/{number}", storages.bytes_of(number))
+        archive.write("version", VERSION)
+
+
+def load(
+    f: Any, map_location: Any = None, *, weights_only: bool | None = None,
+    mmap: bool | None = None, **pickle_load_args: Any,
+) -> Any:  # fmt: skip
+    """Reads what `save`, or PyTorch's `torch.save`, wrote.
+
+    Args:
+        f: a path, or an open binary file that can seek.
+        map_location: the device for all tensors; or a dict from the devices they were saved from;
+            or a function of a storage and that device, which returns the storage, its `cpu()` or
+            `cuda()`, or None. Default: where they were.
+        weights_only: only tensors, plain Python objects, and what `add_safe_globals` allows (the
+            default): no file can then run code. With False a file can do anything.
+        mmap: elements are read from the file when they are looked at; `f` must be a path.
+        pickle_load_args: arguments of `pickle.Unpickler`, only with `weights_only=False`.
+
+    Raises UnpicklingError for a file that names anything else, or is no such file; RuntimeError for
+    one that is damaged, and for a device that cannot be used here.
+    """
+    weights_only = weights_only is not False
+    if pickle_load_args and weights_only:
+        raise TypeError(f"load: {', '.join(pickle_load_args)} needs weights_only=False")
+    by_path = isinstance(f, (str, os.PathLike))
+    if mmap and not by_path:
+        raise ValueError("f must be a file path in order to use the mmap argument")
+    if not by_path:
+        return _loaded(_seekable(f), map_location, weights_only, bool(mmap), pickle_load_args)
+    with open(f, "rb") as file:
+        return _loaded(file, map_location, weights_only, bool(mmap), pickle_load_args)
+
+
+def _seekable(f: Any) -> Any:
+    try:
+        f.seek(f.tell())
+        f.read  # noqa: B018
+    except (io.UnsupportedOperation, AttributeError) as error:
+        raise type(error)(
+            f"{error}. You can only torch.load from a file that is seekable. Please pre-load the "
+            "data into a buffer like io.BytesIO and try to load from it instead."
+        ) from None
+    return f
+
+
+def _archive(file: Any) -> Reader:
+    """The archive in a file; the errors say what the file is instead."""
+    file.seek(0)
+    start = file.read(4)
+    if not start:
+        raise EOFError("Ran out of input: the file is empty")
+    if start[:2] != b"PK":
+        old = start[:1] == b"\x80"
+        raise pickle.UnpicklingError(
+            "Weights only load failed: the file is "
+            + ("a pickle, or one of PyTorch before 1.6; save it anew with torch.save there"
+               if old else "none that save() wrote")
+        )  # fmt: skip
+    archive = Reader(file)
+    if "constants.pkl" in archive:
+        raise RuntimeError(
+            "Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``: "
+            "they hold a program; save the state_dict() instead"
+        )
+    version = archive.read("version").strip()
+    if not version.isdigit() or not 1 <= int(version[:9]) <= 10:
+        raise RuntimeError(f"load: the format has version {version[:20]!r}, want one of 1 to 10")
+    return archive
+
+
+def _loaded(
+    file: Any, map_location: Any, weights_only: bool, mmap: bool, options: dict[str, Any]
+) -> Any:
+    archive = _archive(file)
+    place_of = mapping(map_location)
+    order = archive.read("byteorder") if "byteorder" in archive else b"little"
+    if order not in (b"little", b"big"):
+        raise ValueError(f"Unknown endianness type: {order[:20]!r}")
+    swap = order.decode() != sys.byteorder
+    known: dict[str, Storage] = {}
+
+    def storage(name: Any) -> Storage:
+        if len(name) != 5 or not isinstance(name[1], StorageType):
+            raise pickle.UnpicklingError(f"a storage with {len(name)} fields, or of no type")
+        _, kind, key, place, count = name
+        if type(key) is not str or type(place) is not str or type(count) is not int:
+            raise pickle.UnpicklingError("a storage without key, place or size")
+        dtype = kind.dtype or VALUES["torch.uint8"]
+        if key not in known:
+            record = f"data/{key}"
+            if archive.size(record) != count * dtype.itemsize:
+                raise RuntimeError(
+                    f"load: storage {key} has {archive.size(record)} bytes in the file, and "
+                    f"{count} elements of {dtype} by its name"
+                )
+            data = archive.map(record) if mmap else archive.read_into_array(record)
+            known[key] = place_of(Storage(data, dtype, "cpu", swap), place)
+        return known[key].typed(dtype)
+
+    data = archive.read("data.pkl")
+    if not weights_only:
+        return _Trusting(io.BytesIO(data), storage, **{"encoding": "utf-8", **options}).load()
+    try:
+        return unpickled(data, storage, _safe.by_name())
+    except pickle.UnpicklingError as error:
+        raise pickle.UnpicklingError(_advice(str(error))) from error.__cause__
+
+
+def _advice(text: str) -> str:
+    if "was not an allowed global by default" in text:
+        return (
+            "Weights only load failed. This file can still be loaded, to do so you have two "
+            "options, do those steps only if you trust the source of the checkpoint. \n\t(1) "
+            f"{_UNSAFE}\n\t(2) Alternatively, to load with `weights_only=True` please check the "
+            f"recommended steps in the following error message.\n\tWeightsUnpickler error: {text}"
+        )
+    return f"Weights only load failed. {text}"
+
+
+class _Trusting(pickle.Unpickler):
+    """Python's own unpickler, for files that may do what they like."""
+
+    def __init__(self, file: Any, storage: Any, **options: Any) -> None:
+        super().__init__(file, **options)
+        self._storage = storage
+
+    def persistent_load(self, name: Any) -> Any:
+        return self._storage(name)
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        if module.partition(".")[0] != "torch":
+            return super().find_class(module, name)
+        if full in CALLS:
+            return CALLS[full][0]
+        if full in VALUES:
+            return VALUES[full]
+        raise pickle.UnpicklingError(
+            f"load: the file names {full}, which only PyTorch has; save a state_dict() there"
+        )
+
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Allows files to name these classes and functions, and to call them, when they are loaded.
+
+    An entry is the class, or a pair of it and the full name by which files know it.
+    """
+    _safe.entries = [*_safe.entries, *(g for g in safe_globals if g not in _safe.entries)]
+
+
+def get_safe_globals() -> list[Any]:
+    """What `add_safe_globals` has allowed."""
+    return list(_safe.entries)
+
+
+def clear_safe_globals() -> None:
+    """Allows nothing any more."""
+    _safe.entries = []
+
+
+@contextmanager
+def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
+    """`add_safe_globals` for the block.
+
+    >>> import cugrad as torch, fractions, io
+    >>> file = io.BytesIO()
+    >>> torch.save(fractions.Fraction(1, 3), file)
+    >>> with torch.serialization.safe_globals([fractions.Fraction]):
+    ...     torch.load(file)
+    Fraction(1, 3)
+    """
+    before = _safe.entries
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        _safe.entries = before
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The names in a file that `load` would refuse; the file is read, not loaded."""
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            return get_unsafe_globals_in_checkpoint(file)
+    names: set[str] = set()
+    texts: list[str] = []
+    for opcode, value, _ in pickletools.genops(_archive(_seekable(f)).read("data.pkl")):
+        if isinstance(value, str) and opcode.name != "GLOBAL":
+            texts.append(value)
+        elif opcode.name == "GLOBAL":
+            names.add(str(value).replace(" ", ".").replace("__builtin__.", "builtins."))
+        elif opcode.name == "STACK_GLOBAL" and len(texts) > 1:
+            names.add(f"{texts[-2]}.{texts[-1]}")
+    allowed = {*CALLS, *VALUES, *_safe.by_name()}
+    return sorted(name.removeprefix("builtins.") for name in names - allowed)

@@ -1,0 +1,196 @@
+"""The names that files give to things, PyTorch's, and what they stand for here."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .. import dtypes
+from ..device import device
+from ..functions.layouts import channels_last, channels_last_3d, contiguous_format, preserve_format
+from ..functions.out import layout, strided
+from ..nn.parameter import Parameter
+from ..tensor import Size, Tensor, make
+from .storages import NAMES, Storage, view_of
+
+__all__ = ["CALLS", "VALUES", "StorageType", "TorchName"]
+
+
+class TorchName(NamedTuple):
+    """A global of a pickle, written by its name without a look at what it is."""
+
+    module: str
+    name: str
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.module}.{self.name} is a name for a file, it cannot be called here")
+
+
+class StorageType(NamedTuple):
+    """What a file calls the type of a storage; `dtype` is None for one of bytes."""
+
+    name: str
+    dtype: dtypes.dtype | None
+
+
+def rebuild_tensor(
+    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> Tensor:
+    if type(storage) is not Storage:
+        raise TypeError(f"a tensor's storage is {type(storage).__name__}")
+    return view_of(storage, offset, tuple(size), tuple(stride))
+
+
+def rebuild_tensor_v2(
+    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
+    requires_grad: bool, hooks: Any, metadata: dict[str, Any] | None = None,
+) -> Tensor:  # fmt: skip
+    found = rebuild_tensor(storage, offset, size, stride)
+    if metadata:  # views that PyTorch resolves when they are read
+        if metadata.get("conj"):
+            found = make(found._array.conj())
+        if metadata.get("neg"):
+            found = make(-found._array)
+    return found.requires_grad_() if requires_grad is True else found
+
+
+def rebuild_tensor_v3(
+    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
+    requires_grad: bool, hooks: Any, dtype: dtypes.dtype, metadata: dict[str, Any] | None = None,
+) -> Tensor:  # fmt: skip
+    if type(dtype) is not dtypes.dtype or type(storage) is not Storage:
+        raise TypeError("a tensor has no storage, or no dtype")
+    typed = storage.typed(dtype)
+    return rebuild_tensor_v2(typed, offset, size, stride, requires_grad, hooks, metadata)
+
+
+def rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any) -> Parameter:
+    return Parameter(data, requires_grad)
+
+
+def rebuild_parameter_with_state(
+    data: Tensor, requires_grad: bool, hooks: Any, state: Any
+) -> Parameter:
+    found = Parameter(data, requires_grad)
+    _set_state(found, state)
+    return found
+
+
+def rebuild_from_type(
+    function: Callable[..., Any], kind: type[Tensor], args: tuple[Any, ...], state: Any
+) -> Any:
+    """A tensor with attributes, or of a class of the user's."""
+    if function not in (rebuild_tensor_v2, rebuild_tensor_v3, rebuild_parameter) or not (
+        isinstance(kind, type) and issubclass(kind, Tensor)
+    ):
+        raise TypeError("want a function that makes a tensor, and a class of tensors")
+    found = function(*args)
+    if type(found) is not kind:
+        plain, found = found, kind.__new__(kind)
+        found.fill_in(plain._array, plain.requires_grad)
+    _set_state(found, state)
+    return found
+
+
+def _set_state(tensor: Tensor, state: Any) -> None:
+    known = state[0] if type(state) is tuple and state else state
+    if not known:
+        return
+    if not isinstance(known, dict) or not all(type(name) is str for name in known):
+        raise TypeError(f"the attributes of a tensor are {type(known).__name__}, want a dict")
+    tensor.__dict__.update(known)
+
+
+def make_bytes(text: str, encoding: str = "latin1") -> bytes:
+    if type(text) is not str or encoding not in ("latin1", "latin-1"):
+        raise TypeError(f"bytes of {type(text).__name__} in {encoding!r}, want text in latin1")
+    return text.encode("latin1")
+
+
+def make_nothing() -> bytes:
+    return b""  # Python writes no bytes at all as bytes()
+
+
+def make_bytearray(data: Any = b"", encoding: str = "latin-1") -> bytearray:
+    return bytearray(data if type(data) is bytes else make_bytes(data, encoding))
+
+
+def make_complex(real: float, imag: float = 0.0) -> complex:
+    if type(real) not in (int, float) or type(imag) not in (int, float):
+        raise TypeError("a complex number has no numbers for its parts")
+    return complex(real, imag)
+
+
+def make_size(extents: tuple[int, ...] = ()) -> Size:
+    if type(extents) not in (tuple, list) or not all(type(n) is int for n in extents):
+        raise TypeError("a Size has entries that are no integers")
+    return Size(extents)
+
+
+def make_device(kind: str, index: int | None = None) -> device:
+    if type(kind) is not str or type(index) not in (int, type(None)):
+        raise TypeError("a device has no name")
+    return device(kind, index)
+
+
+def make_set(entries: Any = ()) -> set[Any]:
+    if type(entries) not in (list, tuple):
+        raise TypeError(f"a set is made of {type(entries).__name__}, want a list")
+    return set(entries)
+
+
+def make_ordered(entries: Any = ()) -> OrderedDict[Any, Any]:
+    if type(entries) not in (list, tuple, dict):
+        raise TypeError(f"an OrderedDict is made of {type(entries).__name__}, want a list")
+    return OrderedDict(entries)
+
+
+def make_counter(counts: Any = ()) -> Counter[Any]:
+    if type(counts) is not dict and counts != ():
+        raise TypeError(f"a Counter is made of {type(counts).__name__}, want a dict")
+    return Counter(dict(counts))
+
+
+def make_parameter(data: Tensor, requires_grad: bool = True) -> Parameter:
+    return Parameter(data, requires_grad)
+
+
+def get_layout(name: str) -> layout:
+    if name != "torch.strided":
+        raise TypeError(f"the layout {name!r} is not supported, want torch.strided")
+    return strided
+
+
+# What a name stands for, and what a call of it does. The functions check what they are given: a
+# file may say anything.
+CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "torch._utils._rebuild_tensor": (rebuild_tensor, rebuild_tensor),
+    "torch._utils._rebuild_tensor_v2": (rebuild_tensor_v2, rebuild_tensor_v2),
+    "torch._utils._rebuild_tensor_v3": (rebuild_tensor_v3, rebuild_tensor_v3),
+    "torch._utils._rebuild_parameter": (rebuild_parameter, rebuild_parameter),
+    "torch._utils._rebuild_parameter_with_state": (
+        rebuild_parameter_with_state, rebuild_parameter_with_state
+    ),
+    "torch._tensor._rebuild_from_type_v2": (rebuild_from_type, rebuild_from_type),
+    "torch.nn.parameter.Parameter": (Parameter, make_parameter),
+    "torch.serialization._get_layout": (get_layout, get_layout),
+    "torch.Size": (Size, make_size),
+    "torch.device": (device, make_device),
+    "collections.OrderedDict": (OrderedDict, make_ordered),
+    "collections.Counter": (Counter, make_counter),
+    "_codecs.encode": (make_bytes, make_bytes),
+    "builtins.bytes": (bytes, make_nothing),
+    "builtins.bytearray": (bytearray, make_bytearray),
+    "builtins.set": (set, make_set),
+    "builtins.complex": (complex, make_complex),
+}  # fmt: skip
+
+# What a name stands for where it cannot be called.
+VALUES: dict[str, Any] = {
+    "torch.Tensor": Tensor,
+    "torch.storage.UntypedStorage": StorageType("UntypedStorage", None),
+    **{str(kind): kind for kind in (*dtypes.ALL, *dtypes.LIMITED)},
+    **{f"torch.{name}": StorageType(name, kind) for kind, name in NAMES.items()},
+    **{str(f): f for f in (contiguous_format, preserve_format, channels_last, channels_last_3d)},
+}

@@ -1,0 +1,123 @@
+"""Writes objects as PyTorch would have pickled them: its names, and storages kept apart."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import pickle
+import warnings
+from collections import OrderedDict
+from typing import Any
+
+from .. import dtypes
+from ..device import device
+from ..functions.layouts import memory_format
+from ..functions.out import layout
+from ..nn.parameter import Parameter
+from ..nn.state import StateDict
+from ..tensor import Size, Tensor, make
+from .names import TorchName
+from .storages import NAMES, Storages
+
+__all__ = ["pickled"]
+
+_PLAIN = {str, int, float, bool, type(None), list, dict, tuple, bytes}
+_UTILS = "torch._utils"
+
+
+def pickled(obj: Any, storages: Storages, protocol: int) -> bytes:
+    """The pickle of an object, whose tensors name storages by their keys."""
+    out = io.BytesIO()
+    _Pickler(out, storages, protocol).dump(obj)
+    return out.getvalue()
+
+
+class _StorageName:
+    """A storage of the file, as a tensor of it names it."""
+
+    def __init__(self, *name: Any) -> None:
+        self.name = name
+
+
+def _global_of(obj: Any) -> TorchName | None:
+    """PyTorch's name of an object that a file names."""
+    if type(obj) is TorchName:
+        return obj
+    if type(obj) in (dtypes.dtype, memory_format):
+        return TorchName("torch", str(obj).removeprefix("torch."))
+    if obj is Tensor:
+        return TorchName("torch", "Tensor")
+    return TorchName("torch.nn.parameter", "Parameter") if obj is Parameter else None
+
+
+class _Pickler(pickle._Pickler):
+    # Python's own, as C's looks up what it writes the name of
+
+    def __init__(self, out: Any, storages: Storages, protocol: int) -> None:
+        super().__init__(out, protocol)
+        self._storages = storages
+        self._names: dict[tuple[str, str], TorchName] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        return obj.name if type(obj) is _StorageName else None
+
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        known = _global_of(obj)
+        if known is None:
+            super().save_global(obj, name)  # type: ignore[misc]
+            return
+        self.write(b"c%s\n%s\n" % (known.module.encode(), known.name.encode()))  # type: ignore[attr-defined]
+        self.memoize(obj)  # type: ignore[attr-defined]
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is bytes and not obj and self.proto < 3:  # type: ignore[attr-defined]
+            return codecs.encode, ("", "latin1")  # PyTorch refuses bytes()
+        if kind in _PLAIN:
+            return NotImplemented
+        known = _global_of(obj)
+        if known is not None:
+            return known.name
+        if isinstance(obj, Tensor):
+            return self._tensor(obj)
+        if kind is StateDict:
+            return OrderedDict, (), dict(obj.__dict__) or None, None, iter(obj.items())
+        if kind is Size:
+            return self._torch("torch", "Size"), (tuple(obj),)
+        if kind is device:
+            index = () if obj.index is None else (obj.index,)
+            return self._torch("torch", "device"), (obj.type, *index)
+        if kind is layout:
+            return self._torch("torch.serialization", "_get_layout"), (str(obj),)
+        return NotImplemented
+
+    def _torch(self, module: str, name: str) -> TorchName:
+        """One object for each name, so that it is written once."""
+        return self._names.setdefault((module, name), TorchName(module, name))
+
+    def _tensor(self, t: Tensor) -> Any:
+        rare = t._rare
+        hooks = None if rare is None or rare.leaf is None else rare.leaf.tensor_hooks.get(0)
+        for hook in hooks.values() if hooks else ():
+            warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
+        state = dict(t.__dict__)
+        if type(t) is Parameter:
+            args: tuple[Any, ...] = (make(t._array), t.requires_grad, OrderedDict())
+            if state:
+                name = self._torch(_UTILS, "_rebuild_parameter_with_state")
+                return name, (*args, state)
+            return self._torch(_UTILS, "_rebuild_parameter"), args
+        key, place, count, offset, stride = self._storages.of(t)
+        kind = t.dtype
+        name = self._torch(_UTILS, "_rebuild_tensor_v2" if kind in NAMES else "_rebuild_tensor_v3")
+        if kind in NAMES:
+            storage = self._torch("torch", NAMES[kind])
+        else:
+            storage, count = self._torch("torch.storage", "UntypedStorage"), count * kind.itemsize
+        args = (
+            _StorageName("storage", storage, key, place, count), offset, tuple(t.shape), stride,
+            t.requires_grad, OrderedDict(), *(() if kind in NAMES else (kind,)),
+        )  # fmt: skip
+        if type(t) is Tensor and not state:
+            return name, args
+        return self._torch("torch._tensor", "_rebuild_from_type_v2"), (name, type(t), args, state)

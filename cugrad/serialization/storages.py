@@ -1,0 +1,207 @@
+"""Storages: the memory that tensors share, as files and `map_location` see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..backends import backend_of, get
+from ..device import device as Device
+from ..ops.dims import contiguous_strides
+from ..ops.strided import address_of, layout_of, storage_of
+from ..tensor import Tensor, make
+
+__all__ = ["NAMES", "Storage", "Storages", "mapping", "view_of"]
+
+# PyTorch's names of storages by element type; unsigned integers of more bytes have none.
+NAMES = {
+    dtypes.bool_: "BoolStorage", dtypes.uint8: "ByteStorage", dtypes.int8: "CharStorage",
+    dtypes.int16: "ShortStorage", dtypes.int32: "IntStorage", dtypes.int64: "LongStorage",
+    dtypes.float16: "HalfStorage", dtypes.bfloat16: "BFloat16Storage",
+    dtypes.float32: "FloatStorage", dtypes.float64: "DoubleStorage",
+    dtypes.complex64: "ComplexFloatStorage", dtypes.complex128: "ComplexDoubleStorage",
+}  # fmt: skip
+
+
+class Storages:
+    """The storages that a file is going to have, each once, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []  # flat arrays; held, so that no address is used again
+        self._keys: dict[Any, tuple[str, Any]] = {}
+
+    def of(self, tensor: Tensor) -> tuple[str, str, int, int, tuple[int, ...]]:
+        """The key of a tensor's storage, its location, its size, the offset and the strides."""
+        array = tensor._array
+        flat, start = storage_of(array)
+        stride = layout_of(array) if array.size else tensor.stride()
+        if flat.ndim != 1 or start < 0 or any(s < 0 for s in stride):
+            flat, start = array.reshape(-1), 0  # memory with gaps: the elements alone
+            stride = contiguous_strides(array.shape)
+        place = str(tensor.device)
+        mark = (place, address_of(flat), flat.nbytes) if flat.nbytes else id(flat)
+        key, dtype = self._keys.get(mark, (None, flat.dtype))
+        if dtype != flat.dtype:
+            raise RuntimeError(
+                "Cannot save multiple tensors or storages that view the same data as different "
+                f"types: {dtypes.of(dtype)} and {tensor.dtype}; clone() one of them first"
+            )
+        if key is None:
+            key = str(len(self.found))
+            self._keys[mark] = key, flat.dtype
+            self.found.append(flat)
+        return key, place, int(flat.size), start, tuple(stride)
+
+    def bytes_of(self, number: int) -> np.ndarray[Any, Any]:
+        """The bytes of a storage, on the host."""
+        flat = self.found[number]
+        host = np.ascontiguousarray(backend_of(flat).to_host(flat))
+        return host.reshape(-1).view(np.uint8)
+
+
+class Storage:
+    """A storage that was read: bytes on the host, until a tensor wants it on its device."""
+
+    def __init__(
+        self, data: Any, dtype: dtypes.dtype, place: str = "cpu", swap: bool = False
+    ) -> None:
+        self._data, self._array = data, None
+        self._others: dict[dtypes.dtype, Storage] = {}
+        self.dtype, self.device, self._swap = dtype, Device(place), swap
+
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        return int(self._data.nbytes)
+
+    size = __len__ = nbytes
+
+    def to(self, device: Any) -> Storage:
+        """The same bytes, for another device."""
+        return Storage(self._data, self.dtype, str(Device(device)), self._swap)
+
+    def typed(self, dtype: dtypes.dtype) -> Storage:
+        """The same bytes as elements of another type."""
+        if dtype is self.dtype:
+            return self
+        if dtype not in self._others:
+            if self._data.nbytes % dtype.itemsize:
+                raise ValueError(f"a storage of {self._data.nbytes} bytes is no {dtype}")
+            self._others[dtype] = Storage(self._data, dtype, str(self.device), self._swap)
+        return self._others[dtype]
+
+    def cpu(self) -> Storage:
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Storage:
+        if isinstance(device, (Device, str)):
+            return self.to(device)
+        return self.to("cuda" if device is None else f"cuda:{device}")
+
+    @property
+    def array(self) -> Any:
+        """The elements as a flat array on the device, the same for all tensors that share it."""
+        if self._array is None:
+            kind = self.dtype.numpy
+            flat = self._data
+            if self.dtype is dtypes.bool_:
+                flat = (flat != 0).view(np.uint8)  # no byte but 0 and 1 is a bool
+            if flat.ctypes.data % kind.itemsize:
+                flat = flat.copy()
+            typed = flat.view(kind)
+            if self._swap and kind.itemsize > 1:
+                typed = flat.view(f"u{kind.itemsize}" if kind.kind != "c" else kind).byteswap()
+                typed = typed.view(kind)
+            self._array = self._on_device(typed)
+        return self._array
+
+    def _on_device(self, typed: np.ndarray[Any, Any]) -> Any:
+        if self.device.type == "cpu":
+            return typed
+        backend = get(self.device.type)
+        with backend.use_device(self.device.index):
+            return backend.asarray(typed)
+
+
+def view_of(
+    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> Tensor:
+    """A tensor that sees a storage this way; ValueError where it would see beyond."""
+    numbers = (offset, *size, *stride)
+    if len(size) != len(stride) or any(type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(f"a tensor has the offset, size and stride {offset}, {size}, {stride}")
+    count = 1
+    for n in size:
+        count *= n
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if count else 0
+    flat = storage.array
+    if last >= flat.size and count or len(size) > 64 or count * storage.dtype.itemsize >= 1 << 62:
+        raise ValueError(
+            f"a tensor of size {list(size)}, stride {list(stride)} and offset {offset} goes beyond "
+            f"its storage of {flat.size} elements"
+        )
+    if not count:
+        return make(backend_of(flat).xp.empty(size, flat.dtype))
+    if stride == contiguous_strides(size):
+        return make(flat[offset : offset + count].reshape(size))
+    item = flat.dtype.itemsize
+    steps = tuple([s * item for s in stride])
+    if isinstance(flat, np.ndarray):  # unlike as_strided, this keeps the storage as its base
+        seen = np.ndarray(size, flat.dtype, flat.view(np.uint8), offset * item, steps)
+        return make(seen)
+    return make(backend_of(flat).xp.lib.stride_tricks.as_strided(flat[offset:], size, steps))
+
+
+Location = Callable[[Storage, str], Storage]
+
+
+def mapping(map_location: Any) -> Location:
+    """What `map_location` says, as a function of a storage and the place it was saved from."""
+    if map_location is None:
+        return _restored
+    if isinstance(map_location, dict):
+        return lambda storage, place: _restored(storage, map_location.get(place, place))
+    if isinstance(map_location, (str, bytes, Device)):
+        where = map_location.decode() if isinstance(map_location, bytes) else str(map_location)
+        Device(where)
+        return lambda storage, place: _restored(storage, where)
+    if not callable(map_location):
+        raise TypeError(
+            "load: map_location must be a device, a string, a dict of strings or a function of a "
+            f"storage and a string, got {type(map_location).__name__}"
+        )
+
+    def called(storage: Storage, place: str) -> Storage:
+        found = map_location(storage, place)
+        if found is None:
+            return _restored(storage, place)
+        if not isinstance(found, Storage):
+            raise TypeError(
+                "load: the function given as map_location must return the storage, its cpu() or "
+                f"cuda(), or None, got {type(found).__name__}"
+            )
+        return found
+
+    return called
+
+
+def _restored(storage: Storage, place: str) -> Storage:
+    try:
+        where = Device(place)
+    except RuntimeError:
+        raise RuntimeError(
+            f"don't know how to restore data location of storage (tagged with {place}): give "
+            "map_location='cpu'"
+        ) from None
+    try:
+        get(where.type)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"Attempting to deserialize object on a {where.type.upper()} device but "
+            f"torch.cuda.is_available() is False ({error}). If you are running on a CPU-only "
+            "machine, please use torch.load with map_location=torch.device('cpu') to map your "
+            "storages to the CPU."
+        ) from None
+    return storage.to(where)
