@@ -88,7 +88,7 @@ def test_cpu_work_loads_no_cupy() -> None:
 
 
 def test_a_name_that_is_not_here_says_what_to_use() -> None:
-    for name, message in (("save", "use pickle.dump"), ("no_such", "not a name of PyTorch's")):
+    for name, message in (("compile", "use the function"), ("no_such", "not a name of PyTorch's")):
         with pytest.raises(AttributeError, match=message):
             getattr(cugrad, name)
     assert cugrad.inf > cugrad.pi and cugrad.newaxis is None
