@@ -48,7 +48,6 @@ class CopyEngine:
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
         self.ahead = 0  # bytes brought back and not yet asked for
-        self.is_full = False  # an allocation has failed: nothing stays only because it is faster
         self.gone: deque[tuple[int, int, Any, Any, Any]] = deque()  # of storages that were dropped
         self._live: dict[int, list[weakref.ref[Stored]]] = {}  # by the id of the root
         self._sweep = 64
@@ -229,9 +228,9 @@ class CopyEngine:
             return False
         try:
             held = self.out.leaving_bytes + self.ahead + len(self.gone)
-            self.is_full = True
             self.inward.synchronize()
             for stored in self._alive():
+                stored.session.tight = True
                 if stored.restored is not None:  # on the host, too
                     held += 1
                     self._send_away(stored)

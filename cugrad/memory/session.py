@@ -108,17 +108,18 @@ class Plan:
     """What was learned of a step: its storages, the order in which they are asked for, what stays.
 
     `kept` maps the index of a storage that is not worth moving to the reason; `link_bound` says
-    of forward and of backward whether the copies take longer than the ops.
+    of forward and of backward whether the copies take longer than the ops. Where memory is `tight`
+    nothing stays only because that is faster.
     """
 
-    __slots__ = ("sizes", "order", "place", "kept", "link_bound")
+    __slots__ = ("sizes", "order", "place", "kept", "link_bound", "tight")
 
     def __init__(
         self, sizes: list[int], order: list[int], kept: dict[int, str],
-        link_bound: tuple[bool, bool] = (False, False),
+        link_bound: tuple[bool, bool] = (False, False), tight: bool = False,
     ) -> None:  # fmt: skip
         self.sizes, self.order, self.kept = sizes, order, kept
-        self.link_bound = link_bound
+        self.link_bound, self.tight = link_bound, tight
         self.place = {index: k for k, index in enumerate(order)}
 
 
@@ -141,6 +142,7 @@ class Session:
         self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
         self.plan: Plan | None = None
         self.meter: Meter | None = None  # where times are taken
+        self.tight = False  # an allocation has failed while this was saved
         self.round = 0  # how often everything was unpacked before
         self.cursor = 0  # how far, in the expected order, storages were brought back
         self._chain: Plan | None = None
@@ -193,8 +195,9 @@ class Session:
         seen = {**self.stayed, **({} if known is None else known.kept)}
         kept = {i: why for i, why in seen.items() if why == "alive"}
         keep_last, backlog, _ = self.key
-        if self.engine.is_full and keep_last is None:
-            keep_last = 0  # the device has no room for what had better stay
+        tight = self.tight or known is not None and known.tight
+        if tight and keep_last is None:
+            keep_last = 0
         left = keep_last if keep_last is not None else bytes_under_way(backlog, self.largest)
         for index in range(len(self.sizes) - 1, -1, -1):
             left -= self.sizes[index]
@@ -205,7 +208,7 @@ class Session:
         bound = None if self.meter is None else self.meter.link_bound()
         if bound is None:
             bound = (False, False) if known is None else known.link_bound
-        return Plan(self.sizes, list(self.asked), kept, bound)
+        return Plan(self.sizes, list(self.asked), kept, bound, tight)
 
     def may_use(self, backward: bool) -> int:
         """The room of the last storages, which stay, while they are not on the device.
