@@ -13,12 +13,14 @@ from . import (
     index,
     linalg,
     nn,
+    norm,
     pad,
     pool,
     reduce,
     scan,
     scatter,
     shape,
+    softmax,
     sorting,
     special,
     special_functions,
@@ -29,6 +31,6 @@ from .table import TABLE
 
 __all__ = [
     "TABLE", "activation", "batch", "conv", "decompose", "eigen", "elementwise", "factorize", "fft",
-    "fold", "index", "linalg", "nn", "pad", "pool", "reduce", "scan", "scatter", "shape", "sorting",
-    "special", "special_functions", "statistics", "strided",
+    "fold", "index", "linalg", "nn", "norm", "pad", "pool", "reduce", "scan", "scatter", "shape",
+    "softmax", "sorting", "special", "special_functions", "statistics", "strided",
 ]  # fmt: skip

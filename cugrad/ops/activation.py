@@ -5,20 +5,10 @@ from __future__ import annotations
 from math import pi, sqrt
 from typing import Any
 
-from .reduce import is_half
+from .precision import narrow, wide
 from .table import ELEMENTWISE, FLOAT, SAME, row
 
 Array = Any
-
-
-def _wide(xp: Any, x: Array) -> Array:
-    """Half precision as float32, so that only the result is rounded to it."""
-    return x.astype(xp.float32) if is_half(x) else x
-
-
-def _narrow(x: Array, like: Array) -> Array:
-    return x.astype(like.dtype, copy=False)
-
 
 # Smooth -------------------------------------------------------------------------------------------
 
@@ -27,12 +17,12 @@ _GELU_SLOPE, _GELU_CUBE = sqrt(2 / pi), 0.044715
 
 
 def _gelu(xp: Any, self: Array, approximate: str = "none") -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     if approximate == "tanh":
         inner = xp.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SLOPE)
     else:
         inner = xp.erf(x * sqrt(0.5))
-    return _narrow(x * 0.5 * (inner + 1), self)
+    return narrow(x * 0.5 * (inner + 1), self)
 
 
 def _gelu_gradient(m: Any, g: Any, self: Any, approximate: str) -> Any:
@@ -49,8 +39,8 @@ row("gelu", "self", _gelu, ELEMENTWISE, promote=FLOAT, self=_gelu_gradient)
 
 
 def _silu(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self)
-    return _narrow(x / (xp.exp(-x) + 1), self)
+    x = wide(xp, self)
+    return narrow(x / (xp.exp(-x) + 1), self)
 
 
 def _silu_gradient(m: Any, g: Any, self: Any) -> Any:
@@ -62,9 +52,9 @@ row("silu", "self", _silu, ELEMENTWISE, promote=FLOAT, self=_silu_gradient)
 
 
 def _softplus(xp: Any, self: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     scaled = x * beta
-    return _narrow(xp.where(scaled > threshold, x, xp.log1p(xp.exp(scaled)) / beta), self)
+    return narrow(xp.where(scaled > threshold, x, xp.log1p(xp.exp(scaled)) / beta), self)
 
 
 row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
@@ -73,8 +63,8 @@ row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
 
 
 def _mish(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self)
-    return _narrow(x * xp.tanh(xp.logaddexp(x, xp.zeros_like(x))), self)
+    x = wide(xp, self)
+    return narrow(x * xp.tanh(xp.logaddexp(x, xp.zeros_like(x))), self)
 
 
 def _mish_gradient(m: Any, g: Any, self: Any) -> Any:
@@ -86,8 +76,8 @@ row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient)
 
 
 def _log_sigmoid(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self)
-    return _narrow(xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
+    x = wide(xp, self)
+    return narrow(xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
 
 
 row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, promote=FLOAT,
@@ -99,9 +89,9 @@ row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, promote=FLOAT,
 def _elu(
     xp: Any, self: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
 ) -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     bent = xp.expm1(x * input_scale) * (alpha * scale)
-    return _narrow(xp.where(x > 0, x * scale, bent), self)
+    return narrow(xp.where(x > 0, x * scale, bent), self)
 
 
 row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
@@ -112,8 +102,8 @@ row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
 
 
 def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
-    x = _wide(xp, self)
-    return _narrow(xp.where(x > 0, x, xp.expm1(x / alpha) * alpha), self)
+    x = wide(xp, self)
+    return narrow(xp.where(x > 0, x, xp.expm1(x / alpha) * alpha), self)
 
 
 row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
@@ -123,7 +113,7 @@ row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
 # Piecewise linear ---------------------------------------------------------------------------------
 
 row("leaky_relu", "self",
-    lambda xp, self, negative_slope=0.01: _narrow(
+    lambda xp, self, negative_slope=0.01: narrow(
         xp.where(self > 0, self, self * negative_slope), self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, negative_slope: m.where(self > 0, g, g * negative_slope))  # fmt: skip
@@ -133,19 +123,19 @@ row("prelu_kernel", "self weight",
     weight=lambda m, g, self: m.where(self > 0, 0, g * self),
     doc="self where positive, else weight * self; weight broadcasts")  # fmt: skip
 row("hardtanh", "self",
-    lambda xp, self, min_val=-1.0, max_val=1.0: _narrow(xp.clip(self, min_val, max_val), self),
+    lambda xp, self, min_val=-1.0, max_val=1.0: narrow(xp.clip(self, min_val, max_val), self),
     ELEMENTWISE,
     self=lambda m, g, self, min_val, max_val: m.where(
         (self <= min_val) | (self >= max_val), 0, g))  # fmt: skip
 row("hardsigmoid", "self",
-    lambda xp, self: _narrow(xp.clip(_wide(xp, self) + 3, 0, 6) / 6, self),
+    lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self: m.where((self > -3) & (self < 3), g / 6, 0))  # fmt: skip
 
 
 def _hardswish(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self)
-    return _narrow(x * xp.clip(x + 3, 0, 6) / 6, self)
+    x = wide(xp, self)
+    return narrow(x * xp.clip(x + 3, 0, 6) / 6, self)
 
 
 row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
@@ -156,11 +146,11 @@ row("hardshrink", "self",
     ELEMENTWISE,
     self=lambda m, g, self, lambd: m.where((self >= -lambd) & (self <= lambd), 0, g))  # fmt: skip
 row("softshrink", "self",
-    lambda xp, self, lambd=0.5: _narrow(self - xp.clip(self, -lambd, lambd), self),
+    lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
     ELEMENTWISE,
     self=lambda m, g, self, lambd: m.where((self >= -lambd) & (self <= lambd), 0, g))  # fmt: skip
 row("threshold", "self",
-    lambda xp, self, threshold, value: _narrow(xp.where(self <= threshold, value, self), self),
+    lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
     ELEMENTWISE,
     self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g))  # fmt: skip
 
@@ -168,9 +158,9 @@ row("threshold", "self",
 
 
 def _binary_cross_entropy(xp: Any, input: Array, target: Array) -> Array:
-    x, t = _wide(xp, input), _wide(xp, target)
+    x, t = wide(xp, input), wide(xp, target)
     yes, no = xp.maximum(xp.log(x), -100), xp.maximum(xp.log1p(-x), -100)
-    return _narrow(-(t * yes + (1 - t) * no), input)
+    return narrow(-(t * yes + (1 - t) * no), input)
 
 
 # The logarithms are at least -100, as in PyTorch: 0 and 1 have finite losses, and gradients.

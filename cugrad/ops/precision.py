@@ -1,0 +1,30 @@
+"""What rows share: half precision widened for sums and rounded once, and sums of what is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .reduce import is_half
+
+__all__ = ["is_half", "narrow", "sum_of", "wide"]
+
+Array = Any
+
+
+def wide(xp: Any, x: Array) -> Array:
+    """Half precision as float32, in which sums are kept and of which only the result is rounded."""
+    return x.astype(xp.float32) if is_half(x) else x
+
+
+def narrow(x: Array, like: Array) -> Array:
+    """`x` in the dtype of `like`."""
+    return x.astype(like.dtype, copy=False)
+
+
+def sum_of(*terms: Any) -> Any:
+    """The sum of the terms that are there."""
+    total = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total

@@ -1,0 +1,179 @@
+"""Rows of scores of classes: softmax, its logarithm, and the losses over them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from .precision import is_half, narrow, sum_of, wide
+from .table import CAST, FLOAT, SAME, row
+
+Array = Any
+Dims = tuple[int, ...] | None
+
+
+def _along(x: Any, dim: int) -> Dims:
+    """`dim` for a reduction; a 0-d tensor counts as one element along dim 0."""
+    return (dim % len(x.shape),) if len(x.shape) else None
+
+
+# Softmax ------------------------------------------------------------------------------------------
+
+
+def _shifted(xp: Any, self: Array, dims: Dims) -> Array:
+    """`self` less its maximum along `dims`, so that exp cannot overflow; wide."""
+    x = wide(xp, self)
+    if x.size == 0:
+        return x + 0
+    return x - xp.max(x, axis=dims, keepdims=True)
+
+
+def _softmax(xp: Any, self: Array, dim: int) -> Array:
+    dims = _along(self, dim)
+    x = xp.exp(_shifted(xp, self, dims))
+    x /= xp.sum(x, axis=dims, keepdims=True)
+    return narrow(x, self)
+
+
+def _log_softmax(xp: Any, self: Array, dim: int) -> Array:
+    dims = _along(self, dim)
+    x = _shifted(xp, self, dims)
+    x -= xp.log(xp.sum(xp.exp(x), axis=dims, keepdims=True))
+    return narrow(x, self)
+
+
+def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
+    g, y = wide(xp, grad_output), wide(xp, output)
+    y_g = y * g
+    return narrow(y_g - y * xp.sum(y_g, axis=_along(g, dim), keepdims=True), grad_output)
+
+
+def _log_softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
+    g = wide(xp, grad_output)
+    total = xp.sum(g, axis=_along(g, dim), keepdims=True)
+    return narrow(g - xp.exp(wide(xp, output)) * total, grad_output)
+
+
+def _total(m: Any, x: Any, dim: int) -> Any:
+    return m.sum(x, _along(x, dim), True)
+
+
+row(
+    "softmax", "self", _softmax, promote=FLOAT,
+    self=lambda m, g, result, dim: m.softmax_backward(g, result, dim),
+    jvp=lambda m, self_t, result, dim: m.softmax_backward(self_t, result, dim),
+    doc="exp(self) / sum of it along dim",
+)  # fmt: skip
+
+# The Jacobian is diag(y) - y yᵀ: symmetric, so this row is its own adjoint in grad_output.
+row(
+    "softmax_backward", "grad_output output", _softmax_backward, promote=SAME,
+    grad_output=lambda m, g, output, dim: m.softmax_backward(g, output, dim),
+    output=lambda m, g, grad_output, output, dim: (
+        g * (grad_output - _total(m, grad_output * output, dim))
+        - grad_output * _total(m, g * output, dim)),
+    jvp=lambda m, grad_output, output, grad_output_t, output_t, dim: sum_of(
+        None if grad_output_t is None else m.softmax_backward(grad_output_t, output, dim),
+        None if output_t is None else (
+            output_t * (grad_output - _total(m, grad_output * output, dim))
+            - output * _total(m, grad_output * output_t, dim))),
+    doc="the product of the Jacobian of softmax, at the result output, with grad_output",
+)  # fmt: skip
+
+row(
+    "log_softmax", "self", _log_softmax, promote=FLOAT,
+    self=lambda m, g, result, dim: m.log_softmax_backward(g, result, dim),
+    jvp=lambda m, self_t, result, dim: self_t - _total(m, self_t * m.exp(result), dim),
+    doc="the logarithm of softmax, without forming it",
+)  # fmt: skip
+
+row(
+    "log_softmax_backward", "grad_output output", _log_softmax_backward, promote=SAME,
+    grad_output=lambda m, g, output, dim: g - _total(m, g * m.exp(output), dim),
+    output=lambda m, g, grad_output, output, dim: (
+        -(g * m.exp(output) * _total(m, grad_output, dim))),
+    jvp=lambda m, grad_output, output, grad_output_t, output_t, dim: sum_of(
+        None if grad_output_t is None else m.log_softmax_backward(grad_output_t, output, dim),
+        None if output_t is None else (
+            -(output_t * m.exp(output) * _total(m, grad_output, dim)))),
+    doc="the product of the transposed Jacobian of log_softmax, at output, with grad_output",
+)  # fmt: skip
+
+
+# Negative log likelihood --------------------------------------------------------------------------
+
+
+def _picks(
+    xp: Any, shape: Any, target: Array, weight: Array | None, ignore_index: int, dtype: Any
+) -> tuple[tuple[Array, Array, Array], Array]:
+    """Of (N, C, R) log-probabilities the elements that `target` names, and what each weighs."""
+    images, rest = (1, 1) if len(shape) == 1 else (shape[0], prod(shape[2:]))
+    flat = xp.reshape(target, (images, rest)).astype(xp.int64, copy=False)
+    kept = flat != ignore_index
+    label = xp.where(kept, flat, 0)
+    scale = kept.astype(dtype)
+    if weight is not None:
+        scale = scale * weight[label].astype(dtype, copy=False)
+    return (xp.reshape(xp.arange(images), (-1, 1)), label, xp.arange(rest)), scale
+
+
+def _planes(xp: Any, x: Array) -> Array:
+    """(C,) or (N, C, ...) as (N, C, R)."""
+    if x.ndim == 1:
+        return xp.reshape(x, (1, -1, 1))
+    return xp.reshape(x, (*x.shape[:2], prod(x.shape[2:])))
+
+
+def _nll_loss(
+    xp: Any, self: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
+    ignore_index: int = -100,
+) -> tuple[Array, Array]:  # fmt: skip
+    dtype = xp.dtype(xp.float32) if is_half(self) else self.dtype
+    picks, scale = _picks(xp, self.shape, target, weight, ignore_index, dtype)
+    chosen = _planes(xp, self)[picks].astype(dtype, copy=False)
+    loss = xp.where(scale == 0, 0, -chosen * scale)  # an ignored -inf is no nan
+    if reduction == "none":
+        return narrow(xp.reshape(loss, target.shape), self), xp.zeros((), self.dtype)
+    loss, total = xp.sum(loss), xp.sum(scale)
+    if reduction == "mean":
+        loss = loss / total
+    return loss.astype(self.dtype), total.astype(self.dtype)
+
+
+def _nll_loss_backward(
+    xp: Any, grad_output: Array, target: Array, weight: Array | None, total_weight: Array,
+    input_shape: tuple[int, ...], reduction: str = "mean", ignore_index: int = -100,
+) -> Array:  # fmt: skip
+    dtype = xp.dtype(xp.float32) if is_half(grad_output) else grad_output.dtype
+    picks, scale = _picks(xp, input_shape, target, weight, ignore_index, dtype)
+    g = wide(xp, grad_output)
+    g = xp.reshape(g, scale.shape) if reduction == "none" else g
+    if reduction == "mean":
+        g = g / total_weight.astype(dtype)
+    result = xp.zeros(input_shape, grad_output.dtype)
+    _planes(xp, result)[picks] = xp.where(scale == 0, 0, -g * scale).astype(result.dtype)
+    return result
+
+
+row(
+    "nll_loss", "self target weight?", _nll_loss, promote=CAST,
+    outputs="result total_weight", nondifferentiable="total_weight",
+    self=lambda m, g, self_shape, target, weight, total_weight, reduction, ignore_index: (
+        m.nll_loss_backward(
+            g, target, weight, total_weight, self_shape, reduction, ignore_index)),
+    jvp=lambda m, self_t, target, weight, reduction, ignore_index: (
+        m.nll_loss(self_t, target, weight, reduction, ignore_index)[0], None),
+    doc="-weight[target] * self[target] of (N, C, ...) or (C,), and the weights' sum",
+)  # fmt: skip
+
+row(
+    "nll_loss_backward", "grad_output target weight? total_weight", _nll_loss_backward,
+    promote=CAST,
+    grad_output=lambda m, g, target, weight, total_weight, reduction, ignore_index: (
+        m.nll_loss(g, target, weight, "sum", ignore_index)[0] / total_weight
+        if reduction == "mean" else m.nll_loss(g, target, weight, reduction, ignore_index)[0]),
+    jvp=lambda m, grad_output_t, target, weight, total_weight, input_shape, reduction,
+        ignore_index: m.nll_loss_backward(
+            grad_output_t, target, weight, total_weight, input_shape, reduction, ignore_index),
+    doc="the adjoint of nll_loss",
+)  # fmt: skip
