@@ -50,11 +50,10 @@ def lower_bound(
 
 @dataclass
 class Saved:
-    """What one step saves for backward, in bytes; parameters, buffers and inputs are left out."""
+    """What one step saves for backward, in bytes."""
 
-    tensors: int = 0
-    copies: int = 0  # bytes of every saved tensor: what moves if each is copied
-    unique: int = 0  # bytes of their storages: what must move
+    everything: int = 0  # of every saved tensor: what moves if each is copied
+    unique: int = 0  # of the storages that only backward keeps: no parameters, buffers, inputs
 
 
 @dataclass
@@ -70,17 +69,14 @@ def saved_bytes(lib: Any, task: Task) -> Saved:
     """Counts what one forward saves, storage by storage, with plain saved-tensor hooks."""
     found = Saved()
     lasting = [*task.net.parameters(), *task.net.buffers(), *task.inputs]
-    known = {_address(t): t for t in lasting}
-    seen: dict[int, Any] = {}  # holds the tensors, so that no address is used twice
+    seen = {_address(t): t for t in lasting}  # holds tensors: no address is used a second time
 
     def pack(tensor: Any) -> Any:
+        found.everything += tensor.numel() * tensor.element_size()
         address = _address(tensor)
-        if address not in known:
-            found.tensors += 1
-            found.copies += tensor.numel() * tensor.element_size()
-            if address not in seen:
-                seen[address] = tensor.detach()
-                found.unique += int(tensor.untyped_storage().nbytes())
+        if address not in seen:
+            seen[address] = tensor.detach()
+            found.unique += int(tensor.untyped_storage().nbytes())
         return tensor
 
     with lib.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

@@ -65,6 +65,10 @@ BENCHMARKS = [
         "overhead on cpu",
         ["benchmarks/overhead.py", "--rounds", "3", "--only", "^(op|chain|import)"],
     ),
+    (  # what this time allows; without --budget it measures everything
+        "offload beside torch",
+        ["benchmarks/offload.py", "--device", "cuda", "--steps", "3", "--budget", "90"],
+    ),
 ]
 
 PROBE = """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import cugrad.backends
 from benchmarks.common import Line, paired, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,6 +63,62 @@ def test_simulated_offload_stays_above_its_bound(tmp_path: Path) -> None:
         assert 1 <= result["distance"] < 1.1 and result["slowdown"] > 1
         assert 0.5 * keep["unique"] < result["to_host"] < 1.05 * keep["unique"]
         assert result["peak"] < 0.8 * keep["peak"] and 0 < result["overlap"] <= 1
+
+
+def offload(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "benchmarks/offload.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_offload_runs_quickly_beside_torch(tmp_path: Path) -> None:
+    words = ["--device", "cpu", "--only", "GPT", "--steps", "1", "--warm-up", "1"]
+    run = offload(*words, "--out", str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    (written,) = tmp_path.glob("*-offload-cpu-*.json")
+    assert written.with_suffix(".md").read_text().startswith("# Offload on CPU, commit")
+    found = json.loads(written.read_text())
+    assert found["link"]["to_host"] > 0 and found["commit"]
+    seen = {(r["case"], r["library"], r["placement"]): r for r in found["results"]}
+    assert len(seen) == len(found["results"])
+    plain = seen["GPT blocks", "cugrad", "keep"]
+    assert plain["slowdown"] == 1 and plain["step"] > 0 and plain["saved"] > 0
+    for (_, library, placement), r in seen.items():
+        if placement != "keep":
+            assert r["distance"] == r["step"] / r["bound"] > 0
+            assert (r["to_host"] > 0) == (library == "torch" or "-" in placement)
+        assert r["parameters"] == plain["parameters"]
+
+
+def test_offload_halves_a_batch_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import offload as program
+
+    runner = program.Runner(program.parse(["--batch", "8", "--tiny"]))
+    asked: list[int] = []
+
+    def start(words: list[str]) -> dict[str, object]:
+        asked.append(int(words[-1]))
+        if asked[-1] > 2:
+            return {"out_of_memory": "Out of memory allocating 9 bytes"}
+        return {"step": 1.0, "peak": 1, "copies": 10}
+
+    monkeypatch.setattr(runner, "start", start)
+    results = runner.case("ResNet-152", ["cugrad"])
+    assert asked == [8, 4, 2, 2, 2, 2] and {r["batch"] for r in results} == {2}
+
+
+def test_offload_without_a_gpu_says_what_it_needs() -> None:
+    if cugrad.backends.is_usable("cuda"):
+        pytest.skip("there is a GPU")
+    run = offload()
+    assert run.returncode == 2 and run.stdout == "" and run.stderr.count("\n") == 1
+    assert "NVIDIA GPU" in run.stderr and "--device simulated" in run.stderr
+
+
+def test_a_budget_that_is_spent_is_no_failure() -> None:
+    run = offload("--device", "simulated", "--budget", "2", "--only", "ResNet")
+    assert run.returncode == 0 or "the link" in run.stderr, run.stderr
 
 
 def test_rounds_alternate_who_goes_first() -> None:
