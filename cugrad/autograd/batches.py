@@ -1,0 +1,44 @@
+"""Runs a function of tensors once for all entries of their first dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..backends import batched
+from ..tensor import Tensor
+
+__all__ = ["over_batch"]
+
+
+def over_batch(
+    function: Callable[..., Sequence[Tensor | None]],
+    tensors: Sequence[Tensor | None],
+    randomness: str = "error",
+) -> list[Tensor | None]:
+    """What `function(*tensors)` returns for each entry of the tensors' first dimension, stacked.
+
+    `func.vmap` without its options: None goes in and out as it is; all else is a tensor. A result
+    that is the same for all entries is repeated.
+
+    >>> import cugrad as torch
+    >>> over_batch(lambda x: (x.sum(), None), [torch.ones(2, 3)])
+    [tensor([3., 3.]), None]
+    """
+    from .record import recorded
+
+    sizes = sorted({x.shape[0] for x in tensors if x is not None})
+    if len(sizes) != 1:
+        raise ValueError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
+    level = batched.BatchLevel(sizes[0], randomness)
+    inside = [None if x is None else recorded.vmap_wrap(x, level, 0) for x in tensors]
+    with batched.active(level):
+        found = function(*inside)
+    results: list[Tensor | None] = []
+    for x in found:
+        if x is not None and level not in batched.levels_of(x._array):
+            x = recorded.vmap_lift(x, level)
+        results.append(None if x is None else recorded.vmap_unwrap(x, level, 0))
+    return results
