@@ -1,5 +1,8 @@
 """Neural networks: layers, losses, and the Module that holds them."""
 
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
 from . import functional, init, stateless
 from .activation import (
     CELU,
@@ -144,6 +147,16 @@ from .upsampling import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+
+
+def __getattr__(name: str) -> _Any:
+    """`parallel` and DataParallel are imported when they are asked for."""
+    if name == "parallel":
+        return _import_module(".parallel", __name__)
+    if name == "DataParallel":
+        return _import_module(".parallel", __name__).DataParallel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AlphaDropout",
