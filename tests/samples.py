@@ -781,10 +781,21 @@ for _shape, _last in (((4, 5), (5,)), ((2, 3, 4), (3, 4))):
            reference=_layer_norm_backward, torch=_torch_layer_norm_backward)  # fmt: skip
     sample("native_layer_norm_backward", _shape, _shape, None, None, None, normalized_shape=_last)
 REAL_ONLY |= {"native_layer_norm", "native_layer_norm_backward"}
-sample("native_dropout", (3, 4), boolean((3, 4)), p=0.3,
-       reference=lambda np, x, mask, p: x * mask / (1 - p or 1),
-       torch=lambda torch, x, mask, p: x * mask / (1 - p or 1))  # fmt: skip
-sample("native_dropout", (3, 4), exactly([False] * 4), p=1.0)
+def _native_dropout(np, x, bits, mask_shape, p):
+    mask = np.unpackbits(bits, count=math.prod(mask_shape)).reshape(mask_shape)
+    return x * mask / (1 - p or 1)
+
+
+def _torch_native_dropout(torch, x, bits, mask_shape, p):
+    mask = np.unpackbits(bits.numpy(), count=math.prod(mask_shape)).reshape(mask_shape)
+    return x * torch.from_numpy(mask) / (1 - p or 1)
+
+
+_bits = np.array([0b10110100, 0b01010011, 0b11111111], np.uint8)
+sample("native_dropout", (3, 4), exactly(_bits[:2]), mask_shape=(3, 4), p=0.3,
+       reference=_native_dropout, torch=_torch_native_dropout)  # fmt: skip
+sample("native_dropout", (2, 5, 3), exactly(_bits[1:]), mask_shape=(2, 5, 1), p=0.5)
+sample("native_dropout", (3, 4), exactly(_bits[:2] * 0), mask_shape=(3, 4), p=1.0)
 
 
 def _embedding_backward(np, g, indices, num_weights, padding_idx=-1):

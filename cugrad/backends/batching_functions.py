@@ -144,6 +144,25 @@ def _repeat(backend: BatchedBackend, inner: Any, a: Any, repeats: Any, axis: Any
     return closed(backend, inner(values, repeats, shifted(axis, values.ndim - 1)))
 
 
+@rule("packbits")
+def _packbits(backend: BatchedBackend, inner: Any, a: Any) -> Any:
+    values = opened(backend, a)
+    flat = values.reshape((values.shape[0], -1))
+    short = -flat.shape[1] % 8  # every example ends with a byte of its own
+    if short:
+        xp = backend.parent.xp
+        flat = xp.concatenate([flat, xp.zeros((flat.shape[0], short), flat.dtype)], 1)
+    return closed(backend, inner(flat.reshape(-1)).reshape((flat.shape[0], flat.shape[1] // 8)))
+
+
+@rule("unpackbits")
+def _unpackbits(backend: BatchedBackend, inner: Any, a: Any) -> Any:
+    values = opened(backend, a)
+    values = values.reshape((values.shape[0], -1))
+    flat = inner(values.reshape(-1))
+    return closed(backend, flat.reshape((values.shape[0], values.shape[1] * 8)))
+
+
 @rule("take")
 def _take(
     backend: BatchedBackend, inner: Any, a: Any, indices: Any, axis: Any = None, **kw: Any

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
+from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..ops import random as draw
+from ..ops.table import TABLE
 from ..tensor import Tensor, make
 
 __all__ = [
@@ -24,12 +25,18 @@ def _check(p: float) -> None:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _kept(input: Tensor, p: float, per_channel: bool) -> Tensor:
-    """True where an element, or a whole channel, stays."""
+def _dropped(input: Tensor, p: float, inplace: bool, per_channel: bool = False) -> Tensor:
+    """`input` with elements, or whole channels, dropped; one bit for each is kept for backward."""
+    if p == 1.0:
+        return input.mul_(0.0) if inplace else input * 0.0
     shape = tuple(input.shape)
     if per_channel:
         shape = (*shape[:2], *(1,) * (len(shape) - 2))
-    return make(draw.bernoulli(None, 1.0 - p, shape, input.device))
+    bits = make(draw.bernoulli_bits(None, 1.0 - p, shape, input.device))
+    if inplace:
+        how = {"mask_shape": shape, "p": p}
+        return apply_inplace(TABLE["native_dropout"], (input, bits), how)
+    return recorded.native_dropout(input, bits, shape, p)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -37,15 +44,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     _check(p)
     if not training or p == 0.0:
         return input
-    return _dropped(input, _kept(input, p, False), p, inplace)
-
-
-def _dropped(input: Tensor, kept: Tensor, p: float, inplace: bool) -> Tensor:
-    if inplace:
-        return input.mul_(kept.to(input.dtype) * (1 / (1 - p) if p < 1 else 0.0))
-    if kept.shape != input.shape:
-        kept = kept.expand(input.shape)
-    return recorded.native_dropout(input, kept, p)
+    return _dropped(input, p, inplace)
 
 
 def feature_dropout(input: Tensor, p: float, train: bool, *, inplace: bool = False) -> Tensor:
@@ -55,8 +54,7 @@ def feature_dropout(input: Tensor, p: float, train: bool, *, inplace: bool = Fal
         return input
     if input.dim() < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    return _dropped(input, _kept(input, p, True), p, inplace)
-
+    return _dropped(input, p, inplace, True)
 
 
 def dropout1d(
@@ -143,13 +141,12 @@ def _alpha(input: Tensor, p: float, training: bool, inplace: bool, per_channel: 
         return input
     if per_channel and input.dim() < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    kept: Any = _kept(input, p, per_channel).to(input.dtype)
     if p == 1.0:
-        scale, low = 0.0, 0.0
-    else:
-        scale = 1 / ((1 - p) * (1 + p * SATURATED**2)) ** 0.5
-        low = scale * SATURATED
-    shift = (1 - kept) * low - (p * low if p < 1.0 else 0.0)
+        return _dropped(input, p, inplace)
+    # what is kept becomes scale x - p low, what is dropped (1 - p) low
+    scale = 1 / ((1 - p) * (1 + p * SATURATED**2)) ** 0.5
+    low = scale * SATURATED
     if inplace:
-        return input.mul_(kept * scale).add_(shift)
-    return input * (kept * scale) + shift
+        input.mul_(scale).sub_(low)
+        return _dropped(input, p, True, per_channel).mul_(1 - p).add_((1 - p) * low)
+    return _dropped(input * scale - low, p, False, per_channel) * (1 - p) + (1 - p) * low

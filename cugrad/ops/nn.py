@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from .precision import is_half, narrow
@@ -13,14 +14,19 @@ Array = Any
 # Dropout ------------------------------------------------------------------------------------------
 
 
-def _native_dropout(xp: Any, self: Array, mask: Array, p: float) -> Array:
-    return narrow(self * mask * (1 / (1 - p) if p < 1 else 0.0), self)
+def _native_dropout(
+    xp: Any, self: Array, bits: Array, mask_shape: tuple[int, ...], p: float
+) -> Array:
+    kept = xp.reshape(xp.unpackbits(bits)[: prod(mask_shape)], mask_shape)
+    scale = kept.astype(self.dtype)
+    scale *= 1 / (1 - p) if p < 1 else 0.0
+    return narrow(self * scale, self)
 
 
 row(
-    "native_dropout", "self mask", _native_dropout, LINEAR, promote=FLOAT,
-    self=lambda m, g, mask, p: m.native_dropout(g, mask, p),
-    doc="self where mask, scaled by 1 / (1 - p), and 0 elsewhere; ops.random draws the mask",
+    "native_dropout", "self bits", _native_dropout, LINEAR, promote=FLOAT,
+    self=lambda m, g, bits, mask_shape, p: m.native_dropout(g, bits, mask_shape, p),
+    doc="self where the mask of mask_shape, packed in bits, is 1, scaled by 1 / (1 - p), else 0",
 )  # fmt: skip
 
 

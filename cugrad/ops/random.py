@@ -13,8 +13,8 @@ from ..backends import batched
 from ..device import device as Device
 
 __all__ = [
-    "Source", "bernoulli", "binomial", "default_source", "exponential", "integers", "normal",
-    "permutation", "poisson", "seed_everything", "uniform",
+    "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "exponential",
+    "integers", "normal", "permutation", "poisson", "seed_everything", "uniform",
 ]  # fmt: skip
 
 Array = Any
@@ -158,6 +158,12 @@ def bernoulli(source: Source | None, p: float | Array, shape: Shape, device: Dev
     """Booleans that are True with probability `p`, a number or an array of them."""
     wide = getattr(p, "dtype", None) == np.float64
     return uniform(source, shape, np.dtype(np.float64 if wide else np.float32), device) < p
+
+
+def bernoulli_bits(source: Source | None, p: float, shape: Shape, device: Device) -> Array:
+    """What `bernoulli` draws, flat and eight to a byte."""
+    drawn = bernoulli(source, p, shape, device)
+    return backends.backend_of(drawn).xp.packbits(drawn.reshape(-1))
 
 
 def poisson(source: Source | None, rate: Array, device: Device) -> Array:
