@@ -278,7 +278,9 @@ class SavedTensor:
 
     __slots__ = ("_node", "_index")
 
-    def __init__(self, node: Any, index: int) -> None:
+    def __init__(self, node: Any = None, index: int = 0) -> None:
+        if node is None:
+            raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
         self._node, self._index = node, index
 
     def register_hooks(

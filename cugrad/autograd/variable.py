@@ -1,0 +1,48 @@
+"""Variable, PyTorch's old name of a tensor with history: every tensor is one."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..backends import get
+from ..dtypes import get_default_dtype
+from ..tensor import Tensor, make
+
+__all__ = ["Variable"]
+
+
+class VariableMeta(type):
+    """Says of every tensor that it is a Variable."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor)
+
+
+class Variable(metaclass=VariableMeta):
+    """Deprecated: a tensor that shares the elements and the version of `data`, without history.
+
+    TypeError for data that is no tensor. `volatile` has no effect any more.
+
+    >>> import cugrad as torch
+    >>> torch.autograd.Variable(torch.ones(2), requires_grad=True)
+    tensor([1., 1.], requires_grad=True)
+    >>> isinstance(torch.ones(2), torch.autograd.Variable)
+    True
+    """
+
+    def __new__(
+        cls, data: Tensor | None = None, requires_grad: bool = False, volatile: bool = False
+    ) -> Any:
+        if volatile:
+            warnings.warn(
+                "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if data is None:
+            data = make(get("cpu").xp.empty((0,), get_default_dtype().numpy))
+        if not isinstance(data, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        return data.detach().requires_grad_(requires_grad)
+
