@@ -928,15 +928,40 @@ def _max_pool(np, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=
     counts = [rounding * ((rounding * (s + 2 * padding - reach)) // stride) + 1 for s in size]
     counts = [c - (ceil_mode and (c - 1) * stride >= s + padding) for c, s in zip(counts, size)]
     values = np.zeros((*x.shape[:2], *counts))
-    indices = np.zeros(values.shape, np.int64)
+    numbers = np.zeros(values.shape, np.uint8)
     for at in np.ndindex(values.shape):
         best = (-np.inf, 0)
         for k in np.ndindex((kernel_size,) * n):
             here = [a * stride - padding + i * dilation for a, i in zip(at[2:], k)]
             if all(0 <= h < s for h, s in zip(here, size)) and x[(*at[:2], *here)] > best[0]:
-                best = (x[(*at[:2], *here)], np.ravel_multi_index(here, size))
-        values[at], indices[at] = best
-    return values, indices
+                best = (x[(*at[:2], *here)], np.ravel_multi_index(k, (kernel_size,) * n))
+        values[at], numbers[at] = best
+    return values, numbers
+
+
+def _torch_max_pool(torch, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    n = x.ndim - 2
+    how = (kernel_size, stride, padding, dilation, ceil_mode)
+    pool = getattr(torch.nn.functional, f"max_pool{n}d")
+    values, indices = pool(x, *how, return_indices=True)
+    numbers = 0
+    for axis, at in enumerate(torch.unravel_index(indices, x.shape[2:])):
+        window = torch.arange(values.shape[2 + axis]).reshape((-1,) + (1,) * (n - 1 - axis))
+        cell = (at - window * (kernel_size if stride is None else stride) + padding) // dilation
+        numbers = numbers * kernel_size + cell
+    return values, numbers.to(torch.uint8)
+
+
+def _max_pool_indices(
+    np, offsets, input_size, kernel_size, stride=None, padding=0, dilation=1
+):
+    stride, n = kernel_size if stride is None else stride, len(input_size)
+    found = np.zeros(offsets.shape, np.int64)
+    for at in np.ndindex(offsets.shape):
+        cell = np.unravel_index(offsets[at], (kernel_size,) * n)
+        here = [a * stride - padding + i * dilation for a, i in zip(at[-n:], cell)]
+        found[at] = np.ravel_multi_index(here, input_size)
+    return found
 
 
 def _average(np, x, kernel_size, **how):
@@ -981,8 +1006,7 @@ for _n, _size in ((1, (7,)), (2, (6, 5)), (3, (4, 5, 4))):
         {"kernel_size": 2, "stride": 2, "dilation": 2, "ceil_mode": True},
     ):
         sample(f"max_pool{_n}d_with_indices", distinct((2, 3, *_size)), **_how, reference=_max_pool,
-               torch=lambda torch, x, _n=_n, **how: getattr(torch.nn.functional, f"max_pool{_n}d")(
-                   x, **how, return_indices=True))  # fmt: skip
+               torch=_torch_max_pool)  # fmt: skip
     for _how in (
         {"kernel_size": 2},
         {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
@@ -1011,6 +1035,12 @@ def _torch_unpool(torch, g, indices, input_size, overlap=True):
     return added.unflatten(2, input_size)
 
 
+sample("max_pool_indices", exactly(np.array([[[0, 3, 1], [2, 2, 0]]], np.uint8)),
+       input_size=(4, 6), kernel_size=2, reference=_max_pool_indices,
+       torch=lambda torch, x, *args, **how: torch.from_numpy(
+           _max_pool_indices(np, x.numpy(), *args, **how)))  # fmt: skip
+sample("max_pool_indices", exactly(np.array([[[8, 4, 3]]], np.uint8)), input_size=(3, 7),
+       kernel_size=3, stride=2, padding=1)  # fmt: skip
 sample("max_pool_backward", (2, 3, 2, 2), integers((2, 3, 2, 2), 20), input_size=(4, 5),
        reference=_unpool, torch=_torch_unpool)  # fmt: skip
 sample("max_pool_backward", (2, 1, 3), exactly([[[1, 0, 4]], [[2, 3, 0]]]), input_size=(5,),

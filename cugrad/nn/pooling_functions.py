@@ -13,6 +13,7 @@ from ..autograd.record import recorded
 from ..backends import backend_of
 from ..dtypes import float32, int64
 from ..functions.bounds import is_looked_at
+from ..ops.pool import smallest_index
 from ..ops.windows import Ints, numbers
 from ..random import rand
 from ..tensor import Tensor, make
@@ -57,8 +58,11 @@ def _max_pool(
 ) -> Any:  # fmt: skip
     _check(f"max_pool{n}d", n, input, kernel_size, stride)
     pool = getattr(recorded, f"max_pool{n}d_with_indices")
-    result, indices = pool(input, kernel_size, stride, padding, dilation, ceil_mode)
-    return (result, indices) if return_indices else result
+    result, offsets = pool(input, kernel_size, stride, padding, dilation, ceil_mode)
+    if not return_indices:
+        return result
+    how = (tuple(input.shape[-n:]), kernel_size, stride, padding, dilation)
+    return result, recorded.max_pool_indices(offsets, *how)
 
 
 def max_pool1d(
@@ -366,7 +370,8 @@ def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]
     values = flat.gather(-1, places.reshape(*lead, -1)).reshape(places.shape)
     at = values.argmax(-1, keepdim=True)
     indices = places.gather(-1, at).squeeze(-1)
-    return recorded.max_pool_gather(input, indices, n), indices
+    small = make(indices._array.astype(smallest_index(flat.shape[-1])))  # what backward keeps
+    return recorded.max_pool_gather(input, small, n), indices
 
 
 def _adaptive_max_pool(n: int, input: Tensor, output_size: Sizes, return_indices: bool) -> Any:
@@ -374,14 +379,13 @@ def _adaptive_max_pool(n: int, input: Tensor, output_size: Sizes, return_indices
     given = tuple(input.shape[-n:])
     if 0 not in sizes and not any(s % w for s, w in zip(given, sizes)):
         kernel = tuple([s // w for s, w in zip(given, sizes)])
-        result, indices = getattr(recorded, f"max_pool{n}d_with_indices")(input, kernel)
-    elif 0 in sizes:
+        return _max_pool(n, input, kernel, kernel, 0, 1, False, return_indices)
+    if 0 in sizes:
         result = input[(..., *[slice(0, w) if not w else slice(0, 1) for w in sizes])]
         result = result.expand(*input.shape[:-n], *sizes).contiguous()
         indices = result.detach().to(int64)
     else:
-        places = _adaptive_places(given, sizes)
-        places = make(backend_of(input._array).asarray(places))
+        places = make(backend_of(input._array).asarray(_adaptive_places(given, sizes)))
         result, indices = _pick_maxima(input, places, n)
     return (result, indices) if return_indices else result
 

@@ -14,6 +14,17 @@ Array = Any
 Axis = tuple[int, int, int, int, int]  # size, kernel, stride, padding, dilation
 
 
+def smallest_index(count: int) -> str:
+    """The smallest integer dtype that holds 0 to count - 1.
+
+    >>> smallest_index(9), smallest_index(257), smallest_index(1 << 16)
+    ('uint8', 'uint16', 'uint16')
+    """
+    if count <= 1 << 16:
+        return "uint8" if count <= 1 << 8 else "uint16"
+    return "int32" if count <= 1 << 31 else "int64"
+
+
 def _axes(
     name: str, size: tuple[int, ...], kernel_size: Ints, stride: Ints | None, padding: Ints,
     dilation: Ints, ceil_mode: bool,
@@ -55,7 +66,7 @@ def _max_pool(
     x = self.astype(xp.float32) if is_half(self) else self
     best = xp.full(shape, _lowest(xp, x.dtype), x.dtype)
     kernel = [k for _, k, _, _, _ in axes]
-    position = xp.empty(shape, xp.uint8 if prod(kernel) <= 256 else xp.int32)
+    position = xp.empty(shape, smallest_index(prod(kernel)))
     # at first each window's first element that is no padding, the answer where all are -inf
     firsts = [
         (xp.maximum(p - xp.arange(o) * s, 0) + d - 1) // d * prod(kernel[i + 1 :])
@@ -72,7 +83,7 @@ def _max_pool(
             better |= value != value  # NaN wins
         xp.copyto(position[to], position.dtype.type(number), where=better)
         xp.maximum(found, value, out=found)
-    return best.astype(self.dtype, copy=False), _flat_index(xp, position, axes, outputs)
+    return best.astype(self.dtype, copy=False), position
 
 
 def _lowest(xp: Any, dtype: Any) -> Any:
@@ -90,14 +101,26 @@ def _grid(xp: Any, values: list[Array]) -> Array:
     return total
 
 
-def _flat_index(xp: Any, position: Array, axes: list[Axis], outputs: tuple[int, ...]) -> Array:
-    """Where in its plane a window's element lies, from its position in the kernel; int64."""
-    steps = [prod([axis[0] for axis in axes[i + 1 :]]) for i in range(len(axes))]
-    offsets = _grid(xp, [xp.arange(k) * (d * step) for (_, k, _, _, d), step in zip(axes, steps)])
-    corners = _grid(
-        xp, [(xp.arange(o) * s - p) * t for (_, _, s, p, _), o, t in zip(axes, outputs, steps)]
+def _max_pool_indices(
+    xp: Any, offsets: Array, input_size: tuple[int, ...], kernel_size: Ints,
+    stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1,
+) -> Array:  # fmt: skip
+    """Where in its plane a window's element lies, from its number in the window; int64."""
+    n = len(input_size)
+    kernel, steps = numbers(kernel_size, n), [prod(input_size[i + 1 :]) for i in range(n)]
+    strides = kernel if stride is None or stride == () else numbers(stride, n)
+    walks = list(zip(offsets.shape[-n:], strides, numbers(padding, n), steps))
+    inside = _grid(
+        xp, [xp.arange(k) * (d * t) for k, d, t in zip(kernel, numbers(dilation, n), steps)]
     )
-    return xp.take(xp.reshape(offsets, -1), position) + corners
+    corners = _grid(xp, [(xp.arange(o) * s - p) * t for o, s, p, t in walks])
+    return xp.take(xp.reshape(inside, -1), offsets) + corners
+
+
+row(
+    "max_pool_indices", "offsets", _max_pool_indices,
+    doc="the indices into planes of input_size of the elements with numbers offsets in windows",
+)  # fmt: skip
 
 
 def _everywhere(xp: Any, indices: Array, n: int, plane: int) -> Array:
@@ -140,14 +163,23 @@ def _max_pool_rows(n: int) -> None:
     ) -> tuple[Array, Array]:  # fmt: skip
         return _max_pool(n, xp, self, kernel_size, stride, padding, dilation, ceil_mode)
 
+    def backward(
+        m: Any, g: Any, offsets: Any, self_shape: Any, kernel_size: Ints, stride: Any,
+        padding: Ints, dilation: Ints,
+    ) -> Any:  # fmt: skip
+        size = self_shape[-n:]
+        indices = m.max_pool_indices(offsets, size, kernel_size, stride, padding, dilation)
+        overlap = _overlaps(n, kernel_size, stride, dilation)
+        return m.max_pool_backward(g, indices, size, overlap)
+
     row(
         f"max_pool{n}d_with_indices", "self", forward, promote=CAST,
-        outputs="result indices", nondifferentiable="indices",
-        node=f"MaxPool{n}DWithIndicesBackward0",
-        self=lambda m, g, indices, self_shape, kernel_size, stride, dilation: m.max_pool_backward(
-            g, indices, self_shape[-n:], _overlaps(n, kernel_size, stride, dilation)),
-        jvp=lambda m, self_t, indices: (m.max_pool_gather(self_t, indices, n), None),
-        doc="the maximum of each window, and its index in the flattened plane",
+        outputs="result offsets", nondifferentiable="offsets",
+        node=f"MaxPool{n}DWithIndicesBackward0", self=backward,
+        jvp=lambda m, self_t, offsets, kernel_size, stride, padding, dilation: (
+            m.max_pool_gather(self_t, m.max_pool_indices(
+                offsets, self_t.shape[-n:], kernel_size, stride, padding, dilation), n), None),
+        doc="the maximum of each window, and its number in the window, as small as that may be",
     )  # fmt: skip
 
 
