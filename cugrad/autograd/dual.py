@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..backends import backend_of
@@ -97,6 +97,14 @@ def restore_tangents(result: Tensor, node: Any, output_nr: int) -> None:
         tangent = node.rare.tangents.get(level, {}).get(output_nr)
         if tangent is not None:
             _keep(result, result.rare, level, tangent)
+
+
+def keep_tangents(copy: Tensor, tensor: Tensor) -> None:
+    """Gives a copy of a tensor, which is about to change, copies of its tangents."""
+    assert tensor._rare is not None and tensor._rare.tangents is not None
+    for level, known in list(tensor._rare.tangents.items()):
+        with below(level) if level in state.levels else nullcontext():
+            _keep(copy, copy.rare, level, known.clone())
 
 
 def highest(inputs: Any) -> Level | None:
@@ -203,9 +211,10 @@ def _shaped(t: Any, out: Tensor) -> Tensor | None:
 
 
 def apply_dual_inplace(
-    op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any]
-) -> Tensor:
-    """The same for an op whose result takes the place of its first input."""
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any],
+    made: list[Any],
+) -> Tensor:  # fmt: skip
+    """The same for an op whose result takes the place of its first input; `run` tells its node."""
     from .record import recorded
 
     t: Tensor = args[0]
@@ -220,8 +229,13 @@ def apply_dual_inplace(
             if known is not None:
                 set_tangent(before, lower, known.clone())
         olds = tuple([before if x is t else x for x in args])
-        apply_dual_inplace(op, args, params, run)
+        apply_dual_inplace(op, args, params, run, made)
         (found,) = tangent(op, olds, tangents, (t,), params)
+        for node in made if found is not None else ():
+            rare = node.get_rare()
+            rare.tangents = rare.tangents or {}
+            rare.tangents.setdefault(level, {})[0] = found
+            _remember(level, node)
         known = tangents[0]
         if known is not None:
             known.copy_(found) if found is not None else known.zero_()

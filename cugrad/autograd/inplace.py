@@ -9,7 +9,7 @@ from ..backends import Backend, backend_of, batched
 from ..dtypes import of as dtype_of
 from ..ops.table import Op
 from ..tensor import Tensor, make
-from .dual import apply_dual_inplace
+from .dual import apply_dual_inplace, keep_tangents
 from .mode import state
 from .node import edge_of
 from .record import (
@@ -41,10 +41,15 @@ def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -
         args = _lifted(op, args, params)
     if not state.levels:
         return _execute(op, args, params, seq)
-    return apply_dual_inplace(op, args, params, functools.partial(_execute, seq=seq))
+    made: list[Any] = []  # the node, whose saved result gets a tangent
+    run = functools.partial(_execute, seq=seq, made=made)
+    return apply_dual_inplace(op, args, params, run, made)
 
 
-def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:
+def _execute(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0,
+    made: list[Any] | None = None,
+) -> Tensor:  # fmt: skip
     t: Tensor = args[0]
     check_inplace(t, op.name + "_")
     _check_overlap(t)
@@ -72,7 +77,10 @@ def _execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0
     if recording:
         after = make(home)
         after._counter = t._counter
-        rebase(t, new_node(op, args, params, mask, compute, (after,), seq))
+        node = new_node(op, args, params, mask, compute, (after,), seq)
+        if made is not None:
+            made.append(node)
+        rebase(t, node)
     elif t._rare is not None:
         moved(t)
     return t
@@ -98,6 +106,8 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
     needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
     array = t._array.copy() if needed else t._array
     before = make(array, t._requires_grad, edge_of(t) if t._requires_grad else None)
+    if needed and t._rare is not None and t._rare.tangents:
+        keep_tangents(before, t)
     return tuple([before if a is t else a for a in args])
 
 
