@@ -25,6 +25,8 @@ if (ROOT / "cugrad").is_dir():
     sys.path.insert(0, str(ROOT))  # a checkout runs without being installed
 
 TEST_IMAGES = 360
+GPUS = ["A100", "H100", "H200", "GH200"]
+PIXELS = 64.0**2  # for which each pixel stands in a prediction: images of 512 x 512
 NVTX_STEPS = range(3, 6)  # past the warm-up, few enough to look at
 
 
@@ -80,6 +82,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--offload", choices=["none", "cpu"], default="cpu",
                         help="where saved tensors wait for backward: on their device, "
                         "or in host memory (default: cpu)")  # fmt: skip
+    parser.add_argument("--predict", choices=GPUS, metavar="GPU", help="train a few more steps on "
+                        "the simulated device, and say what this GPU would need for images of "
+                        f"512 x 512: {', '.join(GPUS)}")  # fmt: skip
     parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N",
                         help="makes a run repeatable (default: 0)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "train_digits.png",
@@ -281,6 +286,56 @@ def measure_step(
     return Traffic(stats.saved_tensors, stats.saved_bytes, *moved), timeline
 
 
+@dataclass
+class Prediction:
+    """A step on a GPU that is not there: virtual seconds, bytes, and the timeline with offload."""
+
+    gpu: str
+    plain: float
+    step: float
+    bound: float  # no step that moves these bytes over the link takes less
+    timeline: Any
+
+    def rows(self) -> dict[str, str]:
+        """Lines of the report."""
+        t, sums = self.timeline, self.timeline.summary()
+        out, back = (t.moved(kind) * PIXELS for kind in ("d2h", "h2d"))
+        return {
+            f"on {self.gpu}": f"{1e3 * self.plain:.1f} ms per step of 512 x 512 images, "
+            f"{1e3 * self.step:.1f} ms with offload ({self.step / self.plain:.2f}x): predicted",
+            "moved there": f"{out / 1e9:.1f} GB to the host and {back / 1e9:.1f} GB back, "
+            f"{t.overlap:.0%} of it beside kernels",
+            "waited there": f"{1e3 * sums['stalled']:.1f} ms, streams for one another",
+            "least there": f"{1e3 * self.bound:.1f} ms, by the bandwidth of the link; "
+            f"the step takes {self.step / self.bound:.2f} times that",
+        }
+
+
+def predict(torch: Any, options: argparse.Namespace) -> Prediction:
+    """Trains a few steps on the simulated device, each pixel standing for many, in virtual time."""
+    simulated = importlib.import_module("cugrad.backends.simulated")
+    count = min(options.batch_size, 64)
+    with simulated.configured(options.predict, policy="timed", scale=PIXELS):
+        digits = load_digits(torch, torch.device("simulated"))
+        images, labels = digits.images[:count], digits.labels[:count]
+        # of bytes under way two of the largest tensors, as always; but here those are small
+        room = 2 * 4 * 32 * images.numel()
+        offload = torch.memory.offload(min_bytes=64, keep_last=0, backlog=room, lookahead=room)
+        timelines = []
+        for saving in (contextlib.nullcontext(), offload):
+            trainer = Trainer(torch, images.device)
+            for _ in range(3):  # in which the order of backward is learned
+                trainer.step(images, labels, saving)
+            with simulated.record() as timeline:
+                trainer.step(images, labels, saving)
+            timelines.append(timeline)
+        found = offload.report()
+    simulated.reset()
+    plain, step = (timeline.step_time for timeline in timelines)
+    rest = max(0.0, step - found["step"])  # of the step: the optimizer
+    return Prediction(options.predict, plain, step, found["bound"] + rest, timelines[1])
+
+
 # ---------------------------------------------------------------- report
 
 
@@ -300,8 +355,9 @@ def peak_memory(torch: Any, device: Any) -> str:
 
 
 def report(
-    options: argparse.Namespace, device: str, outcome: Outcome, traffic: Traffic, memory: str
-) -> str:
+    options: argparse.Namespace, device: str, outcome: Outcome, traffic: Traffic, memory: str,
+    prediction: Prediction | None,
+) -> str:  # fmt: skip
     """The closing lines: one fact each."""
     if options.offload == "none":
         moved = "0 B, as asked with --offload none"
@@ -326,6 +382,7 @@ def report(
         "moved to the host": moved,
         "moved back": mebibytes(traffic.back) + " per step" if traffic.back else "0 B",
         "peak memory": memory,
+        **({} if prediction is None else prediction.rows()),
         "profile": f"in the plot; NVTX ranges in steps {steps}, see them with: "
         f"nsys profile -t nvtx,cuda {sys.executable} {sys.argv[0]}"
         if steps
@@ -352,11 +409,25 @@ def draw_times(axes: Any, timeline: Any, most: int = 12) -> None:
 
 
 def draw(
-    options: argparse.Namespace, device: Any, outcome: Outcome, timelines: dict[str, Any]
-) -> None:
-    """Write the PNG: the loss, the memory over one step with and without offload, its time."""
+    options: argparse.Namespace, device: Any, outcome: Outcome, timelines: dict[str, Any],
+    prediction: Prediction | None,
+) -> None:  # fmt: skip
+    """Write the PNG: the loss, the memory over one step with and without offload, its time; and
+    below them the streams of a GPU that is not there.
+    """
     pyplot = need("matplotlib", "matplotlib.pyplot")
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(16, 4), layout="constrained")
+    shape: dict[str, Any] = {"mosaic": [["left", "middle", "right"]], "figsize": (16, 4)}
+    if prediction is not None:
+        shape = {"mosaic": [*shape["mosaic"], ["below"] * 3], "figsize": (16, 6.5),
+                 "height_ratios": [4, 2]}  # fmt: skip
+    figure, axes = pyplot.subplot_mosaic(layout="constrained", **shape)
+    left, middle, right = (axes[name] for name in ("left", "middle", "right"))
+    if prediction is not None:
+        prediction.timeline.draw(axes=axes["below"])
+        axes["below"].set_title(
+            f"a step with offload, predicted for {prediction.gpu} and images of 512 x 512: "
+            "kernels blue, copies orange and green, waiting grey"
+        )
     steps = len(outcome.losses) // options.epochs
     means = [
         statistics.fmean(outcome.losses[i * steps : (i + 1) * steps]) for i in range(options.epochs)
@@ -412,13 +483,15 @@ def run(options: argparse.Namespace) -> None:
     outcome = trainer.train(digits, options)
     memory = peak_memory(torch, device)  # before the measured steps, which may need more
     measured = {each: measure_step(trainer, digits, options, each) for each in ("none", "cpu")}
-    draw(options, device, outcome, {each: timeline for each, (_, timeline) in measured.items()})
+    prediction = predict(torch, options) if options.predict else None
+    timelines = {each: timeline for each, (_, timeline) in measured.items()}
+    draw(options, device, outcome, timelines, prediction)
     traffic = measured[options.offload][0]
     peaks = [mebibytes(t.peak - t.start) for _, t in measured.values()]
     memory += f"; one step adds {peaks[0]} without offload, {peaks[1]} with"
     names = {"cpu": "NumPy", "simulated": "NumPy, behaving as CUDA does"}
     name = names.get(device.type) or torch.cuda.get_device_name(device)
-    print(report(options, f"{device} ({name})", outcome, traffic, memory))
+    print(report(options, f"{device} ({name})", outcome, traffic, memory, prediction))
 
 
 def main(argv: list[str] | None = None) -> int:

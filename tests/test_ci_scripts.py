@@ -50,6 +50,26 @@ def test_every_test_file_is_a_shard_or_known_not_to_need_a_gpu() -> None:
     assert any(line.startswith("overhead") for line in listed)
 
 
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("driver, predicts", [("", True), ("11.4", True), ("12.8", False)])
+def test_the_demo_predicts_a_gpu_where_there_is_none(
+    tmp_path: Path, driver: str, predicts: bool
+) -> None:
+    python = executable(tmp_path / "python", '#!/bin/sh\necho "$@"\n')
+    executable(tmp_path / "nvidia-smi", f"#!/bin/sh\necho 'CUDA Version: {driver}'\n")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    run = bash("ci/demo.sh", "--epochs", "3", PYTHON=str(python), PATH=path)
+    assert run.returncode == 0, run.stderr
+    words = run.stdout.splitlines()[-1].split()
+    assert words[0] == str(ROOT / "examples/train_digits.py") and words[-2:] == ["--epochs", "3"]
+    assert (words[1:3] == ["--predict", "H200"]) == predicts
+
+
 @pytest.mark.skipif(cugrad.backends.is_usable("cuda"), reason="there is a GPU")
 def test_without_a_gpu_one_line_says_so() -> None:
     run = bash("ci/gpu.sh")

@@ -84,6 +84,25 @@ def test_one_epoch_without_offload_is_repeatable(tmp_path: Path) -> None:
     assert "--offload none" in facts["moved to the host"]
 
 
+def test_a_prediction_says_what_a_gpu_would_move_and_wait_for(tmp_path: Path) -> None:
+    plots = {gpu: tmp_path / f"{gpu}.png" for gpu in ("A100", "GH200")}
+    options = ("--epochs", "1", "--batch-size", "64", "--device", "cpu")
+    started = {gpu: start(*options, "--predict", gpu, "--out", str(plots[gpu])) for gpu in plots}
+    plain = {}
+    for gpu, (code, out, err) in {gpu: finish(p) for gpu, p in started.items()}.items():
+        assert code == 0, err
+        facts = dict(re.findall(r"^([A-Za-z0-9 ]+): +(.*)$", out, re.MULTILINE))
+        before, after = re.findall(r"([\d.]+) ms", facts[f"on {gpu}"])
+        least, times = re.match(r"([\d.]+) ms.* ([\d.]+) times", facts["least there"]).groups()  # type: ignore[union-attr]
+        assert float(before) <= float(least) <= float(after) and 1 <= float(times) < 1.5
+        out_bytes, back = re.findall(r"([\d.]+) GB", facts["moved there"])
+        assert 2 < float(back) <= float(out_bytes) < 11 and "%" in facts["moved there"]
+        assert float(facts["waited there"].split()[0]) > 0
+        assert plots[gpu].read_bytes().startswith(b"\x89PNG")
+        plain[gpu] = float(before), float(after)
+    assert plain["GH200"][1] < plain["A100"][1] / 2  # a link ten times as fast
+
+
 ON_A_STAND_IN = f"""
 import runpy
 from tests import fake_cuda
@@ -126,6 +145,7 @@ def test_offload_moves_every_byte_and_changes_no_result(tmp_path: Path) -> None:
         (["--batch-size", "100000"], "at most 1437"),
         (["--device", "tpu"], "--device"),
         (["--offload", "disk"], "--offload"),
+        (["--predict", "abacus"], "--predict"),
         (["--seed", "-1"], "--seed"),
         (["--seed", "1" + "0" * 30], "--seed"),
         (["--seed", "1" * 5000], "--seed"),

@@ -123,13 +123,17 @@ class Timeline:
 
     __str__ = text
 
-    def draw(self, path: str | None = None) -> Any:
-        """A matplotlib figure, saved to `path` if given; ImportError without matplotlib."""
-        from matplotlib.figure import Figure
+    def draw(self, path: str | None = None, axes: Any = None) -> Any:
+        """A matplotlib figure, saved to `path` if given; drawn into `axes` if those are given.
 
+        ImportError without matplotlib.
+        """
         streams = list(dict.fromkeys(r.stream for r in self.records))
-        figure = Figure(figsize=(12, 1 + 0.5 * len(streams)), layout="constrained")
-        axes = figure.add_subplot()
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            figure = Figure(figsize=(12, 1 + 0.5 * len(streams)), layout="constrained")
+            axes = figure.add_subplot()
         for kind, colour in COLOURS.items():
             for y, stream in enumerate(streams):
                 bars = [((r.start - self.began) * 1e3, (r.end - r.start) * 1e3)
@@ -140,5 +144,5 @@ class Timeline:
         axes.set_xlabel("virtual time in ms")
         axes.invert_yaxis()
         if path is not None:
-            figure.savefig(path)
-        return figure
+            axes.figure.savefig(path)
+        return axes.figure
