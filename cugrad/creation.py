@@ -130,11 +130,13 @@ def tensor(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    size: Any = None,
 ) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a tensor.
 
-    Floats become the default dtype, ints int64; NumPy arrays keep their dtype. ValueError for
-    ragged lists, TypeError for what is no number.
+    Floats become the default dtype, ints int64; NumPy arrays keep their dtype. `size` is the shape
+    of a tensor without elements, as it is printed. ValueError for ragged lists and for a size of
+    other elements than there are, TypeError for what is no number.
 
     >>> import cugrad as torch
     >>> torch.tensor([[1., 2.], [3., 4.]])
@@ -151,6 +153,7 @@ def tensor(
             array = backend.xp.array(backend.asarray(source, kind))
         return _finish(array, requires_grad)
     array = _host_array(data, exact=dtype is not None)
+    array = array if size is None else array.reshape(size)
     kind = array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     dtypes.of(array.dtype), dtypes.of(kind)
     if not isinstance(data, (np.ndarray, np.generic)):
