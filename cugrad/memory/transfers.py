@@ -1,0 +1,163 @@
+"""Reads and writes of files by a few threads, which whoever waits for them may help along."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import Any
+
+__all__ = ["PIECE", "Transfer", "submit"]
+
+PIECE = 1 << 23  # bytes of a read or write that one thread does at a time
+
+
+class Transfer:
+    """Bytes on their way between an array and an extent of a file.
+
+    Any number of threads may `run` it, each doing piece after piece. The array of a write is let go
+    of when all of it is written; after a failure it stays, for nothing is lost then.
+    """
+
+    __slots__ = (
+        "file", "offset", "array", "nbytes", "writing", "pieces", "wanted", "error",
+        "_numbers", "_left", "_lock", "_done",
+    )  # fmt: skip
+
+    def __init__(
+        self, file: Any, offset: int, array: Any, writing: bool, error: OSError | None = None
+    ) -> None:
+        self.file, self.offset, self.array, self.writing = file, offset, array, writing
+        self.nbytes = array.nbytes
+        self.pieces = self._left = -(-array.nbytes // PIECE)
+        self.wanted = True  # set to False, from anywhere, it stops where it is
+        self.error = error
+        self._numbers = itertools.count()
+        self._lock, self._done = threading.Lock(), threading.Event()
+        if error is not None or not self.pieces:
+            self._end()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def run(self) -> None:
+        """Does the pieces that nobody has begun."""
+        while (k := next(self._numbers)) < self.pieces:
+            if self.wanted and self.error is None:
+                try:
+                    self._move(k)
+                except OSError as error:
+                    self.error = error
+            with self._lock:
+                self._left -= 1
+                last = not self._left
+            if last:
+                self._end()
+
+    def _end(self) -> None:
+        if self.writing and self.error is None:
+            self.array = None
+        self._done.set()
+
+    def _move(self, k: int) -> None:
+        part = self.array[k * PIECE : (k + 1) * PIECE]
+        if self.writing:
+            self.file.write(part, self.offset + k * PIECE)
+        else:
+            self.file.read(part, self.offset + k * PIECE)
+
+    def finish(self) -> None:
+        """Helps, and waits until others have done their pieces. At once after a fork, in the child:
+        the threads that were at it are the parent's.
+        """
+        if self.file.is_mine:
+            self.run()
+            self._done.wait()
+
+
+class _Pool:
+    """Threads that take reads first, for somebody waits for those, and then writes."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._reads: deque[Transfer] = deque()
+        self._writes: deque[Transfer] = deque()
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
+        count = 4 if (os.cpu_count() or 1) >= 8 else 2
+        self._threads = [
+            threading.Thread(target=self._work, name=f"cugrad-disk-{i}", daemon=True)
+            for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, transfer: Transfer) -> None:
+        queue = self._writes if transfer.writing else self._reads
+        for _ in range(min(transfer.pieces, len(self._threads))):
+            queue.append(transfer)
+            self._tokens.put(True)
+
+    def _work(self) -> None:
+        while self._tokens.get():
+            try:
+                transfer = self._reads.popleft() if self._reads else self._writes.popleft()
+            except IndexError:  # another thread was faster, and left us the other kind
+                transfer = self._other()
+            transfer.run()
+            del transfer  # its array may be waiting for that
+
+    def _other(self) -> Transfer:
+        while True:  # there is a token for each: it ends
+            for queue in (self._reads, self._writes):
+                try:
+                    return queue.popleft()
+                except IndexError:
+                    pass
+
+    def stop(self) -> None:
+        """At exit: what is queued is no longer wanted, what runs ends soon."""
+        for queue in (self._reads, self._writes):
+            for transfer in list(queue):
+                transfer.wanted = False
+        for _ in self._threads:
+            self._tokens.put(False)
+        for thread in self._threads:
+            thread.join(timeout=2)
+
+
+_pool: _Pool | None = None
+_starting = threading.Lock()
+
+
+def submit(transfer: Transfer) -> None:
+    """Lets the threads work on a transfer."""
+    global _pool
+    pool = _pool
+    if pool is None:
+        with _starting:
+            if _pool is None:
+                try:
+                    _pool = _Pool()
+                    atexit.register(_stop, _pool)
+                except RuntimeError:  # the interpreter is shutting down: `finish` does it all
+                    return
+            pool = _pool
+    pool.submit(transfer)
+
+
+def _stop(pool: _Pool) -> None:
+    if pool.process == os.getpid():
+        pool.stop()
+
+
+def _after_fork() -> None:
+    global _pool, _starting
+    _pool, _starting = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
