@@ -28,6 +28,7 @@ from benchmarks.common import Line, best_of, fresh_process, library, paired  # n
 
 # The goals hold on the CPU, where Python's share is all there is to see.
 RECORD_GOAL, CHAIN_GOAL, MILLION_GOAL, MILLION_BYTES, IMPORT_GOAL = 1.0, 0.7, 0.7, 450, 2.0
+PAIR_LIMIT = 15.0  # microseconds of the host for one saved tensor, there and back
 
 
 def tiny(lib: Any, device: str, requires_grad: bool = False) -> Any:
@@ -176,6 +177,52 @@ def import_time(rounds: int) -> Line:
     return paired(line, partial(run, "cugrad"), partial(run, "numpy"), rounds)
 
 
+def offload_pair(n: int, steps: int = 6) -> float:
+    """Microseconds to send a saved tensor away and to bring it back, on streams that do nothing.
+
+    The hooks of `memory.offload` run whole: sessions, the plan of the step before, pinned blocks,
+    look-ahead; copies of 256 bytes are NumPy's.
+    """
+    lib = library("cugrad")
+    assert lib is not None
+    from cugrad.backends.numpy import HostEvent, HostStream, NumpyBackend
+    from cugrad.memory import offloading
+
+    class Idle(HostStream):
+        happened = HostEvent()
+
+        def wait_event(self, event: Any) -> None:
+            pass
+
+        def record_event(self, event: HostEvent | None = None) -> HostEvent:
+            return self.happened
+
+    device, idle = NumpyBackend(), Idle()
+    device.device_type = "pretended"  # not the host, from which nothing would be moved
+    device.stream = lambda priority=0: idle
+    device.current_stream = lambda: idle
+    found, offloading.backend_of = offloading.backend_of, lambda array: device
+    try:
+        context = lib.memory.offload(min_bytes=0, keep_last=0, timing=False)
+
+        def step() -> float:
+            tensors = [lib.ones(64, device="cpu") for _ in range(n)]
+            start = perf_counter()
+            views = [context.pack_hook(tensor) for tensor in tensors]
+            forward = perf_counter() - start
+            del tensors  # what is on the device anyway would stay from the second step on
+            start = perf_counter()
+            while views:
+                context.unpack_hook(views.pop())
+            return forward + perf_counter() - start
+
+        least = best_of(steps, step) / n * 1e6
+        assert context.stats.moved_back_bytes == context.stats.unique_bytes == 256 * n * steps
+        return least
+    finally:
+        offloading.backend_of = found
+
+
 def measure(options: Any) -> list[Line]:
     """The lines whose name `options.only` matches."""
     ours, peer = library("cugrad"), library("torch")
@@ -219,6 +266,9 @@ def measure(options: Any) -> list[Line]:
     ):
         if wanted(f"graph_{graph_name}" if use == "forward_backward" else f"drop_{graph_name}"):
             lines += huge(use, graph_name, huge_n, few, peer, options.device)
+    if wanted("offload_pair") and on_cpu:
+        line = Line("offload_pair", "us/op", limit=PAIR_LIMIT, peer="nobody")
+        lines.append(paired(line, partial(offload_pair, min(n, 2000)), None, few))
     if wanted("import"):
         lines.append(import_time(few))
     return lines

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_overhead_runs_quickly(tmp_path: Path) -> None:
     results = tmp_path / "overhead.json"
-    only = "^(op_record_add|op_nograd_exp|chain1000_mul|graph_chain_mul|import)"
+    only = "^(op_record_add|op_nograd_exp|chain1000_mul|graph_chain_mul|offload|import)"
     words = ["--quick", "--rounds", "1", "--only", only, "--json", str(results)]
     run = subprocess.run(
         [sys.executable, "benchmarks/overhead.py", *words],
@@ -27,7 +27,7 @@ def test_overhead_runs_quickly(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     found = json.loads(results.read_text())
     names = {line["name"] for line in found["lines"]}
-    assert {"op_record_add", "op_nograd_exp", "chain1000_mul", "import"} <= names
+    assert {"op_record_add", "op_nograd_exp", "chain1000_mul", "offload_pair", "import"} <= names
     assert any(name.startswith("graph_chain_mul") for name in names)
     assert all(
         value > 0 for line in found["lines"] for value in line["ours"] if line["unit"] != "B/node"
