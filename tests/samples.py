@@ -46,6 +46,7 @@ NO_HALF: dict[str, str] = {}
 
 # Outputs that stay in float32 where the inputs are half, as on PyTorch's GPU. Row -> names.
 FLOAT32_OUTPUTS: dict[str, str] = {
+    "cross_entropy": "top log_sum",
     "native_batch_norm": "mean invstd",
     "native_layer_norm": "mean rstd",
 }
@@ -688,6 +689,49 @@ sample("nll_loss_backward", (3,), integers((3,), 5), positive((5,)), positive(()
        input_shape=(3, 5), reduction="none", ignore_index=1)  # fmt: skip
 
 
+def _cross_entropy(np, x, target, weight=None, reduction="mean", ignore_index=-100):
+    how, dim = (target, weight, reduction, ignore_index), min(1, x.ndim - 1)
+    planes = x.reshape(1, -1, 1) if x.ndim == 1 else x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
+    top = planes.max(1, keepdims=True)
+    log_sum = np.log(np.exp(planes - top).sum(1, keepdims=True))
+    return (*_nll_loss(np, _log_softmax(np, x, dim), *how), top, log_sum)
+
+
+def _torch_cross_entropy(torch, x, target, weight=None, reduction="mean", ignore_index=-100):
+    dim = min(1, x.ndim - 1)
+    planes = x.detach().reshape(1, -1, 1) if x.ndim == 1 else (
+        x.detach().reshape(*x.shape[:2], math.prod(x.shape[2:])))  # fmt: skip
+    planes = planes.float() if x.dtype.itemsize == 2 else planes
+    top = planes.amax(1, True)
+    log_sum = (planes - top).logsumexp(1, True)
+    how = (target, weight, reduction, ignore_index)
+    return (*_torch_nll_loss(torch, x.log_softmax(dim), *how), top, log_sum)
+
+
+def _cross_entropy_backward(
+    np, g, x, target, weight, total, top=None, log_sum=None, reduction="mean", ignore_index=-100
+):
+    h = _nll_loss_backward(np, g, target, weight, total, x.shape, reduction, ignore_index)
+    return _log_softmax_backward(np, h, _log_softmax(np, x, 1), 1)
+
+
+for _reduction in ("none", "mean", "sum"):
+    sample("cross_entropy", (4, 5), exactly([1, 3, -100, 0]), None, reduction=_reduction,
+           reference=_cross_entropy, torch=_torch_cross_entropy)  # fmt: skip
+    sample("cross_entropy", (3, 5, 2), integers((3, 2), 5), positive((5,)), reduction=_reduction,
+           ignore_index=2)  # fmt: skip
+sample("cross_entropy", (5,), exactly(3), positive((5,)))
+sample("cross_entropy", (2, 5, 2, 3), integers((2, 2, 3), 5), None)
+sample("cross_entropy", exactly([[1e4, 1e4 + 1, 0.0]]), exactly([0]), None)
+sample("cross_entropy", (0, 5), integers((0,), 5), None, reduction="sum")
+sample("cross_entropy_backward", (), (3, 5), exactly([1, 3, -100]), None, positive(()), None, None,
+       reference=_cross_entropy_backward)  # fmt: skip
+sample("cross_entropy_backward", (), (3, 5, 2), integers((3, 2), 5), positive((5,)), positive(()),
+       None, None, reduction="sum")  # fmt: skip
+sample("cross_entropy_backward", (3,), (3, 5), integers((3,), 5), positive((5,)), positive(()),
+       None, None, reduction="none", ignore_index=1)  # fmt: skip
+
+
 def _channels(x):
     return (0, *range(2, x.ndim))
 
@@ -820,9 +864,10 @@ sample("embedding_dense_backward", (5, 3), exactly([1, 2, 1, 0, 2]), num_weights
 
 REAL_ONLY |= {
     "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "nll_loss",
-    "nll_loss_backward", "native_batch_norm", "native_batch_norm_backward",
-    "native_batch_norm_backward_weight", "batch_norm_inference",
+    "nll_loss_backward", "cross_entropy", "cross_entropy_backward", "native_batch_norm",
+    "native_batch_norm_backward", "native_batch_norm_backward_weight", "batch_norm_inference",
 }  # fmt: skip
+NO_TORCH["cross_entropy_backward"] = "aten has none; cross_entropy's gradients are compared"
 NO_TORCH["nll_loss_backward"] = "aten's wants the input too; nll_loss's gradients are compared"
 
 

@@ -86,23 +86,29 @@ def cross_entropy(
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    dim = _class_dim(input)
-    scores = recorded.log_softmax(input, dim)
     if target.is_floating_point() and target.shape == input.shape:
-        return _soft_cross_entropy(scores, target, weight, reduction, label_smoothing)
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
-    loss, total = recorded.nll_loss(scores, target, weight, reduction, ignore_index)
+    loss, total, *_ = recorded.cross_entropy(input, target, weight, reduction, ignore_index)
     if label_smoothing == 0.0:
         return loss
-    if weight is not None:
-        scores = scores * _per_class(weight, scores)
-    smooth = recorded.masked_fill(-scores.sum(dim), target == ignore_index, 0.0)
+    smooth = _mean_surprise(input, weight)
+    smooth = recorded.masked_fill(smooth, target == ignore_index, 0.0)
     if reduction != "none":
         smooth = smooth.sum()
     if reduction == "mean":
         smooth = smooth / total
-    return (1 - label_smoothing) * loss + label_smoothing / classes * smooth
+    return (1 - label_smoothing) * loss + label_smoothing * smooth
+
+
+def _mean_surprise(input: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean over classes of -weight * log_softmax(input), without forming that."""
+    dim = _class_dim(input)
+    normaliser = recorded.logsumexp(input, (dim,))
+    if weight is None:
+        return normaliser - input.mean(dim)
+    return normaliser * weight.mean() - (input * _per_class(weight, input)).mean(dim)
 
 
 def _per_class(weight: Tensor, scores: Tensor) -> Tensor:
@@ -111,10 +117,11 @@ def _per_class(weight: Tensor, scores: Tensor) -> Tensor:
 
 
 def _soft_cross_entropy(
-    scores: Tensor, target: Tensor, weight: Tensor | None, reduction: str, label_smoothing: float
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, label_smoothing: float
 ) -> Tensor:
-    """Cross entropy of log-probabilities with the probabilities `target`."""
-    dim = _class_dim(scores)
+    """Cross entropy of logits with the probabilities `target`."""
+    dim = _class_dim(input)
+    scores = recorded.log_softmax(input, dim)
     classes = scores.shape[dim]
     if label_smoothing > 0.0:
         target = target * (1 - label_smoothing) + label_smoothing / classes

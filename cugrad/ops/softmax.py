@@ -177,3 +177,116 @@ row(
             grad_output_t, target, weight, total_weight, input_shape, reduction, ignore_index),
     doc="the adjoint of nll_loss",
 )  # fmt: skip
+
+
+# Cross entropy ------------------------------------------------------------------------------------
+# nll_loss of log_softmax in one: of a row of scores x backward needs x, its maximum and the
+# logarithm of Σ exp(x - maximum), where log_softmax would keep as much again as x. Not the
+# sum of both, the log-sum-exp: one number, that loses digits of probabilities among large scores.
+
+
+def _class_dim(x: Any) -> int:
+    return 0 if len(x.shape) == 1 else 1
+
+
+def _normaliser(xp: Any, x: Array) -> tuple[Array, Array]:
+    """The maximum of (N, C, R) over C, and log Σ exp(x - maximum), both (N, 1, R)."""
+    if x.size == 0:
+        empty = xp.zeros((x.shape[0], 1, x.shape[2]), x.dtype)
+        return empty, empty
+    top = xp.max(x, axis=1, keepdims=True)
+    return top, xp.log(xp.sum(xp.exp(x - top), axis=1, keepdims=True))
+
+
+def _cross_entropy(
+    xp: Any, self: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
+    ignore_index: int = -100,
+) -> tuple[Array, ...]:  # fmt: skip
+    x = _planes(xp, wide(xp, self))
+    top, log_sum = _normaliser(xp, x)
+    picks, scale = _picks(xp, self.shape, target, weight, ignore_index, x.dtype)
+    chosen = x[picks] - top[:, 0] - log_sum[:, 0]
+    loss = xp.where(scale == 0, 0, -chosen * scale)
+    if reduction == "none":
+        loss = narrow(xp.reshape(loss, target.shape), self)
+        return loss, xp.zeros((), self.dtype), top, log_sum
+    loss, total = xp.sum(loss), xp.sum(scale)
+    if reduction == "mean":
+        loss = loss / total
+    return loss.astype(self.dtype), total.astype(self.dtype), top, log_sum
+
+
+def _cross_entropy_backward(
+    xp: Any, grad_output: Array, self: Array, target: Array, weight: Array | None,
+    total_weight: Array, top: Array | None, log_sum: Array | None, reduction: str = "mean",
+    ignore_index: int = -100,
+) -> Array:  # fmt: skip
+    x = _planes(xp, wide(xp, self))
+    if top is None or log_sum is None:
+        top, log_sum = _normaliser(xp, x)
+    picks, scale = _picks(xp, self.shape, target, weight, ignore_index, x.dtype)
+    g = wide(xp, grad_output)
+    g = xp.reshape(g, scale.shape) if reduction == "none" else g
+    if reduction == "mean":
+        g = g / total_weight.astype(x.dtype)
+    slope = xp.where(scale == 0, 0, g * scale)
+    result = x - top
+    result -= log_sum
+    result = xp.exp(result)
+    result *= slope[:, None]
+    result[picks] = result[picks] - slope
+    return narrow(xp.reshape(result, self.shape), grad_output)
+
+
+def _cross_entropy_tangent(
+    m: Any, v: Any, self: Any, target: Any, weight: Any, reduction: str, ignore_index: int
+) -> Any:
+    """The derivative of the loss along `v`, of the shape of self."""
+    dim = _class_dim(self)
+    v = v - _total(m, v * m.softmax(self, dim), dim)
+    return m.nll_loss(v, target, weight, reduction, ignore_index)[0]
+
+
+def _cross_entropy_bend(
+    m: Any, g: Any, grad_output: Any, self: Any, target: Any, weight: Any, total_weight: Any,
+    reduction: str, ignore_index: int,
+) -> Any:  # fmt: skip
+    """The second derivative in self along `g`; symmetric, as each Hessian is."""
+    dim = _class_dim(self)
+    slope = m.nll_loss_backward(
+        grad_output, target, weight, total_weight, tuple(self.shape), reduction, ignore_index
+    )
+    return m.softmax_backward(-_total(m, slope, dim) * g, m.softmax(self, dim), dim)
+
+
+row(
+    "cross_entropy", "self target weight?", _cross_entropy, promote=CAST, node="NllLossBackward0",
+    outputs="result total_weight top log_sum", nondifferentiable="total_weight top log_sum",
+    self=lambda m, g, self, target, weight, total_weight, top, log_sum, reduction, ignore_index: (
+        m.cross_entropy_backward(
+            g, self, target, weight, total_weight, top, log_sum, reduction, ignore_index)),
+    jvp=lambda m, self_t, self, target, weight, reduction, ignore_index: (
+        _cross_entropy_tangent(m, self_t, self, target, weight, reduction, ignore_index),
+        None, None, None),
+    doc="nll_loss of log_softmax of scores (N, C, ...) or (C,); keeps the scores and two per row",
+)  # fmt: skip
+
+# As for batch_norm: top and log_sum are those of self, computed here when absent.
+row(
+    "cross_entropy_backward", "grad_output self target weight? total_weight top? log_sum?",
+    _cross_entropy_backward, promote=CAST,
+    grad_output=lambda m, g, self, target, weight, total_weight, reduction, ignore_index: (
+        _cross_entropy_tangent(m, g, self, target, weight, "sum", ignore_index) / total_weight
+        if reduction == "mean" else
+        _cross_entropy_tangent(m, g, self, target, weight, reduction, ignore_index)),
+    self=_cross_entropy_bend,
+    jvp=lambda m, grad_output, self, target, weight, total_weight, top, log_sum, grad_output_t,
+        self_t, reduction, ignore_index: sum_of(
+            None if grad_output_t is None else m.cross_entropy_backward(
+                grad_output_t, self, target, weight, total_weight, top, log_sum, reduction,
+                ignore_index),
+            None if self_t is None else _cross_entropy_bend(
+                m, self_t, grad_output, self, target, weight, total_weight, reduction,
+                ignore_index)),
+    doc="the gradient of cross_entropy in its scores",
+)  # fmt: skip
