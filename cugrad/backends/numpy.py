@@ -139,8 +139,9 @@ class HostStream:
 
     ptr = 0
 
-    def wait_event(self, event: HostEvent) -> None:
-        pass
+    def wait_event(self, event: Any) -> None:
+        """Waits for the event now; the host's own have happened, a thread's may not have."""
+        event.synchronize()
 
     def record_event(self, event: HostEvent | None = None) -> HostEvent:
         event = event or HostEvent()

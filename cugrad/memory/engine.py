@@ -292,9 +292,10 @@ class CopyEngine:
         those are all of the root, of which a part was gathered.
         """
         held = stored.device if stored.form is None else None
+        left = stored.block is not None or stored.host is not None
         if stored.counter[0] != stored.version:
-            return (None if stored.block is not None or stored.host is not None else held), False
-        leaving = held is not None and stored.block is not None
+            return (None if left else held), False
+        leaving = held is not None and left
         if leaving and first_time:
             stored.owner.stats.forwarded += stored.nbytes
         root = stored.root()
@@ -318,12 +319,13 @@ class CopyEngine:
             self._await(stored, compute, arrived, label)
             return self._decoded(stored, flat)
         if stored.restored is None:
-            stored.fresh = True
+            ahead, stored.fresh = stored.fresh, True
             if stored.form is not None:  # encoded, and perhaps not yet gone
                 stored.restored = stored.device
-            if stored.restored is None:
+            if stored.restored is None and not ahead:
                 stored.owner.stats.on_demand += stored.nbytes
                 stored.session.cursor = 0
+            if stored.restored is None:
                 stored.restored, stored.arrived = self._fetch(stored, compute)
         if stored.fresh:
             self._await(stored, compute, stored.arrived, label)
@@ -369,7 +371,9 @@ class CopyEngine:
         while self.ahead < limit and k < len(chain.order):
             stored = session.stored[chain.order[k]]()
             k += 1
-            if stored is None or stored.stream != compute or stored.restored is not None:
+            if stored is None or stored.stream != compute or stored.ahead:
+                continue
+            if stored.restored is not None:
                 continue
             if stored.round != session.round:
                 stored.round, stored.waiting = session.round, stored.views
@@ -379,13 +383,16 @@ class CopyEngine:
                 continue  # changed, legally
             if stored.device is not None:  # on its way out, and wanted: it is held, not fetched
                 stored.restored, stored.fresh = stored.device, stored.form is not None
-                if stored.block is not None and stored.form is None:
+                if stored.form is None and (stored.block is not None or stored.host is not None):
                     session.stayed.setdefault(stored.index, "last")
                 continue
             if stored.root() is not None:
                 continue
             try:
-                stored.restored, stored.arrived = self._fetch(stored, compute)
+                if stored.host is not None:
+                    stored.host.prefetch()
+                else:
+                    stored.restored, stored.arrived = self._fetch(stored, compute)
             except MemoryError:
                 k -= 1
                 break

@@ -22,11 +22,17 @@ DEVICES = ("cuda", "cpu", "simulated")
 class _Offloading(saved_tensors_hooks):
     """What the contexts share: which tensors go to the engine, and how they come back."""
 
+    moves_host_tensors = False
+
     def __init__(self, owner: Owner, device_type: str | None, filter: Any = None) -> None:
         if device_type is not None and device_type not in DEVICES:
             raise ValueError(
                 f"{type(self).__name__}: device_type: got {device_type!r}, want 'cuda', "
                 "'simulated' or 'cpu'"
+            )
+        if filter is not None and not callable(filter):
+            raise TypeError(
+                f"{type(self).__name__}: filter: got {filter!r}, want a function of a Tensor"
             )
         self.device_type, self.filter = device_type, filter
         self._owner, self._engines = owner, dict[int, CopyEngine]()
@@ -45,13 +51,20 @@ class _Offloading(saved_tensors_hooks):
         for engine in self._engines.values():
             engine.settle()
 
+    def report(self) -> Report:
+        """Bytes, stalls, rates, and the least time that the link allows; waits for the device.
+
+        A dict that prints as a page; `.plot(path)` draws it. See docs/offload.md.
+        """
+        return report_of(self._owner, list(self._engines.values()))
+
     def pack_hook(self, tensor: Tensor) -> Any:
         """A View of what leaves; the tensor itself, if it stays."""
         array, stats, owner = tensor._array, self._owner.stats, self._owner
         stats.saved_tensors += 1
         stats.saved_bytes += array.nbytes
         backend = backend_of(array)
-        if backend.device_type == "cpu":
+        if backend.device_type == "cpu" and not self.moves_host_tensors:
             if owner.codec is None or not owner.codec.applies(array.dtype) or is_leaf(tensor):
                 stats.already_on_host += array.nbytes
                 return tensor
@@ -169,30 +182,26 @@ class offload(_Offloading):
         device_type: str | None = None,
         timing: bool = True,
     ) -> None:
-        numbers = {"min_bytes": min_bytes, "keep_last": keep_last, "lookahead": lookahead,
-                   "backlog": backlog, "host_limit": host_limit}  # fmt: skip
-        for name, value in numbers.items():
-            if value is None and name != "min_bytes":
-                continue
-            if not isinstance(value, int) or value < 0:
-                raise ValueError(f"offload: {name}: got {value!r}, want bytes, a number >= 0")
-        if filter is not None and not callable(filter):
-            raise TypeError(f"offload: filter: got {filter!r}, want a function of a Tensor")
+        check_numbers("offload", min_bytes=min_bytes, keep_last=keep_last, lookahead=lookahead,
+                      backlog=backlog, host_limit=host_limit)  # fmt: skip
         owner = Owner(
             min_bytes, keep_last, lookahead, backlog, host_limit, True, _spill_of(spill),
-            _codec_of(compress), bool(timing)
+            codec_named(compress), bool(timing)
         )  # fmt: skip
         super().__init__(owner, device_type, filter)
 
-    def report(self) -> Report:
-        """Bytes, stalls, rates, and the least time that the link allows; waits for the device.
 
-        A dict that prints as a page; `.plot(path)` draws it. See docs/offload.md.
-        """
-        return report_of(self._owner, list(self._engines.values()))
+def check_numbers(name: str, **numbers: Any) -> None:
+    """ValueError for what is no number of bytes; None is one where it has a meaning."""
+    for argument, value in numbers.items():
+        if value is None and argument != "min_bytes":
+            continue
+        if not isinstance(value, int) or value < 0:
+            raise ValueError(f"{name}: {argument}: got {value!r}, want bytes, a number >= 0")
 
 
-def _codec_of(compress: Any) -> Any:
+def codec_named(compress: Any) -> Any:
+    """The codec of an argument `compress`, or None."""
     if compress is None:
         return None
     from .codecs import codec_of

@@ -30,15 +30,31 @@ def _sample(dense: Any) -> Any:
 
 
 class HostCopy:
-    """Bytes in ordinary host memory."""
+    """Bytes in ordinary host memory; what a store of spilled bytes answers looks like this.
 
-    __slots__ = ("array",)
+    It is an event as well, which has happened when the bytes need the memory that was given no
+    more. `on_disk` is false of bytes that found no room, and are still in that memory.
+    """
+
+    __slots__ = ("_array",)
+    on_disk = False
 
     def __init__(self, array: Any) -> None:
-        self.array = array
+        self._array = array
 
     def read(self) -> Any:
-        return self.array
+        """The bytes."""
+        return self._array
+
+    def prefetch(self) -> None:
+        """Begins to read: there is nothing to wait for."""
+
+    def query(self) -> bool:
+        """Whether they are where they shall be."""
+        return True
+
+    def synchronize(self) -> None:
+        """Waits until they are."""
 
 
 class Outbound:
@@ -99,11 +115,7 @@ class Outbound:
         else:
             stored.copied = stored.last_use = meter.mark(self.stream)
             meter.out.append((began, stored.copied, flat.nbytes))
-        stored.device = flat
-        if not self._leaving:
-            watch_writes(self._before_write, True)
-        self._leaving.append((stored.copied, weakref.ref(stored), flat.nbytes, compute, flat))
-        self.leaving_bytes += flat.nbytes
+        self._hold(stored, flat)
 
     def _encoded(self, stored: Stored, source: Any, flat: Any, owner: Owner) -> Any:
         """The bytes that a codec makes of a storage, which need not live on."""
@@ -124,24 +136,41 @@ class Outbound:
         return payload
 
     def _copy_unpinned(self, stored: Stored, flat: Any, owner: Owner) -> None:
-        """Copies to ordinary memory or to where the owner wants it; the host waits. Stays, if the
-        host has no room.
+        """Copies to ordinary memory, or to where the owner wants it; the host waits for the device.
+
+        What finds no room stays. Bytes of the host are not copied, but held until the store has
+        them.
         """
-        stats = owner.stats
+        stats, on_host = owner.stats, self.backend.device_type == "cpu"
         try:
-            host = self.backend.to_host(flat)
-            if owner.pinned and owner.spill is not None:
-                stored.host = owner.spill(host)
-                stats.disk_bytes += flat.nbytes
-            else:
-                stored.host = HostCopy(host)
-                stats.pageable_bytes += flat.nbytes if owner.pinned else 0
+            host = flat if on_host else self.backend.to_host(flat)
+            found = HostCopy(host) if owner.spill is None else owner.spill(host)
         except MemoryError:
             stored.device = flat
             stats.keep("host full", stored.nbytes)
             return
+        if found.on_disk:
+            stats.disk_bytes += flat.nbytes
+        elif on_host and stored.form is None:
+            stored.device = flat
+            stats.keep("disk full", stored.nbytes)
+            return
+        elif owner.pinned or owner.spill is not None:
+            stats.pageable_bytes += flat.nbytes
         stats.moved_to_host_bytes += flat.nbytes
-        self._has_left(stored)
+        stored.host = stored.copied = found
+        if on_host and not found.query():
+            self._hold(stored, flat)
+        else:
+            self._has_left(stored)
+
+    def _hold(self, stored: Stored, flat: Any) -> None:
+        """Keeps bytes where they are until they have left."""
+        stored.device = flat
+        if not self._leaving:
+            watch_writes(self._before_write, True)
+        self._leaving.append((stored.copied, weakref.ref(stored), flat.nbytes, stored.stream, flat))
+        self.leaving_bytes += flat.nbytes
 
     def _has_left(self, stored: Stored) -> None:
         """The device's memory is no longer held."""

@@ -172,8 +172,8 @@ def _lines(found: Report) -> list[str]:
     lines += [f"stayed      {_mib(nbytes)}: {why}" for why, nbytes in kept.items()]
     for name, what in (("forwarded", "used before they had left"),
                        ("on_demand", "asked for before they were on their way back"),
-                       ("pageable_bytes", "in ordinary host memory: page-locked memory was full"),
-                       ("disk_bytes", "on disk: page-locked memory was full")):  # fmt: skip
+                       ("pageable_bytes", "in ordinary host memory, which is slower"),
+                       ("disk_bytes", "on disk")):  # fmt: skip
         if found[name]:
             lines.append(f"of these    {_mib(found[name])} {what}")
     if found.get("error"):

@@ -15,11 +15,11 @@ class OffloadStats:
     Tensors that share memory count each in `saved_bytes`, and once in `unique_bytes`, which are the
     bytes of the storages that were to move. `kept` has the bytes that stayed, by reason: "leaf"
     (parameters and their views), "small", "filter", "alive" (on the device anyway, as the step
-    before has shown), "last" (needed so soon that they would not have left), "host full".
-    `forwarded` bytes were used before they had left the device; `on_demand` bytes were asked for
-    before they were on their way back. `already_on_host` bytes were in host memory and stayed
-    there; `pageable_bytes` went to ordinary host memory, and `disk_bytes` to a file, because
-    page-locked memory had come to its limit.
+    before has shown), "last" (needed so soon that they would not have left), "host full", "disk
+    full". `forwarded` bytes were used before they had left the device; `on_demand` bytes were asked
+    for before they were on their way back. `already_on_host` bytes were in host memory and stayed
+    there; `pageable_bytes` went to ordinary host memory, because page-locked memory, or the disk,
+    had come to its limit; `disk_bytes` went to a file.
     """
 
     saved_tensors: int = 0
@@ -46,7 +46,7 @@ class OffloadStats:
     @property
     def copied_ratio(self) -> float:
         """Bytes copied out by bytes of unique storage that were to leave; 1.0 where none were."""
-        stayed = sum([self.kept.get(why, 0) for why in ("alive", "last", "host full")])
+        stayed = sum([self.kept.get(why, 0) for why in ("alive", "last", "host full", "disk full")])
         wanted = self.unique_bytes - stayed
         return self.moved_to_host_bytes / wanted if wanted else 1.0
 
