@@ -39,7 +39,8 @@ from cugrad import backends, models
 from cugrad.backends import simulated
 from cugrad.memory import session
 
-GOAL = 1.05  # of the bound
+# Of the bound; `save_on_cpu` sends even what will be used before it has left.
+GOALS = {"offload": 1.05, "save_on_cpu": 1.1}
 WORKSPACE = 256 << 20  # what a convolution borrows on CuPy
 WARM_UP = 4  # steps in which a placement learns; the next one is measured
 
@@ -252,10 +253,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
                         "cugrad's own launches make them: 2 is about PyTorch's")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here")
     parser.add_argument("--draw", type=Path, metavar="FOLDER", help="draw each timeline here")
-    parser.add_argument(
-        "--check", action="store_true",
-        help=f"exit 1 if a lossless step takes more than {GOAL} of its bound",
-    )  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the longest stalls")
     return parser.parse_args(argv)
 
@@ -282,9 +280,9 @@ def main(argv: list[str] | None = None) -> int:
         lines = [asdict(r) | {"slowdown": r.slowdown, "distance": r.distance} for r in found]
         options.json.write_text(json.dumps(about | {"results": lines}, indent=1) + "\n")
     missed = [f"{r.case} x{r.speed:g} {r.placement} {r.distance:.3f}" for r in found
-              if r.distance > GOAL and r.placement in ("save_on_cpu", "offload")]  # fmt: skip
+              if r.distance > GOALS.get(r.placement, r.distance)]  # fmt: skip
     if missed:
-        print(f"beyond {GOAL} of the bound: {', '.join(missed)}")
+        print(f"too far from the bound: {', '.join(missed)}")
     return 1 if options.check and missed else 0
 
 
