@@ -11,15 +11,24 @@ from sys import getrefcount
 from typing import Any
 
 from ..backends import backend_of
-from ..tensor import Tensor, make
+from ..tensor import Tensor
+from .accumulate import accumulate
 from .anomaly_mode import guarded
+from .hooks import (
+    has_hooks,
+    has_node_hooks,
+    run_leaf_hooks,
+    run_post_hooks,
+    run_pre_hooks,
+    run_tensor_hooks,
+)
 from .logs import is_logged, logged
 from .mode import anomaly, state, switch_grad
 from .node import FREED, NodeRare, Output, accumulator
 from .record import OpNode
 from .saved import FREED_TEXT
 
-__all__ = ["run_backward"]
+__all__ = ["ImperativeEngine", "run_backward"]
 
 LEAVES_LAST = 1 << 62
 
@@ -60,9 +69,12 @@ class Run:
         self.grads: dict[Any, Any] = {}  # node -> its gradient, or a list of them by output
         self.owned: set[Any] = set()  # nodes whose gradient is a buffer of ours
         self.heap: list[tuple[int, Any]] = []  # (-seq, node): the youngest node runs first
-        self.leaves = LEAVES_LAST
+        self.leaves, self.early = LEAVES_LAST, -LEAVES_LAST
+        self.awaited: dict[Tensor, int] = {}  # leaves with hooks: the gradients still to come
+        self.counted = False
         self.callbacks: list[Callable[[], Any]] = []
         self.starts: list[Any] = []  # the nodes that gradients were first sent to
+        self.accumulating = True  # into `.grad`, else captured
         self._reached: set[Any] | None = None
 
     def will_visit(self, edge: Any) -> bool:
@@ -82,8 +94,9 @@ class Run:
         seen = self.grads.get(node)
         if seen is None:
             if isinstance(node, Tensor):
-                self.leaves += 1
-                heappush(self.heap, (self.leaves, node))
+                if node._rare is None or not self.awaits(node):
+                    self.leaves += 1
+                    heappush(self.heap, (self.leaves, node))
             else:
                 heappush(self.heap, (-node.seq, node))
             if type(edge) is Output:
@@ -101,16 +114,49 @@ class Run:
             self.grads[node] = seen + g  # not +=: the first gradient may alias the caller's
             if not self.recording:
                 self.owned.add(node)
+        if isinstance(node, Tensor) and node in self.awaited:
+            self.arrived(node)
+
+    def awaits(self, leaf: Tensor) -> bool:
+        """Whether a leaf is visited once it has all its gradients: one with hooks, as in PyTorch.
+
+        An optimizer in such a hook frees the gradient while backward runs. Others come last.
+        """
+        if not self.counted and has_hooks(leaf):
+            self.counted = True
+            ends = [edge for node in (self.needed or reachable(self.starts))
+                    if not isinstance(node, Tensor) for edge in node.edges]  # fmt: skip
+            for end in (*self.starts, *ends):
+                if isinstance(end, Tensor) and has_hooks(end) and end not in self.grads:
+                    self.awaited[end] = self.awaited.get(end, 0) + 1
+        return leaf in self.awaited
+
+    def arrived(self, leaf: Tensor) -> None:
+        """One of the gradients that a leaf waits for has come, or will not."""
+        self.awaited[leaf] -= 1
+        if self.awaited[leaf] == 0:
+            del self.awaited[leaf]
+            if leaf in self.grads:
+                self.early += 1
+                heappush(self.heap, (self.early, leaf))
+
+    def left_over(self) -> Tensor | None:
+        """A leaf that waits for a gradient which did not come, since a node never ran."""
+        for leaf in self.awaited:
+            if leaf in self.grads:
+                del self.awaited[leaf]
+                return leaf
+        return None
 
     def run(self) -> None:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, needed, owned = self.heap, self.grads, self.needed, self.owned
-        recording, keep = self.recording, self.keep_graph
+        recording, keep, awaited = self.recording, self.keep_graph, self.awaited
         watched = self.captures is not None or bool(state.observers) or anomaly.enabled
         visit, visit_leaf = self.visit, self.visit_leaf
         if anomaly.enabled:
             visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
-        node = heappop(heap)[1] if heap else None
+        node = heappop(heap)[1] if heap else self.left_over()
         while node is not None:
             g = grads.pop(node)
             if isinstance(node, Tensor):
@@ -130,6 +176,8 @@ class Run:
             if results:
                 for edge, g in zip(node.edges, results):
                     if edge is None or g is None:
+                        if awaited and edge in awaited:
+                            self.arrived(edge)
                         continue
                     if type(edge) is OpNode and needed is None:
                         seen = grads.get(edge)
@@ -155,7 +203,7 @@ class Run:
                 else:  # the common case of a chain: no heap traffic
                     node = following
                     continue
-            node = heappop(heap)[1] if heap else None
+            node = heappop(heap)[1] if heap else self.left_over()
 
     def visit(self, node: Any, g: Any) -> Any:
         """The unhurried way through a node: hooks, captures, observers."""
@@ -163,13 +211,16 @@ class Run:
         gradients = g if several else [g]
         rare: NodeRare | None = node.rare
         if rare is not None:
-            gradients = self.before(node, rare, gradients)
+            gradients = run_tensor_hooks(rare, gradients, self.recording)
         if self.captures is not None:
             for nr in range(len(gradients)):
                 for index in self.captures.get((node, nr), ()):
                     self.captured[index] = gradients[nr]
             if self.needed is not None and not self.leads_on(node):
-                return None
+                if not (self.accumulating and rare is not None and has_node_hooks(rare)):
+                    return None
+        if rare is not None and rare.pre_hooks:
+            gradients = run_pre_hooks(rare, gradients, self.recording)
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
         if all(x is None for x in gradients):  # a pre-hook has said so
@@ -187,7 +238,10 @@ class Run:
             for observer in reversed(observers):
                 observer.node_end(node)
         if rare is not None and rare.post_hooks:
-            results = self.after(node, rare, results, gradients)
+            if self.needed is not None and type(node) is OpNode:  # hooks see what was asked for
+                results = [g if edge is not None and end_of(edge) in self.needed else None
+                           for g, edge in zip(results, node.edges, strict=True)]  # fmt: skip
+            results = run_post_hooks(rare, results, gradients, self.recording)
         if not self.keep_graph:
             node.release()
         return results
@@ -196,50 +250,10 @@ class Run:
         """Whether a node has to run for something that was asked for."""
         assert self.needed is not None
         return any(
-            (edge.grad_fn if type(edge) is Output else edge) in self.needed
+            end_of(edge) in self.needed
             for edge in node.edges
             if edge is not None
         )
-
-    # ------------------------------------------------------------------ hooks
-
-    def as_tensor(self, g: Any) -> Any:
-        if g is None or isinstance(g, Tensor):
-            return g
-        return make(backend_of(g).wrap(g))
-
-    def as_gradient(self, value: Any) -> Any:
-        if value is None or self.recording:
-            return value
-        return value._array if isinstance(value, Tensor) else value
-
-    def before(self, node: Any, rare: NodeRare, gradients: list[Any]) -> list[Any]:
-        """Tensor hooks, retained gradients and pre-hooks of a node, in this order."""
-        current = [self.as_tensor(g) for g in gradients]
-        for nr, hooks in list(rare.tensor_hooks.items()):
-            for hook in list(hooks.values()):
-                if current[nr] is not None:
-                    current[nr] = _checked(hook(current[nr]), current[nr], "hook")
-        for nr, ref in rare.retained.items():
-            keeper = ref()
-            if keeper is not None and current[nr] is not None:
-                kept = current[nr] if self.recording else make(current[nr]._array.copy())
-                keeper._grad = kept if keeper._grad is None else keeper._grad + kept
-        for hook in list(rare.pre_hooks.values()):
-            answer = hook(tuple(current))
-            if answer is not None:
-                current = _replaced(answer, current, "prehook")
-        return [self.as_gradient(x) for x in current]
-
-    def after(self, node: Any, rare: NodeRare, results: Any, gradients: list[Any]) -> Any:
-        """The post-hooks of a node, which see, and may replace, the gradients of its inputs."""
-        inputs = [self.as_tensor(g) for g in results]
-        outputs = tuple(self.as_tensor(g) for g in gradients)
-        for hook in list(rare.post_hooks.values()):
-            answer = hook(tuple(inputs), outputs)
-            if answer is not None:
-                inputs = _replaced(answer, inputs, "hook")
-        return tuple(self.as_gradient(x) for x in inputs)
 
     # ------------------------------------------------------------------ leaves
 
@@ -248,13 +262,16 @@ class Run:
         rare = leaf._rare
         hooks: NodeRare | None = None if rare is None else rare.leaf
         if hooks is not None:
-            g, exclusive = self.before(leaf, hooks, [g])[0], False  # a hook may have kept it
+            (g,) = run_tensor_hooks(hooks, [g], self.recording)
+            exclusive = False  # a hook may have kept it
         if self.captures is not None:
             wanted = self.captures.get((leaf, 0))
             if wanted is not None:
                 for index in wanted:
                     self.captured[index] = g
                 return
+        if hooks is not None and hooks.pre_hooks:
+            (g,) = run_pre_hooks(hooks, [g], self.recording)
         observers = state.observers
         for observer in observers:
             observer.node_begin(accumulator(leaf))
@@ -265,84 +282,13 @@ class Run:
                 accumulate(leaf, g, exclusive)
         for observer in reversed(observers):
             observer.node_end(accumulator(leaf))
-        if hooks is not None and hooks.post_hooks:
-            for hook in list(hooks.post_hooks.values()):
-                hook((), (self.as_tensor(g),))
-        if rare is not None and rare.post_hooks:
-            for hook in list(rare.post_hooks.values()):
-                hook(leaf)
+        if rare is not None and has_hooks(leaf):
+            run_leaf_hooks(leaf, g)
 
 
-def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
-    """Adds an array to `leaf.grad`: in place if there is one, else with the layout of the leaf.
-
-    An `exclusive` array is seen by nobody else, so it may become the gradient itself.
-    """
-    array = leaf._array
-    backend = backend_of(array)
-    if type(g) is not type(array):
-        g = backend.asarray(g) if backend_of(g) is not backend else backend.wrap(g)
-    known = leaf._grad
-    if known is not None:
-        if known._requires_grad:
-            leaf._grad = make(known._array + g)
-        else:
-            known._array += g
-            known.counter[0] += 1
-        return
-    if exclusive and g.base is None and g.strides == array.strides and g.dtype == array.dtype:
-        leaf._grad = make(g)
-        return
-    kept = backend.xp.empty_like(array) if is_dense(array) else backend.xp.empty(
-        array.shape, array.dtype
-    )
-    backend.xp.copyto(kept, g)
-    leaf._grad = make(kept)
-
-
-def is_dense(array: Any) -> bool:
-    """Whether the elements fill one block of memory with no overlap, in whatever order."""
-    if array.flags.c_contiguous or array.flags.f_contiguous:
-        return True
-    extent = array.itemsize
-    for stride, n in sorted(zip(array.strides, array.shape, strict=True)):
-        if n == 1:
-            continue
-        if stride != extent:
-            return False
-        extent *= n
-    return True
-
-
-def _checked(answer: Any, given: Tensor, what: str) -> Tensor:
-    """A hook's answer: None keeps the gradient; a Tensor of the same shape replaces it."""
-    if answer is None:
-        return given
-    if not isinstance(answer, Tensor):
-        raise TypeError(
-            f"hooks can only return None or a Tensor, got {type(answer).__name__} from a {what}"
-        )
-    if answer.shape != given.shape:
-        raise RuntimeError(
-            f"hook has changed the size of value: got {tuple(answer.shape)}, "
-            f"want {tuple(given.shape)}"
-        )
-    return answer
-
-
-def _replaced(answer: Any, given: list[Any], what: str) -> list[Any]:
-    values = list(answer) if isinstance(answer, (tuple, list)) else [answer]
-    if len(values) != len(given):
-        raise RuntimeError(
-            f"{what} has returned an incorrect number of values (got {len(values)}, "
-            f"but expected {len(given)})"
-        )
-    for y, x in zip(values, given, strict=True):
-        if y is not None:
-            if x is None:
-                raise RuntimeError("can't replace a None gradient with a non-None value")
-            _checked(y, x, what)
-    return values
+def end_of(edge: Any) -> Any:
+    """The node, or leaf, at the end of an edge."""
+    return edge.grad_fn if type(edge) is Output else edge
 
 
 # ---------------------------------------------------------------------- the pass
@@ -399,11 +345,10 @@ def run_backward(
         keys = [(e.grad_fn, e.output_nr) if type(e) is Output else (e, 0) for e in targets]
         needed = needed_for(starts, {node for node, _ in keys})
         captures = {}
-        for index, (node, nr) in enumerate(keys):
-            if not (accumulating and isinstance(node, Tensor)):
-                captures.setdefault((node, nr), []).append(index)
+        for index, key in enumerate(() if accumulating else keys):
+            captures.setdefault(key, []).append(index)
     run = Run(keep_graph, create_graph, captures, needed)
-    run.starts = starts
+    run.starts, run.accumulating = starts, accumulating
     first = roots[0][1]
     backend = backend_of(first._array if isinstance(first, Tensor) else first)
     was, before = switch_grad(create_graph), task.running
@@ -425,3 +370,25 @@ def run_backward(
     return [run.captured.get(i) for i in range(len(targets))]
 
 
+class ImperativeEngine:
+    """The engine under PyTorch's name, `Variable._execution_engine`, for those who look for it."""
+
+    def queue_callback(self, callback: Callable[[], Any]) -> None:
+        """Calls `callback()` at the end of the backward pass that runs; one that fails calls none.
+
+        RuntimeError outside of a backward pass.
+
+        >>> import cugrad as torch
+        >>> engine = torch.autograd.Variable._execution_engine
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> handle = x.register_hook(lambda g: engine.queue_callback(lambda: print(x.grad)))
+        >>> (x * 3).sum().backward()
+        tensor([3., 3.])
+        """
+        if not task.running:
+            raise RuntimeError("Final callbacks can only be installed during backward pass.")
+        task.running[-1].callbacks.append(callback)
+
+    def is_checkpoint_valid(self) -> bool:
+        """Whether the pass that runs, if any, is for all leaves, as reentrant checkpoints want."""
+        return not task.running or task.running[-1].needed is None

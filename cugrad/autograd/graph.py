@@ -210,6 +210,7 @@ def register_multi_grad_hook(
 
     return _Handles([
         t.register_hook(hook_of(i) if mode == "all" else first) for i, t in enumerate(tensors)
+        if mode == "all" or t.requires_grad
     ])  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..backends import get
 from ..dtypes import get_default_dtype
 from ..tensor import Tensor, make
+from .engine import ImperativeEngine
 
 __all__ = ["Variable"]
 
@@ -30,6 +31,8 @@ class Variable(metaclass=VariableMeta):
     >>> isinstance(torch.ones(2), torch.autograd.Variable)
     True
     """
+
+    _execution_engine = ImperativeEngine()
 
     def __new__(
         cls, data: Tensor | None = None, requires_grad: bool = False, volatile: bool = False
