@@ -119,6 +119,23 @@ class Node:
     def _sequence_nr(self) -> int:
         return self.seq
 
+    def __call__(self, *grad_outputs: Tensor | None) -> Any:
+        """The gradients of the inputs for these of the outputs: this node alone, without hooks.
+
+        >>> import cugrad as torch
+        >>> x = torch.zeros(2, requires_grad=True)
+        >>> (x * 3).grad_fn(torch.ones(2))
+        (tensor([3., 3.]), None)
+        """
+        if len(grad_outputs) != self.output_count:
+            raise RuntimeError(
+                f"{self.name()} has {self.output_count} outputs, and was called with "
+                f"{len(grad_outputs)} gradients"
+            )
+        g = grad_outputs[0] if len(grad_outputs) == 1 else grad_outputs
+        found = tuple(self.plan.vjp_recorded(self, g))
+        return found[0] if len(found) == 1 else found
+
     def get_rare(self) -> NodeRare:
         if self.rare is None:
             self.rare = NodeRare()
