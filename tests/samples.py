@@ -689,29 +689,43 @@ sample("nll_loss_backward", (3,), integers((3,), 5), positive((5,)), positive(()
        input_shape=(3, 5), reduction="none", ignore_index=1)  # fmt: skip
 
 
-def _cross_entropy(np, x, target, weight=None, reduction="mean", ignore_index=-100):
-    how, dim = (target, weight, reduction, ignore_index), min(1, x.ndim - 1)
+def _cross_entropy(
+    np, x, target, weight=None, reduction="mean", ignore_index=-100, label_smoothing=0.0
+):
+    """By the definition: the mean over classes of -weight * log p has a share label_smoothing."""
+    dim = min(1, x.ndim - 1)
     planes = x.reshape(1, -1, 1) if x.ndim == 1 else x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
     top = planes.max(1, keepdims=True)
     log_sum = np.log(np.exp(planes - top).sum(1, keepdims=True))
-    return (*_nll_loss(np, _log_softmax(np, x, dim), *how), top, log_sum)
+    scores = _log_softmax(np, x, dim)
+    loss, total = _nll_loss(np, scores, target, weight, reduction, ignore_index)
+    w = np.ones(x.shape[dim]) if weight is None else weight
+    smooth = -(scores * w.reshape((-1,) + (1,) * (x.ndim - dim - 1))).mean(dim)
+    smooth = np.where(target == ignore_index, 0, smooth)
+    smooth = smooth if reduction == "none" else smooth.sum() / (total if reduction == "mean" else 1)
+    return (1 - label_smoothing) * loss + label_smoothing * smooth, total, top, log_sum
 
 
-def _torch_cross_entropy(torch, x, target, weight=None, reduction="mean", ignore_index=-100):
-    dim = min(1, x.ndim - 1)
+def _torch_cross_entropy(torch, x, target, weight=None, reduction="mean", ignore_index=-100, **how):
     planes = x.detach().reshape(1, -1, 1) if x.ndim == 1 else (
         x.detach().reshape(*x.shape[:2], math.prod(x.shape[2:])))  # fmt: skip
     planes = planes.float() if x.dtype.itemsize == 2 else planes
     top = planes.amax(1, True)
     log_sum = (planes - top).logsumexp(1, True)
-    how = (target, weight, reduction, ignore_index)
-    return (*_torch_nll_loss(torch, x.log_softmax(dim), *how), top, log_sum)
+    how = {"weight": weight, "reduction": reduction, "ignore_index": ignore_index, **how}
+    total = _torch_nll_loss(torch, x.detach(), target, weight, reduction, ignore_index)[1]
+    return torch.nn.functional.cross_entropy(x, target, **how), total, top, log_sum
 
 
 def _cross_entropy_backward(
-    np, g, x, target, weight, total, top=None, log_sum=None, reduction="mean", ignore_index=-100
+    np, g, x, target, weight, total, top=None, log_sum=None, reduction="mean", ignore_index=-100,
+    label_smoothing=0.0,
 ):
     h = _nll_loss_backward(np, g, target, weight, total, x.shape, reduction, ignore_index)
+    w = np.ones(x.shape[1]) if weight is None else weight
+    kept = np.where(target == ignore_index, 0, g / total if reduction == "mean" else g)
+    spread = w.reshape((-1,) + (1,) * (x.ndim - 2)) / x.shape[1] * np.expand_dims(kept, 1)
+    h = (1 - label_smoothing) * h - label_smoothing * spread
     return _log_softmax_backward(np, h, _log_softmax(np, x, 1), 1)
 
 
@@ -730,6 +744,13 @@ sample("cross_entropy_backward", (), (3, 5, 2), integers((3, 2), 5), positive((5
        None, None, reduction="sum")  # fmt: skip
 sample("cross_entropy_backward", (3,), (3, 5), integers((3,), 5), positive((5,)), positive(()),
        None, None, reduction="none", ignore_index=1)  # fmt: skip
+for _reduction in ("none", "mean", "sum"):
+    sample("cross_entropy", (3, 5, 2), integers((3, 2), 5), positive((5,)), reduction=_reduction,
+           ignore_index=2, label_smoothing=0.2)  # fmt: skip
+    sample("cross_entropy_backward", (3, 2) if _reduction == "none" else (), (3, 5, 2),
+           integers((3, 2), 5), positive((5,)), positive(()), None, None, reduction=_reduction,
+           ignore_index=1, label_smoothing=0.2)  # fmt: skip
+sample("cross_entropy", (4, 5), exactly([1, 3, -100, 0]), None, label_smoothing=0.1)
 
 
 def _channels(x):

@@ -90,25 +90,8 @@ def cross_entropy(
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
-    loss, total, *_ = recorded.cross_entropy(input, target, weight, reduction, ignore_index)
-    if label_smoothing == 0.0:
-        return loss
-    smooth = _mean_surprise(input, weight)
-    smooth = recorded.masked_fill(smooth, target == ignore_index, 0.0)
-    if reduction != "none":
-        smooth = smooth.sum()
-    if reduction == "mean":
-        smooth = smooth / total
-    return (1 - label_smoothing) * loss + label_smoothing * smooth
-
-
-def _mean_surprise(input: Tensor, weight: Tensor | None) -> Tensor:
-    """The mean over classes of -weight * log_softmax(input), without forming that."""
-    dim = _class_dim(input)
-    normaliser = recorded.logsumexp(input, (dim,))
-    if weight is None:
-        return normaliser - input.mean(dim)
-    return normaliser * weight.mean() - (input * _per_class(weight, input)).mean(dim)
+    how = (weight, reduction, ignore_index, label_smoothing)
+    return recorded.cross_entropy(input, target, *how)[0]
 
 
 def _per_class(weight: Tensor, scores: Tensor) -> Tensor:

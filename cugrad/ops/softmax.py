@@ -200,13 +200,18 @@ def _normaliser(xp: Any, x: Array) -> tuple[Array, Array]:
 
 def _cross_entropy(
     xp: Any, self: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
-    ignore_index: int = -100,
+    ignore_index: int = -100, label_smoothing: float = 0.0,
 ) -> tuple[Array, ...]:  # fmt: skip
     x = _planes(xp, wide(xp, self))
     top, log_sum = _normaliser(xp, x)
     picks, scale = _picks(xp, self.shape, target, weight, ignore_index, x.dtype)
     chosen = x[picks] - top[:, 0] - log_sum[:, 0]
     loss = xp.where(scale == 0, 0, -chosen * scale)
+    if label_smoothing:
+        share, spread = _smoothing(xp, x, weight, label_smoothing)
+        smooth = share * (top + log_sum)[:, 0] - xp.sum(x * spread, axis=1)
+        ignored = xp.reshape(target == ignore_index, scale.shape)
+        loss = (1 - label_smoothing) * loss + xp.where(ignored, 0, smooth)
     if reduction == "none":
         loss = narrow(xp.reshape(loss, target.shape), self)
         return loss, xp.zeros((), self.dtype), top, log_sum
@@ -216,10 +221,19 @@ def _cross_entropy(
     return loss.astype(self.dtype), total.astype(self.dtype), top, log_sum
 
 
+def _smoothing(xp: Any, x: Array, weight: Array | None, label_smoothing: float) -> tuple[Any, Any]:
+    """What all classes of (N, C, R) weigh together in the loss, and each, (C, 1) or a number."""
+    each = label_smoothing / x.shape[1]
+    if weight is None:
+        return label_smoothing, each
+    weight = weight.astype(x.dtype, copy=False) * each
+    return xp.sum(weight), xp.reshape(weight, (-1, 1))
+
+
 def _cross_entropy_backward(
     xp: Any, grad_output: Array, self: Array, target: Array, weight: Array | None,
     total_weight: Array, top: Array | None, log_sum: Array | None, reduction: str = "mean",
-    ignore_index: int = -100,
+    ignore_index: int = -100, label_smoothing: float = 0.0,
 ) -> Array:  # fmt: skip
     x = _planes(xp, wide(xp, self))
     if top is None or log_sum is None:
@@ -233,40 +247,68 @@ def _cross_entropy_backward(
     result = x - top
     result -= log_sum
     result = xp.exp(result)
-    result *= slope[:, None]
+    if label_smoothing:
+        share, spread = _smoothing(xp, x, weight, label_smoothing)
+        slope *= 1 - label_smoothing
+        smooth = xp.where(xp.reshape(target == ignore_index, scale.shape), 0, g)
+        result *= (slope + share * smooth)[:, None]
+        result -= spread * smooth[:, None]
+    else:
+        result *= slope[:, None]
     result[picks] = result[picks] - slope
     return narrow(xp.reshape(result, self.shape), grad_output)
 
 
+def _per_class(m: Any, weight: Any, x: Any) -> Any:
+    return weight if len(x.shape) == 1 else m.reshape(weight, (-1,) + (1,) * (len(x.shape) - 2))
+
+
 def _cross_entropy_tangent(
-    m: Any, v: Any, self: Any, target: Any, weight: Any, reduction: str, ignore_index: int
-) -> Any:
+    m: Any, v: Any, self: Any, target: Any, weight: Any, reduction: str, ignore_index: int,
+    label_smoothing: float,
+) -> Any:  # fmt: skip
     """The derivative of the loss along `v`, of the shape of self."""
     dim = _class_dim(self)
     v = v - _total(m, v * m.softmax(self, dim), dim)
-    return m.nll_loss(v, target, weight, reduction, ignore_index)[0]
+    loss, total = m.nll_loss(v, target, weight, reduction, ignore_index)
+    if not label_smoothing:
+        return loss
+    spread = v if weight is None else v * _per_class(m, weight, v)
+    smooth = m.where(m.eq(target, ignore_index), 0, -m.mean(spread, (dim,), False))
+    if reduction != "none":
+        smooth = m.sum(smooth, None, False)
+    if reduction == "mean":
+        smooth = smooth / total
+    return loss * (1 - label_smoothing) + smooth * label_smoothing
 
 
 def _cross_entropy_bend(
     m: Any, g: Any, grad_output: Any, self: Any, target: Any, weight: Any, total_weight: Any,
-    reduction: str, ignore_index: int,
+    reduction: str, ignore_index: int, label_smoothing: float,
 ) -> Any:  # fmt: skip
     """The second derivative in self along `g`; symmetric, as each Hessian is."""
-    dim = _class_dim(self)
-    slope = m.nll_loss_backward(
-        grad_output, target, weight, total_weight, tuple(self.shape), reduction, ignore_index
-    )
-    return m.softmax_backward(-_total(m, slope, dim) * g, m.softmax(self, dim), dim)
+    dim, shape = _class_dim(self), tuple(self.shape)
+    how = (target, weight, total_weight, shape, reduction, ignore_index)
+    slope = -_total(m, m.nll_loss_backward(grad_output, *how), dim)
+    if label_smoothing:
+        smooth = grad_output / total_weight if reduction == "mean" else grad_output
+        smooth = m.unsqueeze(m.where(m.eq(target, ignore_index), 0, smooth), dim)
+        if weight is not None:
+            smooth = smooth * m.mean(weight, None, False)
+        slope = slope * (1 - label_smoothing) + smooth * label_smoothing
+    return m.softmax_backward(slope * g, m.softmax(self, dim), dim)
 
 
 row(
     "cross_entropy", "self target weight?", _cross_entropy, promote=CAST, node="NllLossBackward0",
     outputs="result total_weight top log_sum", nondifferentiable="total_weight top log_sum",
-    self=lambda m, g, self, target, weight, total_weight, top, log_sum, reduction, ignore_index: (
-        m.cross_entropy_backward(
-            g, self, target, weight, total_weight, top, log_sum, reduction, ignore_index)),
-    jvp=lambda m, self_t, self, target, weight, reduction, ignore_index: (
-        _cross_entropy_tangent(m, self_t, self, target, weight, reduction, ignore_index),
+    self=lambda m, g, self, target, weight, total_weight, top, log_sum, reduction, ignore_index,
+        label_smoothing: m.cross_entropy_backward(
+            g, self, target, weight, total_weight, top, log_sum, reduction, ignore_index,
+            label_smoothing),
+    jvp=lambda m, self_t, self, target, weight, reduction, ignore_index, label_smoothing: (
+        _cross_entropy_tangent(
+            m, self_t, self, target, weight, reduction, ignore_index, label_smoothing),
         None, None, None),
     doc="nll_loss of log_softmax of scores (N, C, ...) or (C,); keeps the scores and two per row",
 )  # fmt: skip
@@ -275,18 +317,22 @@ row(
 row(
     "cross_entropy_backward", "grad_output self target weight? total_weight top? log_sum?",
     _cross_entropy_backward, promote=CAST,
-    grad_output=lambda m, g, self, target, weight, total_weight, reduction, ignore_index: (
-        _cross_entropy_tangent(m, g, self, target, weight, "sum", ignore_index) / total_weight
-        if reduction == "mean" else
-        _cross_entropy_tangent(m, g, self, target, weight, reduction, ignore_index)),
+    grad_output=lambda m, g, self, target, weight, total_weight, reduction, ignore_index,
+        label_smoothing: _over(total_weight, reduction, _cross_entropy_tangent(
+            m, g, self, target, weight, "sum" if reduction == "mean" else reduction,
+            ignore_index, label_smoothing)),
     self=_cross_entropy_bend,
     jvp=lambda m, grad_output, self, target, weight, total_weight, top, log_sum, grad_output_t,
-        self_t, reduction, ignore_index: sum_of(
+        self_t, reduction, ignore_index, label_smoothing: sum_of(
             None if grad_output_t is None else m.cross_entropy_backward(
                 grad_output_t, self, target, weight, total_weight, top, log_sum, reduction,
-                ignore_index),
+                ignore_index, label_smoothing),
             None if self_t is None else _cross_entropy_bend(
                 m, self_t, grad_output, self, target, weight, total_weight, reduction,
-                ignore_index)),
+                ignore_index, label_smoothing)),
     doc="the gradient of cross_entropy in its scores",
 )  # fmt: skip
+
+
+def _over(total_weight: Any, reduction: str, loss: Any) -> Any:
+    return loss / total_weight if reduction == "mean" else loss
