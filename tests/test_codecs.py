@@ -11,6 +11,7 @@ import pytest
 
 from cugrad import backends
 from cugrad.memory.codecs import CODECS, LARGEST, codec_of, measured_error
+from tests.conftest import usable_devices
 
 hypothesis = pytest.importorskip("hypothesis")
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -23,7 +24,7 @@ PAIRS = [(c, d) for c in CODECS for d in DTYPES if CODECS[c].applies(d)]
 over_pairs = pytest.mark.parametrize("name, dtype", PAIRS, ids=[f"{c}-{d.name}" for c, d in PAIRS])
 # nan and overflow are what much of this is about; codecs themselves warn of nothing
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-over_devices = pytest.mark.parametrize("place", ["cpu", "simulated"])
+over_devices = pytest.mark.parametrize("place", usable_devices())
 
 
 def through(name: str, array: Host, place: str = "cpu") -> Host:

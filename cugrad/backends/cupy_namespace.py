@@ -10,6 +10,7 @@ import cupy
 import cupyx
 import numpy as np
 
+from .cupy_codecs import CodecKernels
 from .cupy_gemm import matmul
 
 __all__ = ["CupyNamespace"]
@@ -64,6 +65,7 @@ class CupyNamespace:
 
     workspace_bytes = 256 << 20  # what an op may borrow to launch fewer, larger kernels
 
+    codecs = CodecKernels()
     matmul = staticmethod(matmul)
     linalg = CheckedLinalg()
     special = CupyxSpecial()

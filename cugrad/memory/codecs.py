@@ -94,7 +94,12 @@ class _Float:
         codes, scales = self._parts(payload, flat.size, length)
         with np.errstate(all="ignore"):  # infinities are values
             for some, rows in self._spans(flat, flat.size, length):
-                coded, scale = self._coded(xp, _grouped(xp, _widened(flat[some]), length))
+                part, fused = _widened(flat[some]), getattr(xp, "codecs", None)
+                if fused is not None and part.dtype == np.float32:  # in one pass, not twenty
+                    scale = None if scales is None else scales[rows]
+                    fused.encode(self.name, part, length, codes[some], scale)
+                    continue
+                coded, scale = self._coded(xp, _grouped(xp, part, length))
                 codes[some] = coded.reshape(-1)[: some.stop - some.start]
                 if scales is not None and scale is not None:
                     scales[rows] = scale.reshape(-1)
@@ -107,6 +112,12 @@ class _Float:
         with np.errstate(all="ignore"):  # infinities are values
             for some, rows in self._spans(payload, size, length):
                 scale = None if scales is None else scales[rows].reshape(-1, 1)
+                fused = getattr(xp, "codecs", None)
+                if fused is not None and dtype.name != "float64":
+                    largest = LARGEST[dtype.name]
+                    value = fused.decode(self.name, codes[some], scale, length, largest)
+                    found[some] = value.astype(dtype, copy=False)
+                    continue
                 value = self._valued(xp, _grouped(xp, codes[some], length), scale, dtype)
                 value = value.reshape(-1)[: some.stop - some.start]
                 found[some] = value.astype(dtype, copy=False)
