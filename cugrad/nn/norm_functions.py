@@ -116,11 +116,9 @@ def rms_norm(
     wanted = _trailing_shape("rms_norm", input, normalized_shape)
     if eps is None:
         eps = finfo(input.dtype).eps
-    wide = input.float() if input.dtype.itemsize == 2 else input
-    dims = tuple(range(-len(wanted), 0))
-    result = wide * ((wide * wide).mean(dims, keepdim=True) + eps).rsqrt()
-    result = result.to(input.dtype)
-    return result if weight is None else result * weight
+    if weight is None or weight.dtype is input.dtype:
+        return recorded.rms_norm(input, weight, wanted, eps)[0]
+    return recorded.rms_norm(input, None, wanted, eps)[0] * weight
 
 
 def group_norm(
@@ -149,12 +147,13 @@ def group_norm(
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {list(shape)}"
         )
-    grouped = input.reshape(shape[0], num_groups, size)
-    result = recorded.native_layer_norm(grouped, None, None, (size,), eps)[0].reshape(shape)
-    per_channel = (shape[1],) + (1,) * (len(shape) - 2)
-    if weight is not None:
-        result = result * weight.reshape(per_channel)
-    return result if bias is None else result + bias.reshape(per_channel)
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None and tuple(vector.shape) != shape[1:2]:
+            raise RuntimeError(
+                f"Expected {name} to be a vector of size equal to the number of channels in input, "
+                f"but got {name} of shape {list(vector.shape)} and input of shape {list(shape)}"
+            )
+    return recorded.native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
 def instance_norm(

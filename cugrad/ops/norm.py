@@ -343,3 +343,139 @@ row(
     jvp=_layer_norm_backward_jvp,
     doc="the adjoint of native_layer_norm in its input",
 )  # fmt: skip
+
+
+# Groups of channels: layer_norm of (N, groups, size), scaled and shifted per channel. -------------
+
+
+def _grouped(m: Any, x: Any, num_groups: int) -> Any:
+    return m.reshape(x, (x.shape[0], num_groups, prod(x.shape[1:]) // num_groups))
+
+
+def _group_norm(
+    xp: Any, input: Array, weight: Array | None, bias: Array | None, num_groups: int,
+    eps: float = 1e-5,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    x = _grouped(xp, wide(xp, input), num_groups)
+    mean, rstd = _moments(xp, x, (2,), eps)
+    result = x - mean
+    result *= rstd
+    result = xp.reshape(result, input.shape)
+    result = _affine(xp, result, weight, bias, (-1,) + (1,) * (input.ndim - 2))
+    return narrow(result, input), mean[..., 0], rstd[..., 0]
+
+
+def _group_norm_slope(
+    m: Any, g: Any, input: Any, mean: Any, rstd: Any, num_groups: int, eps: float
+) -> Any:
+    """The Jacobian, which is symmetric, of the norm without weight and bias, times `g`."""
+    x, g = _grouped(m, input, num_groups), _grouped(m, g, num_groups)
+    moments = (m.unsqueeze(mean, 2), m.unsqueeze(rstd, 2), (x.shape[2],), eps)
+    return m.reshape(m.native_layer_norm_backward(g, x, None, *moments), tuple(input.shape))
+
+
+def _group_norm_jvp(
+    m: Any, input: Any, weight: Any, mean: Any, rstd: Any, input_t: Any, weight_t: Any,
+    bias_t: Any, num_groups: int, eps: float,
+) -> Any:  # fmt: skip
+    turned, how = None, (num_groups, eps)
+    if input_t is not None:
+        turned = _group_norm_slope(m, input_t, input, mean, rstd, *how)
+        turned = turned if weight is None else turned * _per_channel(m, weight, input)
+    tangent = sum_of(
+        turned,
+        None if weight_t is None else m.native_group_norm(input, weight_t, None, *how)[0],
+        None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape),
+    )
+    return tangent, None, None
+
+
+row(
+    "native_group_norm", "input weight? bias?", _group_norm, promote=CAST,
+    outputs="result mean rstd", nondifferentiable="mean rstd", jvp=_group_norm_jvp,
+    input=lambda m, g, input, weight, mean, rstd, num_groups, eps: _group_norm_slope(
+        m, g if weight is None else g * _per_channel(m, weight, input), input, mean, rstd,
+        num_groups, eps),
+    weight=lambda m, g, input, num_groups, eps: m.sum(
+        g * m.native_group_norm(input, None, None, num_groups, eps)[0], _channel_dims(g)),
+    bias=lambda m, g: m.sum(g, _channel_dims(g)),
+    doc="each of num_groups groups of the channels of (N, C, ...) standardised for each sample",
+)  # fmt: skip
+
+
+# Mean square --------------------------------------------------------------------------------------
+# x r over some dims, with r = 1 / sqrt(mean(x²) + eps). Its Jacobian, r - r³ x xᵀ/n, is symmetric.
+
+
+def _rms_norm(
+    xp: Any, input: Array, weight: Array | None, normalized_shape: tuple[int, ...],
+    eps: float = 1e-5,
+) -> tuple[Array, Array]:  # fmt: skip
+    x = wide(xp, input)
+    rstd = 1 / xp.sqrt(_mean(xp, x * x, _last_dims(x, normalized_shape)) + eps)
+    return narrow(_affine(xp, x * rstd, weight, None, normalized_shape), input), rstd
+
+
+def _rms_norm_backward(
+    xp: Any, grad_output: Array, input: Array, weight: Array | None, rstd: Array | None,
+    normalized_shape: tuple[int, ...], eps: float = 1e-5,
+) -> Array:  # fmt: skip
+    g, x = wide(xp, grad_output), wide(xp, input)
+    dims = _last_dims(x, normalized_shape)
+    if rstd is None:
+        rstd = 1 / xp.sqrt(_mean(xp, x * x, dims) + eps)
+    if weight is not None:
+        g = g * weight.astype(g.dtype, copy=False)
+    slope = _mean(xp, g * x, dims)
+    slope *= -rstd * rstd * rstd
+    result = x * slope
+    result += g * rstd
+    return narrow(result, grad_output)
+
+
+def _rms_norm_bend(
+    m: Any, g: Any, grad_output: Any, input: Any, weight: Any, normalized_shape: tuple[int, ...],
+    eps: float,
+) -> Any:  # fmt: skip
+    """d <a, J g> / dx for constant a = grad_output * weight and g."""
+    mean = lambda v: m.mean(v, _last_dims(input, normalized_shape), True)
+    a, r = _times(grad_output, weight), m.rsqrt(mean(input * input) + eps)
+    a_x, g_x, cube = mean(a * input), mean(g * input), r * r * r
+    return cube * (input * (a_x * g_x * r * r * 3 - mean(a * g)) - a * g_x - g * a_x)
+
+
+row(
+    "rms_norm", "input weight?", _rms_norm, promote=CAST, node="FusedRmsNormBackward0",
+    outputs="result rstd", nondifferentiable="rstd",
+    input=lambda m, g, input, weight, rstd, normalized_shape, eps: (
+        m.rms_norm_backward(g, input, weight, rstd, normalized_shape, eps)),
+    weight=lambda m, g, input, weight_shape, normalized_shape, eps: m.sum_to_shape(
+        g * m.rms_norm(input, None, normalized_shape, eps)[0], weight_shape),
+    jvp=lambda m, input, weight, rstd, input_t, weight_t, normalized_shape, eps: (sum_of(
+        None if input_t is None else _times(
+            m.rms_norm_backward(input_t, input, None, rstd, normalized_shape, eps), weight),
+        None if weight_t is None else m.rms_norm(input, weight_t, normalized_shape, eps)[0]),
+        None),
+    doc="input over the root of the mean of its squares over its last dims, of normalized_shape",
+)  # fmt: skip
+
+# As for batch_norm: rstd is that of input, not a further argument.
+row(
+    "rms_norm_backward", "grad_output input weight? rstd?", _rms_norm_backward, promote=CAST,
+    grad_output=lambda m, g, input, weight, rstd, normalized_shape, eps: _times(
+        m.rms_norm_backward(g, input, None, rstd, normalized_shape, eps), weight),
+    input=_rms_norm_bend,
+    weight=lambda m, g, grad_output, input, weight_shape, rstd, normalized_shape, eps: (
+        m.sum_to_shape(
+            grad_output * m.rms_norm_backward(g, input, None, rstd, normalized_shape, eps),
+            weight_shape)),
+    jvp=lambda m, grad_output, input, weight, rstd, grad_output_t, input_t, weight_t,
+        normalized_shape, eps: sum_of(
+            None if grad_output_t is None else m.rms_norm_backward(
+                grad_output_t, input, weight, rstd, normalized_shape, eps),
+            None if weight_t is None else m.rms_norm_backward(
+                grad_output, input, weight_t, rstd, normalized_shape, eps),
+            None if input_t is None else _rms_norm_bend(
+                m, input_t, grad_output, input, weight, normalized_shape, eps)),
+    doc="the adjoint of rms_norm in its input",
+)  # fmt: skip
