@@ -1,6 +1,4 @@
-"""A store of bytes on disk that makes nobody wait who need not: `write` answers at once, and what
-will be read next is read ahead.
-"""
+"""A store of bytes on disk that makes nobody wait who need not: threads write, and read ahead."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import threading
 import time
 import warnings
 import weakref
-from bisect import bisect_left
 from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,7 +19,6 @@ from .transfers import PIECE, Transfer, submit
 __all__ = ["DiskSpan", "DiskStats", "DiskStore"]
 
 LEAST = 1 << 26  # bytes under way at least, where the user names no number
-SEEN, FETCHED = 256, 32  # spans that a read looks at, and that it has read ahead
 
 
 @dataclass
@@ -51,18 +47,15 @@ class DiskStats:
 class DiskSpan:
     """Bytes that a store keeps, to be read as often as wanted; gone with the last reference.
 
-    `while_alive` is a weak reference: as long as it lives, nobody will want the bytes.
+    It is an event as well, which happens when the array that was written is needed no more.
     """
 
-    __slots__ = (
-        "store", "file", "nbytes", "offset", "number", "while_alive", "writing", "reading",
-        "__weakref__",
-    )  # fmt: skip
+    __slots__ = ("store", "file", "nbytes", "offset", "writing", "reading", "__weakref__")
 
-    def __init__(self, store: DiskStore, nbytes: int, while_alive: Any) -> None:
-        self.store, self.nbytes, self.while_alive = store, nbytes, while_alive
+    def __init__(self, store: DiskStore, nbytes: int) -> None:
+        self.store: DiskStore | None = store
+        self.nbytes, self.offset = nbytes, -1
         self.file: Any = None
-        self.offset = self.number = -1
         self.writing: Transfer | None = None
         self.reading: tuple[Transfer, Any] | None = None  # ahead: the bytes, and where they go
 
@@ -74,8 +67,8 @@ class DiskSpan:
 
     @property
     def on_disk(self) -> bool:
-        """Whether all bytes have been written, and the array was let go of."""
-        return self.writing is not None and self.writing.is_done and self.writing.error is None
+        """Whether the bytes are on disk, or on their way there; False if there is no room."""
+        return self.writing is not None and self.writing.error is None
 
     def query(self) -> bool:
         """Whether `synchronize` would return at once."""
@@ -90,7 +83,7 @@ class DiskSpan:
         """The bytes, in a new array. OSError where the disk fails; DiskFullError where the bytes
         could not be written and must not stay in memory.
         """
-        return self.store._read(self, None)
+        return self._opened()._read(self, None)
 
     def read_into(self, array: Any) -> None:
         """Copies the bytes into an array of uint8 of one dim, without gaps."""
@@ -99,19 +92,20 @@ class DiskSpan:
                 f"read_into: got {array.dtype} of shape {array.shape}, want uint8 of shape "
                 f"({self.nbytes},), without gaps"
             )
-        self.store._read(self, array)
+        self._opened()._read(self, array)
 
     def prefetch(self) -> None:
         """Begins to read the bytes, so that `read` need not wait."""
-        self.store._fetch(self)
+        self._opened()._fetch(self)
 
-    def read_ahead(self) -> None:
-        """Begins to read what was written just before: what backward wants next."""
-        self.store._read_ahead(self)
+    def _opened(self) -> DiskStore:
+        if self.store is None:
+            raise ValueError("save_on_disk: this span is closed")
+        return self.store
 
     def close(self) -> None:
         """Gives up the bytes. Takes no lock: the garbage collector may call this inside any."""
-        store, self.store = self.store, None  # type: ignore[assignment]
+        store, self.store = self.store, None
         if store is None:
             return
         if self.writing is not None:
@@ -132,8 +126,8 @@ class DiskStore:
     """Bytes in a file of a directory, which is gone when the store or the process is, crash or not.
 
     `write` answers at once, and threads do the writing; more than `backlog` bytes not yet written
-    make it wait. What was written last is read first: a read begins those of the spans before,
-    `read_ahead` bytes of them. In a child process that was forked a store is empty.
+    make it wait. Space is used again when a span is closed, or dropped. In a child process that was
+    forked a store is empty.
 
     Args:
         directory: where; None: $TMPDIR or /var/tmp.
@@ -141,7 +135,7 @@ class DiskStore:
         when_full: "host", what finds no room stays in host memory, with one warning; "error",
             `write` raises DiskFullError, an OSError. A disk that runs full while a span is being
             written makes the next `write` raise.
-        backlog, read_ahead: in bytes; None: two of the largest spans, and 64 MiB at least.
+        backlog: in bytes; None: two of the largest spans, and 64 MiB at least.
         direct: pass by the page cache, where the file system can.
         named: use a file with a name even where one without can be had.
 
@@ -154,10 +148,9 @@ class DiskStore:
 
     def __init__(
         self, directory: Any = None, limit: int | None = None, *, when_full: str = "host",
-        backlog: int | None = None, read_ahead: int | None = None, direct: bool = True,
-        named: bool = False,
+        backlog: int | None = None, direct: bool = True, named: bool = False,
     ) -> None:  # fmt: skip
-        for name, value in {"limit": limit, "backlog": backlog, "read_ahead": read_ahead}.items():
+        for name, value in {"limit": limit, "backlog": backlog}.items():
             if value is not None and (not isinstance(value, int) or value < 0):
                 raise ValueError(f"save_on_disk: {name}: got {value!r}, want bytes, a number >= 0")
         if when_full not in ("host", "error"):
@@ -165,14 +158,18 @@ class DiskStore:
                 f"save_on_disk: when_full: got {when_full!r}, want 'host' or 'error'"
             )
         self.directory, self.limit = scratch_directory(directory), limit
-        self.when_full, self.backlog, self.read_ahead = when_full, backlog, read_ahead
+        self.when_full, self.backlog = when_full, backlog
         self.direct, self.named = direct, named
         self.stats = DiskStats()
         self._closed: deque[tuple[Any, int, int, Any]] = deque()  # not yet given back
         self._is_closed = False
-        self._file = ScratchFile(self.directory, named=named, direct=direct)
+        self._file: ScratchFile | None = None
         self._begin()
         _stores.add(self)
+        try:
+            self._open(0)
+        except DiskFullError:
+            pass  # there may be room when there is something to write
 
     def _begin(self) -> None:
         """Nothing is stored."""
@@ -181,61 +178,42 @@ class DiskStore:
         self._writing: deque[Transfer] = deque()  # in the order in which they were begun
         self._pending = 0  # bytes of those
         self._largest = 0
-        self._numbers: list[int] = []  # of the spans, in the order in which they were written
-        self._spans: list[weakref.ref[DiskSpan]] = []
-        self._next = 0
-        self._ahead: dict[int, weakref.ref[DiskSpan]] = {}  # being read, or read, and not asked for
         self._failed: OSError | None = None  # to be told in the next write
         self._warned = False
 
     # ------------------------------------------------------------------ out
 
-    def write(self, array: Any, *, while_alive: Any = None) -> DiskSpan:
+    def write(self, array: Any) -> DiskSpan:
         """Begins to write the bytes of an array, which must not change until `synchronize`.
 
-        The array is referenced until then. `while_alive` is a weak reference to an object: as long
-        as it lives, nobody will read the span.
+        The array is referenced until then. DiskFullError where there is no room, and "error" was
+        asked for; OSError where the disk fails, or has failed since the last call.
         """
         if not array.flags.c_contiguous:
             raise ValueError("write: got an array with gaps, want one that is C-contiguous")
         flat = array.reshape(-1).view(np.uint8)
-        span = DiskSpan(self, flat.nbytes, while_alive)
         with self._lock:
             if self._is_closed:
                 raise ValueError(f"save_on_disk: the store in {self.directory} is closed")
-            if not self._file.is_mine:  # forked
-                self._file = ScratchFile(self.directory, named=self.named, direct=self.direct)
             self._settle()
             self._tell()
             self._keep_back(flat.nbytes)
             self.stats.spans += 1
-            span.file = self._file
+            span = DiskSpan(self, flat.nbytes)
             try:
-                span.offset = self._room_for(flat.nbytes) if flat.nbytes else -1
+                span.file = self._open(flat.nbytes)
+                span.offset = self._room_for(span.file, flat.nbytes) if flat.nbytes else -1
             except DiskFullError as full:
                 if self.when_full == "error":
                     raise
                 self._stay(span, flat, full)
                 return span
-            self._number(span)
-            transfer = span.writing = Transfer(self._file, span.offset, flat, True)
+            transfer = span.writing = Transfer(span.file, span.offset, flat, True)
             self._writing.append(transfer)
             self._pending += flat.nbytes
             self.stats.peak_bytes = max(self.stats.peak_bytes, self._extents.used)
         submit(transfer)
         return span
-
-    def _number(self, span: DiskSpan) -> None:
-        while self._spans and self._spans[-1]() is None:
-            self._spans.pop()
-            self._numbers.pop()
-        if len(self._spans) >= 64 and len(self._spans) & (len(self._spans) - 1) == 0:
-            live = [(n, ref) for n, ref in zip(self._numbers, self._spans) if ref() is not None]
-            self._numbers, self._spans = [n for n, _ in live], [ref for _, ref in live]
-        span.number = self._next
-        self._next += 1
-        self._numbers.append(span.number)
-        self._spans.append(weakref.ref(span))
 
     def _keep_back(self, nbytes: int) -> None:
         """Waits until no more than the backlog is on its way."""
@@ -249,26 +227,39 @@ class DiskStore:
             self._settle()
         self.stats.waited_writing += time.perf_counter() - began
 
-    def _room_for(self, nbytes: int) -> int:
+    def _open(self, nbytes: int) -> ScratchFile:
+        """The file, a new one in a child that was forked; DiskFullError if none can be made."""
+        if self._file is None or not self._file.is_mine:
+            try:
+                self._file = ScratchFile(self.directory, named=self.named, direct=self.direct)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                raise self._full(nbytes) from error
+        return self._file
+
+    def _room_for(self, file: ScratchFile, nbytes: int) -> int:
         """The offset of an extent; DiskFullError where there is no room."""
         missing = self._extents.missing(nbytes)
         if missing:
-            free = self._file.free_bytes()
+            free = file.free_bytes()
             if free is not None and missing > free - self._pending:
                 raise self._full(nbytes, max(0, free - self._pending))
             if self.limit is not None and self._extents.end + missing > self.limit:
                 raise self._full(nbytes, max(0, self.limit - self._extents.used), "of its limit ")
             try:
-                self._file.grow(self._extents.end + missing)
+                file.grow(self._extents.end + missing)
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                raise self._full(nbytes, free) from error
+                raise self._full(nbytes) from error
         offset = self._extents.take(nbytes)
         assert offset is not None
         return offset
 
-    def _full(self, nbytes: int, free: int | None, whose: str = "") -> DiskFullError:
+    def _full(self, nbytes: int, free: int | None = None, whose: str = "") -> DiskFullError:
+        if free is None and self._file is not None:
+            free = self._file.free_bytes()
         left = "" if free is None else f", {free} {whose}are free"
         return DiskFullError(
             FULL[0],
@@ -283,14 +274,14 @@ class DiskStore:
         self.stats.host_bytes += flat.nbytes
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{full.args[1]}; that is done now", ResourceWarning, stacklevel=2)
+            warnings.warn(f"{full.args[1]}; that is done now", UserWarning, stacklevel=3)
 
     def _settle(self) -> None:
         """Takes note of what was written or closed; the lock is held."""
         for _ in range(len(self._closed)):
             file, offset, nbytes, writing = self._closed.popleft()
-            if file is not self._file or not file.is_mine:
-                continue  # the parent's
+            if not file.is_mine:
+                continue
             if writing is not None:
                 writing.run()  # pieces that nobody has begun: not wanted, this takes no time
                 if not writing.is_done:
@@ -307,7 +298,7 @@ class DiskStore:
         elif transfer.wanted:
             self._failed = transfer.error
             if transfer.error.errno in FULL:
-                self._failed = self._full(transfer.nbytes, self._file.free_bytes())
+                self._failed = self._full(transfer.nbytes)
                 self._failed.__cause__ = transfer.error
             self.stats.host_bytes += transfer.nbytes
 
@@ -320,11 +311,12 @@ class DiskStore:
             raise failed
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{failed.args[1]}; that is done now", ResourceWarning, stacklevel=3)
+            warnings.warn(f"{failed.args[1]}; that is done now", UserWarning, stacklevel=3)
 
     def flush(self) -> None:
         """Waits until all is written; raises, or warns, as `write` does."""
         with self._lock:
+            self._settle()
             while self._writing:
                 self._writing[0].finish()
                 self._settle()
@@ -333,14 +325,10 @@ class DiskStore:
     # ------------------------------------------------------------------ back
 
     def _read(self, span: DiskSpan, into: Any) -> Any:
-        if span.store is None:
-            raise ValueError("save_on_disk: this span is closed")
         began = time.perf_counter()
         with self._lock:
             held = span.resident
             reading, span.reading = span.reading, None
-            self._ahead.pop(span.number, None)
-            self._read_ahead(span)
         if held is not None:
             self._refuse(span)
             self.stats.early_bytes += span.nbytes
@@ -367,9 +355,8 @@ class DiskStore:
 
     def _refuse(self, span: DiskSpan) -> None:
         error = None if span.writing is None else span.writing.error
-        if error is not None and self.when_full == "error":
-            full = error.errno in FULL
-            raise self._full(span.nbytes, self._file.free_bytes()) if full else error
+        if error is not None and error.errno in FULL and self.when_full == "error":
+            raise self._full(span.nbytes) from error
 
     @staticmethod
     def _given(found: Any, into: Any, shared: bool) -> Any:
@@ -382,9 +369,8 @@ class DiskStore:
     def _fetch(self, span: DiskSpan) -> None:
         """Begins to read a span, unless it is here."""
         with self._lock:
-            if span.store is None or span.reading is not None or span.resident is not None:
-                return
-            if not span.nbytes or not span.file.is_mine:
+            known = span.reading is not None or span.resident is not None
+            if known or not span.nbytes or not span.file.is_mine:
                 return
             try:
                 wanted, padded = aligned_empty(span.nbytes)
@@ -392,46 +378,7 @@ class DiskStore:
                 return
             transfer = Transfer(span.file, span.offset, padded, False)
             span.reading = transfer, wanted
-            self._ahead[span.number] = weakref.ref(span)
         submit(transfer)
-
-    def _read_ahead(self, span: DiskSpan) -> None:
-        """Begins to read what was written before a span, up to the bytes that may be ahead."""
-        most = max(LEAST, 2 * self._largest) if self.read_ahead is None else self.read_ahead
-        with self._lock:
-            wanted, total = set[int](), 0
-            end = bisect_left(self._numbers, span.number)
-            for k in range(end - 1, max(-1, end - 1 - SEEN), -1):
-                before = self._spans[k]()
-                if before is None or before.resident is not None:
-                    continue
-                if before.while_alive is not None and before.while_alive() is not None:
-                    continue
-                total += before.nbytes
-                if total > most:
-                    break
-                wanted.add(before.number)
-                self._fetch(before)
-                if len(wanted) == FETCHED:
-                    break
-            self._drop_others(wanted, most)
-
-    def _drop_others(self, wanted: set[int], most: int) -> None:
-        """Lets go of what was read in vain, where more than `most` bytes are ahead."""
-        held = [(n, ref()) for n, ref in self._ahead.items()]
-        live = [(n, s) for n, s in held if s is not None and s.reading is not None]
-        if len(live) < len(held):
-            self._ahead = {n: self._ahead[n] for n, _ in live}
-        total = sum([s.nbytes for _, s in live])
-        for number, span in live:
-            if total <= most:
-                return
-            if number not in wanted:
-                total -= span.nbytes
-                del self._ahead[number]
-                reading, span.reading = span.reading, None
-                if reading is not None:
-                    reading[0].wanted = False
 
     # ------------------------------------------------------------------ the end
 
@@ -443,7 +390,8 @@ class DiskStore:
                 transfer.wanted = False
             for transfer in self._writing:
                 transfer.finish()
-            self._file.discard()
+            if self._file is not None:
+                self._file.discard()
 
     def __repr__(self) -> str:
         return f"DiskStore({self.directory!r}, {self._extents.used} bytes)"

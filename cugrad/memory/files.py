@@ -30,7 +30,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a disk, a quota and a l
 BOUNCE = 1 << 22  # bytes copied at a time where the disk does not take an array as it lies
 
 
-class DiskFullError(OSError, MemoryError):
+class DiskFullError(OSError):
     """No room for saved tensors in a directory: its disk, a quota, or the limit that was given."""
 
 
@@ -252,9 +252,11 @@ class ScratchFile:
         return count // BLOCK * BLOCK if self.direct else count
 
     def discard(self) -> None:
-        """Gives the disk's space back at once; what is read later fails."""
+        """Gives the name and the disk's space back at once; what is read later fails."""
         if self.is_mine:
             os.ftruncate(self.fd, 0)
+            if self.path is not None:
+                _unlink(self.path)
 
     def forget(self) -> None:
         """In a child that was forked: closes what is the parent's."""
@@ -354,11 +356,15 @@ def _remove_stale(path: str) -> None:
 def _finish(fd: int, path: str | None, process: int) -> None:
     """Closes a file, and removes it if it has a name and is this process's."""
     if path is not None and process == os.getpid():
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+        _unlink(path)
     os.close(fd)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def _after_fork() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import itertools
 import os
 import threading
@@ -51,7 +52,9 @@ class Transfer:
                 try:
                     self._move(k)
                 except OSError as error:
-                    self.error = error
+                    self.error = error.with_traceback(None)  # whose frames hold the array
+                except MemoryError:
+                    self.error = OSError(errno.ENOMEM, "no memory to copy through")
             with self._lock:
                 self._left -= 1
                 last = not self._left
@@ -74,7 +77,7 @@ class Transfer:
         """Helps, and waits until others have done their pieces. At once after a fork, in the child:
         the threads that were at it are the parent's.
         """
-        if self.file.is_mine:
+        if not self.is_done and self.file.is_mine:
             self.run()
             self._done.wait()
 
@@ -83,7 +86,7 @@ class _Pool:
     """Threads that take reads first, for somebody waits for those, and then writes."""
 
     def __init__(self) -> None:
-        self.process = os.getpid()
+        self.process, self._stopping = os.getpid(), False
         self._reads: deque[Transfer] = deque()
         self._writes: deque[Transfer] = deque()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
@@ -102,7 +105,7 @@ class _Pool:
             self._tokens.put(True)
 
     def _work(self) -> None:
-        while self._tokens.get():
+        while self._tokens.get() and not self._stopping:
             try:
                 transfer = self._reads.popleft() if self._reads else self._writes.popleft()
             except IndexError:  # another thread was faster, and left us the other kind
@@ -119,10 +122,8 @@ class _Pool:
                     pass
 
     def stop(self) -> None:
-        """At exit: what is queued is no longer wanted, what runs ends soon."""
-        for queue in (self._reads, self._writes):
-            for transfer in list(queue):
-                transfer.wanted = False
+        """At exit: what runs comes to its end, and what is queued stays in memory."""
+        self._stopping = True
         for _ in self._threads:
             self._tokens.put(False)
         for thread in self._threads:
