@@ -181,5 +181,6 @@ def __getattr__(name: str) -> _Any:
 autograd.graph.save_on_cpu = memory.save_on_cpu
 func.functional_call = nn.stateless.functional_call
 func.stack_module_state = nn.stateless.stack_module_state
+func.replace_all_batch_norm_modules_ = nn.stateless.replace_all_batch_norm_modules_
 autograd.profiler = profiler
 _sys.modules[__name__ + ".autograd.profiler"] = profiler

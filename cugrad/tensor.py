@@ -343,6 +343,9 @@ class Tensor:
         """The tensor that this one is a view of, or None."""
         return None if self._rare is None or self._rare.view is None else self._rare.view.base
 
+    def _is_view(self) -> bool:
+        return self._base is not None
+
     @property
     def _version(self) -> int:
         """How many times the storage was changed in place."""

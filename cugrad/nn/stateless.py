@@ -9,8 +9,9 @@ from typing import Any
 from ..functions import FUNCTIONS
 from ..tensor import Tensor
 from .module import Module
+from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 
-__all__ = ["functional_call", "stack_module_state"]
+__all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
 State = dict[str, Tensor]
 
@@ -158,3 +159,21 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
         stacked([dict(m.named_parameters()) for m in models]),
         stacked([dict(m.named_buffers()) for m in models]),
     )
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Takes the running statistics out of all batch norms, which `vmap` could not change in place.
+
+    They then normalise by the batch, also in eval mode. Returns `root`, which is changed.
+
+    >>> import cugrad as torch
+    >>> net = torch.func.replace_all_batch_norm_modules_(torch.nn.BatchNorm1d(2))
+    >>> net.running_mean is None, net.track_running_stats
+    (True, False)
+    """
+    for module in root.modules():
+        if isinstance(module, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):
+            if module.track_running_stats:
+                module.running_mean = module.running_var = module.num_batches_tracked = None
+                module.track_running_stats = False
+    return root

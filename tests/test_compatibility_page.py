@@ -1,0 +1,62 @@
+"""docs/torch-compatibility.md names what is here, and what it says of PyTorch is so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import compatibility_page as page
+
+
+def test_page_is_up_to_date() -> None:
+    written = page.PAGE.read_text()
+    assert page.BEGIN in written and page.END in written
+    assert written == page.page(), "run: python -m tests.compatibility_page --write"
+
+
+def test_record_is_pytorch_s() -> None:
+    pytest.importorskip("torch")
+    assert page.RECORD.read_text() == page.record(), (
+        "run, with PyTorch 2.13: python -m tests.compatibility_page --record"
+    )
+
+
+def test_notes_are_of_names_that_are_asked_for() -> None:
+    names = {page.full(space, name) for space, listed in page.SPACES.items() for name in listed}
+    assert set(page.NOTES) <= names
+    assert {note.state for note in page.NOTES.values()} <= {"differs", "more", "absent"}
+
+
+def test_what_is_absent_is_not_here() -> None:
+    """A note that says so goes when the name has come."""
+    stale = [
+        page.full(space, name)
+        for space, listed in page.SPACES.items()
+        for name in listed
+        if page.NOTES.get(page.full(space, name), ("", ""))[0] == "absent"
+        and page.found("cugrad", space, name) is not None
+    ]
+    assert not stale
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "said"),
+    [
+        ("(x, y=None)", "(x, y=None)", ""),
+        ("(x, y=None)", "(x)", "without `y`"),
+        ("(x)", "(x, *, z=1)", "also `z`"),
+        ("(x, y=1)", "(x, y=2)", "by default `y=2`"),
+        ("(f)", "(fn)", "named otherwise: `f` is `fn`"),
+        ("callable", "(x)", ""),
+        ("(*args)", "(x)", ""),
+        ("(x, y=(1, 2))", "(x, y=(1, 2))", ""),
+        ("(x, _hidden=1)", "(x)", ""),
+        ("(x, y=...)", "(x, y=1)", ""),
+    ],
+)
+def test_differences_of_signatures(theirs: str, ours: str, said: str) -> None:
+    assert page.difference(theirs, ours) == said
+
+
+def test_an_absent_name_wants_a_reason() -> None:
+    with pytest.raises(SystemExit, match="nowhere is not here: say why in NOTES"):
+        page.row("nowhere", "()", None)
