@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ["README.md", "docs/tour.md", "docs/adding-an-op.md", "docs/design.md"]
+DOCUMENTS = ["README.md", "docs/tour.md", "docs/adding-an-op.md", "docs/design.md",
+             "docs/offload.md"]  # fmt: skip
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -129,17 +129,21 @@ class Timeline:
         ImportError without matplotlib.
         """
         streams = list(dict.fromkeys(r.stream for r in self.records))
-        if axes is None:
+        own = axes is None
+        if own:
             from matplotlib.figure import Figure
 
-            figure = Figure(figsize=(12, 1 + 0.5 * len(streams)), layout="constrained")
+            figure = Figure(figsize=(12, 1.3 + 0.5 * len(streams)), layout="constrained")
             axes = figure.add_subplot()
         for kind, colour in COLOURS.items():
             for y, stream in enumerate(streams):
                 bars = [((r.start - self.began) * 1e3, (r.end - r.start) * 1e3)
                         for r in self.records if r.stream == stream and r.kind == kind]  # fmt: skip
                 if bars:
-                    axes.broken_barh(bars, (y - 0.4, 0.8), color=colour)
+                    label = None if kind in axes.get_legend_handles_labels()[1] else kind
+                    axes.broken_barh(bars, (y - 0.4, 0.8), color=colour, label=label)
+        if own:
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, frameon=False)
         axes.set_yticks(range(len(streams)), streams)
         axes.set_xlabel("virtual time in ms")
         axes.invert_yaxis()
