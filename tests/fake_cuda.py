@@ -54,6 +54,7 @@ def clothed(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         made = ndarray.__new__(ndarray)
         made._host = host = np.asarray(value)
+        made._base = owner_of(made)
         if not host.flags.writeable:  # CuPy has no read-only arrays
             host.flags.writeable = True
         count(host)
@@ -61,6 +62,23 @@ def clothed(value: Any) -> Any:
     if isinstance(value, tuple):  # NumPy's are named tuples in places
         return tuple(map(clothed, value))
     return list(map(clothed, value)) if type(value) is list else value
+
+
+OWNERS: weakref.WeakValueDictionary[int, ndarray] = weakref.WeakValueDictionary()
+
+
+def owner_of(made: ndarray) -> Any:
+    """The array that owns the memory of another one, the same object each time; None for itself."""
+    host = made._host
+    while isinstance(host.base, np.ndarray):
+        host = host.base
+    found = OWNERS.get(id(host))
+    if found is not None and found._host is host:
+        return found if host is not made._host else None
+    if host is not made._host:
+        return clothed(host)
+    OWNERS[id(host)] = made
+    return None
 
 
 LIVE: dict[int, tuple[weakref.ref[Host], int]] = {}  # id -> an array that owns memory, bytes
@@ -79,9 +97,10 @@ def count(host: Host) -> None:
 class ndarray:
     """cupy.ndarray, holding a NumPy array that nobody sees."""
 
-    __slots__ = ("_host", "__weakref__")
+    __slots__ = ("_host", "_base", "__weakref__")
     __array_priority__ = 100
     _host: Host
+    _base: Any
 
     def __init__(
         self,
@@ -93,6 +112,9 @@ class ndarray:
     ) -> None:
         buffer = None if memptr is None else memptr.of
         self._host = np.ndarray(shape, dtype, buffer, 0, strides, order)  # type: ignore[call-overload]
+        self._base = None
+        if buffer is None:
+            OWNERS[id(self._host)] = self
         count(self._host)
 
     @property
@@ -105,7 +127,7 @@ class ndarray:
 
     @property
     def base(self) -> Any:
-        return None if self._host.base is None else clothed(self._host.base)
+        return self._base
 
     def get(
         self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True

@@ -6,10 +6,13 @@ import functools
 import gc
 import importlib
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,6 +215,32 @@ def test_pytorch_says_the_same(name: str) -> None:
 def test_on_the_host(place: str) -> None:
     for name in CASES:
         assert_same(run(name, "cpu", PLACEMENTS[place]), name, name)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("place", PLACEMENTS)
+def test_on_cuda(place: str) -> None:
+    """Near to what the CPU finds: some kernels there add in an order of their own."""
+    for name in CASES:
+        if name == "dropout":  # other random numbers
+            continue
+        for found, wanted in zip(run(name, "cuda", PLACEMENTS[place]), plain(name), strict=True):
+            half = "bfloat16" in name or "mixed" in name
+            np.testing.assert_allclose(
+                found, wanted, rtol=2e-2 if half else 1e-3, atol=1e-4, err_msg=name
+            )
+
+
+@pytest.mark.skipif(backends.is_usable("cuda"), reason="the test above has run")
+def test_over_the_fake_cuda() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fake_cuda", __file__, "-k", "on_cuda", "-q", "-n0", "-p",
+         "no:cacheprovider"],
+        cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert f"{len(PLACEMENTS)} passed" in done.stdout, done.stdout[-2000:]
 
 
 @pytest.mark.parametrize("place", [p for p in PLACEMENTS if p not in MAIN])
