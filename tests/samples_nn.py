@@ -363,4 +363,4 @@ samples.REAL_ONLY |= {
     "native_batch_norm_backward", "native_batch_norm_backward_weight", "batch_norm_inference",
 }  # fmt: skip
 samples.NO_TORCH["cross_entropy_backward"] = "aten has none; cross_entropy's gradients are compared"
-samples.NO_TORCH["nll_loss_backward"] = "aten's wants the input too; nll_loss's gradients are compared"
+samples.NO_TORCH["nll_loss_backward"] = "aten's wants the input too; nll_loss's gradients are seen"

@@ -111,26 +111,37 @@ row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
         self > 0, g, g * m.exp(m.clamp(self, None, 0) / alpha)))  # fmt: skip
 
 # Piecewise linear ---------------------------------------------------------------------------------
+# The result tells the piece as well as the input does, and is what the next layer keeps anyway.
 
 row("leaky_relu", "self",
     lambda xp, self, negative_slope=0.01: narrow(
         xp.where(self > 0, self, self * negative_slope), self),
     ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self, negative_slope: m.where(self > 0, g, g * negative_slope))  # fmt: skip
+    self=lambda m, g, result, negative_slope: m.where(result > 0, g, g * negative_slope),
+    doc="self where positive, else negative_slope, which is not negative, times self")  # fmt: skip
 row("prelu_kernel", "self weight",
     lambda xp, self, weight: xp.where(self > 0, self, self * weight), ELEMENTWISE, promote=SAME,
     self=lambda m, g, self, weight: m.where(self > 0, g, g * weight),
     weight=lambda m, g, self: m.where(self > 0, 0, g * self),
     doc="self where positive, else weight * self; weight broadcasts")  # fmt: skip
+
+
+def _rounded(value: float, x: Any) -> float:
+    """`value` as it is in the dtype of `x`, which a comparison of bfloat16 would not round it to."""
+    kind = getattr(x.dtype, "numpy", x.dtype)
+    return float(kind.type(value))
+
+
 row("hardtanh", "self",
     lambda xp, self, min_val=-1.0, max_val=1.0: narrow(xp.clip(self, min_val, max_val), self),
     ELEMENTWISE,
-    self=lambda m, g, self, min_val, max_val: m.where(
-        (self <= min_val) | (self >= max_val), 0, g))  # fmt: skip
+    self=lambda m, g, result, min_val, max_val: m.where(
+        (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g)
+    )  # fmt: skip
 row("hardsigmoid", "self",
     lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
     ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: m.where((self > -3) & (self < 3), g / 6, 0))  # fmt: skip
+    self=lambda m, g, result: m.where((result > 0) & (result < 1), g / 6, 0))  # fmt: skip
 
 
 def _hardswish(xp: Any, self: Array) -> Array:
@@ -144,11 +155,11 @@ row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
 row("hardshrink", "self",
     lambda xp, self, lambd=0.5: xp.where((self >= -lambd) & (self <= lambd), 0, self),
     ELEMENTWISE,
-    self=lambda m, g, self, lambd: m.where((self >= -lambd) & (self <= lambd), 0, g))  # fmt: skip
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g))  # fmt: skip
 row("softshrink", "self",
     lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
     ELEMENTWISE,
-    self=lambda m, g, self, lambd: m.where((self >= -lambd) & (self <= lambd), 0, g))  # fmt: skip
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g))  # fmt: skip
 row("threshold", "self",
     lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
     ELEMENTWISE,
