@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -176,17 +177,19 @@ def register_multi_grad_hook(
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     lock = threading.Lock()
     runs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # a pass that fails leaves nothing
-    edges = [edge_of(t) for t in tensors]
+    # weak: a hook of a leaf that held the leaf would be a cycle
+    ends = [weakref.ref(edge if isinstance(edge, Tensor) else edge.grad_fn)
+            for edge in map(edge_of, tensors)]  # fmt: skip
 
     def expected(run: Any) -> int:
-        return sum(run.will_visit(edge) for edge in edges)
+        return sum(end() is not None and run.will_visit(end()) for end in ends)
 
     def hook_of(index: int) -> Callable[[Tensor], None]:
         def hook(grad: Tensor) -> None:
             run = task.running[-1]
             with lock:
                 if run not in runs:
-                    runs[run] = [None] * len(edges), [expected(run)]
+                    runs[run] = [None] * len(ends), [expected(run)]
                     run.callbacks.append(lambda: runs.pop(run, None))
                 gradients, left = runs[run]
                 gradients[index] = grad
