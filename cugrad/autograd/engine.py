@@ -27,6 +27,7 @@ from .mode import anomaly, state, switch_grad
 from .node import FREED, NodeRare, Output, accumulator
 from .record import OpNode
 from .saved import FREED_TEXT
+from .threads import is_deep, run_in_thread
 
 __all__ = ["ImperativeEngine", "run_backward"]
 
@@ -338,6 +339,12 @@ def run_backward(
     With `targets`, a list of edges, only what leads to them runs. Their gradients are accumulated
     into leaves when `accumulating`, else returned in order, None where none arrived.
     """
+    if task.running and is_deep():  # backward in backward in ... : there is room elsewhere
+        again = partial(
+            run_backward, roots, keep_graph=keep_graph, create_graph=create_graph,
+            targets=targets, accumulating=accumulating,
+        )  # fmt: skip
+        return run_in_thread(again, task)
     captures: dict[Any, list[int]] | None = None
     needed: set[Any] | None = None
     starts = [e.grad_fn if type(e) is Output else e for e, _ in roots]
