@@ -235,13 +235,6 @@ def report(trainer: Trainer, losses: list[float], seconds: float) -> str:
         lines.append(timeline.text(64))
     if hasattr(trainer.saving, "report"):
         lines.append(str(trainer.saving.report()))
-    elif hasattr(trainer.saving, "stats"):
-        stats = trainer.saving.stats
-        lines.append(
-            f"saved       {stats.saved_tensors:,} tensors, {stats.saved_bytes / 2**20:,.2f} MiB; "
-            f"{stats.moved_to_host_bytes / 2**20:,.2f} MiB moved, "
-            f"{stats.already_on_host / 2**20:,.2f} MiB were on the host already"
-        )
     else:
         lines.append("saved       nothing was moved: saved tensors stay, as asked")
     return "\n".join(lines)
