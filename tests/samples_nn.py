@@ -335,6 +335,10 @@ sample("native_dropout", (3, 4), exactly(_bits[:2]), mask_shape=(3, 4), p=0.3,
        reference=_native_dropout, torch=_torch_native_dropout)  # fmt: skip
 sample("native_dropout", (2, 5, 3), exactly(_bits[1:]), mask_shape=(2, 5, 1), p=0.5)
 sample("native_dropout", (3, 4), exactly(_bits[:2] * 0), mask_shape=(3, 4), p=1.0)
+sample("where_bits", (3, 4), exactly(_bits[:2]),
+       reference=lambda np, x, bits: x * np.unpackbits(bits, count=x.size).reshape(x.shape),
+       torch=lambda torch, x, bits: x * torch.from_numpy(
+           np.unpackbits(bits.numpy(), count=x.numel()).reshape(x.shape)))  # fmt: skip
 
 
 def _embedding_backward(np, g, indices, num_weights, padding_idx=-1):

@@ -31,15 +31,22 @@ class _InPlace(Module):
 class ReLU(_InPlace):
     """max(x, 0), element by element; `inplace` writes it into the input.
 
+    `keep_bits` keeps one bit for each element for backward instead of the result; that saves memory
+    where the next layer does not keep the result anyway, such as a pooling.
+
     >>> import cugrad as torch
     >>> from cugrad import nn
     >>> nn.ReLU()(torch.tensor([-1.0, 2.0]))
     tensor([0., 2.])
     """
 
+    def __init__(self, inplace: bool = False, *, keep_bits: bool = False) -> None:
+        super().__init__(inplace)
+        self.keep_bits = keep_bits
+
     def forward(self, input: Tensor) -> Tensor:
         """Apply it to a tensor of any shape."""
-        return functional.relu(input, self.inplace)
+        return functional.relu(input, self.inplace, keep_bits=self.keep_bits)
 
 
 class Hardtanh(_InPlace):

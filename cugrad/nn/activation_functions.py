@@ -35,9 +35,26 @@ def _run(row: str, input: Tensor, inplace: bool, **params: Any) -> Tensor:
 # Rectifiers ---------------------------------------------------------------------------------------
 
 
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(input, 0), element by element."""
-    return _run("relu", input, inplace)
+def relu(input: Tensor, inplace: bool = False, *, keep_bits: bool = False) -> Tensor:
+    """max(input, 0), element by element.
+
+    Backward needs the result, which a linear layer or a convolution keeps anyway. Where nobody else
+    keeps it, before a pooling, an addition or a mean, `keep_bits` keeps one bit for each element
+    in its stead.
+
+    >>> import cugrad as torch
+    >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
+    >>> y = torch.nn.functional.relu(x, keep_bits=True)
+    >>> y.grad_fn._saved_bits
+    tensor([64], dtype=torch.uint8)
+    """
+    if not keep_bits:
+        return _run("relu", input, inplace)
+    array = input._array
+    bits = make(backend_of(array).xp.packbits(~(array <= 0).reshape(-1)))  # nan stays
+    if not inplace:
+        return recorded.where_bits(input, bits)
+    return apply_inplace(TABLE["where_bits"], (input, bits))
 
 
 def relu_(input: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ row("prelu_kernel", "self weight",
 
 
 def _rounded(value: float, x: Any) -> float:
-    """`value` as it is in the dtype of `x`, which a comparison of bfloat16 would not round it to."""
+    """`value` in the dtype of `x`, to which a comparison with bfloat16 would not round it."""
     kind = getattr(x.dtype, "numpy", x.dtype)
     return float(kind.type(value))
 

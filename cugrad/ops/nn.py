@@ -1,4 +1,4 @@
-"""Rows of dropout and embedding."""
+"""Rows of dropout, of masks that are kept as bits, and of embedding."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ row(
     "native_dropout", "self bits", _native_dropout, LINEAR, promote=FLOAT,
     self=lambda m, g, bits, mask_shape, p: m.native_dropout(g, bits, mask_shape, p),
     doc="self where the mask of mask_shape, packed in bits, is 1, scaled by 1 / (1 - p), else 0",
+)  # fmt: skip
+
+
+def _where_bits(xp: Any, self: Array, bits: Array) -> Array:
+    chosen = xp.reshape(xp.unpackbits(bits)[: self.size], self.shape)
+    return xp.where(chosen.astype(bool), self, xp.zeros((), self.dtype))
+
+
+row(
+    "where_bits", "self bits", _where_bits, LINEAR, promote=CAST,
+    self=lambda m, g, bits: m.where_bits(g, bits),
+    doc="self where the mask of its shape, packed in bits, is 1, else 0",
 )  # fmt: skip
 
 
