@@ -177,7 +177,8 @@ class Function(metaclass=FunctionMeta):
 
 def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], seq: int) -> Any:
     if not batched.running.transforms:
-        return _dual(cls, args, functools.partial(cls.forward, **kwargs), seq)
+        forward = functools.partial(cls.forward, **kwargs) if kwargs else cls.forward
+        return _dual(cls, args, forward, seq)
     return apply_transformed(cls, args, kwargs, lambda forward: _dual(cls, args, forward, seq))
 
 
