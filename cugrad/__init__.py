@@ -167,8 +167,8 @@ def __getattr__(name: str) -> _Any:
 
     What a script may never want is imported when it is asked for.
     """
-    if name == "models":
-        return _import_module(".models", __name__)
+    if name in ("models", "utils"):
+        return _import_module(f".{name}", __name__)
     if name in ("serialization", "save", "load"):
         module = _import_module(".serialization", __name__)
         globals().update(serialization=module, save=module.save, load=module.load)

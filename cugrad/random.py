@@ -165,7 +165,7 @@ def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iter
     if not enabled:
         yield
         return
-    generators = [default_generator, *_cuda_generators(devices)]
+    generators = default_generators(devices)
     states = [generator.get_state() for generator in generators]
     try:
         yield
@@ -174,7 +174,10 @@ def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iter
             generator.set_state(state)
 
 
-def _cuda_generators(devices: Iterable[Any] | None) -> list[Generator]:
+def default_generators(devices: Iterable[Any] | None = None) -> list[Generator]:
+    """The generators that are used where none is named: the CPU's, and those of `devices`, which
+    are all CUDA devices by default.
+    """
     from .cuda.devices import device_count
 
     if devices is None:
@@ -182,7 +185,8 @@ def _cuda_generators(devices: Iterable[Any] | None) -> list[Generator]:
         if any(backend.device_type == "simulated" for backend in started()):
             devices = [*devices, "simulated:0"]
     places = [Device(device) for device in devices]
-    return [_default_of(Device(place.type, place.index)) for place in places]
+    found = [_default_of(Device(place.type, place.index)) for place in places]
+    return [default_generator, *found]
 
 
 # Tensors ------------------------------------------------------------------------------------------

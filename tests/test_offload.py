@@ -269,6 +269,24 @@ def test_what_the_user_keeps_stays_from_the_second_step_on() -> None:
     assert moved[1:] == [(256, {"alive": 512})] * 3
 
 
+def test_what_the_user_keeps_no_more_leaves_again() -> None:
+    x = on_device(values(8, 8))
+    moved: list[int] = []
+    kept: list[Any] = []
+    for step in range(6):
+        with moving() as hooks:
+            h = x.exp()
+            y = h.sigmoid().sum()
+        if step < 3:
+            kept[:] = [h]
+        else:
+            kept.clear()
+        del h
+        y.backward()
+        moved.append(hooks.stats.moved_to_host_bytes)
+    assert moved == [512, 256, 256, 256, 512, 512]
+
+
 def deep(x: Any, depth: int) -> Any:
     for _ in range(depth):
         x = x.exp().sin()

@@ -10,7 +10,7 @@ from typing import Any
 from ..autograd.mode import state
 from ..backends import Backend
 from ..tensor import Tensor
-from .geometry import array_at, memory_of, root_of, span_of
+from .geometry import array_at, is_alone, memory_of, root_of, span_of
 from .outbound import Outbound
 from .owner import Owner
 from .session import Plan, Session, Stored, View, bytes_under_way
@@ -301,6 +301,8 @@ class CopyEngine:
         root = stored.root()
         if root is None:
             return held, False
+        if held is not None and not left and not stored.last and is_alone(root):
+            stored.session.lapsed.add(stored.index)
         if (stored.restored is None or stored.fresh) and (leaving or held is None):
             why = "last" if leaving and stored.gathered is None else "alive"
             stored.session.stayed.setdefault(stored.index, why)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..ops.strided import address_of
 
-__all__ = ["Span", "array_at", "in_memory_order", "memory_of", "root_of", "span_of"]
+__all__ = ["Span", "array_at", "in_memory_order", "is_alone", "memory_of", "root_of", "span_of"]
 
 
 class Span(NamedTuple):
@@ -79,6 +82,25 @@ def memory_of(xp: Any, root: Any) -> Any:
     reach = sum([(n - 1) * s for n, s in zip(lowest.shape, lowest.strides)])
     count = reach // root.itemsize + 1 if root.size else 0
     return xp.lib.stride_tricks.as_strided(lowest, (count,), (root.itemsize,)).view("uint8")
+
+
+def is_alone(root: Any) -> bool:
+    """Whether nobody holds a root but one view of it, and who asks."""
+    return getrefcount(root) <= ALONE
+
+
+def _references_of_one_view() -> int:
+    root = np.empty(2)
+    view = root.reshape(-1).view("uint8")
+    count = _count(root)
+    return count if view.base is root else 0
+
+
+def _count(root: Any) -> int:
+    return getrefcount(root)
+
+
+ALONE = _references_of_one_view()
 
 
 def array_at(

@@ -140,6 +140,7 @@ class Session:
         self.stored: list[weakref.ref[Stored]] = []
         self.asked: dict[int, None] = {}  # indices in the order of their first unpack
         self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
+        self.lapsed: set[int] = set()  # kept for being there anyway, and nobody else had it
         self.plan: Plan | None = None
         self.meter: Meter | None = None  # where times are taken
         self.tight = False  # an allocation has failed while this was saved
@@ -193,7 +194,7 @@ class Session:
         if not self.asked:
             return known
         seen = {**self.stayed, **({} if known is None else known.kept)}
-        kept = {i: why for i, why in seen.items() if why == "alive"}
+        kept = {i: why for i, why in seen.items() if why == "alive" and i not in self.lapsed}
         keep_last, backlog, _ = self.key
         tight = self.tight or known is not None and known.tight
         if tight and keep_last is None:

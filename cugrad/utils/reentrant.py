@@ -1,0 +1,88 @@
+"""Checkpointing by a Function that runs backward within backward: PyTorch's first variant."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from ..autograd import backward as run_backward
+from ..autograd.engine import task
+from ..autograd.function import Function
+from ..autograd.mode import enable_grad, no_grad
+from ..tensor import Tensor
+from .states import RandomStates
+
+__all__ = ["CheckpointFunction", "check_backward_validity", "detach_variable"]
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tensors without their history, which require gradients as they did; RuntimeError for what is
+    not a tuple.
+    """
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(
+            "Only tuple of tensors is supported. Got Unsupported input type: "
+            f"{type(inputs).__name__}"
+        )
+    found = []
+    for value in inputs:
+        if isinstance(value, Tensor):
+            alone = value.detach()
+            alone.requires_grad = value.requires_grad
+            found.append(alone)
+        else:
+            found.append(value)
+    return tuple(found)
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warns where no tensor among the inputs requires gradients."""
+    if not any(value.requires_grad for value in inputs if isinstance(value, Tensor)):
+        warnings.warn(
+            "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2
+        )
+
+
+class CheckpointFunction(Function):
+    """`checkpoint(..., use_reentrant=True)`: forward without recording, then all of it again."""
+
+    @staticmethod
+    def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
+        check_backward_validity(args)
+        ctx.run_function = run_function
+        ctx.random = RandomStates(args) if preserve_rng_state else None
+        ctx.inputs = [None if isinstance(arg, Tensor) else arg for arg in args]
+        ctx.places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
+        ctx.save_for_backward(*[args[i] for i in ctx.places])
+        with no_grad():
+            return run_function(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        run = task.running[-1] if task.running else None
+        if run is not None and (run.captures is not None or run.needed is not None):
+            raise RuntimeError(
+                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
+                "passing an `inputs` parameter to .backward(). To resolve this error, you can "
+                "either set use_reentrant=False, or call .backward() without passing the `inputs` "
+                "argument."
+            )
+        inputs = list(ctx.inputs)
+        for place, tensor in zip(ctx.places, ctx.saved_tensors):
+            inputs[place] = tensor
+        detached = detach_variable(tuple(inputs))
+        with RandomStates.again(ctx.random), enable_grad():
+            outputs = ctx.run_function(*detached)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        wanted = [
+            (out, g) for out, g in zip(outputs, grads)
+            if isinstance(out, Tensor) and out.requires_grad
+        ]  # fmt: skip
+        if not wanted:
+            raise RuntimeError(
+                "none of output has requires_grad=True, this checkpoint() is not necessary"
+            )
+        run_backward([out for out, _ in wanted], [g for _, g in wanted])
+        found = tuple([t.grad if isinstance(t, Tensor) else None for t in detached])
+        return (None, None, *found)

@@ -1,0 +1,227 @@
+"""A region that forgets what its ops save, and runs again when backward asks for it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.engine import task
+from ..autograd.graph import saved_tensors_hooks
+from ..autograd.mode import enable_grad, state
+from ..autograd.node import edge_of
+from ..autograd.saved import Packed
+from ..tensor import Tensor, make
+
+__all__ = ["CheckpointError", "Region", "default_traits"]
+
+TIP = (
+    "Tip: To see a more detailed error message, either pass `debug=True` to "
+    "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
+    "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to enable checkpoint-debug "
+    "mode globally."
+)
+
+
+class CheckpointError(RuntimeError):
+    """The function of a checkpoint did something else when it was run again."""
+
+
+class _Enough(BaseException):
+    """Everything that was saved is there again: the rest of the function need not run."""
+
+
+class Slot:
+    """What a node keeps in the place of a saved tensor: the region, and its number there."""
+
+    __slots__ = ("region", "number", "__weakref__")
+
+    def __init__(self, region: Region, number: int) -> None:
+        self.region, self.number = region, number
+
+
+def default_traits(tensor: Tensor) -> dict[str, Any]:
+    """What must be the same when the function runs again: shape, dtype and device."""
+    return {"shape": tensor.shape, "dtype": tensor.dtype, "device": tensor.device}
+
+
+class Region:
+    """One call of a checkpointed function.
+
+    Its arguments are kept, through the saved-tensor hooks outside; of all that its ops save, only
+    slots. The first slot that a backward pass opens runs the function again, by `again(*args)`, and
+    takes what its ops save then, in the same order. A value goes with the slot that asked for it;
+    should it be asked for once more in the same pass, the function runs once more.
+    """
+
+    def __init__(
+        self,
+        again: Callable[..., Any],
+        args: tuple[Any, ...],
+        traits: Callable[[Tensor], Any] | None,
+        early_stop: bool,
+        explain: Callable[[CheckpointError], CheckpointError] | None = None,
+    ) -> None:
+        self._again, self._traits, self._explain = again, traits, explain
+        self._early_stop = early_stop
+        self._args = tuple([_kept(arg) if isinstance(arg, Tensor) else arg for arg in args])
+        self._slots: list[weakref.ref[Slot]] = []
+        self._seen: list[tuple[str, Any]] = []  # of each slot: the op that saved, and the traits
+        self._values: weakref.WeakKeyDictionary[Any, dict[int, Tensor]] = (
+            weakref.WeakKeyDictionary()
+        )  # by the backward pass that asked
+        self.is_complete = False  # forward has ended
+
+    def saving(self) -> saved_tensors_hooks:
+        """The context in which the function runs forward."""
+        return saved_tensors_hooks(self._pack, self._unpack)
+
+    def _pack(self, tensor: Tensor) -> Slot:
+        slot = Slot(self, len(self._slots))
+        self._slots.append(weakref.ref(slot))
+        if self._traits is not None:
+            self._seen.append((_op_name(), self._traits(tensor)))
+        return slot
+
+    def _unpack(self, slot: Slot) -> Tensor:
+        run = task.running[-1] if task.running else None
+        values = None if run is None else self._values.get(run)
+        if values is None or slot.number not in values:
+            values = self._recompute()
+            if run is not None:
+                self._values[run] = values
+        return values.pop(slot.number)
+
+    def _recompute(self) -> dict[int, Tensor]:
+        """The values of all slots that are still wanted."""
+        values: dict[int, Tensor] = {}
+        found: list[tuple[str, Any]] = []
+        more = False
+
+        def pack(tensor: Tensor) -> Tensor:
+            nonlocal more
+            k = len(found)
+            if k >= len(self._slots):
+                if self.is_complete:
+                    raise CheckpointError(
+                        "torch.utils.checkpoint: trying to save more tensors during recomputation "
+                        f"than during the original forward pass.\n{_by(_op_name())}{TIP}"
+                    )
+                more = True  # backward within the region: it is run further than it has come
+                return tensor
+            found.append((_op_name(), None if self._traits is None else self._traits(tensor)))
+            if self._slots[k]() is not None:
+                values[k] = _alone(tensor)
+            if self._early_stop and len(found) == len(self._slots):
+                raise _Enough
+            return tensor
+
+        try:
+            args = [arg.restore_input() if type(arg) is _Input else arg for arg in self._args]
+            try:
+                with saved_tensors_hooks(pack, lambda tensor: tensor), enable_grad():
+                    self._again(*args)
+            except _Enough:
+                pass
+            if not more:
+                self._compare(found)
+        except CheckpointError as error:
+            if self._explain is None:
+                raise
+            raise self._explain(error) from error
+        return values
+
+    def _compare(self, found: list[tuple[str, Any]]) -> None:
+        """CheckpointError where what was saved now is not what was saved in forward."""
+        if len(found) != len(self._slots):
+            raise CheckpointError(
+                "torch.utils.checkpoint: A different number of tensors was saved during the "
+                f"original forward and recomputation.\nNumber of tensors saved during forward: "
+                f"{len(self._slots)}\nNumber of tensors saved during recomputation: {len(found)}.\n"
+                f"{self._first_difference(found) if self._traits else ''}{TIP}"
+            )
+        different = [
+            f"tensor at position {k}:\nsaved metadata: {was[1]}\nrecomputed metadata: {now[1]}\n"
+            + _by(was[0], now[0])
+            for k, (was, now) in enumerate(zip(self._seen, found))
+            if was[1] != now[1] and self._slots[k]() is not None
+        ]
+        if different:
+            raise CheckpointError(
+                "torch.utils.checkpoint: Recomputed values for the following tensors have "
+                f"different metadata than during the forward pass.\n{''.join(different)}.\n{TIP}"
+            )
+
+    def _first_difference(self, found: list[tuple[str, Any]]) -> str:
+        for k, (was, now) in enumerate(zip(self._seen, found)):
+            if was[0] != now[0]:
+                return f"The first op that differs saved tensor {k}: {was[0]}, then {now[0]}.\n"
+        k = min(len(self._seen), len(found))
+        if k < len(self._seen):
+            return f"Recomputation ended before what {self._seen[k][0]} had saved, tensor {k}.\n"
+        return f"Recomputation saved what forward had not: {found[k][0]}, tensor {k}.\n"
+
+
+def _by(was: str, now: str | None = None) -> str:
+    """By which op a tensor was saved, where that is known."""
+    if not was:
+        return ""
+    return f"saved by {was}\n" if now in (None, was) else f"saved by {was}, then by {now}\n"
+
+
+def _op_name() -> str:
+    return "" if state.saving is None else str(state.saving.name())
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """The tensor without its history, of the same version."""
+    alone = make(tensor._array)
+    alone._counter = tensor.counter
+    return alone
+
+
+class _Input:
+    """An argument of a region, as the hooks outside keep it."""
+
+    __slots__ = ("_tensor", "_version", "_packed")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor: Tensor | None = None
+        if state.hooks and state.fast >= 0:
+            edge = edge_of(tensor) if tensor._requires_grad else None
+            with_hooks = Packed(state.hooks[-1], tensor, edge, -1)
+            self._packed: Packed | None = with_hooks
+        else:
+            self._tensor, self._packed = tensor, None
+        self._version = 0 if tensor._counter is None else tensor._counter[0]
+
+    def restore_input(self) -> Tensor:
+        """The argument, connected as it was; RuntimeError if it was changed in place since."""
+        packed = self._packed
+        if packed is None:
+            tensor = self._tensor
+            assert tensor is not None
+            found = 0 if tensor._counter is None else tensor._counter[0]
+            if found != self._version:
+                _changed(tensor.shape, found, self._version)
+            return tensor
+        if packed.version is not None and packed.counter[0] != packed.version:
+            _changed(packed.shape, packed.counter[0], packed.version)
+        restored = packed.restore()
+        result = make(restored._array, packed.requires_grad, packed.edge)
+        result._counter = restored.counter
+        return result
+
+
+def _kept(tensor: Tensor) -> _Input:
+    return _Input(tensor)
+
+
+def _changed(shape: tuple[int, ...], found: int, wanted: int) -> None:
+    from ..errors import InplaceError
+
+    raise InplaceError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: an argument of a checkpointed function, of shape {list(shape)}, is at version "
+        f"{found}; expected version {wanted} instead. Hint: change a copy (x = x.clone())."
+    )
