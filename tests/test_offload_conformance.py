@@ -238,6 +238,7 @@ def test_over_the_fake_cuda() -> None:
         [sys.executable, "-m", "tests.fake_cuda", __file__, "-k", "on_cuda", "-q", "-n0", "-p",
          "no:cacheprovider"],
         cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False,
+        env={**os.environ, "CUGRAD_DEVICE": "cuda"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert f"{len(PLACEMENTS)} passed" in done.stdout, done.stdout[-2000:]

@@ -213,11 +213,14 @@ class Outbound:
 
     def abandon(self) -> None:
         """Gets back the memory of what is still leaving and is no longer wanted; compute waits."""
-        wanted = [entry for entry in self._leaving if entry[1]() is not None]
-        for event, ref, nbytes, compute, _ in self._leaving:
-            if ref() is None:
-                compute.wait_event(event)
-                self.leaving_bytes -= nbytes
+        wanted = []
+        for entry in self._leaving:
+            event, ref, nbytes, compute, _ = entry
+            if ref() is not None:  # asked once: it may be dropped meanwhile by another thread
+                wanted.append(entry)
+                continue
+            compute.wait_event(event)
+            self.leaving_bytes -= nbytes
         self._leaving = deque(wanted)
         if not wanted:
             watch_writes(self._before_write, False)
