@@ -33,7 +33,8 @@ def complex_(t: Any, n: int) -> Any:
 def function(t: Any, forward: Any, backward: Any) -> Any:
     """A custom Function of the library `t`, applied."""
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type("Custom", (t.autograd.Function,), body).apply
+    made: Any = type("Custom", (t.autograd.Function,), body)
+    return made.apply
 
 
 def square(ctx: Any, x: Any) -> Any:
@@ -104,6 +105,8 @@ def two_unmaterialized(ctx: Any, x: Any) -> Any:
 
 def not_zero_where_undefined(ctx: Any, g: Any, h: Any) -> Any:
     (x,) = ctx.saved_tensors
+    if g is None:
+        return None if h is None else h * 3
     return x * 0 + 1 if h is None and not g.any() else (x * g * 2 if h is None else h * 3)
 
 
@@ -156,7 +159,7 @@ def test_rejects_wrong_gradients(case: Case, message: str, fast_mode: bool) -> N
     func, inputs = case(cugrad)
     with pytest.raises(GradcheckError) as error:
         gradcheck(func, inputs, fast_mode=fast_mode)
-    assert str(error.value).startswith(message)
+    assert str(error.value).startswith(message.replace("tensor(", "") if fast_mode else message)
     func, inputs = case(cugrad)
     assert gradcheck(func, inputs, fast_mode=fast_mode, raise_exception=False) is False
 
@@ -237,8 +240,10 @@ def test_undefined_gradients_must_count_as_zero() -> None:
 
     func = function(cugrad, two_unmaterialized, needs_both)
     both = lambda x: (lambda y, z: y + z)(*func(x))
-    assert gradcheck(both, real(cugrad, 3))
-    with pytest.raises((GradcheckError, RuntimeError), match="two gradients wanted"):
+    assert gradcheck(both, real(cugrad, 3), check_undefined_grad=False)
+    with pytest.raises(GradcheckError, match="Expected backward function to handle undefined"):
+        gradcheck(both, real(cugrad, 3))
+    with pytest.raises(RuntimeError, match="two gradients wanted"):
         gradcheck(func, real(cugrad, 3))
 
 
@@ -267,15 +272,6 @@ def test_what_it_cannot_check() -> None:
     wide = real(cugrad, 1).detach().expand(3).requires_grad_()
     with pytest.raises(RuntimeError, match="The 0th input has a dimension with stride 0"):
         gradcheck(lambda x: x, wide)
-    for options, feature in (
-        ({"check_forward_ad": True}, "forward-mode differentiation"),
-        ({"check_batched_grad": True}, "vmap"),
-        ({"check_forward_ad": True, "check_batched_forward_grad": True}, "forward-mode"),
-    ):
-        with pytest.raises(NotImplementedError, match=feature):
-            gradcheck(lambda x: x, x, **options)
-    with pytest.raises(NotImplementedError, match="forward-mode differentiation"):
-        gradgradcheck(lambda x: x, x, check_fwd_over_rev=True)
     with pytest.raises(AssertionError, match="at least one of check_forward_ad or check_backward"):
         gradcheck(lambda x: x, x, check_backward_ad=False)
     with pytest.raises(AssertionError, match="check_batched_forward_grad=True requires"):

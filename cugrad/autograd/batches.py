@@ -18,7 +18,8 @@ def over_batch(
     """What `function(*tensors)` returns for each entry of the tensors' first dimension, stacked.
 
     `func.vmap` without its options: None goes in and out as it is; all else is a tensor. A result
-    that is the same for all entries is repeated.
+    that is the same for all entries is repeated. Custom Functions need no rule: they see tensors of
+    one entry, whose elements cannot be read.
 
     >>> import cugrad as torch
     >>> over_batch(lambda x: (x.sum(), None), [torch.ones(2, 3)])
@@ -33,6 +34,7 @@ def over_batch(
             f"{sizes} for the mapped dimension"
         )
     level = batched.BatchLevel(sizes[0], randomness)
+    level.asks_functions = False
     inside = [None if x is None else recorded.vmap_wrap(x, level, 0) for x in tensors]
     with batched.active(level):
         found = function(*inside)

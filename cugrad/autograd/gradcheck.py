@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..backends import backend_of
 from ..tensor import Tensor, make
-from .jacobians import Check, GradcheckError, as_tuple, differentiable, grad, requires_grad
+from .differentiate import grad
+from .gradcheck_manners import (
+    batches_in_backward,
+    batches_in_forward_mode,
+    multiplies_by_grad_output,
+    takes_absent_gradients,
+    takes_absent_tangents,
+)
+from .jacobians import (
+    Check,
+    GradcheckError,
+    Part,
+    Setting,
+    as_tuple,
+    differentiable,
+    requires_grad,
+)
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
@@ -37,23 +54,31 @@ def gradcheck(
 ) -> bool:
     """Checks the gradients of `func` against central differences; True, or GradcheckError.
 
-    `inputs` is a Tensor or a sequence; those of floating-point or complex dtype that require
-    gradients are perturbed in place by `eps`, one element at a time, or in `fast_mode` along one
-    random direction. The defaults of `eps`, `atol` and `rtol` are for float64. A complex output is
-    checked as two real ones, its real and its imaginary part; for a complex input z = x + iy the
-    compared quantity is df/dx + i df/dy.
+    The defaults of `eps`, `atol` and `rtol` are for float64. A complex output is checked as two
+    real ones, its real and its imaginary part; for a complex input z = x + iy the compared quantity
+    is df/dx + i df/dy, and in forward mode x and y are two inputs.
 
-    Running backward twice may differ by `nondet_tol`. `check_undefined_grad` checks that backward
-    takes absent output gradients for zeros, `check_grad_dtypes` that a gradient has its input's
-    dtype. `raise_exception=False` returns False where the check fails. `masked` relaxes one exact
-    comparison with zero.
+    Args:
+        func: takes the inputs, returns a Tensor or several.
+        inputs: a Tensor or a sequence; those that require gradients are perturbed in place.
+        eps: the step, one element at a time.
+        atol, rtol: how far a gradient may be from the difference, as `allclose` has it.
+        raise_exception: whether to raise where the check fails, instead of returning False.
+        nondet_tol: how far two runs of backward may differ.
+        check_undefined_grad: absent output gradients, or tangents, must count as zeros.
+        check_grad_dtypes: a gradient must have its input's dtype.
+        check_batched_grad, check_batched_forward_grad: the same gradients must come under vmap.
+        check_forward_ad, check_backward_ad: which mode to check.
+        fast_mode: compare the product of each Jacobian and a random vector on either side, instead
+            of all elements: two calls of `func` for each input instead of two for each element.
+        masked: for sparse tensors, of which there are none; it relaxes one comparison with zero.
 
     Raises ValueError when no input requires gradients, RuntimeError when elements of one overlap
-    in memory, NotImplementedError for `check_forward_ad` and `check_batched_grad`.
+    in memory, AssertionError for an output whose shape or dtype changes with the input.
 
     >>> import cugrad as torch
     >>> x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
-    >>> torch.autograd.gradcheck(lambda x: (x * x).sum(), x)
+    >>> torch.autograd.gradcheck(lambda x: (x * x).sum(), x, check_forward_ad=True)
     True
     """
     if not (check_forward_ad or check_backward_ad):
@@ -68,19 +93,108 @@ def gradcheck(
         raise AssertionError(
             "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
         )
-    _need(check_forward_ad, "check_forward_ad=True needs forward-mode differentiation")
-    _need(check_batched_grad, "check_batched_grad=True needs vmap")
-    check = Check(func, inputs, eps, atol, rtol, nondet_tol, check_grad_dtypes, bool(masked))
+    tupled = as_tuple(inputs)
+    _check_inputs(tupled)
+    setting = Setting(eps, atol, rtol, nondet_tol, check_grad_dtypes, fast_mode)
     try:
-        check.run(fast_mode)
-        check.multiplies_by_grad_output()
-        if check_undefined_grad:
-            check.takes_undefined_gradients()
+        outputs = differentiable(func(*tupled))
+        leaves = [x for x in tupled if requires_grad(x)]
+        if check_backward_ad:
+            _check_backward(func, tupled, setting)
+        if check_forward_ad:
+            _check_forward(func, tupled, setting, check_undefined_grad)
+        if check_batched_forward_grad:
+            batches_in_forward_mode(func, tupled)
+        if check_backward_ad:
+            for i, output in enumerate(outputs) if check_batched_grad else ():
+                batches_in_backward(output, i, leaves)
+            multiplies_by_grad_output(outputs, leaves, bool(masked))
+            if check_undefined_grad:
+                takes_absent_gradients(func, tupled, leaves)
     except GradcheckError:
         if raise_exception:
             raise
         return False
     return True
+
+
+def _check_backward(func: Function, inputs: tuple[Any, ...], setting: Setting) -> None:
+    """Compares Jacobians by backward, for complex outputs those of either part."""
+    outputs = [o for o in as_tuple(func(*inputs)) if isinstance(o, Tensor)]
+    if not any(o.is_complex() for o in outputs):
+        Check(func, inputs, setting).run()
+        return
+    known = differentiable(outputs)
+    indices = tuple(i for i, o in enumerate(known) if o.is_complex())
+    for name in ("imag", "real"):
+
+        def part(*args: Any, name: str = name) -> list[Any]:
+            found = as_tuple(func(*args))
+            return [
+                getattr(o, name) if isinstance(o, Tensor) and o.is_complex() else o for o in found
+            ]
+
+        Check(part, inputs, setting, Part(PARTS[name], "outputs", indices)).run()
+
+
+PARTS = {"imag": "imaginary", "real": "real"}
+
+
+def _check_forward(
+    func: Function, inputs: tuple[Any, ...], setting: Setting, absent: bool
+) -> None:
+    """Compares Jacobians in forward mode, for complex inputs with respect to either part."""
+    indices = tuple(
+        i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_complex()
+    )
+    if not indices:
+        Check(func, inputs, setting, forward=True).run()
+        if absent:
+            takes_absent_tangents(func, inputs)
+        return
+    each = []
+    for name in ("imag", "real"):
+
+        def whole(*args: Any, name: str = name) -> Any:
+            given = list(args)
+            for i in indices:  # the other part stays as it is: any other might not be valid
+                x, y = (inputs[i].real, args[i]) if name == "imag" else (args[i], inputs[i].imag)
+                given[i] = x + y * 1j
+            return func(*given)
+
+        parts = [getattr(x, name) if i in indices else x for i, x in enumerate(inputs)]
+        Check(whole, parts, setting, Part(PARTS[name], "inputs", indices), forward=True).run()
+        each.append((whole, parts))
+    for whole, parts in each if absent else ():
+        takes_absent_tangents(whole, parts)
+
+
+def _check_inputs(inputs: Iterable[Any]) -> None:
+    found = False
+    for index, x in enumerate(inputs):
+        if not requires_grad(x):
+            continue
+        found = True
+        if x.dtype.name not in ("float64", "complex128"):
+            warnings.warn(
+                f"Input #{index} requires gradient and is not a double precision floating point "
+                "or complex. This check will likely fail if all the inputs are not of double "
+                "precision floating point or complex. ",
+                stacklevel=3,
+            )
+        overlaps = [step == 0 and extent > 1 for step, extent in zip(x.stride(), x.shape)]
+        if x.numel() and any(overlaps):
+            raise RuntimeError(
+                f"The {index}th input has a dimension with stride 0. gradcheck only supports "
+                "inputs that are non-overlapping to be able to compute the numerical gradients "
+                "correctly. You should call .contiguous on the input before passing it to "
+                "gradcheck."
+            )
+    if not found:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
 
 
 def gradgradcheck(
@@ -105,12 +219,13 @@ def gradgradcheck(
     """Checks second derivatives: `gradcheck` of the gradient of `func`.
 
     The gradient is a function of `inputs` and `grad_outputs`; the latter are drawn at random from
-    (-1, 1) where absent, with gaps in memory if `gen_non_contig_grad_outputs`. Everything else is
+    (-1, 1) where absent, with gaps in memory if `gen_non_contig_grad_outputs`. It is checked by
+    backward (`check_rev_over_rev`) and in forward mode (`check_fwd_over_rev`). Everything else is
     as in `gradcheck`.
 
     >>> import cugrad as torch
     >>> x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
-    >>> torch.autograd.gradgradcheck(lambda x: x * x * x, x)
+    >>> torch.autograd.gradgradcheck(lambda x: x * x * x, x, check_fwd_over_rev=True)
     True
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
@@ -125,7 +240,6 @@ def gradgradcheck(
         raise AssertionError(
             "Setting check_batched_grad=True requires check_rev_over_rev to be True"
         )
-    _need(check_fwd_over_rev, "check_fwd_over_rev=True needs forward-mode differentiation")
     tupled = as_tuple(inputs)
     if grad_outputs is None:
         outputs = differentiable(func(*tupled))
@@ -133,13 +247,13 @@ def gradgradcheck(
         seeds = tuple(_random_like(o, rng, gen_non_contig_grad_outputs) for o in outputs)
     else:
         seeds = as_tuple(grad_outputs)
-    leaves = [i for i, x in enumerate(tupled) if requires_grad(x)]
+    wanted = [requires_grad(x) for x in (*tupled, *seeds)]  # forward mode detaches its inputs
 
     def gradient(*args: Any) -> tuple[Tensor, ...]:
-        inner, given = args[: len(tupled)], args[len(tupled) :]
-        outputs = differentiable(func(*inner))
-        wanted = [inner[i] for i in leaves]
-        found = grad(outputs, wanted, given, create_graph=True, allow_unused=True)
+        given = [x.requires_grad_() if w else x for x, w in zip(args, wanted, strict=True)]
+        outputs = differentiable(func(*given[: len(tupled)]))
+        leaves = [x for x, w in zip(given[: len(tupled)], wanted, strict=False) if w]
+        found = grad(outputs, leaves, given[len(tupled) :], create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None)
 
     return gradcheck(
@@ -154,13 +268,10 @@ def gradgradcheck(
         check_grad_dtypes=check_grad_dtypes,
         check_batched_grad=check_batched_grad,
         fast_mode=fast_mode,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
         masked=masked,
     )
-
-
-def _need(asked: bool, what: str) -> None:
-    if asked:
-        raise NotImplementedError(f"gradcheck: {what}, which cugrad does not have yet")
 
 
 def _random_like(x: Tensor, rng: np.random.Generator, gaps: bool) -> Tensor:

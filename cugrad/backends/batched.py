@@ -34,6 +34,7 @@ class BatchLevel:
         in_use = True
         self.size, self.randomness, self.number = size, randomness, next(_serial)
         self.mapped: list[tuple[Any, int]] = []  # weak references to inputs, and their dimension
+        self.asks_functions = True  # how to batch a custom Function; else it sees batched tensors
         self._backends: dict[Any, BatchedBackend] = {}
 
     def backend(self, parent: Any) -> BatchedBackend:
