@@ -27,6 +27,7 @@ from .mode import anomaly, state, switch_grad
 from .node import FREED, NodeRare, Output, accumulator
 from .record import OpNode
 from .saved import FREED_TEXT
+from .undefined import NOTHING, listeners
 from .threads import is_deep, run_in_thread
 
 __all__ = ["ImperativeEngine", "run_backward"]
@@ -69,6 +70,7 @@ class Run:
         self.captured: dict[int, Any] = {}
         self.grads: dict[Any, Any] = {}  # node -> its gradient, or a list of them by output
         self.owned: set[Any] = set()  # nodes whose gradient is a buffer of ours
+        self.passed: set[Any] = set()  # ops that were told of no gradient
         self.heap: list[tuple[int, Any]] = []  # (-seq, node): the youngest node runs first
         self.leaves, self.early = LEAVES_LAST, -LEAVES_LAST
         self.awaited: dict[Tensor, int] = {}  # leaves with hooks: the gradients still to come
@@ -118,6 +120,18 @@ class Run:
         if isinstance(node, Tensor) and node in self.awaited:
             self.arrived(node)
 
+    def send_nothing(self, edge: Any) -> None:
+        """Where no gradient goes along an edge, what runs without one is still visited."""
+        if isinstance(edge, Tensor):
+            if edge in self.awaited:
+                self.arrived(edge)
+            return
+        for node in listeners(edge, self.passed):
+            if node not in self.grads and (self.needed is None or node in self.needed):
+                count = node.output_count
+                self.grads[node] = NOTHING if count == 1 else [None] * count
+                heappush(self.heap, (-node.seq, node))
+
     def awaits(self, leaf: Tensor) -> bool:
         """Whether a leaf is visited once it has all its gradients: one with hooks, as in PyTorch.
 
@@ -152,7 +166,7 @@ class Run:
     def run(self) -> None:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, needed, owned = self.heap, self.grads, self.needed, self.owned
-        recording, keep, awaited = self.recording, self.keep_graph, self.awaited
+        recording, keep = self.recording, self.keep_graph
         watched = self.captures is not None or bool(state.observers) or anomaly.enabled
         visit, visit_leaf = self.visit, self.visit_leaf
         if anomaly.enabled:
@@ -177,8 +191,8 @@ class Run:
             if results:
                 for edge, g in zip(node.edges, results):
                     if edge is None or g is None:
-                        if awaited and edge in awaited:
-                            self.arrived(edge)
+                        if edge is not None:
+                            self.send_nothing(edge)
                         continue
                     if type(edge) is OpNode and needed is None:
                         seen = grads.get(edge)
@@ -209,7 +223,7 @@ class Run:
     def visit(self, node: Any, g: Any) -> Any:
         """The unhurried way through a node: hooks, captures, observers."""
         several = type(g) is list
-        gradients = g if several else [g]
+        gradients = g if several else [None if g is NOTHING else g]
         rare: NodeRare | None = node.rare
         if rare is not None:
             gradients = run_tensor_hooks(rare, gradients, self.recording)
@@ -224,9 +238,12 @@ class Run:
             gradients = run_pre_hooks(rare, gradients, self.recording)
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
-        if all(x is None for x in gradients):  # a pre-hook has said so
+        if type(node) is OpNode and all(x is None for x in gradients):
             if not self.keep_graph:
                 node.release()
+            for edge in node.edges:
+                if edge is not None:
+                    self.send_nothing(edge)
             return None
         given = tuple(gradients) if several else gradients[0]
         observers = state.observers
