@@ -66,6 +66,25 @@ def test_bad_tangents(lib: Any, name: str) -> None:
         dual(lib, function(lib, forward, same, jvp=jvp))
 
 
+@pytest.mark.parametrize("base", [False, True])
+def test_tangents_of_views_are_views_of_the_tangent(lib: Any, base: bool) -> None:
+    def through(flag: str) -> Any:
+        def jvp(ctx: Any, t: Any, _: Any) -> Any:
+            part = t.narrow(0, 0, 1)
+            return part if flag == "ok" else part.clone().view_as(part)
+
+        F = function(lib, lambda ctx, x, flag: x.narrow(0, 0, 1), same, jvp=jvp)
+        fw = lib.autograd.forward_ad
+        with fw.dual_level():
+            x = fw.make_dual(lib.tensor([1.0, 2.0]), lib.tensor([3.0, 4.0]))
+            return fw.unpack_dual(F.apply(x.view_as(x) if base else x, flag)).tangent.tolist()
+
+    assert through("ok") == [3]
+    text = "not returning a view of the same base as" if base else "not returning a view of the giv"
+    with raises(text):
+        through("another")
+
+
 def test_good_tangents(lib: Any) -> None:
     in_place = function(lib, doubled, same, jvp=lambda ctx, t: t.mul_(2))
     assert dual(lib, in_place) == [([2, 4], [6, 8])]

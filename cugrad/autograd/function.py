@@ -13,6 +13,7 @@ from ..tensor import Tensor, make
 from .anomaly_mode import note
 from .dual import below, highest, set_tangent, tangent_of
 from .function_context import BackwardCFunction, FunctionCtx
+from .function_tangents import among, check_tangent, viewed
 from .function_vmap import VmapInfo, apply_transformed
 from .mode import anomaly, no_grad, state
 from .node import edge_of, next_seq
@@ -201,7 +202,7 @@ def _tangents(
         return None
     cls = node._forward_cls
     tangents: list[Any] = [tangent_of(a, level) for a in args]
-    node.viewing = []
+    node.viewing = {}
     with below(level):
         result = _tangents(node, args, forward, seq) or (_execute(node, args, forward, seq),)
         if node.materialize_grads:
@@ -219,44 +220,10 @@ def _tangents(
     for nr, (out, t) in enumerate(zip(outputs, found, strict=True)):
         if t is None or not isinstance(out, Tensor):
             continue
-        _check_tangent(node, nr, out, t, args, given)
-        if not _among(node.dirty_tensors or (), out):
+        check_tangent(node, nr, out, t, args, given)
+        if not among(node.dirty_tensors or (), out):
             set_tangent(out, level, t)
     return result
-
-
-def _check_tangent(
-    node: BackwardCFunction, nr: int, out: Tensor, t: Any, args: tuple[Any, ...], given: list[Any]
-) -> None:
-    """RuntimeError for what cannot be the tangent of output `nr`."""
-    if not isinstance(t, Tensor):
-        raise RuntimeError(
-            f"expected Variable or None (got {type(t).__name__}) for grad output {nr}."
-        )
-    hidden = _among(node.non_differentiable or (), out)
-    if hidden or out._array.dtype.kind not in "fcV":
-        raise RuntimeError(
-            f"Function's jvp returned a gradient at position {nr}, but  the corresponding forward "
-            "output is not a differentiable Tensor.You should return None at that position instead."
-        )
-    if t._array.shape != out._array.shape:
-        raise RuntimeError(
-            "Trying to set a forward gradient that has a different size than that of the original "
-            f"Tensor, this is not supported. Tensor is of size {list(out.shape)} while the given "
-            f"forward gradient is of size {list(t.shape)}."
-        )
-    if _among(node.dirty_tensors or (), out):
-        if not any(a is out and t is before for a, before in zip(args, given, strict=True)):
-            raise RuntimeError(
-                "An inplace custom Function is not modifying the forward mode gradients inplace. "
-                "If the forward is modifying an input inplace, then the jvp function must modify "
-                "the corresponding gradient inplace."
-            )
-    elif nr in (node.viewing or ()) and t._base is None:
-        raise RuntimeError(
-            "A custom Function's forward is returning a view (or an input as-is) but the jvp is "
-            "not returning a view."
-        )
 
 
 def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: int) -> Any:
@@ -281,7 +248,9 @@ def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: 
         check_inplace(t, cls.__name__)
         t.counter[0] += 1
     if node.viewing is not None:
-        node.viewing = [nr for nr, out in enumerate(outputs) if _views(out, args, dirty)]
+        node.viewing = {
+            nr: k for nr, out in enumerate(outputs) if (k := viewed(out, args, dirty)) is not None
+        }
     if recording:
         _connect(node, args, before, outputs, seq)
     else:
@@ -306,7 +275,7 @@ def _marked(node: BackwardCFunction, outputs: list[Any]) -> tuple[Tensor, ...]:
                 f"mark_dirty can only accept variables, but argument {i} is of type "
                 f"{type(t).__name__}"
             )
-        if not _among(outputs, t):
+        if not among(outputs, t):
             raise RuntimeError(
                 "Some elements marked as dirty during the forward method were not returned as "
                 "output. The inputs that are modified inplace must all be outputs of the Function."
@@ -320,19 +289,9 @@ def _marked(node: BackwardCFunction, outputs: list[Any]) -> tuple[Tensor, ...]:
     return dirty or ()
 
 
-def _views(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> bool:
-    """Whether an output is an input as it was, or a view of one."""
-    if not isinstance(out, Tensor) or _among(dirty, out):
-        return False
-    base = out._base
-    return _among(args, out) or base is not None and any(
-        isinstance(a, Tensor) and (a is base or a._base is base) for a in args
-    )
-
-
 def _own(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> Any:
     """An input that is returned as it is becomes a tensor of its own, unless changed in place."""
-    if isinstance(out, Tensor) and _among(args, out) and not _among(dirty, out):
+    if isinstance(out, Tensor) and among(args, out) and not among(dirty, out):
         return out.detach()
     return out
 
@@ -357,8 +316,8 @@ def _connect(
     for nr, out in enumerate(outputs):
         if not isinstance(out, Tensor):
             continue
-        dirty, given = _among(marked, out), _among(args, out)
-        if _among(hidden, out) or out._array.dtype.kind not in "fcV":
+        dirty, given = among(marked, out), among(args, out)
+        if among(hidden, out) or out._array.dtype.kind not in "fcV":
             outputs[nr] = out.detach() if given and not dirty else out
             continue
         has_history = out._requires_grad and (out._node is not None or out._base is None)
@@ -381,7 +340,7 @@ def _connect(
     ]  # fmt: skip
     node.keep(differentiable)
     for nr, out in differentiable.items():
-        if _among(marked, out):
+        if among(marked, out):
             rebase(out, node.output(nr))
         else:
             out._requires_grad, out._node = True, node.output(nr)
@@ -393,10 +352,6 @@ def _shared_by(t: Tensor) -> tuple[batched.BatchLevel, ...]:
         return ()
     has = batched.levels_of(t._array)
     return tuple([level for level in batched.running.levels if level not in has])
-
-
-def _among(tensors: Any, t: Tensor) -> bool:
-    return any(t is other for other in tensors)
 
 
 class InplaceFunction(Function):

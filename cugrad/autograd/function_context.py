@@ -99,7 +99,7 @@ class BackwardCFunction(Node, FunctionCtx):
     _forward_cls: type[Function]
     _materialize_non_diff_grads = True
     needs_input_grad: tuple[bool, ...] = ()
-    viewing: list[int] | None = None  # the outputs that are views of inputs, under forward mode
+    viewing: dict[int, int] | None = None  # under forward mode: outputs that are views of inputs
 
     def __init__(self) -> None:
         self.seq, self.edges, self.saved = 0, (), ()
