@@ -333,6 +333,8 @@ class Tensor:
     def retains_grad(self) -> bool:
         """Whether a non-leaf keeps its `.grad`, see `retain_grad`."""
         node = None if self._node is None else self._node.grad_fn
+        if node is None and self._rare is not None and self._rare.view is not None:
+            return self._rare.view.retains
         if node is None or node.rare is None:
             return False
         keeper = node.rare.retained.get(self.output_nr)

@@ -21,12 +21,13 @@ UNRECORDED = (INFERENCE, NO_GRAD)
 class View:
     """Where a view comes from: its base, and the view ops that lead from the base to it."""
 
-    __slots__ = ("base", "steps", "creation", "version", "maker", "__weakref__")
+    __slots__ = ("base", "steps", "creation", "version", "maker", "retains", "__weakref__")
 
     def __init__(self, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
         self.base, self.steps, self.creation = base, steps, creation
         self.version = base.counter[0]  # when the view was made
         self.maker: str | None = None  # the node it had, in the words of an error
+        self.retains = False  # whether the node it will have is to retain its gradient
 
     def regenerate(self, view: Tensor) -> Any:
         """A new node for a view whose base was changed in place: its view ops, recorded anew.
@@ -45,6 +46,9 @@ class View:
             for op, params in self.steps:
                 replayed = execute(op, (replayed,), params)
         view._node = replayed._node
+        if self.retains:
+            self.retains = False
+            replayed._node.grad_fn.get_rare().retained[view._node.output_nr] = weakref.ref(view)
         return view._node
 
     def check(self, view: Tensor, what: str) -> None:
@@ -63,6 +67,9 @@ class View:
         """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
         if self.creation != NORMAL and view._node is not None:
             self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
+        if view._node is not None and view._node.grad_fn.rare is not None and view.retains_grad:
+            del view._node.grad_fn.rare.retained[view._node.output_nr]
+            self.retains = True
         view._node = None
 
 
