@@ -10,8 +10,8 @@ from ..autograd.mode import state
 from ..autograd.record import recorded
 from ..creation import zeros
 from ..functions import FUNCTIONS
-from ..functions.ranges import arange
 from ..tensor import Tensor
+from .attended import Settings, attended
 from .dropout_functions import dropout
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
@@ -33,7 +33,8 @@ def scaled_dot_product_attention(
     """softmax(query @ key.mT * scale + mask) @ value, of shape (..., L, value's last).
 
     Where no gradient will be asked for the scores are computed for a block of queries at a time,
-    so that memory does not grow with L * S.
+    so that memory does not grow with L * S; else backward computes them again, and keeps only the
+    operands.
 
     Args:
         query, key, value: (..., L, E), (..., S, E), (..., S, Ev).
@@ -51,17 +52,9 @@ def scaled_dot_product_attention(
     torch.Size([1, 2, 4])
     """
     _check(query, key, value, attn_mask, is_causal)
-    kind = query.dtype
-    if kind in (dtypes.float16, dtypes.bfloat16):  # accumulates in float32
-        query, key, value = query.float(), key.float(), value.float()
-        return scaled_dot_product_attention(
-            query, key, value, attn_mask if attn_mask is None or attn_mask.dtype is dtypes.bool_
-            else attn_mask.float(), dropout_p, is_causal, scale, enable_gqa,
-        ).to(kind)  # fmt: skip
-    if enable_gqa:
-        heads = query.shape[-3]
-        key = key.repeat_interleave(heads // key.shape[-3], -3)
-        value = value.repeat_interleave(heads // value.shape[-3], -3)
+    groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
+    if enable_gqa and key.shape[-3] != value.shape[-3]:
+        value = value.repeat_interleave(key.shape[-3] // value.shape[-3], -3)
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
     length, keys = query.shape[-2], key.shape[-2]
@@ -70,7 +63,8 @@ def scaled_dot_product_attention(
     )
     rows = max(1, BLOCK * length // max(1, query.numel() // max(1, query.shape[-1]) * keys))
     if recording or rows >= length:
-        return _attended(query, key, value, attn_mask, dropout_p, is_causal, scale, 0)
+        how = Settings(dropout_p, is_causal, scale, groups)
+        return attended(query, key, value, attn_mask, how)
     parts = []
     for start in range(0, length, rows):
         count = min(rows, length - start)
@@ -78,7 +72,8 @@ def scaled_dot_product_attention(
         if mask is not None and mask.dim() > 1 and mask.shape[-2] != 1:
             mask = mask.narrow(-2, start, count)
         block = query.narrow(-2, start, count)
-        parts.append(_attended(block, key, value, mask, dropout_p, is_causal, scale, start))
+        how = Settings(dropout_p, is_causal, scale, groups, start)
+        parts.append(attended(block, key, value, mask, how))
     return cat(parts, -2)
 
 
@@ -107,31 +102,6 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
                 "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
                 f"attn_mask.dtype: {mask.dtype} and  query.dtype: {query.dtype} instead."
             )
-
-
-def _attended(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float,
-    causal: bool, scale: float, start: int,
-) -> Tensor:  # fmt: skip
-    """The attention of queries that begin at row `start`."""
-    scores = (query * scale) @ key.transpose(-2, -1)
-    if causal:
-        row = arange(start, start + query.shape[-2], device=query.device).unsqueeze(1)
-        seen = row >= arange(key.shape[-2], device=query.device)
-        scores = recorded.masked_fill(scores, ~seen, float("-inf"))
-    elif mask is not None and mask.dtype is dtypes.bool_:
-        scores = recorded.masked_fill(scores, ~mask, float("-inf"))
-        weights = recorded.softmax(scores, scores.dim() - 1)
-        # a query that sees no key attends to nothing, where softmax would say nan
-        weights = recorded.masked_fill(weights, ~mask.any(-1, keepdim=True), 0.0)
-        return dropout(weights, dropout_p) @ value
-    elif mask is not None:
-        blind = (mask == float("-inf")).all(-1, keepdim=True)  # as for bool: 0, and no nan
-        scores = scores + recorded.masked_fill(mask, blind, 0.0).to(scores.dtype)
-        weights = recorded.softmax(scores, scores.dim() - 1)
-        return dropout(recorded.masked_fill(weights, blind, 0.0), dropout_p) @ value
-    weights = recorded.softmax(scores, scores.dim() - 1)
-    return dropout(weights, dropout_p) @ value
 
 
 # Several heads ------------------------------------------------------------------------------------

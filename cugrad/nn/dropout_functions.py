@@ -20,7 +20,8 @@ __all__ = [
 SATURATED = -1.7580993408473766
 
 
-def _check(p: float) -> None:
+def check_probability(p: float) -> None:
+    """ValueError where `p` is no probability."""
     if p < 0.0 or p > 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
@@ -41,7 +42,7 @@ def _dropped(input: Tensor, p: float, inplace: bool, per_channel: bool = False) 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability `p` and scale the rest by 1 / (1 - p)."""
-    _check(p)
+    check_probability(p)
     if not training or p == 0.0:
         return input
     return _dropped(input, p, inplace)
@@ -49,7 +50,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 def feature_dropout(input: Tensor, p: float, train: bool, *, inplace: bool = False) -> Tensor:
     """Zero each channel, dim 1 of (N, C, ...), with probability `p`; scale the others."""
-    _check(p)
+    check_probability(p)
     if not train or p == 0.0:
         return input
     if input.dim() < 2:
@@ -61,7 +62,7 @@ def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Zero whole channels of (N, C, L) or (C, L) with probability `p`, and scale the others."""
-    _check(p)
+    check_probability(p)
     if input.dim() not in (2, 3):
         raise RuntimeError(
             f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that "
@@ -86,7 +87,7 @@ def dropout2d(
 
     As in PyTorch a 3D input is taken as (N, C, L), with a warning.
     """
-    _check(p)
+    check_probability(p)
     if input.dim() not in (3, 4):
         warnings.warn(
             f"dropout2d: Received a {input.dim()}-D input to dropout2d, which is deprecated and "
@@ -106,7 +107,7 @@ def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Zero whole channels of (N, C, D, H, W) or (C, D, H, W) with probability `p`."""
-    _check(p)
+    check_probability(p)
     if input.dim() not in (4, 5):
         warnings.warn(
             f"dropout3d: Received a {input.dim()}-D input to dropout3d, which is deprecated and "
@@ -136,7 +137,7 @@ def feature_alpha_dropout(
 
 
 def _alpha(input: Tensor, p: float, training: bool, inplace: bool, per_channel: bool) -> Tensor:
-    _check(p)
+    check_probability(p)
     if not training or p == 0.0:
         return input
     if per_channel and input.dim() < 2:

@@ -1,0 +1,148 @@
+"""Attention of queries to keys: backward keeps the operands, and computes the weights again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import dtypes
+from ..autograd.function import Function
+from ..autograd.mode import state
+from ..autograd.record import recorded
+from ..backends import batched
+from ..functions.ranges import arange
+from ..ops import random as draw
+from ..tensor import Tensor, make
+from .dropout_functions import check_probability
+
+__all__ = ["Settings", "attended"]
+
+
+class Settings(NamedTuple):
+    """What is no tensor: `start` is the number of the first query, for `causal`.
+
+    `groups` is the number of heads of queries for each of keys and values.
+    """
+
+    p: float
+    causal: bool
+    scale: float
+    groups: int = 1
+    start: int = 0
+
+
+def attended(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: Settings
+) -> Tensor:
+    """softmax(query @ key.mT * scale + mask) @ value with weights dropped, of checked operands.
+
+    The weights, (..., L, S), are the largest thing in attention. In an ordinary backward they are
+    computed again from what is smaller and kept: the operands, and one bit for each weight where
+    some are dropped.
+    """
+    check_probability(how.p)
+    bits = None if how.p == 0.0 else _draw(query, key, mask, how)
+    tensors = (query, key, value, mask)
+    recording = state.grad_enabled and any(t is not None and t.requires_grad for t in tensors)
+    if recording and not (state.levels or batched.running.levels or batched.running.transforms):
+        return DotProductAttention.apply(*tensors, bits, how)
+    return _forward(query, key, value, mask, bits, how)
+
+
+def _draw(query: Tensor, key: Tensor, mask: Tensor | None, how: Settings) -> Tensor:
+    """A bit for each weight: 1 where it stays."""
+    lead = tuple(query.shape[:-2])
+    if how.groups == 1:
+        lead = np.broadcast_shapes(lead, tuple(key.shape[:-2]))
+    shape = (*lead, query.shape[-2], key.shape[-2])
+    shape = shape if mask is None else np.broadcast_shapes(shape, tuple(mask.shape))
+    return make(draw.bernoulli_bits(None, 1.0 - how.p, shape, query.device))
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Half precision as float32: only the result is rounded to it."""
+    return x.float() if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
+
+
+def _per_head(x: Tensor, groups: int) -> Tensor:
+    """Keys or values of fewer heads, dim -3, as many times as there are heads of queries."""
+    return _wide(x) if groups == 1 else _wide(x).repeat_interleave(groups, -3)
+
+
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, how: Settings) -> Tensor:
+    """softmax(query @ key.mT * scale + mask), with 0 for a query that sees no key."""
+    scores = recorded.matmul(query * how.scale, recorded.mT(key))
+    last, blind = scores.dim() - 1, None
+    if how.causal:
+        row = arange(how.start, how.start + query.shape[-2], device=query.device).unsqueeze(1)
+        seen = row >= arange(key.shape[-2], device=query.device)
+        scores = recorded.masked_fill(scores, ~seen, float("-inf"))
+    elif mask is not None and mask.dtype is dtypes.bool_:
+        scores = recorded.masked_fill(scores, ~mask, float("-inf"))
+        blind = ~mask.any(-1, keepdim=True)
+    elif mask is not None:
+        blind = (mask == float("-inf")).all(-1, keepdim=True)
+        scores = scores + recorded.masked_fill(mask, blind, 0.0).to(scores.dtype)
+    weights = recorded.softmax(scores, last)
+    return weights if blind is None else recorded.masked_fill(weights, blind, 0.0)
+
+
+def _dropped(weights: Tensor, bits: Tensor | None, p: float) -> Tensor:
+    if bits is None:
+        return weights
+    return recorded.native_dropout(weights, bits, tuple(weights.shape), p)
+
+
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bits: Tensor | None,
+    how: Settings,
+) -> Tensor:  # fmt: skip
+    kind, query, key = query.dtype, _wide(query), _per_head(key, how.groups)
+    weights = _dropped(_weights(query, key, mask, how), bits, how.p)
+    return recorded.matmul(weights, _per_head(value, how.groups)).to(kind)
+
+
+class DotProductAttention(Function):
+    """`_forward` as one node."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        """The attention; keeps what it is given."""
+        *tensors, ctx.how = args
+        ctx.save_for_backward(*tensors)
+        return _forward(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """By tensor functions, so that it can be differentiated in turn."""
+        query, key, value, mask, bits = ctx.saved_tensors
+        how, wanted = ctx.how, ctx.needs_input_grad
+        q, g = _wide(query), _wide(grads[0])
+        k, v = _per_head(key, how.groups), _per_head(value, how.groups)
+        weights = _weights(q, k, mask, how)
+        found: list[Any] = [None] * 6
+        if wanted[2]:
+            dropped = _dropped(weights, bits, how.p)
+            found[2] = _like(recorded.matmul(recorded.mT(dropped), g), value, how.groups)
+        if wanted[0] or wanted[1] or wanted[3]:
+            slope = _dropped(recorded.matmul(g, recorded.mT(v)), bits, how.p)
+            slope = recorded.softmax_backward(slope, weights, weights.dim() - 1)
+        if wanted[0]:
+            found[0] = _like(recorded.matmul(slope, k) * how.scale, query)
+        if wanted[1]:
+            found[1] = _like(
+                recorded.matmul(recorded.mT(slope), q * how.scale), key, how.groups
+            )
+        if wanted[3]:
+            found[3] = _like(slope, mask)
+        return tuple(found)
+
+
+def _like(grad: Tensor, operand: Tensor, groups: int = 1) -> Tensor:
+    """A gradient in the shape of an operand that was broadcast, or repeated, and in its dtype."""
+    if groups > 1:
+        grad = grad.unflatten(-3, (-1, groups)).sum(-3)
+    if grad.shape != operand.shape:
+        grad = recorded.sum_to_shape(grad, tuple(operand.shape))
+    return grad.to(operand.dtype)
