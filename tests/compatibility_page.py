@@ -104,7 +104,7 @@ class Note(NamedTuple):
 
 
 JACOBIANS = Note("absent", "Deprecated, and for gradcheck's own use.")
-CHECKPOINT = Note("absent", "Not here yet: saved-tensor hooks do what checkpoints are for.")
+CHECKPOINT = Note("absent", "Not here; `checkpoint` and `checkpoint_sequential` are.")
 PROFILER = Note("absent", "Not here yet; `emit_nvtx` and `cugrad.profiler.MemoryTimeline` are.")
 DISTRIBUTED = Note("absent", "There is no package for several processes.")
 NO_STORAGE = Note("absent", "Storages are no objects that one could register for a device.")
@@ -158,9 +158,9 @@ NOTES: dict[str, Note] = {
     "save": Note(
         "differs", "A path gets its new file when it is complete. PyTorch's zip format alone."),
     "load": Note(
-        "differs", "No safetensors, and no file of before PyTorch 1.6. With `weights_only` it "
-        "refuses compressed records, tensors that reach beyond their storage, and pickles that "
-        "copy more than they hold."),
+        "differs", "No safetensors. Files of before PyTorch 1.6 only with `weights_only`. "
+        "With `weights_only` it refuses compressed records, tensors that reach beyond their "
+        "storage, and pickles that copy more than they hold."),
     "nn.parallel.DataParallel": Note(
         "more", "`device_ids` may be any devices. Its threads carry saved-tensor hooks, observers "
         "and inference mode, not grad mode alone. On several GPUs backward runs on the current "

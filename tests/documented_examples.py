@@ -601,6 +601,4 @@ True
 NOT_YET = {
     f"{PACKAGE}: profile": "autograd.profiler.profile comes with the profiler",
     f"{PACKAGE}: emit_itt": "emit_itt comes with the profiler",
-    f"{CHECKPOINT}: checkpoint": "utils.checkpoint is not here yet",
-    f"{CHECKPOINT}: checkpoint_sequential": "utils.checkpoint is not here yet",
 }

@@ -394,3 +394,54 @@ def test_protocols(protocol: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert torch.load(file, weights_only=False)["x"].tolist() == [1, 1]
+
+
+def test_files_of_old_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    obj = {**objects(torch)["nested"], "p": torch.nn.Parameter(torch.ones(2))}
+    obj["s"] = torch.nn.Linear(2, 1).state_dict()
+    obj["o"] = OrderedDict(a=torch.ones(2).bfloat16())
+    x = torch.arange(12.0).reshape(3, 4)
+    obj["views"] = [x, x[1], x.t()]
+    file = io.BytesIO()
+    torch.save(obj, file, _use_new_zipfile_serialization=False)
+    found = cugrad.load(file)
+    assert described(found) == described(obj)
+    found["views"][0][1, 1] = 50
+    assert found["views"][1][1].item() == 50 and found["views"][2][1, 1].item() == 50
+    assert cugrad.load(file, map_location="simulated")["p"].device.type == "simulated"
+    data = file.getvalue()
+    for end in range(0, len(data), 7):
+        with pytest.raises((pickle.UnpicklingError, RuntimeError, EOFError)):
+            cugrad.load(io.BytesIO(data[:end]))
+    file = io.BytesIO()
+    torch.save(Path("a"), file, _use_new_zipfile_serialization=False)
+    for weights_only in (True, False):
+        with pytest.raises(pickle.UnpicklingError, match="was not an allowed global by default"):
+            cugrad.load(file, weights_only=weights_only)
+
+
+def test_files_that_cannot_seek() -> None:
+    class Pipe:
+        def __init__(self) -> None:
+            self.data = bytearray()
+
+        def write(self, piece: Any) -> int:
+            self.data += piece
+            return len(piece)
+
+        def flush(self) -> None:
+            pass
+
+    pipe = Pipe()
+    cugrad.save({"x": cugrad.arange(3.0), "y": cugrad.ones(1)}, pipe)
+    found = cugrad.load(io.BytesIO(bytes(pipe.data)))
+    assert found["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_names_in_a_file(protocol: int) -> None:
+    file = io.BytesIO()
+    cugrad.save([Path("a"), Path("b"), Counter("a")], file, pickle_protocol=protocol)
+    names = cugrad.serialization.get_unsafe_globals_in_checkpoint(file)
+    assert [name.rpartition(".")[2] for name in names] == [type(Path("a")).__name__]

@@ -13,9 +13,10 @@ from typing import Any
 
 from .archive import VERSION, Reader, Writer, written
 from .names import CALLS, VALUES, StorageType
+from .old_format import is_old, load_old
 from .pickling import pickled
 from .storages import Storage, Storages, mapping
-from .unpickling import SafeGlobals, unpickled
+from .unpickling import Machine, SafeGlobals, unpickled
 
 __all__ = [
     "DEFAULT_PROTOCOL", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
@@ -72,7 +73,8 @@ def load(
             or a function of a storage and that device, which returns the storage, its `cpu()` or
             `cuda()`, or None. Default: where they were.
         weights_only: only tensors, plain Python objects, and what `add_safe_globals` allows (the
-            default): no file can then run code. With False a file can do anything.
+            default): no file can then run code. With False a file can do anything, unless it is
+            one of PyTorch before 1.6, which are always read the careful way.
         mmap: elements are read from the file when they are looked at; `f` must be a path.
         pickle_load_args: arguments of `pickle.Unpickler`, only with `weights_only=False`.
 
@@ -110,12 +112,10 @@ def _archive(file: Any) -> Reader:
     if not start:
         raise EOFError("Ran out of input: the file is empty")
     if start[:2] != b"PK":
-        old = start[:1] == b"\x80"
+        kind = "a pickle" if start[:1] == b"\x80" else "something else"
         raise pickle.UnpicklingError(
-            "Weights only load failed: the file is "
-            + ("a pickle, or one of PyTorch before 1.6; save it anew with torch.save there"
-               if old else "none that save() wrote")
-        )  # fmt: skip
+            f"Weights only load failed: the file is {kind}, none that save() wrote"
+        )
     archive = Reader(file)
     if "constants.pkl" in archive:
         raise RuntimeError(
@@ -131,8 +131,21 @@ def _archive(file: Any) -> Reader:
 def _loaded(
     file: Any, map_location: Any, weights_only: bool, mmap: bool, options: dict[str, Any]
 ) -> Any:
-    archive = _archive(file)
     place_of = mapping(map_location)
+    file.seek(0)
+    if is_old(file.read(32)):
+        if mmap:
+            raise RuntimeError(
+                "mmap can only be used with files saved with "
+                "`torch.save(_use_new_zipfile_serialization=True)`, please torch.save your "
+                "checkpoint with this option in order to use mmap."
+            )
+        file.seek(0)
+        try:
+            return load_old(file.read(), place_of, _safe.by_name())
+        except pickle.UnpicklingError as error:
+            raise _advice(error) from error.__cause__
+    archive = _archive(file)
     order = archive.read("byteorder") if "byteorder" in archive else b"little"
     if order not in (b"little", b"big"):
         raise ValueError(f"Unknown endianness type: {order[:20]!r}")
@@ -161,20 +174,22 @@ def _loaded(
     if not weights_only:
         return _Trusting(io.BytesIO(data), storage, **{"encoding": "utf-8", **options}).load()
     try:
-        return unpickled(data, storage, _safe.by_name())
+        return unpickled(Machine(data, storage, _safe.by_name()))
     except pickle.UnpicklingError as error:
-        raise pickle.UnpicklingError(_advice(str(error))) from error.__cause__
+        raise _advice(error) from error.__cause__
 
 
-def _advice(text: str) -> str:
+def _advice(error: pickle.UnpicklingError) -> pickle.UnpicklingError:
+    """The error, with what PyTorch says around it."""
+    text = str(error)
     if "was not an allowed global by default" in text:
-        return (
-            "Weights only load failed. This file can still be loaded, to do so you have two "
+        text = (
+            "This file can still be loaded, to do so you have two "
             "options, do those steps only if you trust the source of the checkpoint. \n\t(1) "
             f"{_UNSAFE}\n\t(2) Alternatively, to load with `weights_only=True` please check the "
             f"recommended steps in the following error message.\n\tWeightsUnpickler error: {text}"
         )
-    return f"Weights only load failed. {text}"
+    return pickle.UnpicklingError(f"Weights only load failed. {text}")
 
 
 class _Trusting(pickle.Unpickler):
@@ -242,14 +257,28 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     if isinstance(f, (str, os.PathLike)):
         with open(f, "rb") as file:
             return get_unsafe_globals_in_checkpoint(file)
-    names: set[str] = set()
-    texts: list[str] = []
-    for opcode, value, _ in pickletools.genops(_archive(_seekable(f)).read("data.pkl")):
-        if isinstance(value, str) and opcode.name != "GLOBAL":
-            texts.append(value)
-        elif opcode.name == "GLOBAL":
-            names.add(str(value).replace(" ", ".").replace("__builtin__.", "builtins."))
-        elif opcode.name == "STACK_GLOBAL" and len(texts) > 1:
-            names.add(f"{texts[-2]}.{texts[-1]}")
+    try:
+        names = _names(_archive(_seekable(f)).read("data.pkl"))
+    except ValueError as error:
+        raise pickle.UnpicklingError(f"the pickle is damaged: {error}") from None
     allowed = {*CALLS, *VALUES, *_safe.by_name()}
     return sorted(name.removeprefix("builtins.") for name in names - allowed)
+
+
+def _names(data: bytes) -> set[str]:
+    """The globals of a pickle, by full name."""
+    names: set[str] = set()
+    texts: list[Any] = []
+    memo: dict[Any, Any] = {}
+    for opcode, value, _ in pickletools.genops(data):
+        if opcode.name == "GLOBAL":
+            names.add(str(value).replace(" ", ".").replace("__builtin__.", "builtins."))
+        elif opcode.name == "STACK_GLOBAL":
+            names.add(".".join(map(str, texts[-2:])))
+        elif "PUT" in opcode.name or opcode.name == "MEMOIZE":
+            memo[len(memo) if value is None else value] = texts[-1] if texts else None
+        elif "GET" in opcode.name:
+            texts.append(memo.get(value))
+        elif isinstance(value, str):
+            texts.append(value)
+    return names

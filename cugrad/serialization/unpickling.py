@@ -50,9 +50,8 @@ class SafeGlobals:
         return found
 
 
-def unpickled(data: bytes, load_storage: Callable[[Any], Any], safe: Safe) -> Any:
-    """The object of a pickle. UnpicklingError for anything that is not plain or allowed."""
-    machine = Machine(data, load_storage, safe)
+def unpickled(machine: Machine) -> Any:
+    """The object of its pickle. UnpicklingError for anything that is not plain or allowed."""
     try:
         return machine.run()
     except pickle.UnpicklingError:
@@ -73,8 +72,10 @@ class _OfStorage(Exception):
 class Machine:
     """The stack machine that a pickle is a program for; it knows no way to import."""
 
-    def __init__(self, data: bytes, load_storage: Callable[[Any], Any], safe: Safe) -> None:
-        self.data, self.at, self.load_storage, self.safe = data, 0, load_storage, safe
+    def __init__(
+        self, data: bytes, load_storage: Callable[[Any], Any], safe: Safe, at: int = 0
+    ) -> None:
+        self.data, self.at, self.load_storage, self.safe = data, at, load_storage, safe
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.calls = {id(value): call for value, call in CALLS.values()}

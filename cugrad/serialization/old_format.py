@@ -1,0 +1,95 @@
+"""Files of PyTorch before 1.6: pickles one after another, then the storages. Read, not written."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import dtype
+from .names import VALUES, StorageType
+from .storages import Location, Storage
+from .unpickling import Machine, Safe, unpickled
+
+__all__ = ["is_old", "load_old"]
+
+MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of such a file
+PROTOCOL = 1001
+_START = pickle.dumps(MAGIC, 2)
+
+
+def is_old(start: bytes) -> bool:
+    """Whether a file that starts so is of the old format."""
+    return start.startswith(_START)
+
+
+class _Reader:
+    """Takes a file apart: the places of its parts are known only from the parts before."""
+
+    def __init__(self, data: bytes, safe: Safe) -> None:
+        self.data, self.safe, self.at = data, safe, 0
+        self.kinds: dict[str, tuple[dtype, int, str]] = {}  # of storages: type, elements, place
+
+    def part(self, load_storage: Any) -> Any:
+        """The next pickle."""
+        machine = Machine(self.data, load_storage, self.safe, self.at)
+        found = unpickled(machine)
+        self.at = machine.at
+        return found
+
+    def noted(self, name: tuple[Any, ...]) -> Storage:
+        """A storage of zeros in the place of one whose elements come later in the file."""
+        kind, key, place, count = (name + (None,) * 5)[1:5]
+        if not (isinstance(kind, StorageType) and kind.dtype) or len(name) != 6:
+            raise pickle.UnpicklingError("a storage without its type or view")
+        if name[5] is not None:
+            raise pickle.UnpicklingError("a storage that is a view of another is not supported")
+        if type(key) is not str or type(place) is not str or type(count) is not int:
+            raise pickle.UnpicklingError("a storage without key, place or size")
+        if not 0 <= count * kind.dtype.itemsize <= len(self.data):
+            raise RuntimeError(f"load: storage {key} is larger than the file")
+        self.kinds[key] = kind.dtype, count, place
+        return Storage(np.zeros(count * kind.dtype.itemsize, np.uint8), kind.dtype)
+
+    def storage(self, key: Any) -> np.ndarray[Any, Any]:
+        """The bytes of the next storage."""
+        if key not in self.kinds:
+            raise RuntimeError(f"load: the file has a storage {key!r} of no tensor")
+        kind, count, _ = self.kinds[key]
+        start = self.at + 8
+        stop = start + count * kind.itemsize
+        if int.from_bytes(self.data[self.at : start], "little", signed=True) != count:
+            raise RuntimeError(f"load: storage {key} has another size than its tensors say")
+        if stop > len(self.data):
+            raise RuntimeError("load: the file ends within a storage; it is not whole")
+        self.at = stop
+        return np.frombuffer(self.data[start:stop], np.uint8).copy()
+
+
+def _none(name: Any) -> Any:
+    raise pickle.UnpicklingError("a storage where none belongs")
+
+
+def load_old(data: bytes, place_of: Location, safe: Safe) -> Any:
+    """The object of a file of the old format; as `load` with weights_only, always.
+
+    The object is read twice: first for what its storages are, as those come behind it.
+    """
+    file = _Reader(data, safe)
+    magic, protocol, system = file.part(_none), file.part(_none), file.part(_none)
+    if magic != MAGIC or protocol != PROTOCOL or type(system) is not dict:
+        raise RuntimeError(f"load: protocol version {protocol!r}, want {PROTOCOL}")
+    if system.get("little_endian") is not True:
+        raise RuntimeError("load: an old file of a big-endian machine is not supported")
+    start = file.at
+    file.part(file.noted)
+    keys = file.part(_none)
+    if type(keys) is not list:
+        raise pickle.UnpicklingError("the file has no list of its storages")
+    found = {}
+    for key in keys:
+        kind, _, place = file.kinds.get(key, (VALUES["torch.uint8"], 0, "cpu"))
+        found[key] = place_of(Storage(file.storage(key), kind), place)
+    file.at = start
+    return file.part(lambda name: found[name[2]])
