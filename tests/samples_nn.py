@@ -368,3 +368,7 @@ samples.REAL_ONLY |= {
 }  # fmt: skip
 samples.NO_TORCH["cross_entropy_backward"] = "aten has none; cross_entropy's gradients are compared"
 samples.NO_TORCH["nll_loss_backward"] = "aten's wants the input too; nll_loss's gradients are seen"
+
+sample("gate", (3, 4), (3, 4), integer=False, reference=lambda np, x, y: x / (1 + np.exp(-y)),
+       torch=lambda torch, x, y: x * torch.sigmoid(y))  # fmt: skip
+samples.REAL_ONLY |= {"gate"}

@@ -25,7 +25,7 @@ __all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "METHODS", "OPERATORS"]
 # whose functions are those of nn.functional.
 HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy", "prelu_kernel"} | {
     "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "hardtanh",
-    "hardsigmoid", "hardswish", "softshrink", "threshold", "binary_cross_entropy_each",
+    "hardsigmoid", "hardswish", "softshrink", "threshold", "binary_cross_entropy_each", "gate",
 }  # fmt: skip
 _MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
          "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "isnan",

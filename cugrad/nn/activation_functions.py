@@ -326,8 +326,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise RuntimeError(
             f"Halving dimension must be even, but dimension {dim % input.dim()} is size {size}"
         )
-    first = input.narrow(dim, 0, size // 2)
-    return first * recorded.sigmoid(input.narrow(dim, size // 2, size // 2))
+    half = size // 2
+    return recorded.gate(input.narrow(dim, 0, half), input.narrow(dim, half, half))
 
 
 def gumbel_softmax(

@@ -51,6 +51,20 @@ def _silu_gradient(m: Any, g: Any, self: Any) -> Any:
 row("silu", "self", _silu, ELEMENTWISE, promote=FLOAT, self=_silu_gradient)
 
 
+def _gate(xp: Any, self: Array, other: Array) -> Array:
+    return narrow(wide(xp, self) / (xp.exp(-wide(xp, other)) + 1), self)
+
+
+def _gate_gradient(m: Any, g: Any, self: Any, other: Any) -> Any:
+    s = m.sigmoid(other)
+    return g * self * (s * (1 - s))
+
+
+row("gate", "self other", _gate, ELEMENTWISE, promote=FLOAT, node="GluBackward0",
+    self=lambda m, g, other: g * m.sigmoid(other), other=_gate_gradient,
+    doc="self * sigmoid(other); keeps no sigmoid")  # fmt: skip
+
+
 def _softplus(xp: Any, self: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
     x = wide(xp, self)
     scaled = x * beta

@@ -77,7 +77,7 @@ row("argsort", "self", _argsort)
 def _at_place(xp: Any, self: Any, place: int, dim: int) -> Any:
     """The index of the element that would stand at `place` along dim, which is kept."""
     order = xp.argpartition(widened(self), place, dim)
-    return order[_across(dim, slice(place, place + 1))].astype("int64", copy=False)
+    return order[_across(dim, slice(place, place + 1))].astype("int64")  # no view of the whole
 
 
 def _kthvalue(xp: Any, self: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Any, Any]:
