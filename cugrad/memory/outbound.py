@@ -86,7 +86,10 @@ class Outbound:
             flat = self._encoded(stored, source, flat, owner)
         self._copy(stored, flat, owner, meter)
         if changeable and stored.device is not None:
-            compute.wait_event(stored.copied)
+            if stored.copied is None:  # there was no room: what stays is not what is written to
+                stored.device = stored.device.copy()
+            else:
+                compute.wait_event(stored.copied)
 
     def evict(self, stored: Stored) -> None:
         """Sends out what was meant to stay because it is among the last ones."""
