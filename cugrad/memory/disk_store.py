@@ -270,6 +270,7 @@ class DiskStore:
 
     def _stay(self, span: DiskSpan, flat: Any, full: OSError) -> None:
         """Keeps bytes in host memory for which there is no room."""
+        full = full.with_traceback(None)  # whose frames lead back here
         span.writing = Transfer(self._file, -1, flat, True, full)
         self.stats.host_bytes += flat.nbytes
         if not self._warned:
@@ -293,9 +294,8 @@ class DiskStore:
 
     def _note(self, transfer: Transfer) -> None:
         self._pending -= transfer.nbytes
-        if transfer.error is None:
-            self.stats.written_bytes += transfer.nbytes if transfer.wanted else 0
-        elif transfer.wanted:
+        self.stats.written_bytes += transfer.moved
+        if transfer.error is not None and transfer.wanted:
             self._failed = transfer.error
             if transfer.error.errno in FULL:
                 self._failed = self._full(transfer.nbytes)

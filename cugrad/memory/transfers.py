@@ -24,7 +24,7 @@ class Transfer:
     """
 
     __slots__ = (
-        "file", "offset", "array", "nbytes", "writing", "pieces", "wanted", "error",
+        "file", "offset", "array", "nbytes", "writing", "pieces", "moved", "wanted", "error",
         "_numbers", "_left", "_lock", "_done",
     )  # fmt: skip
 
@@ -34,6 +34,7 @@ class Transfer:
         self.file, self.offset, self.array, self.writing = file, offset, array, writing
         self.nbytes = array.nbytes
         self.pieces = self._left = -(-array.nbytes // PIECE)
+        self.moved = 0  # bytes
         self.wanted = True  # set to False, from anywhere, it stops where it is
         self.error = error
         self._numbers = itertools.count()
@@ -48,15 +49,17 @@ class Transfer:
     def run(self) -> None:
         """Does the pieces that nobody has begun."""
         while (k := next(self._numbers)) < self.pieces:
+            moved = 0
             if self.wanted and self.error is None:
                 try:
-                    self._move(k)
+                    moved = self._move(k)
                 except OSError as error:
                     self.error = error.with_traceback(None)  # whose frames hold the array
                 except MemoryError:
                     self.error = OSError(errno.ENOMEM, "no memory to copy through")
             with self._lock:
                 self._left -= 1
+                self.moved += moved
                 last = not self._left
             if last:
                 self._end()
@@ -66,12 +69,13 @@ class Transfer:
             self.array = None
         self._done.set()
 
-    def _move(self, k: int) -> None:
+    def _move(self, k: int) -> int:
         part = self.array[k * PIECE : (k + 1) * PIECE]
         if self.writing:
             self.file.write(part, self.offset + k * PIECE)
         else:
             self.file.read(part, self.offset + k * PIECE)
+        return part.nbytes
 
     def finish(self) -> None:
         """Helps, and waits until others have done their pieces. At once after a fork, in the child:
