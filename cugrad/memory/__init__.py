@@ -1,7 +1,11 @@
 """Placements: where a saved tensor lives between forward and backward."""
 
+from .disk import save_on_disk
+from .disk_store import DiskStore
 from .offloading import offload, save_on_cpu
 from .report import Report, lower_bound
 from .stats import OffloadStats
 
-__all__ = ["OffloadStats", "Report", "lower_bound", "offload", "save_on_cpu"]
+__all__ = [
+    "DiskStore", "OffloadStats", "Report", "lower_bound", "offload", "save_on_cpu", "save_on_disk",
+]  # fmt: skip

@@ -7,6 +7,7 @@ import weakref
 from collections import OrderedDict, deque
 from typing import Any
 
+from ..autograd.engine import task
 from ..autograd.mode import state
 from ..backends import Backend
 from ..tensor import Tensor
@@ -214,6 +215,13 @@ class CopyEngine:
             self._bury()
             self.out.settle(1 << 62)
 
+    def _backward_has_ended(self) -> None:
+        """Gets back what nobody wants any more: perhaps there is no next step to do it."""
+        with self._lock:
+            self._bury()
+            self.out.abandon()
+            self.out.settle(1 << 62)
+
     def drain(self) -> None:
         """Waits for all copies, and lets go of all that they held."""
         with self._lock:
@@ -253,6 +261,9 @@ class CopyEngine:
         with self._lock:
             if meter is not None:
                 meter.turn(compute)
+            if task.running and session.run() is not task.running[-1]:
+                session.run = weakref.ref(task.running[-1])
+                task.running[-1].callbacks.append(self._backward_has_ended)
             self._settle(owner, session)
             self.ahead -= stored.ahead
             stored.ahead = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -147,8 +148,7 @@ class offload(_Offloading):
         backlog: bytes on their way out before the device waits; None: two of the largest storages.
         host_limit: bytes of page-locked memory to use; None: what the host can give.
         spill: where a tensor goes when page-locked memory is at its limit: None, ordinary host
-            memory by synchronous copies; or a store, whose `write(array)` takes bytes and answers
-            an object with `read()`.
+            memory by synchronous copies; a directory, or a `DiskStore`.
         compress: "bf16", "fp16", "fp8", "int8" or a codec of your own: how floating-point tensors
             are stored. Lossy; also for tensors that are on the host.
         filter: called with each saved Tensor; those for which it is false stay.
@@ -212,6 +212,10 @@ def codec_named(compress: Any) -> Any:
 def _spill_of(spill: Any) -> Any:
     if spill is None:
         return None
+    if isinstance(spill, (str, os.PathLike)):
+        from .disk_store import DiskStore
+
+        spill = DiskStore(spill)
     if not callable(getattr(spill, "write", None)):
-        raise TypeError(f"offload: spill: got {spill!r}, want a store with a method write(array)")
+        raise TypeError(f"offload: spill: got {spill!r}, want a directory or a DiskStore")
     return spill.write

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .owner import Owner
@@ -123,6 +124,10 @@ class Plan:
         self.place = {index: k for k, index in enumerate(order)}
 
 
+def _no_run() -> None:
+    """A reference to nothing."""
+
+
 class Session:
     """The storages that were saved between one backward pass and the next, in that order.
 
@@ -142,6 +147,7 @@ class Session:
         self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
         self.lapsed: set[int] = set()  # kept for being there anyway, and nobody else had it
         self.plan: Plan | None = None
+        self.run: Callable[[], Any] = _no_run  # the backward pass that asked last, weakly
         self.meter: Meter | None = None  # where times are taken
         self.tight = False  # an allocation has failed while this was saved
         self.round = 0  # how often everything was unpacked before
