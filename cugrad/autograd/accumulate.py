@@ -6,8 +6,9 @@ from typing import Any
 
 from ..backends import backend_of
 from ..tensor import Tensor, make
+from .record import recorded
 
-__all__ = ["accumulate", "is_dense"]
+__all__ = ["accumulate", "accumulate_recorded", "is_dense"]
 
 
 def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
@@ -21,20 +22,39 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
         g = backend.asarray(g) if backend_of(g) is not backend else backend.wrap(g)
     known = leaf._grad
     if known is not None:
-        if known._requires_grad:
-            leaf._grad = make(known._array + g)
-        else:
+        try:
             known._array += g
-            known.counter[0] += 1
+        except ValueError:  # NumPy does not write to what is expanded
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the "
+                f"operation. (the .grad of shape {list(known.shape)} to which backward adds)"
+            ) from None
+        known.counter[0] += 1
         return
     if exclusive and g.base is None and g.strides == array.strides and g.dtype == array.dtype:
         leaf._grad = make(g)
-        return
-    kept = backend.xp.empty_like(array) if is_dense(array) else backend.xp.empty(
-        array.shape, array.dtype
-    )
-    backend.xp.copyto(kept, g)
-    leaf._grad = make(kept)
+    else:
+        leaf._grad = make(_laid_out(g, array))
+
+
+def accumulate_recorded(leaf: Tensor, g: Tensor) -> None:
+    """Sets `leaf.grad` to a copy of `g` with the layout of the leaf, or to a new sum; recorded."""
+    known = leaf._grad
+    kept = recorded.clone(g) if known is None else known + g
+    like = (leaf if known is None else known)._array
+    if type(kept._array) is type(like) and kept._array.strides != like.strides:
+        if known is None or is_dense(like):
+            kept._array = _laid_out(kept._array, like)  # nobody has seen it yet
+    leaf._grad = kept
+
+
+def _laid_out(g: Any, like: Any) -> Any:
+    """A copy of an array with the strides of a dense one, and else row by row."""
+    xp = backend_of(like).xp
+    kept = xp.empty_like(like) if is_dense(like) else xp.empty(like.shape, like.dtype)
+    xp.copyto(kept, g)
+    return kept
 
 
 def is_dense(array: Any) -> bool:

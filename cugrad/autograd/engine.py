@@ -12,7 +12,7 @@ from typing import Any
 
 from ..backends import backend_of
 from ..tensor import Tensor
-from .accumulate import accumulate
+from .accumulate import accumulate, accumulate_recorded
 from .anomaly_mode import guarded
 from .hooks import (
     has_hooks,
@@ -27,8 +27,8 @@ from .mode import anomaly, state, switch_grad
 from .node import FREED, NodeRare, Output, accumulator
 from .record import OpNode
 from .saved import FREED_TEXT
-from .undefined import NOTHING, listeners
 from .threads import is_deep, run_in_thread
+from .undefined import NOTHING, listeners
 
 __all__ = ["ImperativeEngine", "run_backward"]
 
@@ -295,7 +295,7 @@ class Run:
             observer.node_begin(accumulator(leaf))
         with leaf_lock:
             if self.recording:
-                leaf._grad = g if leaf._grad is None else leaf._grad + g
+                accumulate_recorded(leaf, g)
             else:
                 accumulate(leaf, g, exclusive)
         for observer in reversed(observers):

@@ -8,6 +8,7 @@ from ..backends import backend_of
 from ..dtypes import of as dtype_of
 from ..tensor import Tensor, make
 from .node import NodeRare
+from .record import recorded
 
 __all__ = [
     "as_tensor", "has_hooks", "has_node_hooks", "run_leaf_hooks", "run_post_hooks", "run_pre_hooks",
@@ -50,8 +51,8 @@ def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> l
     for nr, ref in rare.retained.items():
         keeper = ref()
         if keeper is not None and current[nr] is not None:
-            kept = current[nr] if recording else make(current[nr]._array.copy())
-            keeper._grad = kept if keeper._grad is None else keeper._grad + kept
+            g = current[nr]
+            keeper._grad = recorded.clone(g, "C") if keeper._grad is None else keeper._grad + g
     return _as_gradients(current, recording)
 
 
