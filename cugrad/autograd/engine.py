@@ -123,7 +123,8 @@ class Run:
     def send_nothing(self, edge: Any) -> None:
         """Where no gradient goes along an edge, what runs without one is still visited."""
         if isinstance(edge, Tensor):
-            if edge in self.awaited:
+            wanted = self.needed is None or edge in self.needed
+            if wanted and edge._rare is not None and self.awaits(edge):
                 self.arrived(edge)
             return
         for node in listeners(edge, self.passed):
@@ -151,9 +152,9 @@ class Run:
         self.awaited[leaf] -= 1
         if self.awaited[leaf] == 0:
             del self.awaited[leaf]
-            if leaf in self.grads:
-                self.early += 1
-                heappush(self.heap, (self.early, leaf))
+            self.grads.setdefault(leaf, NOTHING)
+            self.early += 1
+            heappush(self.heap, (self.early, leaf))
 
     def left_over(self) -> Tensor | None:
         """A leaf that waits for a gradient which did not come, since a node never ran."""
@@ -238,13 +239,12 @@ class Run:
             gradients = run_pre_hooks(rare, gradients, self.recording)
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
-        if type(node) is OpNode and all(x is None for x in gradients):
+        if type(node) is OpNode and all(x is None for x in gradients):  # it makes nothing of it
+            if rare is not None and rare.post_hooks:
+                run_post_hooks(rare, [None] * len(node.edges), gradients, self.recording)
             if not self.keep_graph:
                 node.release()
-            for edge in node.edges:
-                if edge is not None:
-                    self.send_nothing(edge)
-            return None
+            return [None] * len(node.edges)
         given = tuple(gradients) if several else gradients[0]
         observers = state.observers
         for observer in observers:
@@ -279,6 +279,7 @@ class Run:
         """Hooks of a leaf, then its gradient is captured or accumulated."""
         rare = leaf._rare
         hooks: NodeRare | None = None if rare is None else rare.leaf
+        g = None if g is NOTHING else g
         if hooks is not None:
             (g,) = run_tensor_hooks(hooks, [g], self.recording)
             exclusive = False  # a hook may have kept it
@@ -294,7 +295,9 @@ class Run:
         for observer in observers:
             observer.node_begin(accumulator(leaf))
         with leaf_lock:
-            if self.recording:
+            if g is None:
+                pass
+            elif self.recording:
                 accumulate_recorded(leaf, g)
             else:
                 accumulate(leaf, g, exclusive)

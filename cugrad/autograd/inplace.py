@@ -105,7 +105,12 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
     saves = plan_of(op, mask).saves
     needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
     array = t._array.copy() if needed else t._array
-    before = make(array, t._requires_grad, edge_of(t) if t._requires_grad else None)
+    edge = edge_of(t) if t._requires_grad else None
+    if edge is not None and edge.grad_fn is not None and edge.grad_fn.rare is not None:
+        view = None if t._rare is None else t._rare.view
+        if view is not None and view.base._requires_grad:  # as in PyTorch, its hooks are left out
+            edge = view.replayed()
+    before = make(array, t._requires_grad, edge)
     if needed and t._rare is not None and t._rare.tangents:
         keep_tangents(before, t)
     return tuple([before if a is t else a for a in args])

@@ -34,22 +34,26 @@ class View:
 
         None for a leaf, such as a view made where nothing was recorded, until its base is changed.
         """
-        from .record import execute
-
         if not self.base._requires_grad:
             return None
         if self.creation in UNRECORDED and self.version == self.base.counter[0]:
             return None
         self.check(view, "its base or another view of its base has been modified inplace")
-        with inference_mode(False):
-            replayed: Any = self.base
-            for op, params in self.steps:
-                replayed = execute(op, (replayed,), params)
-        view._node = replayed._node
+        view._node = self.replayed()
         if self.retains:
             self.retains = False
-            replayed._node.grad_fn.get_rare().retained[view._node.output_nr] = weakref.ref(view)
+            view._node.grad_fn.get_rare().retained[view._node.output_nr] = weakref.ref(view)
         return view._node
+
+    def replayed(self) -> Any:
+        """The node of what the view ops make of the base as it is now."""
+        from .record import execute
+
+        with inference_mode(False):
+            tensor: Any = self.base
+            for op, params in self.steps:
+                tensor = execute(op, (tensor,), params)
+        return tensor._node
 
     def check(self, view: Tensor, what: str) -> None:
         """RuntimeError where an in-place change, `what`, cannot be followed for such a view."""
@@ -58,10 +62,15 @@ class View:
             return
         if view._node is not None:
             self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
-        subject = f"{self.maker or 'A tensor'} is a view"
+        reason = REFUSALS[creation]
         if creation in UNRECORDED:
-            subject = f"{subject} of a view which was" if self.maker else "A view was"
-        raise RuntimeError(f"{subject} {REFUSALS[creation].format(what)}")
+            subject = f"{self.maker} is a view of a view which was" if self.maker else "A view was"
+        elif self.maker:
+            subject = f"{self.maker} is a view"
+        else:
+            subject = "A view was created in no_grad mode"
+            what = f"{what} with grad mode enabled"
+        raise RuntimeError(f"{subject} {reason.format(what)}")
 
     def forget(self, view: Tensor) -> None:
         """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
