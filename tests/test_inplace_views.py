@@ -621,3 +621,15 @@ def test_random_programs_of_views_and_changes(block: int) -> None:
         program = random_program(seed)
         ours, theirs = run_program(cugrad, program), run_program(torch, program)
         assert ours == theirs, f"seed {seed}: {program}"
+
+
+@pytest.mark.parametrize("view", ["reshape", "unsqueeze", "expand"])
+@pytest.mark.parametrize("change", ["zero_", "mul_", "copy_"])
+def test_a_view_of_a_single_number_is_changed(lib: Any, view: str, change: str) -> None:
+    x = lib.tensor(3.0, requires_grad=True)
+    s = x * x
+    v = {"reshape": lambda: s.reshape(-1), "unsqueeze": lambda: s.unsqueeze(0),
+         "expand": lambda: s.expand(1)}[view]()  # fmt: skip
+    {"zero_": v.zero_, "mul_": lambda: v.mul_(2), "copy_": lambda: v.copy_(x.detach())}[change]()
+    (s * 1).backward()
+    assert x.grad.item() == {"zero_": 0, "mul_": 12, "copy_": 0}[change]

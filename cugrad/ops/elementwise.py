@@ -292,7 +292,7 @@ def _embed_part(xp: Any, self: Any, shape: Any, steps: Any, order: Any = None) -
 
 def _copied(array: Any, order: Any) -> Any:
     if order is None:
-        return array.copy()
+        return array[...].copy()  # [...]: a gradient may be a NumPy scalar, which has no views
     return array.transpose(order).copy().transpose(inverse_dims(order))
 
 
