@@ -385,6 +385,47 @@ def test_changed_bytes_of_a_pickle(changes: list[tuple[int, int]], cut: int) -> 
         pass
 
 
+def old_file(pickled: bytes, keys: Any = ("0",), count: int = 4) -> bytes:
+    """A file of PyTorch before 1.6."""
+    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}
+    head = [0x1950A86A20F9469CFC6C, 1001, system]
+    return b"".join([
+        *[pickle.dumps(part, 2) for part in head], pickled.replace(b"tQ", b"NtQ"),
+        pickle.dumps(list(keys), 2), struct.pack("<q", count), FOUR.tobytes(),
+    ])  # fmt: skip
+
+
+def test_old_files_that_lie() -> None:
+    honest = old_file(tensor_pickle())
+    assert cugrad.load(io.BytesIO(honest)).tolist() == [0, 1, 2, 3]
+    attack = old_file(pickle.dumps(ATTACKS["os.system"], 2))
+    lies = [
+        attack, old_file(tensor_pickle(), keys=["1"]), old_file(tensor_pickle(), keys=["0", "0"]),
+        old_file(tensor_pickle(), keys=[[]]), old_file(tensor_pickle(), keys=[]),
+        old_file(tensor_pickle(), count=5), old_file(tensor_pickle(count=1 << 40)),
+        old_file(tensor_pickle(size=(5,))), old_file(tensor_pickle(key=0)), honest[:-1],
+        old_file(tensor_pickle()).replace(pickle.dumps(1001, 2), pickle.dumps(1002, 2)),
+        old_file(tensor_pickle()).replace(b"endianq\x02\x88", b"endianq\x02\x89"),
+    ]  # fmt: skip
+    for data in lies:
+        for weights_only in (True, False):
+            with pytest.raises(REFUSED):
+                cugrad.load(io.BytesIO(data), weights_only=weights_only)
+    assert not os.path.exists("/tmp/cugrad-was-here")
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_changed_bytes_of_an_old_file(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(old_file(tensor_pickle()))
+    for at, value in changes:
+        data[at % len(data)] = value
+    try:
+        cugrad.load(io.BytesIO(bytes(data)))
+    except REFUSED:
+        pass
+
+
 @given(st.binary(max_size=200))
 @settings(max_examples=500, deadline=None)
 def test_any_bytes_for_a_pickle(data: bytes) -> None:

@@ -63,6 +63,7 @@ class Function(metaclass=FunctionMeta):
     """
 
     generate_vmap_rule = False
+    _signature: tuple[Any, inspect.Signature]  # a forward, and how it is called
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
@@ -160,7 +161,10 @@ class Function(metaclass=FunctionMeta):
         """Runs the function on its arguments and records it."""
         separate = cls.setup_context is not Function.setup_context
         if separate and (kwargs or getattr(cls.forward, "__defaults__", None)):
-            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            known = cls.__dict__.get("_signature")
+            if known is None or known[0] != cls.forward:
+                cls._signature = known = cls.forward, inspect.signature(cls.forward)
+            bound = known[1].bind(*args, **kwargs)
             bound.apply_defaults()  # setup_context and backward know every argument
             args, kwargs = bound.args, bound.kwargs
         if not state.observers:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import dtype
-from .names import VALUES, StorageType
+from .names import StorageType
 from .storages import Location, Storage
 from .unpickling import Machine, Safe, unpickled
 
@@ -54,8 +54,6 @@ class _Reader:
 
     def storage(self, key: Any) -> np.ndarray[Any, Any]:
         """The bytes of the next storage."""
-        if key not in self.kinds:
-            raise RuntimeError(f"load: the file has a storage {key!r} of no tensor")
         kind, count, _ = self.kinds[key]
         start = self.at + 8
         stop = start + count * kind.itemsize
@@ -85,11 +83,13 @@ def load_old(data: bytes, place_of: Location, safe: Safe) -> Any:
     start = file.at
     file.part(file.noted)
     keys = file.part(_none)
-    if type(keys) is not list:
-        raise pickle.UnpicklingError("the file has no list of its storages")
+    if type(keys) is not list or any(type(k) is not str for k in keys) or (
+        {*keys} != {*file.kinds} or len(keys) != len(file.kinds)
+    ):
+        raise pickle.UnpicklingError("the file has not the list of its storages")
     found = {}
     for key in keys:
-        kind, _, place = file.kinds.get(key, (VALUES["torch.uint8"], 0, "cpu"))
+        kind, _, place = file.kinds[key]
         found[key] = place_of(Storage(file.storage(key), kind), place)
     file.at = start
     return file.part(lambda name: found[name[2]])
