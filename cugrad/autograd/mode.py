@@ -55,13 +55,14 @@ class State(threading.local):
     hooks_disabled: str | None = None
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
     saving: Any = None  # the node whose saved tensors are being packed
+    stand_in: Any = None  # the value of the next op, which need not be computed
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
     evaluating: Any = None  # the node whose backward runs, while anomalies are looked for
     hidden: tuple[Level, ...] = ()  # what they are outside of inference mode
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
     def refresh(self) -> None:
-        if self.observers or self.levels or anomaly.enabled:
+        if self.observers or self.levels or anomaly.enabled or self.stand_in is not None:
             self.fast = UNUSUAL
         elif self.inference:
             self.fast = INFERRING

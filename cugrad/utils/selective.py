@@ -1,0 +1,218 @@
+"""Checkpoints that keep the results of some ops, on the device or in host memory."""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ..autograd.mode import pop_observer, push_observer, state
+from ..memory import offload
+from ..tensor import Tensor, make
+
+__all__ = [
+    "SAC_IGNORED_OPS", "CheckpointPolicy", "SelectiveCheckpointContext",
+    "create_selective_checkpoint_contexts",
+]  # fmt: skip
+
+SAC_IGNORED_OPS = frozenset({"detach", "alias"})
+# What a function's name stands for in a list: its rows, where it has more than one.
+PRODUCTS = ("matmul", "mm", "bmm", "mv", "dot")
+ALSO = {"matmul": PRODUCTS, "conv1d": ("convolution",), "conv2d": ("convolution",),
+        "conv3d": ("convolution",)}  # fmt: skip
+MISMATCH = (
+    "This can happen if the function of the checkpoint does something else when it is run again: "
+    "the same ops must run, in the same order, in forward and in recomputation."
+)
+
+
+class CheckpointPolicy(enum.Enum):
+    """What becomes of an op's result in a checkpoint.
+
+    SAVE keeps it where it is, CPU_OFFLOAD in host memory by the copies of `memory.offload`, and
+    RECOMPUTE runs the op again. MUST and PREFER are one here: nothing overrides a policy.
+    """
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
+
+
+SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+OFFLOAD = (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLOAD)
+
+
+class SelectiveCheckpointContext:
+    """What a policy function is told beside the op and its arguments: the op's result."""
+
+    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+        self.is_recompute, self.op_output = is_recompute, op_output
+
+
+class _Kept:
+    """A result that need not be computed again."""
+
+    __slots__ = ("packed", "unpack", "counter", "version")
+
+    def __init__(self, tensor: Tensor, moving: offload | None) -> None:
+        self.counter = tensor.counter
+        self.version = self.counter[0]
+        alone = make(tensor._array)
+        alone._counter = self.counter
+        self.packed: Any = alone if moving is None else moving.pack_hook(alone)
+        self.unpack = None if moving is None else moving.unpack_hook
+
+    def array(self, may_have_changed: bool) -> Any:
+        if not may_have_changed and self.counter[0] != self.version:
+            raise RuntimeError(
+                "Tensor cached during selective activation checkpoint has been mutated"
+            )
+        tensor = self.packed if self.unpack is None else self.unpack(self.packed)
+        return tensor._array
+
+
+class _Observing:
+    """An observer of ops for as long as it is entered."""
+
+    def __enter__(self) -> None:
+        push_observer(self)  # type: ignore[arg-type]
+
+    def __exit__(self, *exc: object) -> None:
+        pop_observer(self)  # type: ignore[arg-type]
+
+    def node_begin(self, node: Any) -> None: ...
+    def node_end(self, node: Any) -> None: ...
+
+
+Store = dict[str, list[Any]]  # by op: of each call the results, or None
+
+
+class _Forward(_Observing):
+    """Keeps what the policy says."""
+
+    def __init__(self, policy: Callable[..., Any], store: Store) -> None:
+        self._policy, self._store = policy, store
+        self._moving = offload(min_bytes=0, keep_last=0, timing=False)
+        self._calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
+        self._calls.append((name, args))
+
+    def op_end(self, name: str, seq: int, result: Any) -> None:
+        name, args = self._calls.pop()
+        if result is None or name in SAC_IGNORED_OPS:
+            return
+        observers, state.observers = state.observers, ()  # the policy may compute
+        state.refresh()
+        try:
+            context = SelectiveCheckpointContext(is_recompute=False, op_output=result)
+            policy = self._policy(context, name, *args)
+        finally:
+            state.observers = observers
+            state.refresh()
+        if isinstance(policy, bool):
+            policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
+        outputs = result if type(result) is tuple else (result,)
+        kept = None
+        if policy in SAVE or policy in OFFLOAD:
+            if not any(_is_of_others(out, args) for out in outputs):
+                kept = [_Kept(out, self._moving if policy in OFFLOAD else None) for out in outputs]
+        self._store[name].append(kept)
+
+
+def _is_of_others(out: Tensor, args: tuple[Any, ...]) -> bool:
+    """Whether an output is an input changed in place, or a view: it costs nothing to make again."""
+    if any(out is arg for arg in args):
+        return True
+    return out._rare is not None and out._rare.view is not None
+
+
+class _Again(_Observing):
+    """Puts what was kept in the place of the ops' results."""
+
+    def __init__(self, store: Store, may_have_changed: bool) -> None:
+        self._store, self._may_have_changed = store, may_have_changed
+        self._counts: defaultdict[str, int] = defaultdict(int)
+
+    def __enter__(self) -> None:
+        self._counts.clear()
+        super().__enter__()
+
+    def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
+        if name in SAC_IGNORED_OPS:
+            return
+        index, calls = self._counts[name], self._store.get(name)
+        self._counts[name] += 1
+        if calls is None:
+            raise RuntimeError(
+                f"{name} encountered during backward but not found in storage. {MISMATCH}"
+            )
+        if index >= len(calls):
+            raise RuntimeError(
+                f"{name} invocation index {index} encountered during backward but not found in "
+                f"storage. {MISMATCH}"
+            )
+        kept = calls[index]
+        if kept is not None:
+            arrays = tuple([k.array(self._may_have_changed) for k in kept])
+            state.stand_in = arrays[0] if len(arrays) == 1 else arrays
+            state.refresh()
+
+    def op_end(self, name: str, seq: int, result: Any) -> None:
+        state.stand_in = None  # if an error kept it from being used
+        state.refresh()
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """For `context_fn` of a checkpoint: which ops' results are kept, and not computed again.
+
+    Args:
+        policy_fn_or_list: a function of a SelectiveCheckpointContext, the op's name as docs/ops.md
+            has it, and its arguments, which answers a CheckpointPolicy (or a bool: save it); or a
+            list of ops, as names or as functions of that name, whose results are saved; "matmul"
+            is there for products of every number of dims.
+        allow_cache_entry_mutation: a kept result that was changed in place is no error.
+
+    Results that are views, or inputs changed in place, are always made again. Backward may run
+    as often as the graph allows: what is kept stays until the graph is gone.
+
+    >>> import functools
+    >>> import cugrad as torch
+    >>> from cugrad.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+    >>> x = torch.rand(4, 4, requires_grad=True)
+    >>> keep_products = functools.partial(create_selective_checkpoint_contexts, [torch.matmul])
+    >>> y = checkpoint(lambda x: torch.sigmoid(x @ x) * x, x, use_reentrant=False,
+    ...                context_fn=keep_products)
+    >>> y.sum().backward()
+    """
+    if isinstance(policy_fn_or_list, list):
+        names = {name for op in policy_fn_or_list for name in _names_of(op)}
+
+        def policy(context: Any, op: str, *args: Any) -> CheckpointPolicy:
+            return (
+                CheckpointPolicy.MUST_SAVE if op in names else CheckpointPolicy.PREFER_RECOMPUTE
+            )
+
+    elif callable(policy_fn_or_list):
+        policy = policy_fn_or_list
+    else:
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    store: Store = defaultdict(list)
+    return _Forward(policy, store), _Again(store, allow_cache_entry_mutation)
+
+
+def _names_of(op: Any) -> tuple[str, ...]:
+    name = op if isinstance(op, str) else getattr(op, "__name__", None)
+    if not isinstance(name, str):
+        raise ValueError(
+            f"Expected op in `op_list` to be the name of an op, or a function of that name, but "
+            f"got: {op} of type {type(op)}."
+        )
+    return ALSO.get(name, (name,))
