@@ -70,7 +70,9 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """`input` where it is positive, else `negative_slope * input`."""
     if negative_slope < 0:  # the sign of the result does not tell that of the input
-        slope = recorded.where(input.detach() > 0, 1.0, input.detach() * 0 + negative_slope)
+        array = input._array
+        chosen = backend_of(array).xp.where(array > 0, 1.0, negative_slope)
+        slope = make(chosen.astype(array.dtype))
         return input.mul_(slope) if inplace else input * slope
     return _run("leaky_relu", input, inplace, negative_slope=negative_slope)
 
