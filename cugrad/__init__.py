@@ -179,6 +179,7 @@ def __getattr__(name: str) -> _Any:
 
 # PyTorch's import paths for what lives in a higher room here.
 autograd.graph.save_on_cpu = memory.save_on_cpu
+autograd.graph.save_on_disk = memory.save_on_disk  # our own, beside it
 func.functional_call = nn.stateless.functional_call
 func.stack_module_state = nn.stateless.stack_module_state
 func.replace_all_batch_norm_modules_ = nn.stateless.replace_all_batch_norm_modules_

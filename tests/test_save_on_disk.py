@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import subprocess
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -17,8 +20,7 @@ import cugrad
 from cugrad import backends
 from cugrad.autograd.graph import allow_mutation_on_saved_tensors
 from cugrad.errors import InplaceError
-from cugrad.memory.disk import save_on_disk
-from cugrad.memory.disk_store import DiskStore
+from cugrad.memory import DiskStore, save_on_disk
 from cugrad.memory.engine import engine_of
 from cugrad.memory.files import DiskFullError, ScratchFile
 from tests.offload_cases import CASES
@@ -334,6 +336,10 @@ def test_a_child_that_is_forked_between_forward_and_backward_does_no_harm() -> N
 # Arguments ----------------------------------------------------------------------------------------
 
 
+def test_it_stands_beside_save_on_cpu() -> None:
+    assert cugrad.autograd.graph.save_on_disk is save_on_disk
+
+
 def test_a_directory_is_an_argument(tmp_path: Path) -> None:
     assert save_on_disk(tmp_path).store.directory == str(tmp_path.resolve())
     assert save_on_disk(str(tmp_path)).store.directory == str(tmp_path.resolve())
@@ -364,3 +370,12 @@ def test_the_report_names_the_disk() -> None:
         loss = layers(leaf(64, 64))
     loss.backward()
     assert "on disk" in str(saving.report())
+
+
+def test_the_benchmark_runs(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parent.parent
+    words = ["--child", "cugrad", "mlp", "disk", str(tmp_path), "64", "2"]
+    found = subprocess.run(
+        [sys.executable, "benchmarks/disk.py", *words], cwd=root, capture_output=True, check=True
+    )
+    assert json.loads(found.stdout)["ms"] > 0

@@ -59,7 +59,7 @@ def scratch_directory(directory: Any = None) -> str:
         usual = "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
         directory = os.environ.get("TMPDIR") or usual
     path = os.path.realpath(os.fsdecode(directory))
-    what = f"save_on_disk: dir: {path!r}"
+    what = f"save_on_disk: directory {path!r}"
     if not os.path.exists(path):
         raise FileNotFoundError(errno.ENOENT, f"{what} does not exist; make it with os.makedirs")
     if not os.path.isdir(path):
