@@ -348,11 +348,12 @@ class CopyEngine:
     def _is_back(self, stored: Stored) -> None:
         """What was fetched is the storage, from now on: of what is saved again, too."""
         flat = stored.restored = self._decoded(stored, stored.restored)
-        stored.fresh, stored.arrived, stored.low, stored.gathered = False, None, 0, None
+        root, _, _, stored.low, _ = span_of(flat, root_of(flat))
+        stored.fresh, stored.arrived, stored.gathered = False, None, None
         self.out.away -= stored.away
         stored.away = 0
-        stored.root = weakref.ref(flat)
-        self._register(flat, stored)
+        stored.root = weakref.ref(root)
+        self._register(root, stored)
 
     def _decoded(self, stored: Stored, flat: Any) -> Any:
         if stored.form is None:
