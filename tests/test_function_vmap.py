@@ -320,3 +320,129 @@ def test_arguments_by_name_and_default(lib: Any) -> None:
         assert lib.autograd.grad(call().sum(), x)[0].tolist() == [want] * 2
     with pytest.raises(TypeError, match="missing a required argument: 'x'"):
         Scale.apply()
+
+
+@pytest.mark.parametrize("saved", ["input", "output"])
+@pytest.mark.parametrize("how", ["save_for_backward", "save_for_forward"])
+@pytest.mark.parametrize("dirty", [False, True])
+def test_an_input_that_is_the_output_is_not_saved(
+    lib: Any, saved: str, how: str, dirty: bool
+) -> None:
+    class Same(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            if dirty:
+                ctx.mark_dirty(inputs[0])
+            getattr(ctx, how)(inputs[0] if saved == "input" else output)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t.add_(0) if dirty else t.view_as(t)
+
+    x = lib.tensor(2.0)
+    calls = [
+        lambda: Same.apply(x.clone()),
+        lambda: lib.func.grad(lambda x: Same.apply(x.clone()))(x),
+        lambda: lib.func.jvp(lambda x: Same.apply(x.clone()), (x,), (x,)),
+    ]
+    for call in calls:
+        if dirty:
+            call()
+            continue
+        with pytest.raises(RuntimeError, match="input that has been returned as-is as output is"):
+            call()
+
+
+def test_nested_arguments_and_outputs(lib: Any) -> None:
+    class Nested(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any, more: Any) -> Any:
+            raise AssertionError
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            raise AssertionError
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Any, more: Any) -> Any:
+            assert in_dims == (0, [0, {"k": None, "n": None}])
+            assert x.shape == more[0].shape == (3, 2) and more[1]["k"].shape == (2,)
+            output = {"sum": x + more[0], "list": [more[1]["k"] * 2, x]}
+            return output, {"sum": 0, "list": [None, 0]}
+
+    A, w = data(lib)
+
+    def f(x: Any) -> Any:
+        found = Nested.apply(x, [x, {"k": w, "n": 3}])
+        assert found["list"][1] is x and found["list"][0].tolist() == (w * 2).tolist()
+        return found["sum"]
+
+    assert lib.vmap(f)(A).tolist() == (A * 2).tolist()
+
+
+def test_a_rule_is_not_asked_for_what_is_not_mapped(lib: Any) -> None:
+    class Plus(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x + 1
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Any) -> Any:
+            raise AssertionError
+
+    A, w = data(lib)
+    assert lib.vmap(lambda x: Plus.apply(w) * x)(A).tolist() == ((w + 1) * A).tolist()
+
+
+def test_tensors_by_name_are_refused(lib: Any) -> None:
+    class Keyword(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any, *, y: Any) -> Any:
+            return x + y
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Any, *, y: Any) -> Any:
+            return x + y, 0
+
+    A, w = data(lib)
+    with pytest.raises(NotImplementedError, match="kwarg-only Tensor args"):
+        lib.vmap(lambda x: Keyword.apply(x, y=w))(A)
+    assert lib.vmap(lambda x: Keyword.apply(x, y=3))(A).tolist() == (A + 3).tolist()
+
+
+def test_once_differentiable_under_transforms(lib: Any) -> None:
+    class Square(lib.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        @lib.autograd.function.once_differentiable
+        def backward(ctx: Any, g: Any) -> Any:
+            return 2 * g * ctx.saved_tensors[0]
+
+    grad, x = lib.func.grad, lib.tensor(3.0)
+    assert grad(Square.apply)(x).item() == 6
+    assert lib.vmap(grad(Square.apply))(lib.ones(3)).tolist() == [2] * 3

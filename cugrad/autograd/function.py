@@ -13,7 +13,7 @@ from ..tensor import Tensor, make
 from .anomaly_mode import note
 from .dual import below, highest, set_tangent, tangent_of
 from .function_context import BackwardCFunction, FunctionCtx
-from .function_tangents import among, check_tangent, viewed
+from .function_tangents import among, check_saved, check_tangent, viewed
 from .function_vmap import VmapInfo, apply_transformed
 from .mode import anomaly, no_grad, state
 from .node import edge_of, next_seq
@@ -241,6 +241,8 @@ def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: 
         else:
             result = forward(*args)
             cls.setup_context(node, args, result)
+            if node.to_save or node.saved_for_forward:
+                check_saved(node, args, result)
     outputs = list(result) if isinstance(result, tuple) else [result]
     dirty = _marked(node, outputs)
     for t in dirty:

@@ -1,4 +1,4 @@
-"""What the jvp of a custom Function returns, checked in PyTorch's words."""
+"""What a custom Function saves and what its jvp returns, checked in PyTorch's words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,25 @@ from typing import Any
 from ..tensor import Tensor
 from .function_context import BackwardCFunction
 
-__all__ = ["among", "check_tangent", "viewed"]
+__all__ = ["among", "check_saved", "check_tangent", "viewed"]
 
 
 def among(tensors: Any, t: Tensor) -> bool:
     return any(t is other for other in tensors)
+
+
+def check_saved(node: BackwardCFunction, args: tuple[Any, ...], result: Any) -> None:
+    """RuntimeError for an input that is an output as it is: which of the two would be saved?"""
+    outputs = result if isinstance(result, tuple) else (result,)
+    for t in (*(node.to_save or ()), *(node.saved_for_forward or ())):
+        if t is not None and among(args, t) and among(outputs, t):
+            if not (isinstance(node.dirty_tensors, tuple) and among(node.dirty_tensors, t)):
+                raise RuntimeError(
+                    "An input that has been returned as-is as output is being saved for backward. "
+                    "This is not supported if you override setup_context. You should return and "
+                    "save a view of the input instead, e.g. with x.view_as(x) or setup ctx inside "
+                    "the forward function itself."
+                )
 
 
 def check_tangent(

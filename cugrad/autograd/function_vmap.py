@@ -91,8 +91,25 @@ def _has_rule(cls: type[Function]) -> bool:
     return own
 
 
-def _batched(args: tuple[Any, ...], level: BatchLevel) -> bool:
-    return any(isinstance(a, Tensor) and level in levels_of(a._array) for a in args)
+def _batched(value: Any, level: BatchLevel) -> bool:
+    """Whether a tensor has this level, or one does in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        return level in levels_of(value._array)
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (tuple, list)):
+        return False
+    return any(_batched(part, level) for part in value)
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """`function` of everything in nested tuples, lists and dicts."""
+    if isinstance(value, dict):
+        return {key: _each(function, part) for key, part in value.items()}
+    if not isinstance(value, (tuple, list)):
+        return function(value)
+    parts = [_each(function, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
 def _differentiates(args: tuple[Any, ...], transform: Any) -> bool:
@@ -111,10 +128,19 @@ def _by_rule(
             "Run vmap on autograd.Function with kwarg-only Tensor args. Please do not pass "
             f"kwarg-only Tensors to autograd.Function. Got: {sorted(kwargs)}"
         )
-    mapped = [isinstance(a, Tensor) and level in levels_of(a._array) for a in args]
-    in_dims = tuple([_dim(a, level) if m else None for a, m in zip(args, mapped, strict=True)])
-    inside = [a if dim is None else recorded.vmap_unwrap(a, level, dim)
-              for a, dim in zip(args, in_dims, strict=True)]  # fmt: skip
+    pairs: list[tuple[Tensor, Tensor]] = []  # what the rule gets, and what it was
+
+    def unwrapped(x: Any) -> Any:
+        dim = _dim(x, level)
+        if dim is not None:
+            pairs.append((recorded.vmap_unwrap(x, level, dim), x))
+            return pairs[-1][0]
+        if isinstance(x, Tensor):
+            pairs.append((x, x))
+        return x
+
+    in_dims = _each(lambda x: _dim(x, level), args)
+    inside = _each(unwrapped, args)
     with lowered(outer):
         result = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *inside, **kwargs)
     wanted = (
@@ -127,16 +153,21 @@ def _by_rule(
         raise RuntimeError(f"{wanted}Got {len(result)} returns instead")
 
     def wrapped(output: Any, dim: Any) -> Any:
+        if isinstance(output, dict):
+            by_key = dim if isinstance(dim, dict) else dict.fromkeys(output, dim)
+            if by_key.keys() != output.keys():
+                raise _incompatible(result)
+            return {key: wrapped(output[key], by_key[key]) for key in output}
         if isinstance(output, (tuple, list)):
             dims = dim if isinstance(dim, (tuple, list)) else [dim] * len(output)
             if len(dims) != len(output):
                 raise _incompatible(result)
             return type(output)([wrapped(o, d) for o, d in zip(output, dims, strict=True)])
-        if isinstance(dim, (tuple, list)):
+        if isinstance(dim, (tuple, list, dict)):
             raise _incompatible(result)
         if not isinstance(output, Tensor):
             return output
-        for given, original in zip(inside, args, strict=True):
+        for given, original in pairs:
             if output is given:  # changed in place: the argument itself is the result
                 return _rewritten(original, output, level, dim)
         return output if dim is None else recorded.vmap_wrap(output, level, dim % output.ndim)
@@ -155,9 +186,11 @@ def _incompatible(result: tuple[Any, Any]) -> RuntimeError:
     )
 
 
-def _dim(tensor: Tensor, level: BatchLevel) -> int:
-    """Where the mapped dimension stood, if this is an input of the vmap; else it stands first."""
-    return next((d for ref, d in level.mapped if ref() is tensor), 0)
+def _dim(x: Any, level: BatchLevel) -> int | None:
+    """Where the mapped dimension stood, if `x` is an input of the vmap; else it stands first."""
+    if not isinstance(x, Tensor) or level not in levels_of(x._array):
+        return None
+    return next((d for ref, d in level.mapped if ref() is x), 0)
 
 
 def _rewritten(original: Tensor, output: Tensor, level: BatchLevel, dim: Any) -> Tensor:
