@@ -107,7 +107,7 @@ def test_in_place_or_not_gradients_are_the_same(name: str, settings: Any, form: 
         "dropout": y.detach() / z,
     }[name]  # fmt: skip
     good = ~z.isnan() & ~(y.detach() / z).isnan() if name == "dropout" else ~z.isnan()
-    assert cugrad.allclose(x.grad[good], wanted[good].double())
+    assert x.grad is not None and cugrad.allclose(x.grad[good], wanted[good].double())
 
 
 # Beside PyTorch -----------------------------------------------------------------------------------
