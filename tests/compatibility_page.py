@@ -132,7 +132,8 @@ NOTES: dict[str, Note] = {
     "autograd.gradcheck.get_numerical_jacobian_wrt_specific_input": JACOBIANS,
     "autograd.graph.saved_tensors_hooks": Note(
         "more", "`compose=True` hands what the hook returns on to the pair of hooks around it."),
-    "autograd.graph.GradientEdge": Note("differs", "Nodes need no token to stay alive."),
+    "autograd.graph.GradientEdge": Note(
+        "differs", "Nodes need no token to stay alive; it says what the gradient looks like."),
     "autograd.graph.Node._register_hook_dict": PRIVATE,
     "autograd.graph.set_warn_on_accumulate_grad_stream_mismatch": Note(
         "absent", "Gradients are added on the stream of the caller, without a warning."),

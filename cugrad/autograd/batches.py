@@ -27,6 +27,11 @@ def over_batch(
     """
     from .record import recorded
 
+    if any(x is not None and not x.ndim for x in tensors):
+        raise ValueError(
+            "vmap(vjp, in_dims=0, ...)(<inputs>): Got in_dim=0 for some input, but that input is a "
+            "Tensor of dimensionality 0 so expected in_dim to satisfy 0 <= in_dim < 0."
+        )
     sizes = sorted({x.shape[0] for x in tensors if x is not None})
     if len(sizes) != 1:
         raise ValueError(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from ..backends import backend_of
 from ..tensor import Tensor
 from .engine import task
 from .mode import pop_hooks, push_hooks, state
@@ -21,11 +22,20 @@ __all__ = [
 ]  # fmt: skip
 
 
+class Origin(NamedTuple):
+    """What is known of the tensor that a gradient edge was made from."""
+
+    shape: Any
+    dtype: Any
+    backend: Any
+
+
 class GradientEdge(NamedTuple):
     """Where in the graph the gradient of a tensor is computed: a node and its output number."""
 
     node: Node
     output_nr: int
+    ownership_token: Origin | None = None  # here of no use to a node: what the gradient looks like
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -43,7 +53,9 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require "
             "gradients"
         )
-    return GradientEdge(*as_function(edge_of(tensor)))
+    array = tensor._array
+    origin = Origin(tensor.shape, tensor.dtype, backend_of(array))
+    return GradientEdge(*as_function(edge_of(tensor)), origin)
 
 
 def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
