@@ -554,6 +554,7 @@ def test_an_exception_leaks_nothing(engine: CopyEngine, where: str) -> None:
 
 def test_a_full_device_is_drained_and_tried_again() -> None:
     x = on_device(values(256, 256) / 64)
+    MACHINE.pool.release()  # of other tests, blocks that would serve as well
     with simulated.configured(capacity=MACHINE.pool.held + 5 * x.nbytes):
         with pytest.raises(MemoryError):
             deep(x, 20).backward()
