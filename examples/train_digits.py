@@ -176,6 +176,7 @@ class Traffic:
     to_host: int = 0
     back: int = 0
     on_host: int = 0  # before the step as after it: nothing to move
+    stayed: int = 0  # on the device, where the training holds it anyway
 
 
 @dataclass
@@ -286,7 +287,8 @@ def measure_step(
     if offload == "none":
         return traffic, timeline
     stats = saving.stats
-    moved = (stats.moved_to_host_bytes, stats.moved_back_bytes, stats.already_on_host)
+    moved = (stats.moved_to_host_bytes, stats.moved_back_bytes, stats.already_on_host,
+             stats.kept.get("alive", 0))  # fmt: skip
     return Traffic(stats.saved_tensors, stats.saved_bytes, {}, *moved), timeline
 
 
@@ -372,8 +374,9 @@ def report(
         )
     else:
         moved = (
-            f"{mebibytes(traffic.to_host)} per step; {mebibytes(traffic.on_host)} were on the "
-            "host already, and tensors already on the host are not copied"
+            f"{mebibytes(traffic.to_host)} per step; {mebibytes(traffic.stayed)}, held by the "
+            f"training anyway, stayed; {mebibytes(traffic.on_host)} were on the host already, and "
+            "tensors already on the host are not copied"
         )
     steps = ", ".join(str(i + 1) for i in NVTX_STEPS if i < len(outcome.losses))
     rows = {
