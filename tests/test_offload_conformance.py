@@ -8,6 +8,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -89,6 +90,12 @@ PLACEMENTS = {
     "offload untimed": offload(timing=False),
     "offload filter": offload(filter=lambda t: t.dim() != 1 and t.numel() % 5 != 0),
     "offload exact codec": offload(compress=Exact()),
+    "offload spills to disk": offload(host_limit=1536, spill=tempfile.gettempdir()),
+    "save_on_disk": Placement(lambda: memory.save_on_disk(min_bytes=0), moves=True),
+    "save_on_disk exact codec": Placement(
+        lambda: memory.save_on_disk(min_bytes=0, compress=Exact(), lookahead=0, backlog=0),
+        moves=True,
+    ),
 }
 MAIN = ("save_on_cpu pinned", "offload", "offload learns")
 
@@ -246,9 +253,9 @@ def test_over_the_fake_cuda() -> None:
 
 @pytest.mark.parametrize("place", [p for p in PLACEMENTS if p not in MAIN])
 def test_in_every_placement(place: str) -> None:
-    """Each case under schedules of its own."""
+    """Each case under schedules of its own; a disk is slow."""
     for number, name in enumerate(CASES):
-        for k in range(SCHEDULES):
+        for k in range(1 if "disk" in place and SCHEDULES < 50 else SCHEDULES):
             on_the_device(name, place, k if SCHEDULES >= 50 else (number * SCHEDULES + k) % 50)
 
 

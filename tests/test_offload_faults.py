@@ -8,6 +8,7 @@ import importlib
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ DEVICE: Any = backends.get("simulated")
 
 
 def call_of(node: ast.AST) -> str:
-    """The name of the method that a call is of."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr
+    """The name of the method, or of the function, that a call is of."""
+    if isinstance(node, ast.Call):
+        return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
     return ""
 
 
@@ -49,7 +50,7 @@ class Planted(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         name = call_of(node.value)
-        if name in ("wait_event", "synchronize") and self.is_it(f"no {name}"):
+        if name in ("wait_event", "wait_for", "synchronize") and self.is_it(f"no {name}"):
             return ast.copy_location(ast.Pass(), node)
         return self.generic_visit(node)
 
@@ -140,7 +141,7 @@ def program(function: Callable[[], Any]) -> Callable[[], Any]:
 
 def in_placements(case: str, *places: str) -> None:
     for place in places:
-        PROGRAMS.append(lambda place=place: run(case, "simulated", PLACEMENTS[place]))
+        PROGRAMS.append(partial(run, case, "simulated", PLACEMENTS[place]))
 
 
 in_placements("chain", "save_on_cpu pinned", "offload untimed", "offload", "offload exact codec")
@@ -326,7 +327,7 @@ IMPLIED = {
     "CopyEngine.drain: no synchronize": "it is for the host, and for nothing on the device",
     "CopyEngine.drain: no synchronize (2)": "as above",
     "CopyEngine.reclaim: no synchronize": FULL,
-    "Outbound.send: no wait_event": "who writes waits for what is leaving",
+    "Outbound.send: no wait_for": "who writes waits for what is leaving",
     "PinnedSlab._fitting: a block without events": "the one stream that copies out has waited for "
     "them when the other part was cut off",
     "Meter.end: event not recorded": TIMES,

@@ -66,7 +66,7 @@ class save_on_disk(_Offloading):
             directory, limit, when_full=when_full, direct=direct, backlog=backlog
         )
         owner = Owner(
-            min_bytes, 0, lookahead, backlog, None, False, self.store.write, codec_named(compress),
+            min_bytes, 0, lookahead, backlog, None, False, self.store, codec_named(compress),
             bool(timing),
         )  # fmt: skip
         super().__init__(owner, device_type, filter)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..backends import backend_of
+from .direct_storage import DeviceFile, handle_of
 from .files import FULL, DiskFullError, Extents, ScratchFile, aligned_empty, scratch_directory
 from .transfers import PIECE, Transfer, submit
 
@@ -50,12 +52,13 @@ class DiskSpan:
     It is an event as well, which happens when the array that was written is needed no more.
     """
 
-    __slots__ = ("store", "file", "nbytes", "offset", "writing", "reading", "__weakref__")
+    __slots__ = ("store", "file", "nbytes", "offset", "writing", "reading", "home", "__weakref__")
 
     def __init__(self, store: DiskStore, nbytes: int) -> None:
         self.store: DiskStore | None = store
         self.nbytes, self.offset = nbytes, -1
         self.file: Any = None
+        self.home: Any = None  # the backend and the device that the bytes come from, not the host
         self.writing: Transfer | None = None
         self.reading: tuple[Transfer, Any] | None = None  # ahead: the bytes, and where they go
 
@@ -186,7 +189,8 @@ class DiskStore:
     def write(self, array: Any) -> DiskSpan:
         """Begins to write the bytes of an array, which must not change until `synchronize`.
 
-        The array is referenced until then. DiskFullError where there is no room, and "error" was
+        The array is referenced until then; it lies on the host, unless the store `takes` it from a
+        GPU, and then what is read does too. DiskFullError where there is no room, and "error" was
         asked for; OSError where the disk fails, or has failed since the last call.
         """
         if not array.flags.c_contiguous:
@@ -200,6 +204,9 @@ class DiskStore:
             self._keep_back(flat.nbytes)
             self.stats.spans += 1
             span = DiskSpan(self, flat.nbytes)
+            if not isinstance(flat, np.ndarray):
+                backend = backend_of(flat)
+                span.home = backend, backend.device_index(flat)
             try:
                 span.file = self._open(flat.nbytes)
                 span.offset = self._room_for(span.file, flat.nbytes) if flat.nbytes else -1
@@ -208,12 +215,32 @@ class DiskStore:
                     raise
                 self._stay(span, flat, full)
                 return span
-            transfer = span.writing = Transfer(span.file, span.offset, flat, True)
+            transfer = span.writing = Transfer(self._way(span, flat), span.offset, flat, True)
             self._writing.append(transfer)
             self._pending += flat.nbytes
             self.stats.peak_bytes = max(self.stats.peak_bytes, self._extents.used)
         submit(transfer)
         return span
+
+    def takes(self, array: Any) -> bool:
+        """Whether the store can write a GPU's array without the host: kvikio is installed."""
+        known = backend_of(array).name == "cupy" and self._file is not None
+        return known and handle_of(self._file) is not None  # type: ignore[arg-type]
+
+    @staticmethod
+    def _way(span: DiskSpan, array: Any) -> Any:
+        """The file as it is for this array."""
+        return span.file if span.home is None else DeviceFile(span.file, array)
+
+    @staticmethod
+    def _room_in_memory(span: DiskSpan) -> tuple[Any, Any]:
+        """An array to read a span into, and the same up to a multiple of what disks read."""
+        if span.home is None:
+            return aligned_empty(span.nbytes)
+        backend, index = span.home
+        with backend.use_device(index):
+            wanted = backend.xp.empty(span.nbytes, "uint8")
+        return wanted, wanted
 
     def _keep_back(self, nbytes: int) -> None:
         """Waits until no more than the backlog is on its way."""
@@ -339,8 +366,8 @@ class DiskStore:
                 "forward and backward in one process, or start processes by 'spawn'"
             )
         if reading is None:
-            wanted, padded = aligned_empty(span.nbytes) if into is None else (into, into)
-            reading = Transfer(span.file, span.offset, padded, False), wanted
+            wanted, padded = self._room_in_memory(span) if into is None else (into, into)
+            reading = Transfer(self._way(span, padded), span.offset, padded, False), wanted
             if padded.nbytes > PIECE:
                 submit(reading[0])
         else:
@@ -373,10 +400,10 @@ class DiskStore:
             if known or not span.nbytes or not span.file.is_mine:
                 return
             try:
-                wanted, padded = aligned_empty(span.nbytes)
+                wanted, padded = self._room_in_memory(span)
             except MemoryError:
                 return
-            transfer = Transfer(span.file, span.offset, padded, False)
+            transfer = Transfer(self._way(span, padded), span.offset, padded, False)
             span.reading = transfer, wanted
         submit(transfer)
 

@@ -6,9 +6,7 @@ import errno
 import os
 import re
 import secrets
-import socket
 import stat
-import tempfile
 import threading
 import weakref
 from bisect import bisect_left
@@ -56,6 +54,8 @@ def scratch_directory(directory: Any = None) -> str:
     FileNotFoundError, NotADirectoryError or PermissionError where files cannot be made.
     """
     if directory is None:
+        import tempfile  # it and socket take milliseconds that `import cugrad` should not
+
         usual = "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
         directory = os.environ.get("TMPDIR") or usual
     path = os.path.realpath(os.fsdecode(directory))
@@ -167,6 +167,8 @@ class ScratchFile:
 
     def _begin(self, direct: bool) -> None:
         """Writes the first block, and finds out by it what the file system can do."""
+        import socket
+
         text = MAGIC + f"process {os.getpid()} of {socket.gethostname()}\n".encode()
         header: Any = np.frombuffer(text.ljust(BLOCK, b"\0"), np.uint8)
         aligned = aligned_empty(2 * BLOCK)[1]

@@ -218,4 +218,4 @@ def _spill_of(spill: Any) -> Any:
         spill = DiskStore(spill)
     if not callable(getattr(spill, "write", None)):
         raise TypeError(f"offload: spill: got {spill!r}, want a directory or a DiskStore")
-    return spill.write
+    return spill

@@ -13,7 +13,7 @@ from .geometry import in_memory_order, memory_of, root_of
 from .owner import Owner
 from .session import Stored
 from .slab import PinnedSlab
-from .stats import Meter
+from .stats import Meter, wait_for
 
 __all__ = ["Outbound"]
 
@@ -89,7 +89,7 @@ class Outbound:
             if stored.copied is None:  # there was no room: what stays is not what is written to
                 stored.device = stored.device.copy()
             else:
-                compute.wait_event(stored.copied)
+                wait_for(compute, stored.copied)
 
     def evict(self, stored: Stored) -> None:
         """Sends out what was meant to stay because it is among the last ones."""
@@ -146,15 +146,17 @@ class Outbound:
         """
         stats, on_host = owner.stats, self.backend.device_type == "cpu"
         try:
-            host = flat if on_host else self.backend.to_host(flat)
-            found = HostCopy(host) if owner.spill is None else owner.spill(host)
+            takes = getattr(owner.spill, "takes", None)
+            as_it_is = on_host or (takes is not None and takes(flat))
+            host = flat if as_it_is else self.backend.to_host(flat)
+            found = HostCopy(host) if owner.spill is None else owner.spill.write(host)
         except MemoryError:
             stored.device = flat
             stats.keep("host full", stored.nbytes)
             return
         if found.on_disk:
             stats.disk_bytes += flat.nbytes
-        elif on_host and stored.form is None:
+        elif as_it_is and stored.form is None:
             stored.device = flat
             stats.keep("disk full", stored.nbytes)
             return
@@ -162,7 +164,7 @@ class Outbound:
             stats.pageable_bytes += flat.nbytes
         stats.moved_to_host_bytes += flat.nbytes
         stored.host = stored.copied = found
-        if on_host and not found.query():
+        if as_it_is and not found.query():
             self._hold(stored, flat)
         else:
             self._has_left(stored)
@@ -193,7 +195,7 @@ class Outbound:
                 if self.leaving_bytes <= backlog:
                     return
                 if meter is None:
-                    compute.wait_event(event)
+                    wait_for(compute, event)
                 else:
                     meter.wait(compute, event, ("backlog", 0))
             self._leaving.popleft()
@@ -212,7 +214,7 @@ class Outbound:
             root = root_of(tensor._array)
             for event, _, _, _, flat in self._leaving:
                 if root_of(flat) is root:
-                    self.backend.current_stream().wait_event(event)
+                    wait_for(self.backend.current_stream(), event)
 
     def abandon(self) -> None:
         """Gets back the memory of what is still leaving and is no longer wanted; compute waits."""
@@ -222,7 +224,7 @@ class Outbound:
             if ref() is not None:  # asked once: it may be dropped meanwhile by another thread
                 wanted.append(entry)
                 continue
-            compute.wait_event(event)
+            wait_for(compute, event)
             self.leaving_bytes -= nbytes
         self._leaving = deque(wanted)
         if not wanted:

@@ -17,8 +17,8 @@ class Owner:
 
     `lookahead` and `backlog` are bytes, None: two of the largest storages. `codec` encodes what is
     stored; `keep_last` bytes of a step's end stay on the device, None: those that would not have
-    left in time. `host_limit` bounds the page-locked bytes; `spill(array)` stores what finds no
-    place there, None: in ordinary host memory.
+    left in time. `host_limit` bounds the page-locked bytes; `spill`, a store, writes what finds no
+    place there, None: it goes to ordinary host memory.
     """
 
     min_bytes: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["Meter", "OffloadStats", "Times"]
+__all__ = ["Meter", "OffloadStats", "Times", "wait_for"]
 
 
 @dataclass
@@ -74,6 +74,14 @@ class Times(NamedTuple):
     stalls: dict[tuple[str, int], float]
 
 
+def wait_for(stream: Any, event: Any) -> None:
+    """Makes a stream wait; for what a store writes, of which no stream knows, the host waits."""
+    if hasattr(event, "on_disk"):
+        event.synchronize()
+    else:
+        stream.wait_event(event)
+
+
 class Meter:
     """Takes the times of one session, by events; answers when the device has got that far."""
 
@@ -117,7 +125,7 @@ class Meter:
     def wait(self, compute: Any, event: Any, label: Any) -> None:
         """Makes compute wait for an event, and takes the time."""
         before = self.mark(compute)
-        compute.wait_event(event)
+        wait_for(compute, event)
         self.stalls.append((label, before, self.mark(compute), self.turned is not None))
 
     def link_bound(self) -> tuple[bool, bool] | None:
