@@ -19,6 +19,9 @@ PLACEMENTS: dict[str, Callable[[Any, float], Any]] = {
     "offload-bf16": lambda lib, scale: lib.memory.offload(
         min_bytes=int((1 << 16) / scale), compress="bf16"
     ),
+    "offload-fp8": lambda lib, scale: lib.memory.offload(
+        min_bytes=int((1 << 16) / scale), compress="fp8"
+    ),
     "offload-int8": lambda lib, scale: lib.memory.offload(
         min_bytes=int((1 << 16) / scale), compress="int8"
     ),

@@ -57,13 +57,19 @@ def test_offload_comes_close_to_what_the_link_allows(tmp_path: Path) -> None:
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(results.read_text())["results"]
-    assert [r["case"] for r in found[::2]] == ["ResNet-152", "GPT-2", "U-Net"]
+    saved = {
+        "ResNet-152": 45e9,  # as counted in PyTorch
+        "GPT-2": 16 * 1024 * 4 * (12 * 16 * 768 + 50257),  # bytes of blocks and of logits
+        "U-Net": 22e9,
+    }
+    assert [r["case"] for r in found[::2]] == list(saved)
     for keep, moved in zip(found[::2], found[1::2]):
         assert keep["placement"] == "keep" and moved["placement"] == "offload"
-        assert keep["slowdown"] == 1 and keep["to_host"] == 0 and keep["unique"] > 20e9
-        assert 1 <= moved["distance"] <= 1.05 and moved["slowdown"] > 1
+        assert keep["slowdown"] == 1 and keep["to_host"] == 0
+        assert keep["unique"] == pytest.approx(saved[keep["case"]], rel=0.03)
+        assert 0.999 <= moved["distance"] <= 1.05 and moved["slowdown"] >= 0.999
         assert moved["to_host"] + moved["kept"] <= 1.03 * keep["unique"]  # each storage once
-        assert moved["peak"] < 0.8 * keep["peak"] and 0 < moved["overlap"] <= 1
+        assert moved["peak"] < 0.9 * keep["peak"] and 0 < moved["overlap"] <= 1
 
 
 def offload(*words: str) -> subprocess.CompletedProcess[str]:

@@ -228,6 +228,24 @@ def test_what_is_repeated_or_not_asked_for_costs_nothing(b: Any) -> None:
     assert [r.nbytes for r in t.records] == [20_080, 30_080, 2_000_004, 2_000_000]
 
 
+def test_several_kernels_cost_as_one(b: Any) -> None:
+    x = b.xp.ones((1000, 250), np.float32)
+
+    @simulated.one_kernel
+    def gram(x: Any) -> Any:
+        return simulated.one_kernel(lambda y: y * 2 + 1)(x) @ x.T
+
+    with timed(), simulated.record() as t:
+        gram(x)
+        with pytest.raises(ValueError):
+            simulated.one_kernel(lambda x: x.reshape(3, 3))(x)
+        x + x
+    assert [(r.name, r.nbytes, r.flops) for r in t.records] == [
+        ("gram", 5_000_000, 5e8), ("add", 3_000_000, 250_000.0),
+    ]  # fmt: skip
+    assert t.records[0].end - t.records[0].start == pytest.approx(0.5)
+
+
 def overlapped(b: Any) -> Any:
     """A kernel of 20 ms, a copy out of 10 ms behind it, beside it another kernel of 20 ms."""
     x, host = b.xp.zeros(250_000, np.float32), pinned(b, 250_000)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
+from .array import SimulatedArray
 from .backend import MACHINE, SimulatedBackend
 from .cost import A100, GH200, H100, H200, PRESETS, Model, preset
 from .machine import POLICIES
@@ -26,7 +28,7 @@ from .timeline import Record, Timeline
 
 __all__ = ["A100", "GH200", "H100", "H200", "MACHINE", "Model", "OutOfMemoryError", "PRESETS",
            "POLICIES", "Record", "SimulatedBackend", "Timeline", "configure", "configured",
-           "preset", "record", "reset", "seed", "set_policy", "timeline"]  # fmt: skip
+           "one_kernel", "preset", "record", "reset", "seed", "set_policy", "timeline"]  # fmt: skip
 
 
 def seed(n: int) -> None:
@@ -81,6 +83,29 @@ def configured(
         yield
     finally:
         MACHINE.model, MACHINE.capacity, MACHINE.policy, MACHINE.random = before
+
+
+def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of device arrays that costs what one kernel does, however many it launches.
+
+    It is charged for reading its arguments once, for writing the array that it returns, and for
+    the products of matrices in it: what a GPU does in one pass, where NumPy needs several.
+
+    >>> from cugrad import backends
+    >>> from cugrad.backends import simulated
+    >>> x = backends.get("simulated").xp.ones(3, "float32")
+    >>> with simulated.record() as timeline:
+    ...     y = simulated.one_kernel(lambda x: x * x + x)(x)
+    >>> [(r.name, r.nbytes, r.flops) for r in timeline.records]
+    [('<lambda>', 24, 0.0)]
+    """
+
+    @wraps(function)
+    def fused(*args: Any) -> Any:
+        inputs = [a for a in args if isinstance(a, SimulatedArray)]
+        return MACHINE.one_kernel(function.__name__, inputs, lambda: function(*args))
+
+    return fused
 
 
 def timeline() -> Timeline:

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 __all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "flops_of", "preset",
-           "traffic_of"]  # fmt: skip
+           "products_of", "traffic_of"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,20 @@ def _bytes_of(array: Any) -> int:
 
 def flops_of(name: str, inputs: list[Any], outputs: list[Any]) -> float:
     """Floating-point operations of a kernel by NumPy's name, one an element where unknown."""
-    largest = max([a.size for a in (*inputs, *outputs)], default=0)
+    return products_of(name, inputs, outputs) or float(
+        max([a.size for a in (*inputs, *outputs)], default=0)
+    )
+
+
+def products_of(name: str, inputs: list[Any], outputs: list[Any]) -> float:
+    """Floating-point operations of products of matrices, and of what is made of such; else 0."""
     base = name.rpartition(".")[2]
-    if base in ("matmul", "dot", "__matmul__") and len(inputs) > 1:
-        return 2.0 * outputs[0].size * inputs[0].shape[-1] if inputs[0].ndim else largest
+    if base in ("matmul", "dot", "__matmul__") and len(inputs) > 1 and inputs[0].ndim:
+        return 2.0 * outputs[0].size * inputs[0].shape[-1]
     if base in ("tensordot", "einsum", "inner") and len(inputs) > 1 and outputs[0].size:
         summed = inputs[0].size * inputs[1].size / outputs[0].size
         return 2.0 * outputs[0].size * max(1.0, summed) ** 0.5
     if name.startswith("linalg.") and inputs and inputs[0].ndim >= 2:
         n = min(inputs[0].shape[-2:])
         return 10.0 * prod(inputs[0].shape) * n
-    return float(largest)
+    return 0.0

@@ -144,6 +144,7 @@ class Machine:
         self.freed_pinned: deque[Shadow] = deque()
         self.pinned_numbers = itertools.count(1)
         self.reclaimers: list[Callable[[], bool]] = []  # asked when the device is full
+        self.fused: list[float] | None = None  # flops of kernels that are charged as one
         self._here = _Current()
         self.reset()
 
@@ -372,11 +373,30 @@ class Machine:
 
     def finish(self, stream: Stream, name: str, reads: Any, outputs: Any) -> None:
         """A kernel has run: its cost."""
+        if self.fused is not None:
+            self.fused.append(cost.products_of(name, reads, outputs))
+            return
         nbytes = cost.traffic_of(name, reads, outputs)
         flops = cost.flops_of(name, reads, outputs)
         dtype = outputs[0].dtype.name if outputs else "float32"
         seconds = self.model.kernel(nbytes, flops, dtype)
         self.charge(stream, name, "kernel", seconds, nbytes, flops)
+
+    def one_kernel(self, name: str, inputs: list[Any], run: Callable[[], Any]) -> Any:
+        """What `run()` answers; its kernels cost as one that reads `inputs` and writes that."""
+        with self.lock:
+            before, self.fused = self.fused, []
+            try:
+                result = run()
+            finally:
+                flops, self.fused = sum(self.fused), before
+            if before is not None:
+                before.append(flops)
+                return result
+            nbytes = cost.traffic_of(name, inputs, [result])
+            seconds = self.model.kernel(nbytes, flops, result.dtype.name)
+            self.charge(self.current(), name, "kernel", seconds, nbytes, flops)
+            return result
 
     def copy(self, dst: Any, src: Any, stream: Stream) -> None:
         """Queues a copy of bytes; with ordinary host memory the host waits, as CUDA may."""
