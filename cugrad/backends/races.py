@@ -160,7 +160,7 @@ class Clocks:
     def check(self, shadow: Shadow, low: int, high: int, access: Access, writes: bool) -> None:
         """Notes an access to bytes [low, high) of a memory; RaceError if another is unordered."""
         segments = shadow.segments
-        if len(segments) > 1 or low > 0 or high < shadow.size:
+        if low > 0 or high < shadow.size:
             segments = shadow.split(low, high)
         clock, mine, floor = self.known[access[0]], access[0], self.floor
         for segment in segments:
@@ -174,7 +174,9 @@ class Clocks:
                         continue
                     if clock.get(read[0], 0) < read[1]:
                         raise self.race(shadow, segment, read, False, access, writes)
-        if writes:
+        if writes and segments is shadow.segments:  # all of it has one history now
+            segments[:] = [[0, shadow.size, access, {}]]
+        elif writes:
             for segment in segments:
                 segment[2] = access
                 if segment[3]:

@@ -206,7 +206,7 @@ def place(kind: Any, host: Any, stream: Any, name: str) -> Any:
     if host.nbytes:
         tick = machine.clocks.known[stream.timeline][stream.timeline]
         access = Access(stream.timeline, tick, name)  # the launch has begun it
-        machine.clocks.check(allocation.shadow, 0, host.nbytes, access, True)
+        machine.clocks.check(allocation.shadow, 0, allocation.shadow.size, access, True)
         np.copyto(made._host, host)
     return made
 

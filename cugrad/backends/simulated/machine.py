@@ -9,6 +9,8 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from .timeline import Record, Timeline
 __all__ = ["Event", "Machine", "POLICIES", "Stream"]
 
 POLICIES = ("earliest", "latest", "random", "timed")
+name_of = cache(attrgetter("name"))  # of a dtype; NumPy makes it anew each time
 POLLS = 64  # how often query() may deny an event that could have happened
 
 
@@ -355,12 +358,16 @@ class Machine:
 
     def touch(self, stream: Stream, name: str, reads: Any, writes: Any) -> None:
         """Checks a kernel's accesses: `reads` and `writes` are device arrays."""
-        access = self.clocks.begin(stream.timeline, name)
+        clocks = self.clocks
+        access = clocks.begin(stream.timeline, name)
         for arrays, wrote in ((reads, False), (writes, True)):
             for array in arrays:
-                memory = array._allocation.memory
-                for low, high in ranges_of(memory, array._host):
-                    self.clocks.check(array._allocation.shadow, low, high, access, wrote)
+                shadow = array._allocation.shadow
+                if array._base is None:  # all of it, and what it was rounded up to
+                    clocks.check(shadow, 0, shadow.size, access, wrote)
+                    continue
+                for low, high in ranges_of(array._allocation.memory, array._host):
+                    clocks.check(shadow, low, high, access, wrote)
 
     def launch(self, stream: Stream, name: str, reads: Any, writes: Any) -> None:
         """A kernel begins: what its stream holds has run, and its accesses are in order."""
@@ -378,7 +385,7 @@ class Machine:
             return
         nbytes = cost.traffic_of(name, reads, outputs)
         flops = cost.flops_of(name, reads, outputs)
-        dtype = outputs[0].dtype.name if outputs else "float32"
+        dtype = name_of(outputs[0].dtype) if outputs else "float32"
         seconds = self.model.kernel(nbytes, flops, dtype)
         self.charge(stream, name, "kernel", seconds, nbytes, flops)
 
