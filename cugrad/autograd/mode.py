@@ -55,6 +55,7 @@ class State(threading.local):
     hooks_disabled: str | None = None
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
     saving: Any = None  # the node whose saved tensors are being packed
+    call: Any = None  # what an observer sees begin: (op, args, params, whether in place)
     stand_in: Any = None  # the value of the next op, which need not be computed
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
     evaluating: Any = None  # the node whose backward runs, while anomalies are looked for
