@@ -48,6 +48,7 @@ class Task(threading.local):
     """What this thread's innermost running backward is; for hooks that ask."""
 
     running: tuple[Run, ...] = ()
+    group: Any = None  # passes that share what checkpoints compute again, if they are one
 
 
 task = Task()

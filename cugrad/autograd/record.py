@@ -186,9 +186,11 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
     seq, result, observers = next_seq(), None, state.observers
     state.call = op, args, params, run is not _unobserved
-    for observer in observers:
-        observer.op_begin(op.name, seq, (*args, *params.values()))
-    state.call = None
+    try:
+        for observer in observers:
+            observer.op_begin(op.name, seq, (*args, *params.values()))
+    finally:
+        state.call = None
     try:
         result = run(op, args, params, seq)
         return result

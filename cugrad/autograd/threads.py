@@ -12,6 +12,7 @@ from typing import Any
 from .. import device, dtypes
 from ..backends import batched, started
 from ..cuda import index_checks
+from ..ops import random
 from ..tensor import fresh
 from .mode import state
 
@@ -33,7 +34,8 @@ def run_in_thread(call: Callable[[], Any], *own: threading.local) -> Any:
     These are the library's thread-local states, `own` among them, the current devices and streams,
     and context variables. Waits for the thread.
     """
-    shared = state, fresh, device._state, dtypes._default, batched.running, index_checks._state
+    shared = (state, fresh, device._state, dtypes._default, batched.running, index_checks._state,
+              random.again)  # fmt: skip
     states = [(local, dict(vars(local))) for local in (*shared, *own)]
     places = [(b, b.current_device(), b.current_stream())
               for b in started() if b.device_type != "cpu"]  # fmt: skip

@@ -13,13 +13,22 @@ from ..backends import batched
 from ..device import device as Device
 
 __all__ = [
-    "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "exponential",
-    "integers", "normal", "permutation", "poisson", "seed_everything", "uniform",
+    "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "drawn_again",
+    "exponential", "integers", "normal", "permutation", "poisson", "seed_everything", "uniform",
 ]  # fmt: skip
 
 Array = Any
 Shape = tuple[int, ...]
 Dtype = np.dtype[Any]
+
+
+class Again(threading.local):
+    """What this thread draws from in the place of sources: a state, a stream once it was used."""
+
+    streams: dict[Source, Any] | None = None
+
+
+again = Again()
 
 
 class Source:
@@ -33,6 +42,14 @@ class Source:
     @property
     def rng(self) -> Any:
         """The backend's stream."""
+        streams = again.streams
+        if streams is not None and self in streams:
+            stream = streams[self]
+            if isinstance(stream, np.ndarray):
+                state, stream = stream, backends.get(self.device.type).rng(0)
+                stream.set_state(state)
+                streams[self] = stream
+            return stream
         if self._rng is None:
             self._rng = backends.get(self.device.type).rng(self._seed)
         return self._rng
@@ -40,11 +57,33 @@ class Source:
     @property
     def seed(self) -> int:
         """The seed of the stream as it is now."""
-        return self._seed if self._rng is None else self._rng.seed
+        if self._rng is None and (again.streams is None or self not in again.streams):
+            return self._seed
+        return self.rng.seed
 
     def reseed(self, seed: int) -> None:
         """Starts the stream of `seed`."""
-        self._seed, self._rng = seed, None
+        if again.streams is not None and self in again.streams:
+            again.streams[self] = backends.get(self.device.type).rng(seed)
+        else:
+            self._seed, self._rng = seed, None
+
+
+class drawn_again:
+    """Within it this thread draws from streams of its own that begin in these states.
+
+    The sources, from which other threads draw meanwhile, are left as they are.
+    """
+
+    def __init__(self, states: dict[Source, np.ndarray[Any, Any]]) -> None:
+        self._states = states
+
+    def __enter__(self) -> None:
+        self._outer = again.streams
+        again.streams = {**(self._outer or {}), **self._states}
+
+    def __exit__(self, *exc: object) -> None:
+        again.streams = self._outer
 
 
 def fresh_seed() -> int:

@@ -8,27 +8,26 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..autograd.mode import state
-from ..tensor import Tensor
 from .reentrant import CheckpointFunction, check_backward_validity, detach_variable
-from .regions import CheckpointError, Region, default_traits
+from .regions import TRAITS, CheckpointError, GraphExecGroup, Region
 from .selective import (
     SAC_IGNORED_OPS,
     CheckpointPolicy,
     SelectiveCheckpointContext,
     create_selective_checkpoint_contexts,
 )
-from .states import RandomStates
+from .states import DefaultDeviceType, Surroundings, get_device_states, set_device_states
 from .traces import Traces
 
 __all__ = [
     "SAC_IGNORED_OPS", "CheckpointError", "CheckpointFunction", "CheckpointPolicy",
-    "SelectiveCheckpointContext", "check_backward_validity", "checkpoint", "checkpoint_sequential",
-    "create_selective_checkpoint_contexts", "detach_variable", "noop_context_fn",
-    "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
+    "DefaultDeviceType", "GraphExecGroup", "SelectiveCheckpointContext", "check_backward_validity",
+    "checkpoint", "checkpoint_sequential", "create_selective_checkpoint_contexts",
+    "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop", "set_device_states",
 ]  # fmt: skip
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
-TRAITS: dict[str, Callable[[Tensor], Any] | None] = {"default": default_traits, "none": None}
 
 
 class _Switches:
@@ -64,7 +63,9 @@ def checkpoint(
         preserve_rng_state: a keyword that the function does not get; True: random numbers are those
             of forward, on the host and on the devices of tensor arguments.
         context_fn: answers two contexts, for forward and for the run that computes again.
-        determinism_check: "default" compares shapes, dtypes and devices; "none" nothing.
+        determinism_check: what must be the same of each tensor that both runs save. "default":
+            shape, dtype, device; "ops": and the op that saves it; "bits": and all elements, for
+            which the host waits; "none": nothing.
         debug: an error shows the ops of both runs, and the lines that called them.
         early_stop: the second run ends when everything that was saved is there.
 
@@ -110,12 +111,12 @@ def checkpoint(
             f"determinism_check should be one of {list(TRAITS)}, but got {determinism_check}"
         )
     forward, again = context_fn()
-    random = RandomStates((args, kwargs)) if preserve else None
     if not state.grad_enabled:
         return function(*args, **kwargs)
+    surroundings = Surroundings((args, kwargs) if preserve else None)
 
     def run_again(*args: Any) -> None:
-        with RandomStates.again(random), again:
+        with surroundings.again(), again:
             function(*args, **kwargs)
 
     explain = None if traces is None else traces.explain

@@ -11,7 +11,7 @@ from ..autograd.engine import task
 from ..autograd.function import Function
 from ..autograd.mode import enable_grad, no_grad
 from ..tensor import Tensor
-from .states import RandomStates
+from .states import Surroundings
 
 __all__ = ["CheckpointFunction", "check_backward_validity", "detach_variable"]
 
@@ -51,7 +51,7 @@ class CheckpointFunction(Function):
     def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
         check_backward_validity(args)
         ctx.run_function = run_function
-        ctx.random = RandomStates(args) if preserve_rng_state else None
+        ctx.surroundings = Surroundings(args if preserve_rng_state else None)
         ctx.inputs = [None if isinstance(arg, Tensor) else arg for arg in args]
         ctx.places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
@@ -72,7 +72,7 @@ class CheckpointFunction(Function):
         for place, tensor in zip(ctx.places, ctx.saved_tensors):
             inputs[place] = tensor
         detached = detach_variable(tuple(inputs))
-        with RandomStates.again(ctx.random), enable_grad():
+        with ctx.surroundings.again(), enable_grad():
             outputs = ctx.run_function(*detached)
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
         wanted = [

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import weakref
+import zlib
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
+import numpy as np
+
+from .. import dtypes
 from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
-from ..autograd.mode import enable_grad, state
+from ..autograd.mode import enable_grad, no_grad, state
 from ..autograd.node import edge_of
+from ..autograd.record import OpNode
 from ..autograd.saved import Packed
-from ..tensor import Tensor, make
+from ..backends import backend_of
+from ..device import device as Device
+from ..errors import InplaceError
+from ..tensor import Size, Tensor, make
 
-__all__ = ["CheckpointError", "Region", "default_traits"]
+__all__ = ["TRAITS", "CheckpointError", "GraphExecGroup", "Region"]
+
+HOST = Device("cpu")
 
 TIP = (
     "Tip: To see a more detailed error message, either pass `debug=True` to "
     "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
     "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to enable checkpoint-debug "
     "mode globally."
+)
+
+TWICE = (
+    "torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked "
+    "once. Performing two backward calls that overlap (i.e. require the same saved activation in "
+    "order to compute gradients) is not allowed while under the "
+    "torch.utils.checkpoint.GraphExecGroup context."
 )
 
 
@@ -40,9 +58,71 @@ class Slot:
         self.region, self.number = region, number
 
 
-def default_traits(tensor: Tensor) -> dict[str, Any]:
-    """What must be the same when the function runs again: shape, dtype and device."""
-    return {"shape": tensor.shape, "dtype": tensor.dtype, "device": tensor.device}
+class GraphExecGroup:
+    """Several backward passes for which a checkpoint runs again once, not once for each.
+
+    No two of them may need the same saved tensor, even with `retain_graph=True`: that is a
+    CheckpointError. Reentrant checkpoints take no notice.
+
+    >>> import cugrad as torch
+    >>> from cugrad.utils.checkpoint import GraphExecGroup, checkpoint
+    >>> def f(x):
+    ...     print("runs")
+    ...     return x.exp().sin(), x.cos()
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> a, b = checkpoint(f, x, use_reentrant=False)
+    runs
+    >>> with GraphExecGroup():
+    ...     a.sum().backward()
+    ...     b.sum().backward()
+    runs
+    """
+
+    def __enter__(self) -> GraphExecGroup:
+        if task.group is not None:
+            raise RuntimeError(
+                f"GraphExecGroup contexts cannot be nested. Already inside group {task.group}"
+            )
+        task.group = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        task.group = None
+
+
+def default_traits(tensor: Tensor) -> tuple[Any, ...]:
+    """What must be the same when the function runs again: shape, dtype, and device."""
+    array = tensor._array
+    return array.shape, array.dtype, HOST if type(array) is np.ndarray else tensor.device
+
+
+def op_traits(tensor: Tensor) -> tuple[Any, ...]:
+    """The same, and the op that saves."""
+    return *default_traits(tensor), _op_name()
+
+
+def bit_traits(tensor: Tensor) -> tuple[Any, ...]:
+    """The same, and a checksum of the elements, for which the host waits."""
+    host = np.ascontiguousarray(backend_of(tensor._array).to_host(tensor._array))
+    return *op_traits(tensor), zlib.crc32(host.view(np.uint8).data)
+
+
+def described(traits: tuple[Any, ...]) -> dict[str, Any]:
+    """Traits as an error shows them."""
+    shape, dtype, *more = traits
+    names = ("shape", "dtype", "device", "op", "crc32")
+    return dict(zip(names, (Size(shape), dtypes.of(dtype), *more)))
+
+
+TRAITS: dict[str, Callable[[Tensor], tuple[Any, ...]] | None] = {
+    "default": default_traits, "none": None, "ops": op_traits, "bits": bit_traits,
+}  # fmt: skip
+
+
+class Values(dict[int, Tensor]):
+    """What was computed again of the first `count` slots, and has not been asked for, by number."""
+
+    count = 0
 
 
 class Region:
@@ -58,18 +138,16 @@ class Region:
         self,
         again: Callable[..., Any],
         args: tuple[Any, ...],
-        traits: Callable[[Tensor], Any] | None,
+        traits: Callable[[Tensor], tuple[Any, ...]] | None,
         early_stop: bool,
         explain: Callable[[CheckpointError], CheckpointError] | None = None,
     ) -> None:
         self._again, self._traits, self._explain = again, traits, explain
         self._early_stop = early_stop
-        self._args = tuple([_kept(arg) if isinstance(arg, Tensor) else arg for arg in args])
+        self._args = tuple([_Input(arg) if isinstance(arg, Tensor) else arg for arg in args])
         self._slots: list[weakref.ref[Slot]] = []
         self._seen: list[tuple[str, Any]] = []  # of each slot: the op that saved, and the traits
-        self._values: weakref.WeakKeyDictionary[Any, dict[int, Tensor]] = (
-            weakref.WeakKeyDictionary()
-        )  # by the backward pass that asked
+        self._values: weakref.WeakKeyDictionary[Any, Values] | None = None
         self.is_complete = False  # forward has ended
 
     def saving(self) -> saved_tensors_hooks:
@@ -77,31 +155,39 @@ class Region:
         return saved_tensors_hooks(self._pack, self._unpack)
 
     def _pack(self, tensor: Tensor) -> Slot:
-        slot = Slot(self, len(self._slots))
-        self._slots.append(weakref.ref(slot))
+        slots = self._slots
+        slot = Slot(self, len(slots))
+        slots.append(ref(slot))
         if self._traits is not None:
             self._seen.append((_op_name(), self._traits(tensor)))
         return slot
 
     def _unpack(self, slot: Slot) -> Tensor:
-        run = task.running[-1] if task.running else None
-        values = None if run is None else self._values.get(run)
+        group = task.group
+        asking = group or (task.running[-1] if task.running else None)
+        values = None
+        if asking is not None and self._values is not None:
+            values = self._values.get(asking)
         if values is None or slot.number not in values:
+            if values is not None and group is not None and slot.number < values.count:
+                raise CheckpointError(TWICE)
             values = self._recompute()
-            if run is not None:
-                self._values[run] = values
+            if asking is not None:
+                if self._values is None:
+                    self._values = weakref.WeakKeyDictionary()
+                self._values[asking] = values
         return values.pop(slot.number)
 
-    def _recompute(self) -> dict[int, Tensor]:
+    def _recompute(self) -> Values:
         """The values of all slots that are still wanted."""
-        values: dict[int, Tensor] = {}
-        found: list[tuple[str, Any]] = []
+        values, found = Values(), list[tuple[str, Any]]()
+        slots, traits, early_stop = self._slots, self._traits, self._early_stop
         more = False
 
         def pack(tensor: Tensor) -> Tensor:
             nonlocal more
             k = len(found)
-            if k >= len(self._slots):
+            if k >= len(slots):
                 if self.is_complete:
                     raise CheckpointError(
                         "torch.utils.checkpoint: trying to save more tensors during recomputation "
@@ -109,17 +195,18 @@ class Region:
                     )
                 more = True  # backward within the region: it is run further than it has come
                 return tensor
-            found.append((_op_name(), None if self._traits is None else self._traits(tensor)))
-            if self._slots[k]() is not None:
-                values[k] = _alone(tensor)
-            if self._early_stop and len(found) == len(self._slots):
+            found.append((_op_name(), None if traits is None else traits(tensor)))
+            if slots[k]() is not None:
+                values[k] = alone = make(tensor._array)
+                alone._counter = tensor.counter
+            if early_stop and k + 1 == len(slots):
                 raise _Enough
             return tensor
 
         try:
             args = [arg.restore_input() if type(arg) is _Input else arg for arg in self._args]
             try:
-                with saved_tensors_hooks(pack, lambda tensor: tensor), enable_grad():
+                with saved_tensors_hooks(pack, _as_it_is), enable_grad():
                     self._again(*args)
             except _Enough:
                 pass
@@ -129,6 +216,7 @@ class Region:
             if self._explain is None:
                 raise
             raise self._explain(error) from error
+        values.count = len(found)
         return values
 
     def _compare(self, found: list[tuple[str, Any]]) -> None:
@@ -140,9 +228,11 @@ class Region:
                 f"{len(self._slots)}\nNumber of tensors saved during recomputation: {len(found)}.\n"
                 f"{self._first_difference(found) if self._traits else ''}{TIP}"
             )
+        if self._traits is None or found == self._seen:
+            return
         different = [
-            f"tensor at position {k}:\nsaved metadata: {was[1]}\nrecomputed metadata: {now[1]}\n"
-            + _by(was[0], now[0])
+            f"tensor at position {k}:\nsaved metadata: {described(was[1])}\n"
+            f"recomputed metadata: {described(now[1])}\n{_by(was[0], now[0])}"
             for k, (was, now) in enumerate(zip(self._seen, found))
             if was[1] != now[1] and self._slots[k]() is not None
         ]
@@ -170,14 +260,16 @@ def _by(was: str, now: str | None = None) -> str:
 
 
 def _op_name() -> str:
-    return "" if state.saving is None else str(state.saving.name())
+    """Of the node that saves."""
+    node = state.saving
+    if node is None:
+        return ""
+    name = node.plan.op.node_name if type(node) is OpNode else None
+    return name if type(name) is str else str(node.name())
 
 
-def _alone(tensor: Tensor) -> Tensor:
-    """The tensor without its history, of the same version."""
-    alone = make(tensor._array)
-    alone._counter = tensor.counter
-    return alone
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 class _Input:
@@ -187,13 +279,14 @@ class _Input:
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor: Tensor | None = None
-        if state.hooks and state.fast >= 0:
-            edge = edge_of(tensor) if tensor._requires_grad else None
-            with_hooks = Packed(state.hooks[-1], tensor, edge, -1)
-            self._packed: Packed | None = with_hooks
-        else:
-            self._tensor, self._packed = tensor, None
+        self._packed: Packed | None = None
         self._version = 0 if tensor._counter is None else tensor._counter[0]
+        if state.hooks:
+            edge = edge_of(tensor) if tensor._requires_grad else None
+            with no_grad():
+                self._packed = Packed(state.hooks[-1], tensor, edge, -1)
+        else:
+            self._tensor = tensor
 
     def restore_input(self) -> Tensor:
         """The argument, connected as it was; RuntimeError if it was changed in place since."""
@@ -213,13 +306,7 @@ class _Input:
         return result
 
 
-def _kept(tensor: Tensor) -> _Input:
-    return _Input(tensor)
-
-
 def _changed(shape: tuple[int, ...], found: int, wanted: int) -> None:
-    from ..errors import InplaceError
-
     raise InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: an argument of a checkpointed function, of shape {list(shape)}, is at version "

@@ -1,15 +1,24 @@
-"""The states of random generators, as they were when a checkpointed function ran."""
+"""What a checkpointed function found when it ran, such as random states, to be found again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..random import Generator, default_generators, fork_rng
+import numpy as np
+
+from ..device import default_device
+from ..device import device as Device
+from ..ops.random import default_source, drawn_again
+from ..random import default_generators
 from ..tensor import Tensor
 
-__all__ = ["RandomStates", "tensors_in"]
+__all__ = ["DefaultDeviceType", "Surroundings", "get_device_states", "set_device_states",
+           "tensors_in"]  # fmt: skip
+
+HOST = Device("cpu")
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
@@ -24,23 +33,113 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
             yield from tensors_in(value)
 
 
-class RandomStates:
-    """The states of the host's generator, and of the devices that tensors among `values` are on."""
+def devices_of(values: Any) -> list[Device]:
+    """The devices that tensors among the values are on, each once; not the host."""
+    found: dict[str, Device] = {}
+    for tensor in tensors_in(values):
+        if type(tensor._array) is not np.ndarray:
+            device = tensor.device
+            if device.type != "cpu":
+                found[str(device)] = device
+    return list(found.values())
 
-    def __init__(self, values: Iterable[Any]) -> None:
-        devices = {str(t.device): t.device for t in tensors_in(values) if t.device.type != "cpu"}
-        self.devices = list(devices.values())
-        generators = default_generators(self.devices)
-        self.states: list[tuple[Generator, Tensor]] = [(g, g.get_state()) for g in generators]
+
+class Surroundings:
+    """The default device, and what generators would draw: the host's, and those of the devices of
+    tensors among `values`. None: random numbers are to come as they do.
+    """
+
+    __slots__ = ("_device", "_states")
+
+    def __init__(self, values: Any) -> None:
+        self._device, self._states = default_device(), None
+        if values is not None:
+            sources = [default_source(device) for device in (HOST, *devices_of(values))]
+            self._states = {source: source.rng.get_state() for source in sources}
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """What is made and drawn within it, by this thread, is made and drawn as it was then.
+
+        It leaves no trace on the generators.
+        """
+        with Device(self._device):  # a new one: a device remembers where it was entered
+            if self._states is None:
+                yield
+            else:
+                with drawn_again(self._states):
+                    yield
+
+
+class DefaultDeviceType:
+    """The type of device whose generators count where no tensor says so.
+
+    >>> DefaultDeviceType.set_device_type("simulated")
+    >>> DefaultDeviceType.get_device_type()
+    'simulated'
+    >>> DefaultDeviceType.set_device_type("cpu")
+    """
+
+    _default_device_type: str | None = None
 
     @staticmethod
-    @contextmanager
-    def again(states: RandomStates | None) -> Iterator[None]:
-        """What is drawn inside is what was drawn then, and leaves no trace; None: as it comes."""
-        if states is None:
-            yield
-            return
-        with fork_rng(states.devices):
-            for generator, state in states.states:
-                generator.set_state(state)
-            yield
+    def set_device_type(device: str = "cuda") -> None:
+        """Makes this the default type."""
+        DefaultDeviceType._default_device_type = device
+
+    @staticmethod
+    def get_device_type() -> str:
+        """The type that was set; else "cuda" where there is a GPU, else "cpu"."""
+        if not DefaultDeviceType._default_device_type:
+            from ..cuda import is_available
+
+            DefaultDeviceType._default_device_type = "cuda" if is_available() else "cpu"
+        return DefaultDeviceType._default_device_type
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The indices of the devices that tensors among `args` are on, and their generators' states.
+
+    Of one type of device, cuda where there are several, with a warning.
+
+    >>> import cugrad as torch
+    >>> x = torch.ones(2, device="simulated")
+    >>> ids, states = get_device_states(x, [x, {"y": torch.ones(2, device="cpu")}])
+    >>> ids, states[0].dtype
+    ([0], torch.uint8)
+    """
+    devices = devices_of(args)
+    types = {device.type: None for device in devices}
+    if len(types) > 1:
+        first = devices[0].type
+        warnings.warn(
+            "Tensor arguments, excluding CPU tensors, are detected on at least two types of "
+            "devices. Device state will only be saved for devices of a single device type, and the "
+            "remaining devices will be ignored. Consequently, if any checkpointed functions "
+            "involve randomness, this may result in incorrect gradients. (Note that if CUDA "
+            "devices are among the devices detected, it will be prioritized; otherwise, the first "
+            f"device encountered will be selected.)\nDevice types: {sorted(types)} first device "
+            f"type: {first}",
+            stacklevel=2,
+        )
+        only = "cuda" if "cuda" in types else first
+        devices = [device for device in devices if device.type == only]
+    generators = default_generators(devices)[1:]
+    ids = [generator.device.index or 0 for generator in generators]
+    return ids, [generator.get_state() for generator in generators]
+
+
+def set_device_states(
+    devices: Iterable[int], states: Sequence[Tensor], *, device_type: str | None = None
+) -> None:
+    """Puts the generators of devices into states that `get_device_states` returned.
+
+    Args:
+        devices: indices of devices.
+        states: a state for each.
+        device_type: whose indices they are; None: what `DefaultDeviceType` says.
+    """
+    if device_type is None:
+        device_type = DefaultDeviceType.get_device_type()
+    for index, state in zip(devices, states, strict=False):
+        default_generators([Device(device_type, index)])[1].set_state(state)
