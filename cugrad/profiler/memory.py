@@ -3,26 +3,58 @@
 from __future__ import annotations
 
 import importlib
+import json
 import time
 import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from .. import backends
 from ..autograd import mode
 from ..device import default_device
 from ..device import device as Device
+from ..memory.geometry import root_of
+from ..memory.whereabouts import bytes_elsewhere
+from ..tensor import Tensor
+from .storages import Category, Site, Storages, line_of_caller
 
 Phase = Literal["forward", "backward"]
 
 
 class MemorySample(NamedTuple):
-    """Memory in use when an op or a backward node had just ended."""
+    """Memory in use when an op or a backward node had just ended. All numbers are bytes.
+
+    `bytes` is the sum of what was in use on entry, of `parameters`, `inputs`, `gradients`,
+    `activations` (results that no node keeps), `saved` (results that a node keeps for backward),
+    and of what is none of these: temporary arrays, gradients under way, the optimizer's.
+    """
 
     name: str  # "mul", "MulBackward0"
     phase: Phase  # whether a backward node was running: a recomputed op counts as backward
     seq: int  # the number that the op's node, or the node, carries
     bytes: int  # allocated on the device
     t: float  # seconds since the timeline was entered
+    saved: int = 0
+    parameters: int = 0
+    inputs: int = 0
+    gradients: int = 0
+    activations: int = 0
+    offloaded: int = 0  # of saved tensors, not on the device
+    in_flight: int = 0  # on their way, out or back
+    pinned: int = 0  # page-locked host memory in use
+    disk: int = 0
+
+
+class Alive(NamedTuple):
+    """What one op, on one line of the program, had alive at the peak."""
+
+    op: str
+    line: str
+    category: Category
+    bytes: int
+    tensors: int
+    phase: str
 
 
 class MemoryTimeline:
@@ -37,6 +69,11 @@ class MemoryTimeline:
     temporary arrays only those that are alive at its end; a node's sample still counts what the
     node saved, which is let go just after. Entering again starts anew.
 
+    Results of ops are followed until they are gone, so each sample says what the memory is for, and
+    `explain()` what was alive at the peak, by op and line. `to_json`, `to_png` and `to_html` write
+    it all down. Tensors that no op made are parameters or inputs from their first use on; before,
+    and on the CPU if they are older than the block, they are among what was there on entry.
+
     `samples` is the list of MemorySample, `start` the bytes in use on entry, `peak` the most bytes
     seen. RuntimeError when entered while active, or when the device cannot be used.
 
@@ -48,6 +85,8 @@ class MemoryTimeline:
     [('mul', 'forward'), ('sum', 'forward'), ('SumBackward0', 'backward')]
     >>> timeline.peak >= timeline.samples[0].bytes
     True
+    >>> [(each.op, each.bytes) for each in timeline.alive_at_peak() if each.op == "mul"]
+    [('mul', 4000)]
     """
 
     def __init__(self, device: Device | str | None = None) -> None:
@@ -58,6 +97,8 @@ class MemoryTimeline:
         self._entered: float | None = None
         self._nodes = 0
         self._started_tracing = False
+        self._storages = Storages()
+        self._running: list[tuple[str, set[int]]] = []  # lines of ops, and what they were given
 
     @property
     def peak(self) -> int:
@@ -70,7 +111,7 @@ class MemoryTimeline:
         if self.device.type == "cpu" and not tracemalloc.is_tracing():
             tracemalloc.start()
             self._started_tracing = True
-        self.samples, self._nodes = [], 0
+        self.samples, self._nodes, self._storages, self._running = [], 0, Storages(), []
         self.start = self._backend.memory_allocated()
         self._entered = time.perf_counter()
         mode.push_observer(self)
@@ -83,23 +124,166 @@ class MemoryTimeline:
             self._started_tracing = False
             tracemalloc.stop()
 
+    # ------------------------------------------------------------------ watching
+
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
-        pass
+        line, storages = line_of_caller(), self._storages
+        given = [x for x in _tensors(args) if self._is_here(x)]
+        self._running.append((line, {id(root_of(x._array)) for x in given}))
+        for x in given:
+            if x._node is None and storages.of(x._array) is None and self._is_counted(x._array):
+                site = Site(name, seq, "forward", line)
+                storages.follow(x._array, site, "parameter" if x.requires_grad else "input")
 
     def op_end(self, name: str, seq: int, result: Any) -> None:
-        self._sample(name, "backward" if self._nodes else "forward", seq)
+        phase: Phase = "backward" if self._nodes else "forward"
+        line, given = self._running.pop() if self._running else (line_of_caller(), set[int]())
+        site = Site(name, seq, phase, line)
+        made = [x for x in _tensors(result if type(result) is tuple else (result,))
+                if self._is_here(x)]  # fmt: skip
+        for x in made:
+            if self._storages.of(x._array) is None and id(root_of(x._array)) not in given:
+                self._storages.follow(x._array, site, "activation")
+        node = next((x.grad_fn for x in made if x.requires_grad), None)
+        if node is not None and node.seq == seq:
+            self._storages.keep(node, site, given)
+        self._sample(name, phase, seq)
 
     def node_begin(self, node: Any) -> None:
         self._nodes += 1
 
     def node_end(self, node: Any) -> None:
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and leaf.grad is not None and self._is_here(leaf):
+            site = Site(node.name(), node.seq, "backward", line_of_caller())
+            self._storages.follow(leaf.grad._array, site, "gradient")
+        self._storages.ended(node)
         self._sample(node.name(), "backward", node.seq)
         self._nodes = max(self._nodes - 1, 0)  # 0: entered in the middle of a node
 
+    def _is_here(self, tensor: Tensor) -> bool:
+        return tensor.device.type == self.device.type
+
+    def _is_counted(self, array: Any) -> bool:
+        """Whether an array's memory is in the count: on the CPU, if it was traced when made."""
+        if self.device.type != "cpu":
+            return True
+        return tracemalloc.get_object_traceback(root_of(array)) is not None
+
     def _sample(self, name: str, phase: Phase, seq: int) -> None:
-        if self._entered is not None:  # None: left in the middle of this op or node
-            used, now = self._backend.memory_allocated(), time.perf_counter() - self._entered
-            self.samples.append(MemorySample(name, phase, seq, used, now))
+        if self._entered is None:  # left in the middle of this op or node
+            return
+        used, now = self._backend.memory_allocated(), time.perf_counter() - self._entered
+        storages = self._storages
+        storages.now = len(self.samples)
+        storages.settle()
+        live, away = storages.live, bytes_elsewhere(self.device.type)
+        self.samples.append(
+            MemorySample(
+                name, phase, seq, used, now, live["saved"], live["parameter"], live["input"],
+                live["gradient"], live["activation"], *away,
+            )
+        )  # fmt: skip
+        storages.now += 1
+
+    # ------------------------------------------------------------------ the peak
+
+    def alive_at_peak(self) -> list[Alive]:
+        """What was alive at the peak, by op and line, the largest first.
+
+        It is what ops made, and inputs that were made inside the block; what remains of the peak is
+        what was there before, and temporary arrays.
+        """
+        if not self.samples:
+            return []
+        index = max(range(len(self.samples)), key=lambda i: self.samples[i].bytes)
+        sums: dict[tuple[str, str, Category, str], list[int]] = {}
+        for storage, category in self._storages.alive_at(index):
+            site = storage.site
+            entry = sums.setdefault((site.op, site.line, category, site.phase), [0, 0])
+            entry[0] += storage.nbytes
+            entry[1] += 1
+        found = [
+            Alive(op, line, category, nbytes, tensors, phase)
+            for (op, line, category, phase), (nbytes, tensors) in sums.items()
+        ]
+        return sorted(found, key=lambda each: -each.bytes)
+
+    def by_op(self) -> list[dict[str, Any]]:
+        """What each op made in all: {"op", "calls", "bytes", "at_peak", "saved_at_peak"}."""
+        found: dict[str, dict[str, Any]] = {}
+
+        def of(op: str) -> dict[str, Any]:
+            empty = {"op": op, "calls": 0, "bytes": 0, "at_peak": 0, "saved_at_peak": 0}
+            return found.setdefault(op, empty)
+
+        for sample in self.samples:
+            of(sample.name)["calls"] += 1
+        for storage in self._storages.all:
+            if storage.kind in ("activation", "gradient"):
+                of(storage.site.op)["bytes"] += storage.nbytes
+        for each in self.alive_at_peak():
+            if each.category in ("activation", "saved", "gradient"):
+                of(each.op)["at_peak"] += each.bytes
+                of(each.op)["saved_at_peak"] += each.bytes if each.category == "saved" else 0
+        return sorted(found.values(), key=lambda row: -row["bytes"])
+
+    def explain(self, row_limit: int = 20) -> str:
+        """What was alive at the peak, by op and line, as a table."""
+        if not self.samples:
+            return "no op ran inside the timeline"
+        top = max(self.samples, key=lambda sample: sample.bytes)
+        found = self.alive_at_peak()
+        rows: list[tuple[str, ...]] = [
+            (_mib(x.bytes), str(x.tensors), x.category, x.op, x.line) for x in found[:row_limit]
+        ]
+        if len(found) > row_limit:
+            rest = found[row_limit:]
+            total, tensors = sum(x.bytes for x in rest), sum(x.tensors for x in rest)
+            rows.append((_mib(total), str(tensors), "", f"{len(rest)} more", ""))
+        before, other = unexplained(top, self.start)
+        rows += [(_mib(before), "", "before", "(in use on entry)", "")] * (before > 0)
+        rows += [(_mib(other), "", "other", "(temporary arrays, gradients under way, others)", "")]
+        head = ("MiB", "tensors", "category", "op", "line")
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(5)]
+        lines = [
+            f"{row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "
+            f"{row[3]:<{widths[3]}}  {row[4]}".rstrip()
+            for row in [head, *rows]
+        ]
+        title = f"peak: {_mib(top.bytes)} MiB on {self.device.type}, at the end of {top.name}"
+        if top.seq < 2**63:
+            title += f" ({top.phase}, seq={top.seq})"
+        return "\n".join([title, *lines])
+
+    # ------------------------------------------------------------------ files
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON: the samples, what was alive at the peak, and what each op made."""
+        index = max(range(len(self.samples)), key=lambda i: self.samples[i].bytes, default=None)
+        return {
+            "format": "cugrad memory timeline", "version": 1, "device": self.device.type,
+            "start": self.start, "peak": self.peak, "peak_sample": index,
+            "samples": [sample._asdict() for sample in self.samples],
+            "alive_at_peak": [each._asdict() for each in self.alive_at_peak()],
+            "by_op": self.by_op(),
+        }  # fmt: skip
+
+    def to_json(self, path: str | Path) -> None:
+        """Writes `as_dict()`."""
+        Path(path).write_text(json.dumps(self.as_dict()) + "\n", encoding="utf-8")
+
+    def to_png(self, path: str | Path) -> None:
+        """Draws memory over time by category into a PNG; ImportError without matplotlib."""
+        from .memory_picture import draw
+
+        draw(self.as_dict(), path)
+
+    def to_html(self, path: str | Path, title: str = "Memory over a step") -> None:
+        """Writes one page that opens in any browser, needs no server, and loads nothing."""
+        from .html import memory_page
+
+        Path(path).write_text(memory_page(self.as_dict(), title), encoding="utf-8")
 
     def plot(
         self,
@@ -134,3 +318,24 @@ class MemoryTimeline:
         if label is not None:
             ax.legend()
         return ax
+
+
+def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
+    """The tensors among arguments, and in lists of them."""
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from (each for each in arg if isinstance(each, Tensor))
+
+
+def unexplained(sample: MemorySample, start: int) -> tuple[int, int]:
+    """The bytes of a sample that were in use on entry, and those of no category."""
+    known = sample.saved + sample.parameters + sample.inputs
+    known += sample.gradients + sample.activations
+    before = min(start, max(sample.bytes - known, 0))
+    return before, max(sample.bytes - known - before, 0)
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.2f}"
