@@ -17,12 +17,21 @@ from .function_tangents import among, check_saved, check_tangent, viewed
 from .function_vmap import VmapInfo, apply_transformed
 from .mode import anomaly, no_grad, state
 from .node import edge_of, next_seq
-from .views import CUSTOM, check_inplace, rebase, register
+from .views import CUSTOM, MULTIPLE, check_inplace, rebase, register
 
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction",
     "once_differentiable",
 ]  # fmt: skip
+
+
+DIRTY_VIEW = (
+    "If your Function modifies inplace an input that is a view of another Tensor, your Function "
+    "cannot return more than one Tensor. This is not supported by the current autograd engine. You "
+    "should either make sure the input is not a view (using .clone() for example) or make your "
+    "Function only return one Tensor (potentially splitting it into two Functions: one doing the "
+    "inplace that returns a single Tensor and a second one that does the other operations)."
+)
 
 
 class FunctionMeta(type):
@@ -296,9 +305,12 @@ def _marked(node: BackwardCFunction, outputs: list[Any]) -> tuple[Tensor, ...]:
 
 
 def _own(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> Any:
-    """An input that is returned as it is becomes a tensor of its own, unless changed in place."""
-    if isinstance(out, Tensor) and among(args, out) and not among(dirty, out):
-        return out.detach()
+    """An input that is returned as it is becomes a tensor of its own, unless changed in place.
+
+    So does what requires grad, made inside or known from elsewhere: nothing leads on from here.
+    """
+    if isinstance(out, Tensor) and not among(dirty, out):
+        return out.detach() if out._requires_grad or among(args, out) else out
     return out
 
 
@@ -324,8 +336,10 @@ def _connect(
             continue
         dirty, given = among(marked, out), among(args, out)
         if among(hidden, out) or out._array.dtype.kind not in "fcV":
-            outputs[nr] = out.detach() if given and not dirty else out
+            outputs[nr] = out.detach() if given and (out._requires_grad or not dirty) else out
             continue
+        if dirty and len(outputs) > 1 and out._base is not None:
+            raise RuntimeError(DIRTY_VIEW)
         has_history = out._requires_grad and (out._node is not None or out._base is None)
         if not dirty and (given or has_history):
             outputs[nr] = alias = make(out._array)
@@ -344,6 +358,10 @@ def _connect(
         if isinstance(out, Tensor) else None
         for nr, out in enumerate(outputs)
     ]  # fmt: skip
+    if len(differentiable) > 1:
+        for out in differentiable.values():
+            if out._rare is not None and out._rare.view is not None:
+                out._rare.view.creation = MULTIPLE
     node.keep(differentiable)
     for nr, out in differentiable.items():
         if among(marked, out):

@@ -32,14 +32,9 @@ class FunctionCtx:
         """Saves tensors (inputs, outputs, or others) for `ctx.saved_tensors` in backward.
 
         Saved this way they go through saved-tensor hooks, are checked for in-place changes, and
-        are freed after backward. TypeError for anything but tensors and None.
+        are freed after backward. Where a node is recorded, TypeError for anything but tensors and
+        None.
         """
-        for i, t in enumerate(tensors):
-            if t is not None and not isinstance(t, Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument {i} is of type "
-                    f"{type(t).__name__}"
-                )
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
@@ -70,6 +65,11 @@ class FunctionCtx:
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward gets zeros (True, the default) or None for outputs without gradient."""
+        if not isinstance(value, bool):
+            raise TypeError(
+                "set_materialize_grads received an invalid combination of arguments - got "
+                f"({type(value).__name__}), but expected (bool)"
+            )
         self.materialize_grads = value
 
 
@@ -170,7 +170,12 @@ class BackwardCFunction(Node, FunctionCtx):
     def keep(self, outputs: dict[int, Tensor]) -> None:
         """Turns what `save_for_backward` was given into saved entries; outputs go by number."""
         entries = []
-        for t in self.to_save or ():
+        for i, t in enumerate(self.to_save or ()):
+            if t is not None and not isinstance(t, Tensor):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument {i} is of type "
+                    f"{type(t).__name__}"
+                )
             nr = next((i for i, out in outputs.items() if out is t), None)
             entries.append(t if t is None or nr is None else saving.keep_result(t, nr))
         self.saved, self.to_save = tuple(entries), None
@@ -231,7 +236,10 @@ class BackwardCFunction(Node, FunctionCtx):
             r = recorded.sum_to_shape(r, shape)
         if r._array.dtype != dtype:
             if r._array.dtype.kind == "c" and dtype.kind != "c":
-                r = recorded.real(r)
+                raise RuntimeError(
+                    f"Function {self.name()} returned an invalid gradient at index {i} - got a "
+                    "complex gradient for a real input: return its real part, gradient.real"
+                )
             r = recorded.to_dtype(r, dtype)
         return r
 

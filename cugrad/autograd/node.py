@@ -119,6 +119,9 @@ class Node:
     def _sequence_nr(self) -> int:
         return self.seq
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle '{self.name()}' object")
+
     def __call__(self, *grad_outputs: Tensor | None) -> Any:
         """The gradients of the inputs for these of the outputs: this node alone, without hooks.
 
