@@ -278,7 +278,9 @@ def the_device_is_full() -> None:
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
-    """An engine of its own for each test."""
+    """An engine of its own for each test; what was there before is no garbage, nor looked at."""
+    gc.collect()
+    gc.freeze()
     before, reclaimers = dict(engine._engines), list(simulated.MACHINE.reclaimers)
     engine._engines.clear()
     with simulated.configured(simulated.H200):
@@ -287,6 +289,7 @@ def clean() -> Iterator[None]:
         fresh()
     engine._engines.update(before)
     simulated.MACHINE.reclaimers[:] = reclaimers
+    gc.unfreeze()
 
 
 def fresh() -> None:

@@ -16,6 +16,7 @@ from cugrad.memory.codecs import CODECS, codec_of
 from cugrad.memory.slab import PinnedSlab
 from tests.offload_cases import CASES
 from tests.test_offload_conformance import (
+    SCHEDULES,
     Placement,
     assert_same,
     forget,
@@ -37,10 +38,12 @@ DEVICE: Any = backends.get("simulated")
 def clean() -> Iterator[None]:
     forget()
     gc.collect()
+    gc.freeze()  # what other tests have left is not looked at again each time
     DEVICE.empty_cache()
     yield
     simulated.reset()
     DEVICE.empty_cache()
+    gc.unfreeze()
 
 
 def layers(x: Any, n: int = 16) -> Any:
@@ -287,11 +290,14 @@ BEYOND_HALF = ("expanded", "permuted_and_reshaped")  # they save values beyond 6
 @pytest.mark.parametrize("codec", LOSSY)
 def test_lossy_gradients_are_near_and_the_same_under_every_schedule(codec: str) -> None:
     place = Placement(lambda: offload(compress=codec), shares=False, moves=True)
+    turn = list(LOSSY).index(codec) % 2
     for number, name in enumerate(CASES):
+        if SCHEDULES < 50 and number % 2 != turn:  # every case with two codecs
+            continue
         if name in ("saved_values_are_looked_at", "aliases_share_memory_again"):
             continue
         first = None
-        for seed in (0, 1, 2, number + 3):
+        for seed in (number % 3, number + 3):
             forget()
             with nothing_leaks(), simulated.configured(**schedule(seed)):
                 found = run(name, "simulated", place)
