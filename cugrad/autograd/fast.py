@@ -348,19 +348,32 @@ def _compiles_vjp(op: Op) -> bool:
 class FastPlan(Plan):
     """A plan for nodes whose saved entries are plain and whose gradients need no adapting."""
 
-    __slots__ = ()
+    __slots__ = ("_number", "_packed")
 
     def __init__(self, op: Op, mask: int, number: bool) -> None:
         super().__init__(op, mask)
         self.vjp = _compile_vjp(op, mask, self.saves, number)
+        self._number, self._packed = number, None  # type: bool, Plan | None
+
+    def packed(self) -> Plan:
+        """The plan when hooks have packed what is saved."""
+        found = self._packed
+        if found is None:
+            found = self._packed = Plan(self.op, self.mask)
+            found.vjp = _compile_vjp(self.op, self.mask, self.saves, self._number, packed=True)
+        return found
 
 
-def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], number: bool) -> Callable[..., Any]:
+def _compile_vjp(
+    op: Op, mask: int, saves: tuple[str, ...], number: bool, packed: bool = False
+) -> Callable[..., Any]:
     """`vjp(node, g)` for arrays: unpack, check versions, call the formulas."""
     scope: dict[str, Any] = {"__name__": __name__, "raw": raw, "arrays": arrays}
     lines, checks, values = [], [], {"m": "raw", "g": "g"}
     for i, name in enumerate(saves):
-        if name in op.outputs:
+        if packed:
+            values[name] = f"s{i}"
+        elif name in op.outputs:
             checks.append(f"s{i}[1] is not None and s{i}[1][0] != s{i}[2]")
             values[name] = f"s{i}[0]"
         elif number and name == op.inputs[1]:
@@ -372,7 +385,8 @@ def _compile_vjp(op: Op, mask: int, saves: tuple[str, ...], number: bool) -> Cal
             checks.append(f"s{i}._counter is not None")
             values[name] = f"s{i}._array"
     if saves:
-        lines.append("".join(f"s{i}, " for i in range(len(saves))) + "= node.saved")
+        saved = "arrays(node)" if packed else "node.saved"
+        lines.append("".join(f"s{i}, " for i in range(len(saves))) + f"= {saved}")
     if checks:
         lines.append(f"if {' or '.join(checks)}:\n    arrays(node)  # raises if changed in place")
     if op.params or op.kind != ELEMENTWISE:

@@ -34,6 +34,10 @@ class Plan:
         self.adapts = op.kind == ELEMENTWISE or op.promote is not None
         self.vjp = self._vjp_raw
 
+    def packed(self) -> Plan:
+        """The plan for a node whose saved entries hooks have packed."""
+        return self
+
     def saved_name(self, index: int) -> str:
         return self.saves[0 if self.op.variadic else index]
 
@@ -137,8 +141,8 @@ class OpNode(Node):
         return None
 
     def keep_packed(self, entries: tuple[Any, ...]) -> None:
-        """Replaces what is saved by what hooks made of it; a fast plan expects plain entries."""
-        self.saved, self.plan = entries, plan_of(self.plan.op, self.plan.mask)
+        """Replaces what is saved by what hooks made of it."""
+        self.saved, self.plan = entries, self.plan.packed()
 
     def __getattr__(self, name: str) -> Any:
         for prefix, read in (("_saved_", saving.read), ("_raw_saved_", saving.read_raw)):

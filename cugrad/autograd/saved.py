@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InplaceError
 from ..tensor import UNCOUNTED, Tensor, make
 from .dual import restore_tangents
-from .mode import anomaly, no_grad, state, switch_grad
+from .mode import PACKING, PLAIN, anomaly, no_grad, state, switch_grad
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
@@ -88,13 +88,17 @@ def pack(node: Any) -> None:
     if not node.saved:
         return
     hooks = state.hooks[-1]
-    was, saving = switch_grad(False), state.saving
+    mode, saving = state.grad_mode, state.saving
     state.saving = node
+    if state.fast == PACKING:  # what `switch_grad` does, where nothing else is on
+        state.grad_mode, state.grad_enabled, state.fast = False, False, PLAIN
+    else:
+        switch_grad(False)
     try:
         node.keep_packed(tuple([_packed(node, i, hooks) for i in range(len(node.saved))]))
     finally:
         state.saving = saving
-        switch_grad(was)
+        switch_grad(mode)
 
 
 def _packed(node: Any, index: int, hooks: tuple[Any, Any]) -> Any:
