@@ -3,9 +3,11 @@
 from .disk import save_on_disk
 from .disk_store import DiskStore
 from .offloading import offload, save_on_cpu
+from .recomputing import RecomputeStats, recompute
 from .report import Report, lower_bound
 from .stats import OffloadStats
 
 __all__ = [
-    "DiskStore", "OffloadStats", "Report", "lower_bound", "offload", "save_on_cpu", "save_on_disk",
+    "DiskStore", "OffloadStats", "RecomputeStats", "Report", "lower_bound", "offload", "recompute",
+    "save_on_cpu", "save_on_disk",
 ]  # fmt: skip

@@ -1,0 +1,373 @@
+"""Which op made a value, from what: so that it can be made again when it is gone."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ..autograd.mode import pop_observer, push_observer, state, watch_writes
+from ..autograd.record import run_forward
+from ..backends import Backend, backend_of, batched
+from ..errors import InplaceError
+from ..ops.table import Op
+from ..tensor import Tensor
+from .geometry import array_at, memory_of, root_of, span_of
+
+__all__ = ["Piece", "Recipe", "Recorder", "Value", "rebuilt"]
+
+
+class Value:
+    """A storage as it was at one version, there or not.
+
+    `recipe` says how it is made; `held` is what somebody has decided to keep of it: its root, or
+    anything with `array()`, which answers the root. `waiting` counts the saved views of it that
+    were not yet asked for in this round of backward.
+    """
+
+    __slots__ = ("root", "counter", "version", "nbytes", "layout", "recipe", "held", "present",
+                 "views", "waiting", "round", "__weakref__")  # fmt: skip
+
+    def __init__(self, root: Any, counter: list[int], recipe: Recipe | None) -> None:
+        self.root: weakref.ref[Any] = weakref.ref(root)
+        self.counter, self.version, self.recipe = counter, counter[0], recipe
+        self.nbytes, self.layout = root.nbytes, (root.dtype, root.shape, root.strides)
+        self.held: Any = None
+        self.present: Any = None  # the root as it came back, until all views have been asked for
+        self.views = self.waiting = self.round = 0
+
+    def there(self) -> Any:
+        """The root, if it need not be made."""
+        root = self.root()
+        if root is not None and self.counter[0] == self.version:
+            return root
+        if self.present is not None:
+            return self.present
+        held = self.held
+        return held if held is None or hasattr(held, "dtype") else held.array()
+
+    def hold(self, root: Any) -> None:
+        """Keeps the root, for what is made of it; it need not be made itself."""
+        self.held, self.recipe = root, None
+        _guard(root, self)
+
+    def save(self, root: Any) -> None:
+        """The storage is about to change."""
+        if self.held is root and self.counter[0] == self.version:
+            self.held = root.copy(order="K")
+
+
+class Piece(NamedTuple):
+    """A view of a value."""
+
+    value: Value
+    offset: int
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+
+    def of(self, root: Any) -> Any:
+        xp = backend_of(root).xp
+        flat = memory_of(xp, root)
+        return array_at(xp, flat, self.offset, self.dtype, self.shape, self.strides)
+
+
+class Constant:
+    """An input that nobody knows how to make: a parameter, a batch, noise. It is referenced.
+
+    One that is about to be changed in place is copied first, but for parameters: what backward
+    does then is PyTorch's error, with recomputation or without.
+    """
+
+    __slots__ = ("array", "counter", "version", "is_leaf", "__weakref__")
+
+    def __init__(self, tensor: Tensor, root: Any) -> None:
+        self.array, self.counter = tensor._array, tensor.counter
+        self.version, self.is_leaf = self.counter[0], tensor._requires_grad and tensor.is_leaf
+        if not self.is_leaf:
+            _guard(root, self)
+
+    def save(self, root: Any) -> None:
+        """The storage is about to change."""
+        if self.counter[0] == self.version:
+            self.array, self.counter = self.array.copy(), [self.version]
+
+
+_guarded: dict[int, list[weakref.ref[Any]]] = {}  # by the id of a root: who needs it as it is
+_sweep = [256]
+
+
+def _guard(root: Any, holder: Any) -> None:
+    """Lets a holder save what it needs of a storage before that is changed in place."""
+    if not _guarded:
+        watch_writes(_before_write, True)
+    _guarded.setdefault(id(root), []).append(weakref.ref(holder))
+    if len(_guarded) > _sweep[0]:
+        for key, refs in list(_guarded.items()):
+            if all(ref() is None for ref in refs):
+                del _guarded[key]
+        _sweep[0] = max(256, 2 * len(_guarded))
+
+
+def _before_write(tensor: Tensor) -> None:
+    root = root_of(tensor._array)
+    for ref in _guarded.pop(id(root), ()):
+        holder = ref()
+        if holder is not None:
+            holder.save(root)
+    if not _guarded:
+        watch_writes(_before_write, False)
+
+
+class Recipe:
+    """An op, its parameters, and where each of its inputs comes from."""
+
+    __slots__ = ("op", "params", "inputs", "outputs", "index", "in_place", "pending")
+
+    def __init__(self, op: Op, params: dict[str, Any], inputs: list[Any], index: int) -> None:
+        self.op, self.params, self.inputs, self.index = op, params, inputs, index
+        self.outputs: dict[int, weakref.ref[Value]] = {}  # by output number
+        self.in_place = False
+        self.pending: list[tuple[Value, Any]] = []  # saved while the op runs: its outputs, perhaps
+
+    def values(self) -> Iterator[Value]:
+        """What it takes that somebody else makes."""
+        return (source.value for source in self.inputs if type(source) is Piece)
+
+    def reads(self, root: Any) -> bool:
+        """Whether an input that nobody knows how to make lies in this storage."""
+        return any(root_of(s.array) is root for s in self.inputs if type(s) is Constant)
+
+    def run(self, roots: dict[Value, Any]) -> dict[Value, Any]:
+        """The roots of the outputs that somebody knows, given those of its inputs."""
+        arrays = []
+        for source in self.inputs:
+            if type(source) is Piece:
+                source = source.of(roots[source.value])
+            elif type(source) is Constant:
+                if source.counter[0] != source.version:
+                    raise InplaceError(
+                        f"recompute: {self.op.name} cannot be run again: one of its inputs, a "
+                        f"tensor of shape {list(source.array.shape)}, is at version "
+                        f"{source.counter[0]}; expected version {source.version} instead: it was "
+                        "changed in place. Change a copy (x = x.clone()), or keep what the op "
+                        "makes, by the argument `ops` or `filter`."
+                    )
+                source = source.array
+            arrays.append(source)
+        first = next(x for x in arrays if hasattr(x, "dtype"))
+        backend = backend_of(first)
+        with backend.use_device(backend.device_index(first)), backend.quiet():
+            found = run_forward(self.op, arrays, self.params)[0]
+            outputs = found if type(found) in (tuple, list) else (found,)
+            roots = {}
+            for nr, ref in self.outputs.items():
+                value = ref()
+                if value is not None:
+                    roots[value] = _laid_out(backend, backend.wrap(outputs[nr]), value)
+        return roots
+
+
+def _laid_out(backend: Backend, array: Any, value: Value) -> Any:
+    """The root of an op's output; as the value lay in memory, if that differs."""
+    root = root_of(array)
+    dtype, shape, strides = value.layout
+    if root.dtype == dtype and root.shape == shape and root.strides == strides:
+        return root
+    home = backend.xp.empty(value.nbytes, "uint8")
+    view = array_at(backend.xp, home, 0, dtype, shape, strides)
+    view[...] = array
+    return root_of(view)
+
+
+class _Here(threading.local):
+    """What of a recorder is a thread's own."""
+
+    def __init__(self) -> None:
+        self.calls: list[Recipe | None] = []  # ops that run, the innermost last
+        self.nodes = self.depth = 0
+
+
+class Recorder:
+    """An observer that learns how each value is made, from the ops of the threads that enter it."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Any] = {}  # by the id of the root: a Value, or a reference to one
+        self._next, self._here = itertools.count().__next__, _Here()
+
+    def __enter__(self) -> Recorder:
+        if not self._here.depth:
+            push_observer(self)
+        self._here.depth += 1
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        here = self._here
+        here.depth -= 1
+        if not here.depth:
+            pop_observer(self)
+            here.calls.clear()
+            here.nodes = 0
+
+    def find(self, root: Any, version: int) -> Value | None:
+        """The value that a storage holds at this version."""
+        value = self.known.get(id(root))
+        if type(value) is weakref.ref:
+            value = value()
+        if value is not None and value.version == version and value.root() is root:
+            return value
+        return None
+
+    def value_of(self, tensor: Tensor) -> Value | None:
+        """What a tensor that is about to be saved is a view of; None: nobody saw it made."""
+        root = root_of(tensor._array)
+        value = self.find(root, tensor.counter[0])
+        recipe = self._here.calls[-1] if self._here.calls else None
+        if value is None and recipe is not None and not recipe.reads(root):
+            if not recipe.in_place or id(root) in self.known:  # else it is a copy of the old value
+                value = self._enter(root, tensor.counter, recipe)
+                recipe.pending.append((value, root))
+        return value
+
+    def hold(self, value: Value, root: Any) -> None:
+        """Keeps a value; who knows it from now on is who was told how to make something of it."""
+        value.hold(root)
+        if self.known.get(id(root)) is value:
+            self.known[id(root)] = weakref.ref(value)
+
+    def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
+        here = self._here
+        if state.call is None or here.nodes or state.levels or batched.in_use:
+            here.calls.append(None)
+            return
+        op, args, params, in_place = state.call
+        inputs = [self._source(x) for x in (args[0] if op.variadic else args)]
+        recipe = Recipe(op, params, inputs, self._next())
+        recipe.in_place = in_place
+        here.calls.append(recipe)
+
+    def op_end(self, name: str, seq: int, result: Any) -> None:
+        calls = self._here.calls
+        recipe = calls.pop() if calls else None
+        if recipe is None or result is None:
+            return
+        if recipe.in_place:
+            self._changed(recipe, result)
+        else:
+            for nr, out in enumerate(result if type(result) is tuple else (result,)):
+                root = root_of(out._array)
+                value = self.find(root, 0 if out._counter is None else out._counter[0])
+                if value is None and not recipe.reads(root):
+                    value = self._enter(root, out.counter, recipe)
+                if value is not None and value.recipe is recipe:
+                    recipe.outputs[nr] = weakref.ref(value)
+        made = [ref() for ref in recipe.outputs.values()]
+        for value, root in recipe.pending:  # hooks may have made another tensor of an output
+            if value not in made and value.held is None:
+                self.hold(value, root)
+        recipe.pending.clear()
+
+    def node_begin(self, node: Any) -> None:
+        self._here.nodes += 1
+
+    def node_end(self, node: Any) -> None:
+        self._here.nodes = max(self._here.nodes - 1, 0)
+
+    def _source(self, x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        array = x._array
+        root = root_of(array)
+        value = self.find(root, 0 if x._counter is None else x._counter[0])
+        if value is None or value.recipe is None and value.held is None:
+            return Constant(x, root)
+        return piece_of(value, array, root)
+
+    def _changed(self, recipe: Recipe, tensor: Tensor) -> None:
+        """What an op in place has made of a storage: known if it has written all of it."""
+        array = tensor._array
+        root = root_of(array)
+        value = self.find(root, tensor.counter[0])
+        old = recipe.inputs[0]
+        if value is None and type(old) is Piece:
+            value = self._enter(root, tensor.counter, recipe)
+        if value is None:
+            return
+        if (array.dtype, array.shape, array.strides) == value.layout and type(old) is Piece:
+            recipe.outputs[0] = weakref.ref(value)
+        else:
+            value.recipe = None
+
+    def _enter(self, root: Any, counter: list[int], recipe: Recipe) -> Value:
+        key = id(root)
+        value = Value(root, counter, recipe)
+        known = self.known
+
+        def forget(ref: Any) -> None:
+            found = known.get(key)
+            if type(found) is weakref.ref:
+                found = found()
+            if found is None or found.root is ref:
+                known.pop(key, None)
+
+        value.root = weakref.ref(root, forget)
+        known[key] = value
+        return value
+
+
+def piece_of(value: Value, array: Any, root: Any) -> Piece:
+    """Where an array lies in a value."""
+    first = span_of(array, root).first
+    plain = array.flags.c_contiguous and 1 not in array.shape
+    return Piece(value, first, array.dtype, array.shape, None if plain else array.strides)
+
+
+def rebuilt(value: Value, stays: Callable[[Value], None]) -> Any:
+    """The root of a value: where it is, if it is there; else what its recipe makes.
+
+    What is made on the way and will be asked for itself stays until that; the rest is let go of
+    as soon as the last op of the chain has read it; `stays` is told of each.
+    """
+    found = value.there()
+    if found is not None:
+        return found
+    order, readers = _chain(value)
+    roots: dict[Value, Any] = {}
+    for recipe in order:
+        for source in recipe.values():
+            if source not in roots:
+                roots[source] = source.there()
+        made = recipe.run(roots)
+        for other, root in made.items():
+            if other in readers or other is value:
+                roots[other] = root
+            if other.waiting > 0 and other.present is None and other is not value:
+                other.present = root
+                stays(other)
+        del made
+        for source in recipe.values():
+            readers[source] -= 1
+            if readers[source] == 0 and source is not value:
+                roots.pop(source, None)
+    return roots[value]
+
+
+def _chain(value: Value) -> tuple[list[Recipe], dict[Value, int]]:
+    """The recipes that lead to a value from what is there, in order, and how often each is read."""
+    wanted: dict[int, Recipe] = {}
+    readers: dict[Value, int] = {}
+    stack = [value]
+    while stack:
+        recipe = stack.pop().recipe
+        if recipe is None:
+            raise RuntimeError("recompute: a value that cannot be made again was let go of")
+        if recipe.index in wanted:
+            continue
+        wanted[recipe.index] = recipe
+        for source in recipe.values():
+            readers[source] = readers.get(source, 0) + 1
+            if source.there() is None:
+                stack.append(source)
+    return [wanted[i] for i in sorted(wanted)], readers
