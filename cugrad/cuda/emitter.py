@@ -12,31 +12,62 @@ import functools
 import os
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..backends import cupy_nvtx
 
 
+def _always() -> bool:
+    return True
+
+
 class Emitter(NamedTuple):
-    """The three NVTX calls of one library, in the default domain."""
+    """The NVTX calls of one library, in the default domain.
+
+    `push_numbered` pushes a range with a whole number as its payload, where the library can.
+    `attached` says whether a tool may listen: ranges that nobody hears need not be made.
+    """
 
     name: str
     push: Callable[[str], object]
     pop: Callable[[], object]
     mark: Callable[[str], object]
+    push_numbered: Callable[[str, int], object] | None = None
+    attached: Callable[[], bool] = _always
 
 
 def _cupy() -> Emitter:
-    return Emitter("cupy", *cupy_nvtx.load())
+    return Emitter("cupy", *cupy_nvtx.load(), attached=_attached)
 
 
 def _nvtx() -> Emitter:
     import nvtx
 
     domain = nvtx.get_domain()
+    made: dict[str, Any] = {}
+
+    def push_numbered(message: str, number: int) -> None:
+        attributes = made.get(message)
+        if attributes is None:
+            attributes = made[message] = domain.get_event_attributes(message=message)
+        domain.push_range(attributes, payload=number)
+
     return Emitter(
-        "nvtx", lambda message: domain.push_range(message=message), domain.pop_range, nvtx.mark
-    )
+        "nvtx", lambda message: domain.push_range(message=message), domain.pop_range, nvtx.mark,
+        push_numbered, _attached,
+    )  # fmt: skip
+
+
+def _attached() -> bool:
+    """Whether a tool is attached: the nvtx package can tell; True where it is missing.
+
+    A tool attaches to all of a process's copies of NVTX, by the same environment variable.
+    """
+    try:
+        import nvtx
+    except ImportError:
+        return True
+    return type(nvtx.get_domain()).__name__ != "DummyDomain"
 
 
 _LOADERS = {"cupy": _cupy, "nvtx": _nvtx}
@@ -50,6 +81,27 @@ def emitter() -> Emitter | None:
     Warns once (UserWarning) when nothing is forced and neither library is installed.
     """
     return _choose(os.environ.get("CUGRAD_NVTX", ""))
+
+
+def numbered_emitter() -> Emitter | None:
+    """The library that carries whole numbers, the nvtx package; None where CUGRAD_NVTX=none.
+
+    ImportError where it is missing, ValueError where CUGRAD_NVTX forces another one.
+    """
+    forced = os.environ.get("CUGRAD_NVTX", "")
+    if forced not in ("", "nvtx", "none"):
+        raise ValueError(
+            f"CUGRAD_NVTX={forced}: only the nvtx package carries payloads; unset it, or use "
+            "emit_nvtx(payload=False)"
+        )
+    if forced == "none":
+        return None
+    try:
+        return _nvtx()
+    except ImportError as error:
+        raise ImportError(
+            f"NVTX payloads: {error}; install the nvtx package with: pip install nvtx"
+        ) from error
 
 
 @functools.cache

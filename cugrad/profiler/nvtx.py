@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..autograd import mode
-from ..cuda.emitter import Emitter, emitter
+from ..cuda.emitter import Emitter, emitter, numbered_emitter
 from ..tensor import Tensor
 
 LEAF = 2**63  # nodes that accumulate into leaves carry larger numbers; PyTorch reads them as < 0
+
+
+class _Here(threading.local):
+    entered = False
+
+
+_here = _Here()
 
 
 class emit_nvtx:
@@ -25,6 +33,8 @@ class emit_nvtx:
         record_shapes: appends the sizes of the op's arguments: `mul, seq=12, sizes=[[2, 3], []]`.
             An argument that is no tensor is `[]`, a list of tensors is one entry for each of them.
             Backward ranges have none.
+        payload: the number is the range's payload, a whole number, and the text is one of few:
+            `mul, seq` and `MulBackward0, stashed seq`. The loaders of traces read both.
 
     Ranges are emitted for the ops of the thread that entered, which must also be the one that
     leaves: NVTX keeps a stack for each thread. A thread that runs a backward of its own enters its
@@ -32,11 +42,15 @@ class emit_nvtx:
 
     They go through CuPy's NVTX if CuPy is installed, else through the `nvtx` package, else nowhere,
     with one UserWarning; the environment variable CUGRAD_NVTX (`cupy`, `nvtx`, `none`) forces one.
-    With the `nvtx` package an attached tool costs about 0.4 KB for each op, never given back. The
-    tool must be attached when the process first calls NVTX. Unlike PyTorch's, entering and leaving
-    do not synchronise the device: tools attribute a kernel to the range that launched it.
+    The `nvtx` package keeps each text that it has seen while a tool is attached, 0.4 KB an op, for
+    ever: long runs without CuPy use `payload=True`, which keeps one for each kind of op. The tool
+    must be attached when the process first calls NVTX; where none is, ops run as they do outside of
+    the block (with CuPy and without the `nvtx` package nobody can tell). Unlike PyTorch's, entering
+    and leaving do not synchronise the device: tools attribute a kernel to the range that launched
+    it.
 
-    Raises RuntimeError when entered while active in this thread, as PyTorch's does.
+    Raises RuntimeError when entered while active in this thread, as PyTorch's does; with `payload`,
+    ImportError where the `nvtx` package is missing.
 
     >>> import cugrad
     >>> x = cugrad.ones(2, 3, requires_grad=True)
@@ -44,23 +58,31 @@ class emit_nvtx:
     ...     (x * x).sum().backward()
     """
 
-    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+    def __init__(
+        self, enabled: bool = True, record_shapes: bool = False, *, payload: bool = False
+    ) -> None:
         self.enabled = enabled
         self.record_shapes = record_shapes
+        self.payload = payload
         self._ranges: Ranges | None = None
+        self._entered = False
 
     def __enter__(self) -> emit_nvtx:
         if not self.enabled:
             return self
-        if self._ranges or any(isinstance(each, Ranges) for each in mode.state.observers):
+        if self._entered or _here.entered:
             raise RuntimeError("NVTX annotation context manager is not reentrant")
-        library = emitter()
-        if library is not None:
-            self._ranges = Ranges(library, self.record_shapes)
+        library = numbered_emitter() if self.payload else emitter()
+        self._entered = _here.entered = True
+        if library is not None and library.attached():
+            self._ranges = Ranges(library, self.record_shapes, self.payload)
             mode.push_observer(self._ranges)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if not self._entered:
+            return
+        self._entered = _here.entered = False
         ranges, self._ranges = self._ranges, None
         if ranges is not None:
             mode.pop_observer(ranges)
@@ -74,22 +96,29 @@ class Ranges:
     and closed there it pops what is still open.
     """
 
-    def __init__(self, library: Emitter, record_shapes: bool = False) -> None:
+    def __init__(
+        self, library: Emitter, record_shapes: bool = False, payload: bool = False
+    ) -> None:
         self._push, self._pop = library.push, library.pop
+        self._numbered = library.push_numbered if payload else None
         self._record_shapes = record_shapes
         self._depth = 0
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
-        text = f"{name}, seq={seq}"
+        sizes = ""
         if self._record_shapes:
-            text += f", sizes={[size for arg in args for size in sizes_of(arg)]}"
-        self._open(text)
+            sizes = f", sizes={[size for arg in args for size in sizes_of(arg)]}"
+        self._open(f"{name}, seq", seq, sizes)
 
     def op_end(self, name: str, seq: int, result: Any) -> None:
         self._close()
 
     def node_begin(self, node: Any) -> None:
-        self._open(f"{node.name()}, stashed seq={node.seq}" if node.seq < LEAF else node.name())
+        if node.seq < LEAF:
+            self._open(f"{node.name()}, stashed seq", node.seq)
+        else:
+            self._push(node.name())
+            self._depth += 1
 
     def node_end(self, node: Any) -> None:
         self._close()
@@ -99,8 +128,11 @@ class Ranges:
         while self._depth:
             self._close()
 
-    def _open(self, text: str) -> None:
-        self._push(text)
+    def _open(self, text: str, number: int, rest: str = "") -> None:
+        if self._numbered is None:
+            self._push(f"{text}={number}{rest}")
+        else:
+            self._numbered(text + rest, number)
         self._depth += 1
 
     def _close(self) -> None:

@@ -1,0 +1,129 @@
+"""Proves that NVTX ranges with numbers as payload say the same, keep nothing, and cost nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import cugrad
+from cugrad.autograd import mode
+from cugrad.cuda.emitter import Emitter, numbered_emitter
+from cugrad.profiler.attribution import said_by
+from cugrad.profiler.nvtx import Ranges, emit_nvtx
+from tests.nvtx_capture import capture
+
+nvtx = pytest.importorskip("nvtx")
+
+DOUBLE = """
+import cugrad as torch
+from cugrad.profiler import emit_nvtx
+x = torch.ones(5, 2, requires_grad=True)
+for payload in (False, True):
+    with emit_nvtx(record_shapes=True, payload=payload):
+        y = (x.sin() * x).sum()
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        (g * g).sum().backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if capture.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc or clang) to build the NVTX tool with")
+    return capture.build(tmp_path_factory.mktemp("nvtx"))
+
+
+def test_payloads_say_what_texts_say(library: Path, tmp_path: Path) -> None:
+    events = capture.run(DOUBLE, library, tmp_path / "events.tsv", "nvtx").events
+    pushed = [each for each in events if each.kind == "push"]
+    said = [said_by(each.message, int(each.payload) if each.payload else None) for each in pushed]
+    half = len(said) // 2
+    texts, payloads = said[:half], said[half:]
+    assert [each[0::2] for each in texts] == [each[0::2] for each in payloads]
+    assert [each.sizes for each in texts] == [each.sizes for each in payloads]
+    first, later = (next(each.seq for each in part if each.seq) for part in (texts, payloads))
+    assert first and later
+    assert [each.seq and each.seq - first for each in texts] == [
+        each.seq and each.seq - later for each in payloads
+    ]
+    fixed = {re.sub(r"\[.*", "", each.message) for each in pushed[half:]}
+    assert not any(re.search(r"\d{2,}|seq=", text) for text in fixed)
+
+
+def test_ranges_without_end_keep_nothing(library: Path, tmp_path: Path) -> None:
+    """With a tool attached the process is as large at the end as it was after a tenth of them."""
+    script = """
+import resource
+from cugrad.cuda.emitter import numbered_emitter
+from cugrad.profiler.nvtx import Ranges
+from cugrad.tensor import Tensor
+emitter = numbered_emitter()
+assert emitter.attached()
+ranges = Ranges(emitter, payload=True)
+def size():
+    return int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize()
+def go(first, last):
+    for seq in range(first, last):
+        ranges.op_begin('mul', seq, ())
+        ranges.op_end('mul', seq, None)
+go(0, 10_000)
+before = size()
+go(10_000, 100_000)
+print(size() - before)
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("no /proc to read the size of a process from")
+    # the tool writes a line each: a tenth of a million is what a test has time for
+    printed = capture.run(script, library, tmp_path / "events.tsv", "nvtx").printed
+    assert int(printed) < 2**20
+
+
+def test_no_tool_attached_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody listens an op costs what it costs outside of the block."""
+    monkeypatch.delenv("CUGRAD_NVTX", raising=False)
+    if importlib.util.find_spec("nvtx") is None or nvtx.enabled() is False:
+        pytest.skip("the nvtx package is switched off")
+    if type(nvtx.get_domain()).__name__ != "DummyDomain":
+        pytest.skip("a tool is attached to this process")
+    with emit_nvtx(), pytest.raises(RuntimeError, match="not reentrant"), emit_nvtx():
+        pass
+    for payload in (False, True):
+        with emit_nvtx(payload=payload):
+            assert not mode.state.observers
+            assert (cugrad.ones(2) * 2).shape == (2,)
+
+
+def test_another_library_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUGRAD_NVTX", "cupy")
+    with pytest.raises(ValueError, match="only the nvtx package carries payloads"), emit_nvtx(
+        payload=True
+    ):
+        pass
+    monkeypatch.setenv("CUGRAD_NVTX", "none")
+    assert numbered_emitter() is None
+    with emit_nvtx(payload=True):
+        assert not mode.state.observers
+
+
+def test_a_failed_entry_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUGRAD_NVTX", "cupy")
+    context = emit_nvtx(payload=True)
+    with pytest.raises(ValueError, match="CUGRAD_NVTX"):
+        context.__enter__()
+    monkeypatch.setenv("CUGRAD_NVTX", "none")
+    with context:
+        pass
+
+
+def test_numbers_are_payloads_of_few_texts() -> None:
+    heard: list[tuple[str, int]] = []
+    ranges = Ranges(
+        Emitter("test", print, lambda: None, print, lambda *what: heard.append(what)), payload=True
+    )
+    for seq in range(3):
+        ranges.op_begin("mul", seq, ())
+        ranges.op_end("mul", seq, None)
+    assert heard == [("mul, seq", 0), ("mul, seq", 1), ("mul, seq", 2)]
