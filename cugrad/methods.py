@@ -43,8 +43,13 @@ def detach(self: Tensor) -> Tensor:
 def detach_(self: Tensor) -> Tensor:
     """Forgets this tensor's history in place, so that it is a leaf."""
     if self._base is not None:
-        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        raise RuntimeError(
+            "Can't detach views in-place. Use detach() instead. (A view's history is that of its "
+            "base.)"
+        )
     self._node, self._requires_grad = None, False
+    if self._rare is not None and self._rare.tangents:
+        self._rare.tangents = None
     return self
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from .autograd.dual import tangent_of
+from .autograd.mode import state
 from .backends import backend_of
 from .tensor import Tensor
 
@@ -157,7 +159,17 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
         body = _rows(values, len(head), summary, text)
     if t._requires_grad:
         suffixes.append(_history(t))
+    if t._rare is not None and (t._rare.tangents or t._rare.view is not None):
+        tangent = _tangent(t)
+        if tangent is not None:
+            words = repr(tangent.item()) if not tangent.ndim else tensor_text(tangent)
+            suffixes.append(f"tangent={words}")
     return _with_suffixes(head + body, suffixes, len(head))
+
+
+def _tangent(t: Tensor) -> Tensor | None:
+    """The tangent of a dual tensor, where its level is open."""
+    return None if state.dual is None else tangent_of(t, state.dual)
 
 
 def _history(t: Tensor) -> str:

@@ -74,7 +74,7 @@ class Rare:
         self.view: View | None = None
         self.views: list[weakref.ref[Tensor]] | None = None
         self.accumulator: weakref.ref[Any] | None = None
-        self.tangents: dict[Any, Tensor] | None = None  # by level of forward mode
+        self.tangents: dict[Any, Tensor | None] | None = None  # by level of forward mode
 
 
 class Tensor:

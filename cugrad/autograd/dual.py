@@ -13,7 +13,7 @@ from ..tensor import Tensor, make
 from .mode import Level, state
 from .node import edge_of
 
-__all__ = ["apply_dual", "enter", "leave", "set_tangent", "tangent_of"]
+__all__ = ["apply_dual", "enter", "hide_tangent", "leave", "set_tangent", "tangent_of"]
 
 # A tensor keeps its tangents by level, in `Rare.tangents`; a node keeps those of its outputs, for
 # what it saved of them, in `NodeRare.tangents`. Only levels in `state.levels` are seen. Inside the
@@ -57,10 +57,45 @@ def below(level: Level) -> Iterator[None]:
 
 
 def tangent_of(tensor: Any, level: Level) -> Tensor | None:
-    """The tangent of a tensor at one level, or None."""
-    if not isinstance(tensor, Tensor) or tensor._rare is None or not tensor._rare.tangents:
+    """The tangent of a tensor at one level, or None; a view's is the view of its base's."""
+    if not isinstance(tensor, Tensor) or tensor._rare is None:
         return None
-    return tensor._rare.tangents.get(level)
+    rare = tensor._rare
+    if rare.tangents and level in rare.tangents:
+        return rare.tangents[level]
+    if rare.view is None:
+        return None
+    base = rare.view.base._rare
+    home = base.tangents.get(level) if base is not None and base.tangents else None
+    if home is None:
+        return None
+    with below(level) if level in state.levels else nullcontext():
+        part = _viewed(tensor, home)
+    _keep(tensor, rare, level, part)
+    return part
+
+
+def _viewed(view: Tensor, home: Tensor) -> Tensor:
+    """What the view ops of `view` make of the tangent of its base."""
+    from .record import recorded
+
+    assert view._rare is not None and view._rare.view is not None
+    origin, part = view._rare.view, home
+    array = origin.base._array
+    xp = backend_of(array).xp
+    for step, given in origin.steps:
+        found = getattr(recorded, step.name)(part, **given)
+        array = step.forward(xp, array, **given)
+        if type(found) is tuple:  # of several views the one that has this place in memory
+            nr = next((i for i, a in enumerate(array) if xp.may_share_memory(a, view._array)), 0)
+            found, array = found[nr], array[nr]
+        part = found
+    return part
+
+
+def hide_tangent(tensor: Tensor, level: Level) -> None:
+    """Says that a tensor, a view it may be of one with a tangent, has none; so have its views."""
+    _keep(tensor, tensor.rare, level, None)
 
 
 def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
@@ -75,7 +110,7 @@ def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
         _remember(level, maker)
 
 
-def _keep(tensor: Tensor, rare: Any, level: Level, tangent: Tensor) -> None:
+def _keep(tensor: Tensor, rare: Any, level: Level, tangent: Tensor | None) -> None:
     if rare.tangents is None:
         rare.tangents = {}
     rare.tangents[level] = tangent
@@ -103,6 +138,8 @@ def keep_tangents(copy: Tensor, tensor: Tensor) -> None:
     """Gives a copy of a tensor, which is about to change, copies of its tangents."""
     assert tensor._rare is not None and tensor._rare.tangents is not None
     for level, known in list(tensor._rare.tangents.items()):
+        if known is None:
+            continue
         with below(level) if level in state.levels else nullcontext():
             _keep(copy, copy.rare, level, known.clone())
 
@@ -215,8 +252,6 @@ def apply_dual_inplace(
     made: list[Any],
 ) -> Tensor:  # fmt: skip
     """The same for an op whose result takes the place of its first input; `run` tells its node."""
-    from .record import recorded
-
     t: Tensor = args[0]
     level = highest(args)
     if level is None:
@@ -251,9 +286,7 @@ def apply_dual_inplace(
             base = view.base._array
             home = make(backend_of(base).xp.zeros_like(base))
             set_tangent(view.base, level, home)
-        part: Any = home
-        for step, given in view.steps:
-            part = getattr(recorded, step.name)(part, **given)
+        part = _viewed(t, home)
         part.copy_(found)
         set_tangent(t, level, part)
     return t

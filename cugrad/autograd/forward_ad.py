@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..tensor import Tensor
+from ..backends import backend_of
+from ..tensor import Tensor, make
 from .contexts import Context
-from .dual import enter, leave, set_tangent, tangent_of
+from .dual import below, enter, hide_tangent, leave, set_tangent, tangent_of
 from .mode import state
 
 __all__ = [
@@ -22,11 +23,10 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
-def _current(level: int | None) -> Any:
-    """The level that the public functions mean by a number; None when there is none."""
-    if level is not None and level < 0 or state.dual is None:
-        return None
-    return state.dual
+def __getattr__(name: str) -> Any:
+    if name == "_current_level":  # PyTorch's own tests read it
+        return -1 if state.dual is None else 0
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def enter_dual_level() -> int:
@@ -42,6 +42,8 @@ def enter_dual_level() -> int:
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """Closes the level and forgets the tangents made at it."""
+    if state.dual is None and level is None:
+        raise RuntimeError("Dual level must be a positive number: there is none to exit.")
     if state.dual is None or level not in (None, 0):
         raise RuntimeError(
             "Trying to exit a forward AD level that was not the last one that was created. This is "
@@ -67,12 +69,14 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     ...     fwAD.unpack_dual(x * x).tangent
     tensor([2., 0.])
     """
-    current = _current(level)
-    if current is None:
+    current = state.dual
+    if level is not None and level < 0 or level is None and current is None:
         raise RuntimeError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
             "enter_dual_level() first."
         )
+    if level or current is None:
+        raise RuntimeError(f"Invalid level given to _make_dual: {level}, want 0, of a dual_level()")
     for what, x in (("primal", tensor), ("tangent", tangent)):
         if not isinstance(x, Tensor):
             raise TypeError(f"make_dual(): {what} must be Tensor, not {type(x).__name__}")
@@ -96,8 +100,18 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected the tangent of a dual tensor to have no tangent of the same level"
         )
     dual = tensor.view_as(tensor)
-    set_tangent(dual, current, tangent)
+    set_tangent(dual, current, _laid_out(tangent, tensor))
     return dual
+
+
+def _laid_out(tangent: Tensor, like: Tensor) -> Tensor:
+    """A tangent in the dtype and the strides of its tensor: a copy where it has others."""
+    overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
+    if overlaps or tangent.stride() == like.stride():
+        return tangent
+    home = like._array
+    laid: Tensor = make(backend_of(home).xp.zeros_like(home)).copy_(tangent)
+    return laid
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
@@ -107,21 +121,23 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     >>> torch.autograd.forward_ad.unpack_dual(torch.ones(2)).tangent is None
     True
     """
-    current = _current(level)
-    if current is None:
+    current = state.dual
+    if level is not None and level < 0 or level is None and current is None:
         return UnpackedDualTensor(tensor, None)
+    if level or current is None:
+        raise RuntimeError(f"Invalid level given to _fw_primal: {level}, want 0, of a dual_level()")
     tangent = tangent_of(tensor, current)
     return UnpackedDualTensor(primal_of(tensor, current), tangent)
 
 
 def primal_of(tensor: Tensor, level: Any) -> Tensor:
     """A view of a tensor that has no tangent at `level`."""
-    from .dual import below
-
     if tangent_of(tensor, level) is None:
         return tensor
     with below(level):
-        return tensor.view_as(tensor)
+        primal: Tensor = tensor.view_as(tensor)
+    hide_tangent(primal, level)
+    return primal
 
 
 class dual_level(Context):
@@ -135,3 +151,24 @@ class dual_level(Context):
 
     def __exit__(self, *exc: object) -> None:
         exit_dual_level()
+
+
+class _set_fwd_grad_enabled(Context):
+    """Whether ops inside compute tangents; PyTorch's tests switch it off."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self._previous: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._previous.append(state.levels)
+        dual = () if state.dual is None else (state.dual,)
+        state.levels = (state.levels or dual) if self.mode else ()
+        state.refresh()
+
+    def __exit__(self, *exc: object) -> None:
+        state.levels = self._previous.pop()
+        state.refresh()
+
+    def clone(self) -> _set_fwd_grad_enabled:
+        return type(self)(self.mode)

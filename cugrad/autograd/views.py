@@ -133,6 +133,9 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
         if origin.creation == INFERENCE or creation == NORMAL:
             creation = origin.creation
     register(view, base, steps, creation)
+    if parent._rare is not None and parent._rare.tangents:
+        hidden = {level: None for level, t in parent._rare.tangents.items() if t is None}
+        view.rare.tangents = dict(hidden) or None  # a primal's views are without tangents too
 
 
 def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:

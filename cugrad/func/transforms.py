@@ -44,7 +44,8 @@ def _cut(x: Tensor, of_tangent: Callable[[Tensor], Tensor]) -> Tensor:
     """`x.detach()`, which keeps the tangents of forward mode."""
     out = x.detach()
     for level, tangent in ((x._rare.tangents if x._rare is not None else None) or {}).items():
-        set_tangent(out, level, of_tangent(tangent))
+        if tangent is not None:
+            set_tangent(out, level, of_tangent(tangent))
     return out
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import wraps
 from typing import Any
 
+from ..autograd.dual import highest
 from ..autograd.mode import no_grad, state
 from ..backends import backend_of
 from ..dtypes import type_name
@@ -221,6 +222,11 @@ def _demand_no_gradient(name: str, values: Any) -> None:
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
+        )
+    if state.levels and highest(list(_tensors(values))) is not None:
+        raise NotImplementedError(
+            f"Trying to use forward AD with {name}_out that does not support it because it is an "
+            "out= function"
         )
 
 
