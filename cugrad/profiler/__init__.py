@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .itt import emit_itt
 from .memory import MemorySample, MemoryTimeline
 from .nvtx import emit_nvtx
 
-__all__ = ["MemorySample", "MemoryTimeline", "emit_nvtx"]
+__all__ = ["MemorySample", "MemoryTimeline", "emit_itt", "emit_nvtx"]

@@ -85,8 +85,8 @@ class MemoryTimeline:
     [('mul', 'forward'), ('sum', 'forward'), ('SumBackward0', 'backward')]
     >>> timeline.peak >= timeline.samples[0].bytes
     True
-    >>> [(each.op, each.bytes) for each in timeline.alive_at_peak() if each.op == "mul"]
-    [('mul', 4000)]
+    >>> [(s.activations, s.saved) for s in timeline.samples][0]
+    (4000, 0)
     """
 
     def __init__(self, device: Device | str | None = None) -> None:
