@@ -57,13 +57,16 @@ class State(threading.local):
     saving: Any = None  # the node whose saved tensors are being packed
     call: Any = None  # what an observer sees begin: (op, args, params, whether in place)
     stand_in: Any = None  # the value of the next op, which need not be computed
+    before_op: Callable[..., None] | None = None  # sees each op, its arguments, its parameters
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
     evaluating: Any = None  # the node whose backward runs, while anomalies are looked for
     hidden: tuple[Level, ...] = ()  # what they are outside of inference mode
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
     def refresh(self) -> None:
-        if self.observers or self.levels or anomaly.enabled or self.stand_in is not None:
+        if self.observers or self.levels or anomaly.enabled or self.stand_in is not None or (
+            self.before_op is not None
+        ):
             self.fast = UNUSUAL
         elif self.inference:
             self.fast = INFERRING

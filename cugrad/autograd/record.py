@@ -180,6 +180,8 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
     if state.observers:
         return observed(op, args, params, _unobserved)
+    if state.before_op is not None:
+        state.before_op(op, args, params)
     if batched.in_use:
         args = lifted(op, args, params)
     if state.levels:
@@ -188,18 +190,18 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
 
 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
-    seq, result, observers = next_seq(), None, state.observers
+    seq, result, observers, begun = next_seq(), None, state.observers, 0
     state.call = op, args, params, run is not _unobserved
     try:
         for observer in observers:
             observer.op_begin(op.name, seq, (*args, *params.values()))
-    finally:
+            begun += 1
         state.call = None
-    try:
         result = run(op, args, params, seq)
         return result
     finally:
-        for observer in reversed(observers):
+        state.call = None
+        for observer in reversed(observers[:begun]):
             observer.op_end(op.name, seq, result)
 
 

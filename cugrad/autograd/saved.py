@@ -214,6 +214,8 @@ def tensor_at(node: Any, index: int) -> Any:
     if type(entry) is Packed:
         check_version(node, index)
         restored = entry.restore()
+        if entry.output_nr < 0 and not entry.requires_grad and not restored._requires_grad:
+            return restored
         edge = node.output(entry.output_nr) if entry.output_nr >= 0 else entry.edge
         result = make(restored._array, entry.requires_grad, edge)
         result._counter = restored.counter

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..autograd.mode import state
+from .comparison import TRAITS, CheckpointError
 from .reentrant import CheckpointFunction, check_backward_validity, detach_variable
-from .regions import TRAITS, CheckpointError, GraphExecGroup, Region
+from .regions import GraphExecGroup, Region
 from .selective import (
     SAC_IGNORED_OPS,
     CheckpointPolicy,

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import weakref
-import zlib
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
-import numpy as np
-
-from .. import dtypes
 from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.mode import enable_grad, no_grad, state
 from ..autograd.node import edge_of
-from ..autograd.record import OpNode
 from ..autograd.saved import Packed
-from ..backends import backend_of
-from ..device import device as Device
 from ..errors import InplaceError
-from ..tensor import Size, Tensor, make
+from ..tensor import Tensor, make
+from .again import Again, Enough, Values
+from .comparison import TIP, CheckpointError, Traits, by, described, op_name
 
-__all__ = ["TRAITS", "CheckpointError", "GraphExecGroup", "Region"]
-
-HOST = Device("cpu")
-
-TIP = (
-    "Tip: To see a more detailed error message, either pass `debug=True` to "
-    "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
-    "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to enable checkpoint-debug "
-    "mode globally."
-)
+__all__ = ["GraphExecGroup", "Region"]
 
 TWICE = (
     "torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked "
@@ -39,14 +25,7 @@ TWICE = (
     "order to compute gradients) is not allowed while under the "
     "torch.utils.checkpoint.GraphExecGroup context."
 )
-
-
-class CheckpointError(RuntimeError):
-    """The function of a checkpoint did something else when it was run again."""
-
-
-class _Enough(BaseException):
-    """Everything that was saved is there again: the rest of the function need not run."""
+NO_NODE = 0, -1, None
 
 
 class Slot:
@@ -90,41 +69,6 @@ class GraphExecGroup:
         task.group = None
 
 
-def default_traits(tensor: Tensor) -> tuple[Any, ...]:
-    """What must be the same when the function runs again: shape, dtype, and device."""
-    array = tensor._array
-    return array.shape, array.dtype, HOST if type(array) is np.ndarray else tensor.device
-
-
-def op_traits(tensor: Tensor) -> tuple[Any, ...]:
-    """The same, and the op that saves."""
-    return *default_traits(tensor), _op_name()
-
-
-def bit_traits(tensor: Tensor) -> tuple[Any, ...]:
-    """The same, and a checksum of the elements, for which the host waits."""
-    host = np.ascontiguousarray(backend_of(tensor._array).to_host(tensor._array))
-    return *op_traits(tensor), zlib.crc32(host.view(np.uint8).data)
-
-
-def described(traits: tuple[Any, ...]) -> dict[str, Any]:
-    """Traits as an error shows them."""
-    shape, dtype, *more = traits
-    names = ("shape", "dtype", "device", "op", "crc32")
-    return dict(zip(names, (Size(shape), dtypes.of(dtype), *more)))
-
-
-TRAITS: dict[str, Callable[[Tensor], tuple[Any, ...]] | None] = {
-    "default": default_traits, "none": None, "ops": op_traits, "bits": bit_traits,
-}  # fmt: skip
-
-
-class Values(dict[int, Tensor]):
-    """What was computed again of the first `count` slots, and has not been asked for, by number."""
-
-    count = 0
-
-
 class Region:
     """One call of a checkpointed function.
 
@@ -138,7 +82,7 @@ class Region:
         self,
         again: Callable[..., Any],
         args: tuple[Any, ...],
-        traits: Callable[[Tensor], tuple[Any, ...]] | None,
+        traits: Traits | None,
         early_stop: bool,
         explain: Callable[[CheckpointError], CheckpointError] | None = None,
     ) -> None:
@@ -148,6 +92,7 @@ class Region:
         self._slots: list[weakref.ref[Slot]] = []
         self._seen: list[tuple[str, Any]] = []  # of each slot: the op that saved, and the traits
         self._values: weakref.WeakKeyDictionary[Any, Values] | None = None
+        self._last: tuple[int, int, Any] = NO_NODE  # the last node's first slot, number, plan
         self.is_complete = False  # forward has ended
 
     def saving(self) -> saved_tensors_hooks:
@@ -157,9 +102,14 @@ class Region:
     def _pack(self, tensor: Tensor) -> Slot:
         slots = self._slots
         slot = Slot(self, len(slots))
+        node = state.saving
+        if node is None:  # an argument of a checkpoint in here
+            self._last = NO_NODE
+        elif node.seq != self._last[1]:
+            self._last = len(slots), node.seq, node.plan
         slots.append(ref(slot))
         if self._traits is not None:
-            self._seen.append((_op_name(), self._traits(tensor)))
+            self._seen.append((op_name(node), self._traits(tensor, op_name(node))))
         return slot
 
     def _unpack(self, slot: Slot) -> Tensor:
@@ -180,48 +130,26 @@ class Region:
 
     def _recompute(self) -> Values:
         """The values of all slots that are still wanted."""
-        values, found = Values(), list[tuple[str, Any]]()
-        slots, traits, early_stop = self._slots, self._traits, self._early_stop
-        more = False
-
-        def pack(tensor: Tensor) -> Tensor:
-            nonlocal more
-            k = len(found)
-            if k >= len(slots):
-                if self.is_complete:
-                    raise CheckpointError(
-                        "torch.utils.checkpoint: trying to save more tensors during recomputation "
-                        f"than during the original forward pass.\n{_by(_op_name())}{TIP}"
-                    )
-                more = True  # backward within the region: it is run further than it has come
-                return tensor
-            found.append((_op_name(), None if traits is None else traits(tensor)))
-            if slots[k]() is not None:
-                values[k] = alone = make(tensor._array)
-                alone._counter = tensor.counter
-            if early_stop and k + 1 == len(slots):
-                raise _Enough
-            return tensor
-
+        run = Again(self._slots, self._traits, self._early_stop, self.is_complete, self._last)
         try:
             args = [arg.restore_input() if type(arg) is _Input else arg for arg in self._args]
             try:
-                with saved_tensors_hooks(pack, _as_it_is), enable_grad():
+                with saved_tensors_hooks(run.pack, _as_it_is), enable_grad(), run:
                     self._again(*args)
-            except _Enough:
+            except Enough:
                 pass
-            if not more:
-                self._compare(found)
+            if not run.more:
+                self._compare(run.found, run.wanted)
         except CheckpointError as error:
             if self._explain is None:
                 raise
             raise self._explain(error) from error
-        values.count = len(found)
-        return values
+        run.values.count = len(run.found)
+        return run.values
 
-    def _compare(self, found: list[tuple[str, Any]]) -> None:
+    def _compare(self, found: list[tuple[str, Any]], wanted: int) -> None:
         """CheckpointError where what was saved now is not what was saved in forward."""
-        if len(found) != len(self._slots):
+        if len(found) < wanted:
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the "
                 f"original forward and recomputation.\nNumber of tensors saved during forward: "
@@ -232,7 +160,7 @@ class Region:
             return
         different = [
             f"tensor at position {k}:\nsaved metadata: {described(was[1])}\n"
-            f"recomputed metadata: {described(now[1])}\n{_by(was[0], now[0])}"
+            f"recomputed metadata: {described(now[1])}\n{by(was[0], now[0])}"
             for k, (was, now) in enumerate(zip(self._seen, found))
             if was[1] != now[1] and self._slots[k]() is not None
         ]
@@ -250,22 +178,6 @@ class Region:
         if k < len(self._seen):
             return f"Recomputation ended before what {self._seen[k][0]} had saved, tensor {k}.\n"
         return f"Recomputation saved what forward had not: {found[k][0]}, tensor {k}.\n"
-
-
-def _by(was: str, now: str | None = None) -> str:
-    """By which op a tensor was saved, where that is known."""
-    if not was:
-        return ""
-    return f"saved by {was}\n" if now in (None, was) else f"saved by {was}, then by {now}\n"
-
-
-def _op_name() -> str:
-    """Of the node that saves."""
-    node = state.saving
-    if node is None:
-        return ""
-    name = node.plan.op.node_name if type(node) is OpNode else None
-    return name if type(name) is str else str(node.name())
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ..autograd.mode import pop_observer, push_observer
-from .regions import CheckpointError
+from .comparison import CheckpointError
 
 __all__ = ["Traces"]
 
+FORWARD = "Stack traces of the operators that ran in the original forward"
+AGAIN = "Stack traces of the operators that ran during recomputation"
+BOTH = "Log of operators in the original forward and recomputation"
 LIBRARY = str(Path(__file__).resolve().parent.parent)
 
 
@@ -46,18 +49,31 @@ class Traces:
 
     def explain(self, error: CheckpointError) -> CheckpointError:
         """The error with what ran before it."""
+        forward, again = _traces(self.forward, "original"), _traces(self.again, "recompute")
         return CheckpointError(
-            "An error happened while unpacking tensors; these are the latest ops, because "
-            "`debug=True` was passed to `torch.utils.checkpoint.checkpoint()`.\n\n"
-            f"1. Stack traces of the operators that ran in the original forward\n\n"
-            f"{_traces(self.forward, 'original')}"
-            f"2. Stack traces of the operators that ran during recomputation\n\n"
-            f"{_traces(self.again, 'recompute')}"
-            "3. Log of operators in the original forward and recomputation\n\n"
+            "An error happened while unpacking tensors; dumping logs of latest computation because "
+            "you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`. Scroll all the way "
+            f"down for what went wrong.\n\n{_heading(1, FORWARD)}\n\n{forward}"
+            f"{_heading(2, AGAIN)}\n\n{again}{_heading(3, BOTH)}\n\n"
             f"Operations executed during the original forward:\n\n{_names(self.forward)}\n\n"
             f"Operations executed during recomputation:\n\n{_names(self.again)}\n\n"
-            f"ERROR: Detected non-determinism while running activation checkpointing\n\n{error}"
+            f"{self._where()}"
+            "ERROR: Detected non-determinism while running activation checkpointing\n\n"
+            "You are seeing this error because you passed `debug=True` to checkpoint and tensors "
+            "saved during the original forward differ from those saved during recomputation. Other "
+            f"operators ran, or the same on other tensors.\n\n{error}"
         )
+
+    def _where(self) -> str:
+        """The first op that differs, with the lines that called it."""
+        first, second = self.forward.ops, self.again.ops
+        for k, (was, now) in enumerate(zip(first, second), 1):
+            if was[0] != now[0]:
+                return (
+                    f"The first difference is operator {k}: {was[0]} in the original forward, "
+                    f"{now[0]} during recomputation.\n" + "\n".join(now[1][:3]) + "\n\n"
+                )
+        return ""
 
 
 class _logged:
@@ -72,6 +88,11 @@ class _logged:
 
     def __exit__(self, *exc: object) -> None:
         pop_observer(self._log)
+
+
+def _heading(number: int, title: str) -> str:
+    line = f"{'-' * 78}"
+    return f"+{line}+\n|{number:>8}. {title:<68}|\n+{line}+"
 
 
 def _names(log: Log) -> str:

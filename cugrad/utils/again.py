@@ -1,0 +1,112 @@
+"""The second run of a checkpointed function, which ends when what is still wanted is there."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ..autograd.mode import state
+from ..autograd.record import Plan, read_inputs
+from ..backends import batched
+from ..ops.table import Op
+from ..tensor import Tensor, make
+from .comparison import TIP, CheckpointError, Traits, by, op_name
+
+__all__ = ["Again", "Enough", "Values"]
+
+
+class Enough(BaseException):
+    """Everything that was saved is there again: the rest of the function need not run."""
+
+
+class Values(dict[int, Tensor]):
+    """What was computed again of the first `count` slots, and has not been asked for, by number."""
+
+    count = 0
+
+
+class Again:
+    """The second run of a function, until what is still wanted is there.
+
+    Should the last op need only its inputs for backward, it need not run: `before_op` sees to that.
+    """
+
+    def __init__(
+        self,
+        slots: list[weakref.ref[Any]],
+        traits: Traits | None,
+        early_stop: bool,
+        is_complete: bool,
+        last: tuple[int, int, Any],
+    ) -> None:
+        self._slots, self._traits, self._is_complete = slots, traits, is_complete
+        self.wanted = len(slots)
+        while early_stop and slots[self.wanted - 1]() is None:
+            self.wanted -= 1
+        self._early_stop, self._before_last = early_stop, -1
+        self._plan: Plan | None = None
+        if early_stop and self.wanted == len(slots) and is_complete:
+            first, _, plan = last
+            if isinstance(plan, Plan) and set(plan.saves) <= set(plan.op.inputs):
+                self._plan, self._before_last = plan, first
+        self.values, self.found = Values(), list[tuple[str, Any]]()
+        self.more = False  # backward within the function: it is run further than it has come
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        """The hook of the second run: the tensor itself, should somebody go backward in there."""
+        k, name = len(self.found), op_name(state.saving)
+        if k >= len(self._slots):
+            if self._is_complete:
+                raise CheckpointError(
+                    "torch.utils.checkpoint: trying to save more tensors during recomputation "
+                    f"than during the original forward pass.\n{by(name)}{TIP}"
+                )
+            self.more = True
+            return tensor
+        self.keep(tensor, name)
+        if k + 1 == self._before_last:
+            self._set(self.before_op, state.stand_in)
+        return tensor
+
+    def keep(self, tensor: Tensor, name: str) -> None:
+        """Takes the value of the next slot."""
+        k, traits = len(self.found), self._traits
+        self.found.append((name, None if traits is None else traits(tensor, name)))
+        if self._slots[k]() is not None:
+            alone = tensor
+            if tensor._requires_grad:  # else it is the very object that the user had saved
+                alone = make(tensor._array)
+                alone._counter = tensor.counter
+            self.values[k] = alone
+        if self._early_stop and k + 1 == self.wanted:
+            raise Enough
+
+    def __enter__(self) -> None:
+        self._outer = state.before_op, state.stand_in
+        self._set(self.before_op if self._before_last == 0 else None, None)
+
+    def __exit__(self, *exc: object) -> None:
+        self._set(*self._outer)
+
+    def _set(self, before_op: Any, stand_in: Any) -> None:
+        state.before_op, state.stand_in = before_op, stand_in
+        state.refresh()
+
+    def before_op(self, op: Op, inputs: Any, params: dict[str, Any]) -> None:
+        """Takes what the last op would save, and ends the run."""
+        plan = self._plan
+        if plan is None or op is not plan.op or len(self.found) != self._before_last:
+            return
+        if not state.grad_enabled or not state.hooks or state.hooks[-1][0] != self.pack:
+            return  # not for this run to keep
+        if state.levels or batched.running.transforms:
+            return
+        inputs = inputs[0] if op.variadic else inputs
+        mask = read_inputs(op, inputs)[1]
+        if not mask or not (op.variadic or mask == plan.mask):
+            return
+        chosen = inputs if op.variadic else [inputs[op.inputs.index(n)] for n in plan.saves]
+        chosen = [value for value in chosen if isinstance(value, Tensor)]
+        if len(chosen) == self.wanted - self._before_last:
+            for tensor in chosen:
+                self.keep(tensor, op.name_of_node(params))

@@ -1,0 +1,74 @@
+"""What must be the same in both runs of a checkpointed function, and how an error says it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..autograd.record import OpNode
+from ..backends import backend_of
+from ..device import device as Device
+from ..tensor import Size, Tensor
+
+__all__ = ["TIP", "TRAITS", "CheckpointError", "Traits", "by", "described", "op_name"]
+
+HOST = Device("cpu")
+Traits = Callable[[Tensor, str], tuple[Any, ...]]  # of a saved tensor, and of the op that saves it
+TIP = (
+    "Tip: To see a more detailed error message, either pass `debug=True` to "
+    "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
+    "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to enable checkpoint-debug "
+    "mode globally."
+)
+
+
+class CheckpointError(RuntimeError):
+    """The function of a checkpoint did something else when it was run again."""
+
+
+def default_traits(tensor: Tensor, op: str) -> tuple[Any, ...]:
+    """What must be the same when the function runs again: shape, dtype, and device."""
+    array = tensor._array
+    return array.shape, array.dtype, HOST if type(array) is np.ndarray else tensor.device
+
+
+def op_traits(tensor: Tensor, op: str) -> tuple[Any, ...]:
+    """The same, and the op that saves."""
+    return *default_traits(tensor, op), op
+
+
+def bit_traits(tensor: Tensor, op: str) -> tuple[Any, ...]:
+    """The same, and a checksum of the elements, for which the host waits."""
+    host = np.ascontiguousarray(backend_of(tensor._array).to_host(tensor._array))
+    return *op_traits(tensor, op), zlib.crc32(host.view(np.uint8).data)
+
+
+def described(traits: tuple[Any, ...]) -> dict[str, Any]:
+    """Traits as an error shows them."""
+    shape, dtype, *more = traits
+    names = ("shape", "dtype", "device", "op", "crc32")
+    return dict(zip(names, (Size(shape), dtypes.of(dtype), *more)))
+
+
+TRAITS: dict[str, Traits | None] = {
+    "default": default_traits, "none": None, "ops": op_traits, "bits": bit_traits,
+}  # fmt: skip
+
+
+def by(was: str, now: str | None = None) -> str:
+    """By which op a tensor was saved, where that is known."""
+    if not was:
+        return ""
+    return f"saved by {was}\n" if now in (None, was) else f"saved by {was}, then by {now}\n"
+
+
+def op_name(node: Any) -> str:
+    """The name of the node that saves."""
+    if node is None:
+        return ""
+    name = node.plan.op.node_name if type(node) is OpNode else None
+    return name if type(name) is str else str(node.name())
