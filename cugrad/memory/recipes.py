@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+from ..autograd.engine import task
 from ..autograd.mode import pop_observer, push_observer, state, watch_writes
 from ..autograd.record import run_forward
 from ..backends import Backend, backend_of, batched
@@ -16,19 +18,20 @@ from ..ops.table import Op
 from ..tensor import Tensor
 from .geometry import array_at, memory_of, root_of, span_of
 
-__all__ = ["Piece", "Recipe", "Recorder", "Value", "rebuilt"]
+__all__ = ["Piece", "Recipe", "Recorder", "Value", "piece_of", "rebuilt",
+           "remember"]  # fmt: skip
 
 
 class Value:
     """A storage as it was at one version, there or not.
 
     `recipe` says how it is made; `held` is what somebody has decided to keep of it: its root, or
-    anything with `array()`, which answers the root. `waiting` counts the saved views of it that
-    were not yet asked for in this round of backward.
+    anything with `array()`, which answers the root, and `stays`, whether that is kept then.
+    `waiting` counts the saved views of it that were not yet asked for in this round of backward.
     """
 
     __slots__ = ("root", "counter", "version", "nbytes", "layout", "recipe", "held", "present",
-                 "views", "waiting", "round", "__weakref__")  # fmt: skip
+                 "views", "waiting", "round", "number", "__weakref__")  # fmt: skip
 
     def __init__(self, root: Any, counter: list[int], recipe: Recipe | None) -> None:
         self.root: weakref.ref[Any] = weakref.ref(root)
@@ -37,16 +40,25 @@ class Value:
         self.held: Any = None
         self.present: Any = None  # the root as it came back, until all views have been asked for
         self.views = self.waiting = self.round = 0
+        self.number = -1  # for who counts values
 
-    def there(self) -> Any:
-        """The root, if it need not be made."""
+    def here(self) -> Any:
+        """The root, if it is on the device."""
         root = self.root()
         if root is not None and self.counter[0] == self.version:
             return root
-        if self.present is not None:
-            return self.present
         held = self.held
-        return held if held is None or hasattr(held, "dtype") else held.array()
+        return held if self.present is None and hasattr(held, "dtype") else self.present
+
+    def there(self) -> Any:
+        """The root, if it need not be made."""
+        root = self.here()
+        if root is None and self.held is not None:
+            root = self.held.array()
+            if self.held.stays:  # now that it is back: until the value is wanted no more
+                self.present = root
+                remember(self)
+        return root
 
     def hold(self, root: Any) -> None:
         """Keeps the root, for what is made of it; it need not be made itself."""
@@ -324,17 +336,36 @@ def piece_of(value: Value, array: Any, root: Any) -> Piece:
     return Piece(value, first, array.dtype, array.shape, None if plain else array.strides)
 
 
-def rebuilt(value: Value, stays: Callable[[Value], None]) -> Any:
+_back: WeakKeyDictionary[Any, list[Value]] = WeakKeyDictionary()  # by backward pass
+
+
+def remember(value: Value) -> None:
+    """What is there again goes at the end of the backward pass, at the latest."""
+    if task.running:
+        run = task.running[-1]
+        back = _back.get(run)
+        if back is None:
+            back = _back[run] = []
+            run.callbacks.append(lambda: _forget(back))
+        back.append(value)
+
+
+def _forget(back: list[Value]) -> None:
+    for value in back:
+        value.present = None
+    back.clear()
+
+
+def rebuilt(value: Value) -> Any:
     """The root of a value: where it is, if it is there; else what its recipe makes.
 
     What is made on the way and will be asked for itself stays until that; the rest is let go of
-    as soon as the last op of the chain has read it; `stays` is told of each.
+    as soon as the last op of the chain has read it.
     """
     found = value.there()
     if found is not None:
         return found
-    order, readers = _chain(value)
-    roots: dict[Value, Any] = {}
+    order, readers, roots = _chain(value)
     for recipe in order:
         for source in recipe.values():
             if source not in roots:
@@ -345,7 +376,7 @@ def rebuilt(value: Value, stays: Callable[[Value], None]) -> Any:
                 roots[other] = root
             if other.waiting > 0 and other.present is None and other is not value:
                 other.present = root
-                stays(other)
+                remember(other)
         del made
         for source in recipe.values():
             readers[source] -= 1
@@ -354,10 +385,13 @@ def rebuilt(value: Value, stays: Callable[[Value], None]) -> Any:
     return roots[value]
 
 
-def _chain(value: Value) -> tuple[list[Recipe], dict[Value, int]]:
-    """The recipes that lead to a value from what is there, in order, and how often each is read."""
+def _chain(value: Value) -> tuple[list[Recipe], dict[Value, int], dict[Value, Any]]:
+    """The recipes that lead to a value from what is there, in order; how often each is read; and
+    the roots that are on the device.
+    """
     wanted: dict[int, Recipe] = {}
     readers: dict[Value, int] = {}
+    roots: dict[Value, Any] = {}
     stack = [value]
     while stack:
         recipe = stack.pop().recipe
@@ -368,6 +402,11 @@ def _chain(value: Value) -> tuple[list[Recipe], dict[Value, int]]:
         wanted[recipe.index] = recipe
         for source in recipe.values():
             readers[source] = readers.get(source, 0) + 1
-            if source.there() is None:
+            if source in roots or source.held is not None and not hasattr(source.held, "dtype"):
+                continue
+            root = source.here()
+            if root is None:
                 stack.append(source)
-    return [wanted[i] for i in sorted(wanted)], readers
+            else:
+                roots[source] = root
+    return [wanted[i] for i in sorted(wanted)], readers, roots

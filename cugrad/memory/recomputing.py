@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
 from .geometry import root_of
-from .recipes import Piece, Recipe, Recorder, Value, piece_of, rebuilt
+from .recipes import Piece, Recipe, Recorder, Value, piece_of, rebuilt, remember
 
 __all__ = ["Again", "RecomputeStats", "recompute"]
 
@@ -26,7 +24,6 @@ COSTLY = frozenset([
 COSTLY_FAMILIES = ("linalg_", "fft_", "lu_")
 
 _lock = threading.RLock()
-_back: WeakKeyDictionary[Any, list[Value]] = WeakKeyDictionary()  # by backward pass
 
 
 def is_costly(name: str) -> bool:
@@ -63,10 +60,12 @@ class Again:
                 value.waiting = value.views
             self.round = value.round
             value.waiting -= 1
-            root = rebuilt(value, _remember)
-            value.present = root if value.waiting > 0 and value.held is not root else None
-            if value.present is not None:
-                _remember(value)
+            root = rebuilt(value)
+            if value.held is None and value.waiting <= 0:
+                value.present = None
+            elif value.held is None:
+                value.present = root
+                remember(value)
             return self.piece.of(root)
 
     def __del__(self) -> None:
@@ -74,25 +73,8 @@ class Again:
         value.views -= 1
         if self.round != value.round:
             value.waiting -= 1
-        if value.waiting <= 0:
+        if value.waiting <= 0 and value.held is None:
             value.present = None
-
-
-def _remember(value: Value) -> None:
-    """What is there again goes at the end of the backward pass, at the latest."""
-    if task.running:
-        run = task.running[-1]
-        back = _back.get(run)
-        if back is None:
-            back = _back[run] = []
-            run.callbacks.append(lambda: _forget(back))
-        back.append(value)
-
-
-def _forget(back: list[Value]) -> None:
-    for value in back:
-        value.present = None
-    back.clear()
 
 
 class recompute(saved_tensors_hooks):
