@@ -4,6 +4,7 @@
 #
 #   PYTHON=python3.12          the interpreter to use instead of python3
 #   CUGRAD_TEST_ORACLE=0       leave PyTorch out; the tests that compare with it are skipped
+#   CUGRAD_TEST_BROWSER=0      do not fetch a browser (as root, on Debian) for the profiler's pages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 started=$SECONDS
@@ -14,6 +15,21 @@ venv=.venv-test
 ORACLE="torch==2.13.0 expecttest"
 # CuPy's API is checked, and CUDA sources are compiled, without a GPU
 CUDA="cupy-cuda12x>=14,<15 nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12"
+# ITT tasks go to a collector that a test compiles
+OPTIONAL="ittapi>=1.2"
+
+# The pages that the profiler writes are driven in a browser; without one those tests skip. It is
+# fetched while the environment is made.
+fetching=
+if [ "$(id -u)" = 0 ] && [ "${CUGRAD_TEST_BROWSER:-1}" = 1 ] &&
+  command -v apt-get >/dev/null && ! command -v chromium >/dev/null; then
+  (
+    export DEBIAN_FRONTEND=noninteractive
+    timeout 60 apt-get update -qq || true # the list that is there may do
+    timeout 240 apt-get install -qq -y --no-install-recommends chromium
+  ) >/dev/null 2>&1 </dev/null &
+  fetching=$!
+fi
 
 say() { printf '\n== %s\n' "$*"; }
 fail() { printf '%s\n' "$*" >&2; exit 1; }
@@ -36,6 +52,9 @@ if [ "$(cat "$venv/requirements.sha256" 2>/dev/null || true)" != "$wanted" ]; th
   # shellcheck disable=SC2086
   "$venv/bin/pip" install -qq $CUDA ||
     echo "CuPy could not be installed: its contract and the CUDA sources are not checked"
+  # shellcheck disable=SC2086
+  "$venv/bin/pip" install -qq $OPTIONAL ||
+    echo "$OPTIONAL could not be installed: ITT tasks are not collected"
   if [ "${CUGRAD_TEST_ORACLE:-1}" != 1 ]; then
     echo "without PyTorch, as asked: nothing is compared with it"
   # shellcheck disable=SC2086
@@ -56,6 +75,9 @@ say "style: ruff"
 ruff check --output-format concise . || status=1
 say "types: mypy"
 mypy || status=1
+if [ -n "$fetching" ] && ! wait "$fetching"; then
+  echo "chromium could not be installed: the profiler's pages are not driven in a browser"
+fi
 say "tests: pytest"
 pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEs --durations=10 "$@" || status=1
 say "$([ $status = 0 ] && echo passed || echo FAILED) in $((SECONDS - started)) s"
