@@ -15,6 +15,7 @@ from .engine import run_backward
 from .graph import GradientEdge, Origin
 from .mode import state
 from .node import AccumulateGrad, Output, edge_of
+from .record import recorded
 
 __all__ = ["backward", "grad"]
 
@@ -289,6 +290,8 @@ def _vector(out: Any, g: Any, i: int, is_batched: bool) -> Tensor | None:
         raise RuntimeError(
             f"invalid gradient at index {i} - expected device {out.device} but got {g.device}"
         )
+    if g.dtype is not origin.dtype:
+        g = recorded.to_dtype(g, origin.dtype.numpy)
     return g
 
 

@@ -77,23 +77,11 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         )
     if level or current is None:
         raise RuntimeError(f"Invalid level given to _make_dual: {level}, want 0, of a dual_level()")
-    for what, x in (("primal", tensor), ("tangent", tangent)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"make_dual(): {what} must be Tensor, not {type(x).__name__}")
-        if not (x.is_floating_point() or x.is_complex()):
-            raise ValueError(
-                f"Expected {what} to be floating point or complex, but got: {x.dtype}"
-            )
+    check_dual(tensor, tangent)
     if tangent_of(tensor, current) is not None:
         raise RuntimeError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the "
             "same level 0 is not supported."
-        )
-    if tensor.shape != tangent.shape:
-        raise RuntimeError(
-            "Trying to set a forward gradient that has a different size than that of the original "
-            f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the "
-            f"given forward gradient is of size {list(tangent.shape)}."
         )
     if tangent_of(tangent, current) is not None:
         raise RuntimeError(
@@ -104,10 +92,28 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     return dual
 
 
+def check_dual(tensor: Tensor, tangent: Tensor) -> None:
+    """TypeError, ValueError or RuntimeError for what cannot be a tensor and its tangent."""
+    for what, x in (("primal", tensor), ("tangent", tangent)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"make_dual(): {what} must be Tensor, not {type(x).__name__}")
+        if not (x.is_floating_point() or x.is_complex()):
+            raise ValueError(
+                f"Expected {what} to be floating point or complex, but got: {x.dtype}"
+            )
+    if tensor.shape != tangent.shape:
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the "
+            f"given forward gradient is of size {list(tangent.shape)}."
+        )
+
+
 def _laid_out(tangent: Tensor, like: Tensor) -> Tensor:
     """A tangent in the dtype and the strides of its tensor: a copy where it has others."""
     overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
-    if overlaps or tangent.stride() == like.stride():
+    alike = type(like._array) is type(tangent._array)  # not one of them of a vmap
+    if overlaps or not alike or tangent.stride() == like.stride():
         return tangent
     home = like._array
     laid: Tensor = make(backend_of(home).xp.zeros_like(home)).copy_(tangent)

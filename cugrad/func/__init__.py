@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from .batching import vmap
-from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from .jacobians import hessian, jacfwd, jacrev
+from .transforms import grad, grad_and_value, jvp, linearize, vjp
 
 __all__ = [
     "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",

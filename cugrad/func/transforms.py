@@ -1,4 +1,4 @@
-"""Derivatives as functions of functions: grad, vjp, jvp, and the Jacobians made of them."""
+"""Derivatives as functions of functions: grad, vjp, jvp and linearize."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from typing import Any
 from ..autograd import grad as autograd_grad
 from ..autograd.dual import enter, leave, set_tangent, tangent_of
 from ..autograd.engine import reachable
-from ..autograd.forward_ad import primal_of
-from ..autograd.mode import enable_grad
+from ..autograd.forward_ad import check_dual, primal_of
+from ..autograd.mode import enable_grad, is_grad_enabled
 from ..autograd.node import Output, edge_of
 from ..autograd.record import recorded
 from ..backends.batched import GRAD, active, levels_of, running
-from ..creation import eye, zeros_like
+from ..creation import zeros_like
 from ..tensor import Tensor
-from .batching import vmap
-from .trees import flatten, tree_map, unflatten
+from .trees import flatten, spelled, structure, tree_map, unflatten
 
-__all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
+__all__ = ["grad", "grad_and_value", "jvp", "linearize", "vjp"]
 
 Argnums = int | tuple[int, ...]
+GRADIENT, VJP, JVP = "grad_and_value(f)(*args)", "vjp(f, *primals)", "jvp(f, primals, tangents)"
+
+
+def demand_tensor(x: Any) -> None:
+    """ValueError for what is no tensor."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
 
 
 def _fresh(x: Any) -> Any:
@@ -30,8 +36,11 @@ def _fresh(x: Any) -> Any:
     Inside vmap it is one per example, also where the value is the same for all: gradients are then
     those of each example.
     """
-    if not isinstance(x, Tensor) or not (x.is_floating_point() or x.is_complex()):
-        return x
+    demand_tensor(x)
+    if not (x.is_floating_point() or x.is_complex()):
+        raise RuntimeError(
+            f"only Tensors of floating point dtype can require gradients, got {x.dtype}"
+        )
     for level in running.levels:
         if level not in levels_of(x._array):
             x = recorded.vmap_lift(x, level)
@@ -49,16 +58,19 @@ def _cut(x: Tensor, of_tangent: Callable[[Tensor], Tensor]) -> Tensor:
     return out
 
 
-def _settled(results: list[Any], inputs: list[Any]) -> list[Any]:
+def _settled(results: list[Any], inputs: list[Any], recording: bool = True) -> list[Any]:
     """The results, cut from a graph that leads to nothing but the fresh inputs.
 
-    A graph that leads further, to what an outer transform or the caller differentiates, stays.
+    A graph that leads further, to what an outer transform or the caller differentiates, stays,
+    unless the caller is not `recording`.
     """
     own = {id(x) for x in inputs if isinstance(x, Tensor) and x.is_leaf}
 
     def cut(x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.requires_grad:
             return x
+        if not recording:
+            return _cut(x, cut)
         edge = edge_of(x)
         ends = reachable([edge.grad_fn if type(edge) is Output else edge])
         if any(isinstance(end, Tensor) and id(end) not in own for end in ends):
@@ -72,15 +84,21 @@ def _tensors(leaves: list[Any]) -> list[Tensor]:
     return [x for x in leaves if isinstance(x, Tensor) and x.requires_grad]
 
 
-def _arguments(args: tuple[Any, ...], argnums: Argnums, name: str) -> tuple[int, ...]:
+def chosen(args: tuple[Any, ...], argnums: Argnums) -> tuple[int, ...]:
+    """Which positional arguments `argnums` means; RuntimeError for what names none."""
     wanted = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not all(isinstance(a, int) for a in wanted):
+        given = argnums if isinstance(argnums, tuple) else type(argnums)
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {given}")
     if not wanted:
-        raise RuntimeError(f"{name}: argnums is empty: name at least one argument")
-    if len({a % len(args) for a in wanted if -len(args) <= a < len(args)}) < len(wanted):
-        raise RuntimeError(
-            f"{name}: argnums={argnums} do not name different ones of {len(args)} positional inputs"
-        )
-    return tuple(a % len(args) for a in wanted)
+        raise RuntimeError("argnums must be non-empty")
+    for a in wanted:
+        if not -len(args) <= a < len(args):
+            raise RuntimeError(f"Got argnum={a}, but only {len(args)} positional inputs")
+    found = tuple([a % len(args) for a in wanted])
+    if len(set(found)) < len(found):
+        raise RuntimeError(f"argnums elements must be unique, got {found}")
+    return found
 
 
 def grad_and_value(
@@ -98,27 +116,26 @@ def grad_and_value(
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        where = _arguments(args, argnums, "grad")
+        where, recording = chosen(args, argnums), is_grad_enabled()
         with enable_grad(), active(GRAD):
             inside = list(args)
             for i in where:
                 inside[i] = tree_map(_fresh, args[i])
-            output, aux = _split(func(*inside, **kwargs), has_aux, "grad")
+            output, aux = _split(func(*inside, **kwargs), has_aux, GRADIENT)
             if not isinstance(output, Tensor):
                 raise RuntimeError(
-                    "Expected f given to grad(f)(*args) to return a Tensor, got "
-                    f"{type(output).__name__}"
+                    f"{GRADIENT}: Expected f(*args) to return a Tensor, got {type(output)}"
                 )
             if output.ndim:
                 raise RuntimeError(
-                    "Expected f given to grad(f)(*args) to return a scalar tensor. Got tensor with "
+                    f"{GRADIENT}: Expected f(*args) to return a scalar Tensor, got tensor with "
                     f"{output.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
                 )
             leaves, form = flatten([inside[i] for i in where])
             found = _pullback([output], _tensors(leaves), [None])
             results = _replaced(leaves, found)
             fresh = list(leaves)
-            settled = _settled([*results, output, *flatten(aux)[0]], fresh)
+            settled = _settled([*results, output, *flatten(aux)[0]], fresh, recording)
         gradients = unflatten(form, settled[: len(results)])
         gradient = gradients[0] if isinstance(argnums, int) else tuple(gradients)
         value = settled[len(results)]
@@ -134,23 +151,37 @@ def _split(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
         return result, None
     if not (isinstance(result, tuple) and len(result) == 2):
         raise RuntimeError(
-            f"{name}: with has_aux=True the function must return a tuple (output, aux), got "
-            f"{type(result).__name__}"
+            f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
         )
     return result
 
 
-def _pullback(outputs: list[Any], leaves: list[Tensor], vectors: list[Any]) -> list[Any]:
+def _only_tensors(outputs: list[Any], name: str, returned: str) -> None:
+    """RuntimeError where a function returned nothing, or something else than tensors."""
+    if not outputs:
+        raise RuntimeError(
+            f"{name}: Expected f to be a function that has non-empty output (got output = [])"
+        )
+    for o in outputs:
+        if not isinstance(o, Tensor):
+            raise RuntimeError(
+                f"{name}: expected {returned} to return only tensors, got unsupported type "
+                f"{type(o)}"
+            )
+
+
+def _pullback(
+    outputs: list[Any], leaves: list[Tensor], vectors: list[Any], **options: bool
+) -> list[Any]:
     """The gradients of the leaves, zeros where an output does not depend on one."""
     pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
     if not pairs or not leaves:
         return [zeros_like(x) for x in leaves]
-    return list(
-        autograd_grad(
-            [o for o, _ in pairs], leaves, [v for _, v in pairs],
-            create_graph=True, allow_unused=True, materialize_grads=True,
-        )
+    found = autograd_grad(
+        [o for o, _ in pairs], leaves, [v for _, v in pairs],
+        allow_unused=True, **{"create_graph": True, **options},
     )  # fmt: skip
+    return [zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
 
 
 def _replaced(leaves: list[Any], found: list[Any]) -> list[Any]:
@@ -197,32 +228,34 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pull(torch.ones(2))
     (tensor([1., 1.]),)
     """
+    recording = is_grad_enabled()
     with enable_grad(), active(GRAD):
         inside = tree_map(_fresh, tuple(primals))
-        output, aux = _split(func(*inside), has_aux, "vjp")
+        output, aux = _split(func(*inside), has_aux, VJP)
     leaves, form = flatten(inside)
     outputs, out_form = flatten(output)
-    for o in outputs:
-        if not isinstance(o, Tensor):
-            raise RuntimeError(
-                f"vjp(f, *primals): Expected f to return only tensors, got {type(o).__name__}"
-            )
+    _only_tensors(outputs, VJP, "f(*primals)")
 
-    def vjp_fn(*cotangents: Any) -> Any:
-        given = cotangents[0] if len(cotangents) == 1 and not isinstance(output, tuple) else (
-            cotangents if len(cotangents) != 1 else cotangents[0])  # fmt: skip
-        vectors, given_form = flatten(given)
-        if given_form != out_form and len(vectors) != len(outputs):
+    def vjp_fn(
+        cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
+    ) -> Any:
+        vectors, given_form = flatten(cotangents)
+        if given_form != out_form:
             raise RuntimeError(
                 "Expected pytree structure of cotangents to be the same as pytree structure of "
-                f"outputs to the function: got {len(vectors)} leaves, want {len(outputs)}"
+                f"outputs to the function. cotangents: {spelled(given_form)}, primal output: "
+                f"{spelled(out_form)}"
             )
+        recording = is_grad_enabled() if create_graph is None else create_graph
         with enable_grad():
-            found = _pullback(outputs, _tensors(leaves), vectors)
+            found = _pullback(
+                outputs, _tensors(leaves), vectors,
+                retain_graph=retain_graph, create_graph=recording,
+            )  # fmt: skip
             results = _settled(_replaced(leaves, found), leaves)
         return unflatten(form, results)
 
-    settled = _settled([*outputs, *flatten(aux)[0]], leaves)
+    settled = _settled([*outputs, *flatten(aux)[0]], leaves, recording)
     result = unflatten(out_form, settled[: len(outputs)])
     if has_aux:
         return result, vjp_fn, unflatten(flatten(aux)[1], settled[len(outputs) :])
@@ -245,30 +278,28 @@ def jvp(
     >>> torch.func.jvp(torch.sin, (torch.zeros(1),), (torch.ones(1),))
     (tensor([0.]), tensor([1.]))
     """
-    if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
+    if not isinstance(primals, tuple):
         raise RuntimeError(
-            f"jvp(f, primals, tangents): Expected primals and tangents to be tuples, got "
-            f"{type(primals).__name__} and {type(tangents).__name__}"
+            f"{JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."
         )
     points, form = flatten(primals)
     along, along_form = flatten(tangents)
     if form != along_form:
         raise RuntimeError(
-            "jvp(f, primals, tangents): Expected primals and tangents to have the same python "
-            f"structure: got {len(points)} and {len(along)} leaves"
+            f"{JVP}: Expected primals and tangents to have the same python structure. For example, "
+            "if primals is a tuple of 3 tensors, tangents also must be. Got primals with structure "
+            f"{structure(form)} and tangents with structure {structure(along_form)}"
         )
     if not points:
-        raise RuntimeError("jvp(f, primals, tangents): Expected at least one Tensor in primals")
+        raise RuntimeError(f"{JVP}: Expected primals to contain at least one Tensor.")
+    for name, leaves in (("primals", points), ("tangents", along)):
+        for x in leaves:
+            if not isinstance(x, Tensor):
+                raise RuntimeError(
+                    f"{JVP}: Expected {name} to only contain Tensors, got {type(x)}"
+                )
     for x, t in zip(points, along, strict=True):
-        if not isinstance(x, Tensor) or not isinstance(t, Tensor):
-            raise RuntimeError(
-                "jvp(f, primals, tangents): Expected primals and tangents to contain only Tensors"
-            )
-        if x.shape != t.shape:
-            raise RuntimeError(
-                "jvp(f, primals, tangents): Expected primal and tangent to have the same shape, "
-                f"got {list(x.shape)} and {list(t.shape)}"
-            )
+        check_dual(x, t)
     level = enter()
     try:
         duals = []
@@ -277,15 +308,11 @@ def jvp(
             set_tangent(dual, level, t)
             duals.append(dual)
         with active(level):
-            output, aux = _split(func(*unflatten(form, duals)), has_aux, "jvp")
+            output, aux = _split(func(*unflatten(form, duals)), has_aux, JVP)
         outputs, out_form = flatten(output)
+        _only_tensors(outputs, JVP, "f(*primals)")
         results, found = [], []
         for o in outputs:
-            if not isinstance(o, Tensor):
-                raise RuntimeError(
-                    "jvp(f, primals, tangents): Expected f to return only tensors, got "
-                    f"{type(o).__name__}"
-                )
             tangent = tangent_of(o, level)
             if tangent is None:
                 if strict:
@@ -306,147 +333,32 @@ def jvp(
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """`func(*primals)`, and its derivative there as a function of tangents.
 
+    Each call of the derivative runs `func` again, in forward mode.
+
     >>> import cugrad as torch
     >>> output, push = torch.func.linearize(torch.sin, torch.zeros(2))
     >>> push(torch.ones(2))
     tensor([1., 1.])
     """
 
-    def push(*tangents: Any) -> Any:
+    points, form = flatten(primals)
+
+    def jvp_fn(*tangents: Any) -> Any:
+        along, given = flatten(tangents)
+        if given != form:
+            raise RuntimeError(
+                f"Expected the tangents {structure(given)} to have the same argspec as the primals "
+                f"{structure(form)}"
+            )
+        for i, (x, t) in enumerate(zip(points, along, strict=True)):
+            for name in ("shape", "dtype"):
+                if isinstance(t, Tensor) and getattr(t, name) != getattr(x, name):
+                    raise RuntimeError(
+                        f"tangent:{i} with {name} {getattr(t, name)!r} in flattened pytree doesn't "
+                        f"match the {name} {getattr(x, name)!r} of the corresponding primal."
+                    )
         return jvp(func, primals, tangents)[1]
 
-    return func(*primals), push
-
-
-# Jacobians ----------------------------------------------------------------------------------------
-
-
-def _basis(x: Tensor) -> Tensor:
-    """Every unit vector of the shape of `x`, as a first dimension."""
-    unit = eye(x.numel(), dtype=x.dtype, device=x.device)
-    return unit.reshape(x.numel(), *x.shape)
-
-
-def jacrev(
-    func: Callable[..., Any],
-    argnums: Argnums = 0,
-    *,
-    has_aux: bool = False,
-    chunk_size: int | None = None,
-) -> Callable[..., Any]:
-    """The Jacobian of `func`, row by row in reverse mode, all rows of a chunk at once.
-
-    The result has the form of the output, and in it that of the argument, each of shape
-    `(*output.shape, *input.shape)`. `chunk_size` rows are computed at once, all by default.
-
-    >>> import cugrad as torch
-    >>> torch.func.jacrev(lambda x: x ** 2)(torch.tensor([1., 2.]))
-    tensor([[2., 0.],
-            [0., 4.]])
-    """
-
-    @functools.wraps(func)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        where = _arguments(args, argnums, "jacrev")
-        call = _partial(func, args, kwargs, where)
-        output, pull, *aux = vjp(call, *[args[i] for i in where], has_aux=has_aux)
-        outputs, form = flatten(output)
-        columns = []
-        for k, o in enumerate(outputs):
-
-            def row(v: Tensor, k: int = k) -> Any:
-                given = [v if j == k else zeros_like(x) for j, x in enumerate(outputs)]
-                return pull(unflatten(form, given))
-
-            if o.numel() == 0:
-                found = tree_map(lambda x: x.new_zeros((0, *x.shape)),
-                                 tuple(args[i] for i in where))  # fmt: skip
-            else:
-                found = vmap(row, randomness="same", chunk_size=chunk_size)(_basis(o))
-            shape = o.shape
-            each = tree_map(functools.partial(_split_first, shape), found)
-            columns.append(each[0] if isinstance(argnums, int) else tuple(each))
-        result = unflatten(form, columns)
-        return (result, aux[0]) if has_aux else result
-
-    return wrapped
-
-
-def _split_first(shape: Any, x: Tensor) -> Tensor:
-    return x.reshape(*shape, *x.shape[1:])
-
-
-def _partial(func: Any, args: Any, kwargs: Any, where: tuple[int, ...]) -> Callable[..., Any]:
-    """`func` of the arguments at `where` alone."""
-
-    def call(*given: Any) -> Any:
-        full = list(args)
-        for i, x in zip(where, given, strict=True):
-            full[i] = x
-        return func(*full, **kwargs)
-
-    return call
-
-
-def jacfwd(
-    func: Callable[..., Any],
-    argnums: Argnums = 0,
-    has_aux: bool = False,
-    *,
-    randomness: str = "error",
-    chunk_size: int | None = None,
-) -> Callable[..., Any]:
-    """The Jacobian of `func`, column by column in forward mode, all columns of a chunk at once.
-
-    Cheaper than `jacrev` where there are fewer inputs than outputs.
-
-    >>> import cugrad as torch
-    >>> torch.func.jacfwd(torch.sin)(torch.zeros(2))
-    tensor([[1., 0.],
-            [0., 1.]])
-    """
-
-    @functools.wraps(func)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        where = _arguments(args, argnums, "jacfwd")
-        call = _partial(func, args, kwargs, where)
-        primals = tuple(args[i] for i in where)
-        points, form = flatten(primals)
-        aux: list[Any] = []
-
-        def column(k: int) -> Any:
-            def push(v: Tensor) -> Any:
-                along = [v if j == k else zeros_like(x) for j, x in enumerate(points)]
-                result = jvp(call, primals, unflatten(form, along), has_aux=has_aux)
-                aux[:] = result[2:]
-                return result[1]
-
-            found = vmap(push, out_dims=-1, randomness=randomness, chunk_size=chunk_size)(
-                _basis(points[k])
-            )
-            leaves, out_form = flatten(found)
-            shape = points[k].shape
-            return [y.reshape(*y.shape[:-1], *shape) for y in leaves], out_form
-
-        columns = [column(k) for k in range(len(points))]
-        out_form = columns[0][1]
-        results = []
-        for nr in range(len(columns[0][0])):
-            each = unflatten(form, [leaves[nr] for leaves, _ in columns])
-            results.append(each[0] if isinstance(argnums, int) else tuple(each))
-        result = unflatten(out_form, results)
-        return (result, aux[0]) if has_aux else result
-
-    return wrapped
-
-
-def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """The Hessian of `func`: forward mode over reverse mode.
-
-    >>> import cugrad as torch
-    >>> torch.func.hessian(lambda x: (x ** 3).sum())(torch.tensor([1., 2.]))
-    tensor([[ 6.,  0.],
-            [ 0., 12.]])
-    """
-    return jacfwd(jacrev(func, argnums), argnums)
-
+    for x in points:
+        demand_tensor(x)
+    return func(*primals), jvp_fn

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tensor import Tensor
 
-__all__ = ["flatten", "tree_map", "unflatten"]
+__all__ = ["flatten", "spelled", "structure", "tree_map", "unflatten"]
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -43,6 +43,39 @@ def unflatten(form: Any, leaves: Any) -> Any:
         return kind(*values) if hasattr(kind, "_fields") else kind(values)
 
     return build(form)
+
+
+def spelled(form: Any) -> str:
+    """A form in short, as PyTorch's errors print it.
+
+    >>> spelled(flatten({"a": 1, "b": (2, [3])})[1])
+    "{'a': *, 'b': (*, [*])}"
+    """
+    if form is None:
+        return "*"
+    kind, keys, parts = form
+    texts = [spelled(p) for p in parts]
+    if keys is not None:
+        return "{" + ", ".join(f"{k!r}: {t}" for k, t in zip(keys, texts, strict=True)) + "}"
+    inner = ", ".join(texts)
+    if issubclass(kind, list):
+        return f"[{inner}]"
+    return f"({inner},)" if len(texts) == 1 else f"({inner})"
+
+
+def structure(form: Any, indent: int = 0) -> str:
+    """A form as PyTorch's `TreeSpec` prints it.
+
+    >>> structure(flatten([1, 2])[1])
+    'TreeSpec(list, None, [*,\\n  *])'
+    """
+    if form is None:
+        return "*"
+    kind, keys, parts = form
+    context = kind if hasattr(kind, "_fields") else keys
+    name = "namedtuple" if hasattr(kind, "_fields") else kind.__name__
+    inner = (",\n" + " " * (indent + 2)).join([structure(p, indent + 2) for p in parts])
+    return f"TreeSpec({name}, {context}, [{inner}])"
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
