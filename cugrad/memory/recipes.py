@@ -336,7 +336,7 @@ def piece_of(value: Value, array: Any, root: Any) -> Piece:
     return Piece(value, first, array.dtype, array.shape, None if plain else array.strides)
 
 
-_back: WeakKeyDictionary[Any, list[Value]] = WeakKeyDictionary()  # by backward pass
+_back: WeakKeyDictionary[Any, list[weakref.ref[Value]]] = WeakKeyDictionary()  # by backward pass
 
 
 def remember(value: Value) -> None:
@@ -347,12 +347,14 @@ def remember(value: Value) -> None:
         if back is None:
             back = _back[run] = []
             run.callbacks.append(lambda: _forget(back))
-        back.append(value)
+        back.append(weakref.ref(value))
 
 
-def _forget(back: list[Value]) -> None:
-    for value in back:
-        value.present = None
+def _forget(back: list[weakref.ref[Value]]) -> None:
+    for ref in back:
+        value = ref()
+        if value is not None:
+            value.present = None
     back.clear()
 
 
