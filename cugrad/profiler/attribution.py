@@ -164,6 +164,9 @@ def opened(path: str | Path, tool: str) -> Iterator[sqlite3.Connection]:
             yield connection
         finally:
             connection.close()
+    except TraceError as error:
+        said = str(error)
+        raise TraceError(said if str(file) in said else f"{file}: {said}") from error
     except (sqlite3.Error, OverflowError) as error:
         raise TraceError(f"{file}: a broken database: {error}") from error
 

@@ -1,0 +1,46 @@
+"""Opens a trace by what is in it: nvprof's or nsys's database, or a Chrome trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import load_nsys, load_nvprof
+from .attribution import Activity, Span, TraceError, opened, tables_of
+from .load_chrome import load_chrome_spans
+
+__all__ = ["spans_of_file"]
+
+WANTED = "want a file of nvprof (nvprof -o), of nsys (nsys export --type sqlite), or a Chrome trace"
+
+
+def spans_of_file(path: str | Path) -> Iterator[str | Span | Activity]:
+    """First which tool wrote the file, then its ranges as they end, and what is outside of all.
+
+    TraceError, a ValueError, where the file is broken, empty or none of them; OSError where it
+    cannot be read.
+    """
+    file = Path(path)
+    with file.open("rb") as stream:
+        head = stream.read(64)
+    if not head:
+        raise TraceError(f"{file}: the file is empty; {WANTED}")
+    if head.startswith(b"SQLite format 3\0"):
+        with opened(file, "nsys or nvprof") as connection:
+            tables = tables_of(connection)
+            if load_nsys.is_nsys(tables):
+                yield "nsys"
+                yield from load_nsys.spans_of(connection, file)
+            elif load_nvprof.is_nvprof(tables):
+                yield "nvprof"
+                yield from load_nvprof.spans_of(connection, file)
+            else:
+                raise TraceError(f"{file}: a database, but not of a profiler; {WANTED}")
+    elif head.startswith(b"\x1f\x8b") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        spans = load_chrome_spans(file)
+        yield "Chrome trace"
+        yield from spans
+    elif file.suffix in (".nsys-rep", ".qdrep"):
+        raise TraceError(f"{file}: export it first: nsys export --type sqlite {file.name}")
+    else:
+        raise TraceError(f"{file}: not a trace; {WANTED}")
