@@ -14,7 +14,8 @@ from ..device import device as Device
 
 __all__ = [
     "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "drawn_again",
-    "exponential", "integers", "normal", "permutation", "poisson", "seed_everything", "uniform",
+    "exponential", "integers", "normal", "noted", "permutation", "poisson", "seed_everything",
+    "uniform",
 ]  # fmt: skip
 
 Array = Any
@@ -23,9 +24,14 @@ Dtype = np.dtype[Any]
 
 
 class Again(threading.local):
-    """What this thread draws from in the place of sources: a state, a stream once it was used."""
+    """What this thread draws from in the place of sources, and what is to be drawn again.
+
+    `streams` has the state in which a source's stand-in begins, or the stream once it was used;
+    `noting` are the books that want the state in which they first find a source.
+    """
 
     streams: dict[Source, Any] | None = None
+    noting: tuple[dict[Source, Any], ...] = ()
 
 
 again = Again()
@@ -41,18 +47,25 @@ class Source:
 
     @property
     def rng(self) -> Any:
-        """The backend's stream."""
+        """The backend's stream, or this thread's own where numbers are drawn again."""
         streams = again.streams
         if streams is not None and self in streams:
             stream = streams[self]
             if isinstance(stream, np.ndarray):
-                state, stream = stream, backends.get(self.device.type).rng(0)
-                stream.set_state(state)
+                stream = self._new(0)
+                stream.set_state(streams[self])
                 streams[self] = stream
-            return stream
-        if self._rng is None:
-            self._rng = backends.get(self.device.type).rng(self._seed)
-        return self._rng
+        else:
+            stream = self._rng
+            if stream is None:
+                stream = self._rng = self._new(self._seed)
+        for book in again.noting:
+            if self not in book:
+                book[self] = stream.get_state()
+        return stream
+
+    def _new(self, seed: int) -> Any:
+        return backends.get(self.device.type).rng(seed)
 
     @property
     def seed(self) -> int:
@@ -63,24 +76,42 @@ class Source:
 
     def reseed(self, seed: int) -> None:
         """Starts the stream of `seed`."""
+        if again.noting and self._rng is not None:
+            self.rng  # noqa: B018 it is to be as it was, not as it will be, when drawn again
         if again.streams is not None and self in again.streams:
-            again.streams[self] = backends.get(self.device.type).rng(seed)
+            again.streams[self] = self._new(seed)
         else:
             self._seed, self._rng = seed, None
 
 
+class noted:
+    """Within it the states of all sources that this thread comes to are written into a book.
+
+    That is the state of each as it is first found; what nobody draws from costs nothing.
+    """
+
+    def __init__(self, book: dict[Source, Any]) -> None:
+        self._book = book
+
+    def __enter__(self) -> None:
+        again.noting = (*again.noting, self._book)
+
+    def __exit__(self, *exc: object) -> None:
+        again.noting = again.noting[:-1]
+
+
 class drawn_again:
-    """Within it this thread draws from streams of its own that begin in these states.
+    """Within it this thread draws from streams of its own, which begin as a book says.
 
     The sources, from which other threads draw meanwhile, are left as they are.
     """
 
-    def __init__(self, states: dict[Source, np.ndarray[Any, Any]]) -> None:
-        self._states = states
+    def __init__(self, book: dict[Source, Any]) -> None:
+        self._book = book
 
     def __enter__(self) -> None:
         self._outer = again.streams
-        again.streams = {**(self._outer or {}), **self._states}
+        again.streams = {**(self._outer or {}), **self._book}
 
     def __exit__(self, *exc: object) -> None:
         again.streams = self._outer
@@ -173,7 +204,7 @@ def exponential(
 ) -> Array:
     """Exponential with mean 1 / rate."""
     x = uniform(source, shape, dtype, device)
-    xp = backends.get(device.type).xp
+    xp = backends.backend_of(x).xp  # batched, inside vmap
     return xp.log1p(-x) * (-1.0 / rate)
 
 
@@ -215,7 +246,7 @@ def poisson(source: Source | None, rate: Array, device: Device) -> Array:
 def binomial(source: Source | None, count: Array, chance: Array, device: Device) -> Array:
     """Successes in `count` trials, in int64; counts below 0 are 0, chances are cut to [0, 1]."""
     rng, backend = _on(source, device)
-    xp = backend.xp
     with backend.use_device(device.index):
+        xp, of_chance = (backends.backend_of(x).xp for x in (count, chance))
         trials = xp.maximum(xp.floor(count.astype(np.float64)), 0).astype(np.int64)
-        return rng.binomial(trials, xp.clip(chance.astype(np.float64), 0.0, 1.0))
+        return rng.binomial(trials, of_chance.clip(chance.astype(np.float64), 0.0, 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from threading import get_ident
 from typing import Any
 
 from ..autograd.mode import state
@@ -43,7 +44,7 @@ class Again:
         self.wanted = len(slots)
         while early_stop and slots[self.wanted - 1]() is None:
             self.wanted -= 1
-        self._early_stop, self._before_last = early_stop, -1
+        self._early_stop, self._before_last, self._thread = early_stop, -1, get_ident()
         self._plan: Plan | None = None
         if early_stop and self.wanted == len(slots) and is_complete:
             first, _, plan = last
@@ -54,6 +55,8 @@ class Again:
 
     def pack(self, tensor: Tensor) -> Tensor:
         """The hook of the second run: the tensor itself, should somebody go backward in there."""
+        if get_ident() != self._thread:
+            return tensor
         k, name = len(self.found), op_name(state.saving)
         if k >= len(self._slots):
             if self._is_complete:

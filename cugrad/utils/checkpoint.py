@@ -62,7 +62,7 @@ def checkpoint(
             `Tensor.backward` without `inputs`, only tensors that are arguments themselves. Without
             it PyTorch's warning comes, and True is meant.
         preserve_rng_state: a keyword that the function does not get; True: random numbers are those
-            of forward, on the host and on the devices of tensor arguments.
+            of forward, whatever device or generator they come from.
         context_fn: answers two contexts, for forward and for the run that computes again.
         determinism_check: what must be the same of each tensor that both runs save. "default":
             shape, dtype, device; "ops": and the op that saves it; "bits": and all elements, for
@@ -114,7 +114,7 @@ def checkpoint(
     forward, again = context_fn()
     if not state.grad_enabled:
         return function(*args, **kwargs)
-    surroundings = Surroundings((args, kwargs) if preserve else None)
+    surroundings = Surroundings(preserve)
 
     def run_again(*args: Any) -> None:
         with surroundings.again(), again:
@@ -122,7 +122,7 @@ def checkpoint(
 
     explain = None if traces is None else traces.explain
     region = Region(run_again, args, TRAITS[determinism_check], early_stop, explain)
-    with region.saving(), forward:
+    with surroundings.noted(), region.saving(), forward:
         found = function(*args, **kwargs)
         region.is_complete = True
     if not region.is_complete:

@@ -51,11 +51,11 @@ class CheckpointFunction(Function):
     def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
         check_backward_validity(args)
         ctx.run_function = run_function
-        ctx.surroundings = Surroundings(args if preserve_rng_state else None)
+        ctx.surroundings = Surroundings(preserve_rng_state)
         ctx.inputs = [None if isinstance(arg, Tensor) else arg for arg in args]
         ctx.places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
-        with no_grad():
+        with no_grad(), ctx.surroundings.noted():
             return run_function(*args)
 
     @staticmethod

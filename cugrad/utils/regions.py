@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 from weakref import ref
 
@@ -75,7 +76,8 @@ class Region:
     Its arguments are kept, through the saved-tensor hooks outside; of all that its ops save, only
     slots. The first slot that a backward pass opens runs the function again, by `again(*args)`, and
     takes what its ops save then, in the same order. A value goes with the slot that asked for it;
-    should it be asked for once more in the same pass, the function runs once more.
+    should it be asked for once more in the same pass, the function runs once more. What threads
+    that the function starts save is kept.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Region:
         explain: Callable[[CheckpointError], CheckpointError] | None = None,
     ) -> None:
         self._again, self._traits, self._explain = again, traits, explain
-        self._early_stop = early_stop
+        self._early_stop, self._thread = early_stop, get_ident()
         self._args = tuple([_Input(arg) if isinstance(arg, Tensor) else arg for arg in args])
         self._slots: list[weakref.ref[Slot]] = []
         self._seen: list[tuple[str, Any]] = []  # of each slot: the op that saved, and the traits
@@ -99,7 +101,9 @@ class Region:
         """The context in which the function runs forward."""
         return saved_tensors_hooks(self._pack, self._unpack)
 
-    def _pack(self, tensor: Tensor) -> Slot:
+    def _pack(self, tensor: Tensor) -> Any:
+        if get_ident() != self._thread:  # threads save in any order
+            return tensor
         slots = self._slots
         slot = Slot(self, len(slots))
         node = state.saving
@@ -112,9 +116,12 @@ class Region:
             self._seen.append((op_name(node), self._traits(tensor, op_name(node))))
         return slot
 
-    def _unpack(self, slot: Slot) -> Tensor:
-        group = task.group
-        asking = group or (task.running[-1] if task.running else None)
+    def _unpack(self, slot: Any) -> Tensor:
+        if type(slot) is not Slot:
+            return slot
+        passes = task.running
+        group = task.group if self.is_complete and len(passes) < 2 else None  # none within another
+        asking = group or (passes[-1] if passes else None)
         values = None
         if asking is not None and self._values is not None:
             values = self._values.get(asking)

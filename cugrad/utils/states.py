@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from ..device import default_device
 from ..device import device as Device
-from ..ops.random import default_source, drawn_again
+from ..ops.random import drawn_again, noted
 from ..random import default_generators
 from ..tensor import Tensor
 
 __all__ = ["DefaultDeviceType", "Surroundings", "get_device_states", "set_device_states",
            "tensors_in"]  # fmt: skip
-
-HOST = Device("cpu")
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
@@ -45,17 +43,19 @@ def devices_of(values: Any) -> list[Device]:
 
 
 class Surroundings:
-    """The default device, and what generators would draw: the host's, and those of the devices of
-    tensors among `values`. None: random numbers are to come as they do.
+    """What a function found when it ran: the default device, and the states of the generators that
+    it drew from, of whatever device; those only where `with_random`.
     """
 
-    __slots__ = ("_device", "_states")
+    __slots__ = ("_device", "_book")
 
-    def __init__(self, values: Any) -> None:
-        self._device, self._states = default_device(), None
-        if values is not None:
-            sources = [default_source(device) for device in (HOST, *devices_of(values))]
-            self._states = {source: source.rng.get_state() for source in sources}
+    def __init__(self, with_random: bool) -> None:
+        self._device = default_device()
+        self._book: dict[Any, Any] | None = {} if with_random else None
+
+    def noted(self) -> Any:
+        """The context for the function's first run."""
+        return nullcontext() if self._book is None else noted(self._book)
 
     @contextmanager
     def again(self) -> Iterator[None]:
@@ -64,11 +64,11 @@ class Surroundings:
         It leaves no trace on the generators.
         """
         with Device(self._device):  # a new one: a device remembers where it was entered
-            if self._states is None:
-                yield
-            else:
-                with drawn_again(self._states):
+            if self._book:
+                with drawn_again(self._book):
                     yield
+            else:
+                yield
 
 
 class DefaultDeviceType:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...autograd.mode import state
 from ...backends import get
+from ...ops.random import again
 from ...tensor import Tensor
 from .scatter_gather import device_of
 
@@ -48,7 +49,7 @@ def parallel_apply(
             )
     named = kwargs_tup or [{}] * count
     places = [None if d is None else device_of(d) for d in devices or [None] * count]
-    mode = dict(vars(state))
+    modes = [(local, dict(vars(local))) for local in (state, again)]
     results: list[Any] = [None] * count
     errors: list[tuple[BaseException, str] | None] = [None] * count
 
@@ -59,7 +60,8 @@ def parallel_apply(
             errors[i] = error, traceback.format_exc()
 
     def thread(i: int) -> None:
-        vars(state).update(mode)
+        for local, mode in modes:
+            vars(local).update(mode)
         work(i)
 
     if count == 1:
