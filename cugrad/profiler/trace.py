@@ -1,0 +1,142 @@
+"""Writes events as a Chrome trace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .events import DeviceType, FunctionEvent, RecordScope
+
+__all__ = ["write_trace"]
+
+CATEGORIES = {
+    RecordScope.FUNCTION: "cpu_op", RecordScope.BACKWARD_FUNCTION: "cpu_op",
+    RecordScope.USER_SCOPE: "user_annotation", RecordScope.MODULE: "python_function",
+    RecordScope.OPTIMIZER: "user_annotation", RecordScope.COPY: "copy",
+    RecordScope.STALL: "stall", RecordScope.PREFETCH: "prefetch",
+    RecordScope.RECOMPUTE: "recompute", RecordScope.MEMORY: "cpu_instant_event",
+}  # fmt: skip
+
+
+def write_trace(
+    events: Iterable[Any], path: str | Path, metadata: dict[str, Any] | None = None
+) -> None:
+    """Writes events as the JSON object format of Chrome traces; `metadata` are further entries.
+
+    Entries are written one by one: a long trace needs no memory for its text.
+    """
+    target = Path(path)
+    opened = gzip.open if target.suffix == ".gz" else open
+    with opened(target, "wt", encoding="utf-8") as file:
+        head = {"schemaVersion": 1, "displayTimeUnit": "ms", **(metadata or {})}
+        file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+        for index, entry in enumerate(entries_of(events)):
+            file.write((",\n" if index else "") + json.dumps(entry, default=str))
+        file.write("\n]}\n")
+
+
+def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The entries of a trace: lanes, events, kernels, memory, and arrows from op to node."""
+    process = os.getpid()
+    shown = sorted((e for e in events if isinstance(e, FunctionEvent)),
+                   key=lambda e: (e.time_range.start, -e.time_range.end))  # fmt: skip
+    yield _named("process_name", process, 0, "python: ops, nodes, ranges")
+    lanes: set[tuple[Any, int]] = set()
+    ops: dict[tuple[int, int | None], FunctionEvent] = {}
+    arrows, clock, taken = 0, dict[tuple[str, int], float](), dict[str, int]()
+    for event in shown:
+        lane = _lane(event, process)
+        if lane not in lanes and event.trace_name is not None:
+            lanes.add(lane)
+            if isinstance(lane[0], str) and not any(p == lane[0] for p, _ in lanes - {lane}):
+                yield _named("process_name", lane[0], 0, lane[0])
+            text = f"stream {lane[1]}" if isinstance(lane[0], str) else f"thread {lane[1]}"
+            yield _named("thread_name", *lane, text)
+        yield from _memory(event, process, taken)
+        if event.trace_name is None:
+            continue
+        yield _complete(event, lane)
+        key = event.sequence_nr, event.fwd_thread
+        if event.scope == RecordScope.FUNCTION and event.sequence_nr >= 0:
+            ops.setdefault((event.sequence_nr, event.thread), event)
+        elif event.scope == RecordScope.BACKWARD_FUNCTION and key in ops:
+            arrows += 1
+            yield from _arrow(ops[key], event, arrows, process, "fwdbwd")
+        for kernel in event.kernels:  # of a pair of events: when it began, nobody knows
+            where = f"device {kernel.device}", 0
+            start = max(event.time_range.start, clock.get(where, 0.0))
+            clock[where] = start + kernel.duration
+            if where not in lanes:
+                lanes.add(where)
+                yield _named("process_name", where[0], 0, where[0])
+                yield _named("thread_name", *where, "kernels, each no sooner than its op")
+            yield {
+                "ph": "X", "cat": "kernel", "name": kernel.name, "pid": where[0], "tid": where[1],
+                "ts": start, "dur": kernel.duration, "args": {"External id": event.id},
+            }  # fmt: skip
+
+
+def _lane(event: FunctionEvent, process: int) -> tuple[Any, int]:
+    """The process and the thread in which a viewer shows an event."""
+    if event.device_type == DeviceType.CPU:
+        return process, event.thread
+    name = DeviceType(event.device_type).name
+    return f"{name} {event.device_index}", event.device_resource_id or 0
+
+
+def _named(what: str, process: Any, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "ts": 0, "args": {"name": name}}
+
+
+def _complete(event: FunctionEvent, lane: tuple[Any, int]) -> dict[str, Any]:
+    """An event with its duration; the arguments carry PyTorch's names."""
+    arguments: dict[str, Any] = {"External id": event.external_id or event.id}
+    if event.sequence_nr >= 0:
+        arguments["Sequence number"] = event.sequence_nr
+    if event.fwd_thread is not None:
+        arguments["Fwd thread id"] = event.fwd_thread
+    for name, value in (
+        ("Input Dims", event.structured_input_shapes or event.input_shapes),
+        ("Input Strides", event.structured_input_strides),
+        ("Input type", event.input_dtypes),
+        ("Concrete Inputs", event.concrete_inputs),
+        ("Call stack", ";".join(event.stack) if event.stack else None),
+        ("Module Hierarchy", event.module_hierarchy),
+        ("flops", event.flops),
+        ("bytes", event.nbytes),
+    ):
+        if value:
+            arguments[name] = value
+    category = "kernel" if event.device_type != DeviceType.CPU else None
+    if event.is_user_annotation and category is not None:
+        category = "gpu_user_annotation"
+    return {
+        "ph": "X", "cat": category or CATEGORIES.get(RecordScope(event.scope), "cpu_op"),
+        "name": event.trace_name, "pid": lane[0], "tid": lane[1], "ts": event.time_range.start,
+        "dur": event.time_range.elapsed_us(), "args": arguments,
+    }  # fmt: skip
+
+
+def _memory(event: FunctionEvent, process: int, taken: dict[str, int]) -> Iterator[dict[str, Any]]:
+    """Counters of the memory taken since the profile began, after each event that changed it."""
+    for name, change in (("cpu", event.self_cpu_memory_usage),
+                         ("device", event.self_device_memory_usage)):  # fmt: skip
+        if change:
+            taken[name] = taken.get(name, 0) + change
+            yield {
+                "ph": "C", "name": f"memory, {name}", "pid": process, "tid": 0,
+                "ts": event.time_range.end, "args": {"bytes since the beginning": taken[name]},
+            }  # fmt: skip
+
+
+def _arrow(
+    start: FunctionEvent, end: FunctionEvent, number: int, process: int, category: str
+) -> Iterator[dict[str, Any]]:
+    """An arrow from one event to another."""
+    common = {"cat": category, "name": category, "id": number, "pid": process}
+    yield {"ph": "s", **common, "tid": start.thread, "ts": start.time_range.start}
+    yield {"ph": "f", "bp": "e", **common, "tid": end.thread, "ts": end.time_range.start}
