@@ -13,6 +13,7 @@ from . import creation, dtypes
 from .autograd.mode import state
 from .autograd.record import recorded
 from .backends import backend_of, get
+from .backends.batched import per_example, raise_if_read
 from .device import device as Device
 from .tensor import Tensor, make
 
@@ -177,6 +178,8 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
+    if backend_of(self._array).name == "batched":
+        raise_if_read("numpy")
     return self._array
 
 
@@ -203,6 +206,8 @@ def _number(kind: type) -> Callable[[Tensor], Any]:
 
 
 def _bool(self: Tensor) -> bool:
+    if backend_of(self._array).name == "batched":
+        raise_if_read("bool")
     if self._array.size != 1:
         raise RuntimeError(
             "Boolean value of Tensor with "
@@ -285,8 +290,15 @@ def new_tensor(
 
 
 def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        return function(*size, dtype=dtype or self.dtype, device=device or self.device)
+    def call(
+        self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        made = function(
+            *size, dtype=dtype or self.dtype, device=device or self.device,
+            requires_grad=requires_grad,
+        )  # fmt: skip
+        made._array = per_example(made._array, self._array)
+        return made
 
     return call
 

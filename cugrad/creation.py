@@ -13,6 +13,7 @@ from . import dtypes
 from . import tensor as _tensor
 from .autograd.record import recorded
 from .backends import backend_of, get
+from .backends.batched import per_example
 from .device import default_device
 from .device import device as Device
 from .ops.promotion import fit_scalar
@@ -390,6 +391,7 @@ def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *va
             array = getattr(backend.xp, function.removesuffix("_like"))(
                 input._array.shape, *value, dtype=kind
             )
+            array = per_example(array, input._array)
     return _finish(array, grad)
 
 

@@ -10,7 +10,7 @@ from . import dtypes
 from .autograd.record import recorded
 from .backends import backend_of
 from .ops import random as draw
-from .random import Generator, _float_dtype, _source, check_bounds
+from .random import Generator, _float_dtype, _source, can_be_read, check_bounds
 from .tensor import Tensor, make
 
 __all__ = ["METHODS", "binomial", "poisson"]
@@ -26,7 +26,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     tensor([0., 0., 0.])
     """
     kind = _float_dtype("poisson", input.dtype)
-    if input.is_cpu and bool((input._array < 0).any()):
+    if can_be_read(input) and bool((input._array < 0).any()):
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     drawn = draw.poisson(_source(generator), input._array, input.device)
     return _without_gradient(input, make(drawn.astype(kind, copy=False)))

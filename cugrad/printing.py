@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, floor, inf, isfinite
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from . import dtypes
 from .autograd.dual import tangent_of
 from .autograd.mode import state
 from .backends import backend_of
-from .tensor import Tensor
+from .backends.batched import levels_of
+from .tensor import Tensor, make
 
 __all__ = ["set_printoptions", "tensor_text"]
 
@@ -135,6 +137,8 @@ class _ComplexFormatter:
 def tensor_text(t: Tensor, head: str = "tensor(") -> str:
     """What `repr(t)` says."""
     backend = backend_of(t._array)
+    if backend.name == "batched":
+        return _batched_text(t)
     values = np.asarray(backend.to_host(t._array))
     kind = t.dtype
     if kind.is_floating_point:
@@ -165,6 +169,12 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
             words = repr(tangent.item()) if not tangent.ndim else tensor_text(tangent)
             suffixes.append(f"tangent={words}")
     return _with_suffixes(head + body, suffixes, len(head))
+
+
+def _batched_text(t: Tensor) -> str:
+    """What a tensor inside vmap is: all its examples, its hidden dimension first."""
+    inner = indent(tensor_text(make(t._array.values)), "    ")
+    return f"BatchedTensor(lvl={len(levels_of(t._array))}, bdim=0, value=\n{inner}\n)"
 
 
 def _tangent(t: Tensor) -> Tensor | None:

@@ -333,6 +333,11 @@ def randint_like(
     return randint(low, high, size, dtype=kind, device=place, requires_grad=requires_grad)
 
 
+def can_be_read(x: Tensor) -> bool:
+    """Whether its values lie in host memory, one by one: not on a GPU, not batched by vmap."""
+    return x.is_cpu and backend_of(x._array).name != "batched"
+
+
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
@@ -343,7 +348,7 @@ def bernoulli(
             raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     elif not input.dtype.is_floating_point:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype} as probability')
-    elif input.is_cpu and not bool(((array >= 0) & (array <= 1)).all()):
+    elif can_be_read(input) and not bool(((array >= 0) & (array <= 1)).all()):
         raise RuntimeError("bernoulli: Expected p_in >= 0 && p_in <= 1 to be true, but got false")
     chance = array if p is None else p
     drawn = make(
@@ -361,7 +366,7 @@ def normal(
     RuntimeError for a negative number as `std`.
     """
     given = [x for x in (mean, std) if isinstance(x, Tensor)]
-    if isinstance(std, Tensor) and std.is_cpu and bool((std._array.real < 0).any()):
+    if isinstance(std, Tensor) and can_be_read(std) and bool((std._array.real < 0).any()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     if not isinstance(std, Tensor) and std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
@@ -411,7 +416,7 @@ def multinomial(
     backend, double = backend_of(input._array), np.dtype(np.float64)
     with backend.use_device(input.device.index), backend.quiet():
         weights = input._array.reshape(-1, n).astype(double)
-        if input.is_cpu:
+        if can_be_read(input):
             _check_weights(weights)
         rows, xp, source = weights.shape[0], backend.xp, _source(generator)
         if replacement:  # each row's cumulated share, row after row: one ascending sequence

@@ -7,7 +7,6 @@ import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -105,6 +104,13 @@ def levels_of(array: Array) -> list[BatchLevel]:
         found.append(array.level)
         array = array.values
     return found
+
+
+def per_example(array: Array, like: Array) -> Array:
+    """A new array; inside vmap one for each example that `like` has, which may be written to."""
+    for level in reversed(levels_of(like)):
+        array = level.lift(array).copy()
+    return array
 
 
 def missing_levels(arrays: Any) -> list[list[BatchLevel]] | None:
@@ -297,10 +303,16 @@ class ValueDependent(RuntimeError):
 
 def raise_if_read(what: str) -> None:
     """The error for code that wants one value where there is one per example."""
+    if what == "bool":
+        raise ValueDependent(
+            "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
+            "flow. We don't support that yet: there is one value per example, so use torch.where, "
+            "or take this part out of the vmap."
+        )
     raise ValueDependent(
-        f"vmap: It looks like you're calling .item() on a Tensor or using it in data-dependent "
-        f"control flow ({what}). There is one value per example, so vmap cannot follow: use "
-        "torch.where, or take this part out of the vmap."
+        "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
+        "calling .item() on a Tensor, please try to rewrite what you're doing with other "
+        f"operations: there is one value per example ({what})."
     )
 
 
@@ -424,47 +436,3 @@ def lowered(transforms: tuple[Any, ...]) -> Iterator[None]:
         yield
     finally:
         running.transforms = before
-
-
-class BatchedRng:
-    """A stream of random numbers as the running vmaps let code inside see it."""
-
-    def __init__(self, rng: Any) -> None:
-        self._rng = rng
-
-    def uniform(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        return _drawn(lambda s: self._rng.uniform(s, dtype), shape)
-
-    def normal(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        return _drawn(lambda s: self._rng.normal(s, dtype), shape)
-
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        return _drawn(lambda s: self._rng.integers(low, high, s, dtype), shape)
-
-    def permutation(self, n: int, dtype: Any) -> Array:
-        def draw(shape: tuple[int, ...]) -> Array:
-            rows = [self._rng.permutation(n, dtype) for _ in range(prod(shape[:-1]))]
-            return owner(rows[0]).xp.stack(rows).reshape(shape)
-
-        return _drawn(draw, (n,))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rng, name)
-
-
-def _drawn(draw: Callable[[tuple[int, ...]], Array], shape: tuple[int, ...]) -> Array:
-    """Refused, one draw for all examples, or one for each."""
-    different = []
-    for level in running.levels:
-        if level.randomness == "error":
-            raise RuntimeError(
-                "vmap: called random operation while in randomness error mode. Please either use "
-                "the 'same' or 'different' randomness flags on vmap or perform the randomness "
-                "operation out of vmap"
-            )
-        if level.randomness == "different":
-            different.append(level)
-    array = draw((*[level.size for level in reversed(different)], *shape))
-    for place, level in enumerate(different):  # the innermost stands first, and is put on last
-        array = level.wrap(array, len(different) - 1 - place)
-    return array

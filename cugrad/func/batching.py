@@ -11,7 +11,7 @@ from ..autograd.record import recorded
 from ..backends.batched import BatchLevel, active, levels_of
 from ..functions import FUNCTIONS
 from ..tensor import Tensor
-from .trees import broadcast, flatten, unflatten
+from .trees import broadcast, flatten, mismatch, unflatten
 
 __all__ = ["vmap"]
 
@@ -59,7 +59,7 @@ def vmap(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, form = flatten((args, kwargs))
         dims = _dims(func, in_dims, args, kwargs)
-        size = _size(func, in_dims, leaves, dims)
+        size = _size(leaves, dims)
         if chunk_size is None or chunk_size >= size:
             return _run(func, leaves, form, dims, out_dims, randomness, size)
         parts = []
@@ -93,11 +93,8 @@ def _dims(func: Any, in_dims: Any, args: Any, kwargs: Any) -> list[int | None]:
             "are trying to vmap over a function with no inputs. The latter is unsupported."
         )
     if isinstance(in_dims, tuple) and len(in_dims) != len(args):
-        raise ValueError(
-            f"{where}: in_dims is not compatible with the structure of inputs. in_dims has "
-            f"structure of {len(in_dims)} entries but inputs has {len(args)}."
-        )
-    found = broadcast(in_dims, args, f"{where}: in_dims")
+        raise ValueError(mismatch(f"{where}: in_dims", in_dims, args, "inputs"))
+    found = broadcast(in_dims, args, f"{where}: in_dims", "inputs")
     found += [None] * len(flatten(kwargs)[0])
     leaves = flatten((args, kwargs))[0]
     if isinstance(in_dims, int):  # numbers beside tensors are not mapped over, but tensors are
@@ -132,17 +129,16 @@ def _checked(where: str, x: Any, d: Any) -> int | None:
     return d % x.ndim
 
 
-def _size(func: Any, in_dims: Any, leaves: list[Any], dims: list[int | None]) -> int:
-    sizes = {x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None}
-    where = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+def _size(leaves: list[Any], dims: list[int | None]) -> int:
+    sizes = [x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None]
     if not sizes:
-        raise ValueError(f"{where}: at least one input must be mapped over (all in_dims are None)")
-    if len(sizes) > 1:
+        raise ValueError("vmap: Expected at least one Tensor to vmap over (all in_dims are None)")
+    if any(size != sizes[0] for size in sizes):
         raise ValueError(
             "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-            f"{sorted(sizes)} for the mapped dimension"
+            f"{sizes} for the mapped dimension"
         )
-    return sizes.pop()
+    return int(sizes[0])
 
 
 def _run(
@@ -158,7 +154,13 @@ def _run(
     with active(level):
         result = func(*args, **kwargs)
     outputs, shape = flatten(result)
-    where = broadcast(out_dims, result, f"vmap({_name(func)}, ..., out_dims={out_dims}): out_dims")
+    name = f"vmap({_name(func)}, ..., out_dims={out_dims})"
+    if not all(type(d) in (int, type(None)) for d in flatten(out_dims)[0]):
+        raise ValueError(
+            f"{name}: `out_dims` must be an int, None or a python collection of ints representing "
+            "where in the outputs the vmapped dimension should appear."
+        )
+    where = broadcast(out_dims, result, f"{name}(<inputs>): out_dims", "outputs")
     return unflatten(
         shape, [_out(func, level, x, d) for x, d in zip(outputs, where, strict=True)]
     )
@@ -190,7 +192,7 @@ def _out(func: Any, level: BatchLevel, x: Any, d: Any) -> Any:
 
 def _joined(parts: list[Any], out_dims: Any) -> Any:
     """The results of chunks, joined where the mapped dimension stands."""
-    where = broadcast(out_dims, parts[0], "out_dims")
+    where = broadcast(out_dims, parts[0], "vmap: out_dims", "outputs")
     form = flatten(parts[0])[1]
     columns = zip(*[flatten(p)[0] for p in parts], strict=True)
     return unflatten(

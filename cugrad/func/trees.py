@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..tensor import Tensor
-
 __all__ = ["flatten", "spelled", "structure", "tree_map", "unflatten"]
 
 
@@ -84,20 +82,31 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     return unflatten(form, [function(x) for x in leaves])
 
 
-def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
+def broadcast(prefix: Any, tree: Any, what: str, of: str) -> list[Any]:
     """One entry of `prefix` per leaf of `tree`: an entry stands for everything below its place.
 
-    ValueError where the two have different forms.
+    ValueError where the two have different forms: `what` is not as the `of` are.
     """
-    if isinstance(prefix, (list, tuple, dict)) and not isinstance(prefix, Tensor):
-        same = isinstance(tree, dict) == isinstance(prefix, dict) and (
-            isinstance(tree, (list, tuple, dict)) and len(tree) == len(prefix)
+
+    def walk(prefix: Any, node: Any) -> list[Any]:
+        if not isinstance(prefix, (list, tuple, dict)):
+            return [prefix] * len(flatten(node)[0])
+        same = isinstance(node, dict) == isinstance(prefix, dict) and (
+            isinstance(node, (list, tuple, dict)) and len(node) == len(prefix)
         )
-        if not same or isinstance(prefix, dict) and set(prefix) != set(tree):
-            raise ValueError(
-                f"{what} is not compatible with the structure of what it is for: got "
-                f"{prefix!r} for {type(tree).__name__} of {len(flatten(tree)[0])} leaves"
-            )
-        keys = list(tree) if isinstance(tree, dict) else range(len(tree))
-        return [x for k in keys for x in broadcast(prefix[k], tree[k], what)]
-    return [prefix] * len(flatten(tree)[0])
+        if not same or isinstance(prefix, dict) and set(prefix) != set(node):
+            raise ValueError(mismatch(what, whole, tree, of))
+        keys: Any = list(node) if isinstance(node, dict) else range(len(node))
+        return [x for k in keys for x in walk(prefix[k], node[k])]
+
+    whole = prefix
+    return walk(prefix, tree)
+
+
+def mismatch(what: str, prefix: Any, tree: Any, of: str) -> str:
+    """The words for a prefix that does not fit a tree."""
+    return (
+        f"{what} is not compatible with the structure of `{of}`. {what.rpartition(' ')[2]} has "
+        f"structure {structure(flatten(prefix)[1])} but {of} has structure "
+        f"{structure(flatten(tree)[1])}."
+    )

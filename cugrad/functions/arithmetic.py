@@ -258,7 +258,7 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """
     if isinstance(src, Tensor):
         ours, theirs = backend_of(self._array), backend_of(src._array)
-        if ours is not theirs:
+        if ours is not theirs and "batched" not in (ours.name, theirs.name):
             if _transfer_directly(self, src):
                 device = ours if ours.device_type != "cpu" else theirs
                 stream = device.current_stream()

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from ..autograd.record import recorded
+from ..backends.batched import levels_of
 from ..functions.queries import finfo
 from ..tensor import Tensor
 
@@ -66,6 +67,13 @@ def _channels(input: Tensor, **vectors: Tensor | None) -> int:
 def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
     """running += momentum * (towards - running), as one in-place change that no graph records."""
     array = running._array
+    if not set(levels_of(towards)) <= set(levels_of(array)):
+        raise RuntimeError(
+            "Batch norm got a batched tensor as input while the running_mean or running_var, which "
+            "will be updated in place, were not batched.\nIf you are using a module and do not "
+            "need eval mode, please set `track_running_stats` to be False, or call "
+            "torch.func.replace_all_batch_norm_modules_."
+        )
     array += (towards - array) * (momentum._array if isinstance(momentum, Tensor) else momentum)
     running.counter[0] += 1
 

@@ -53,10 +53,13 @@ def functional_call(
     places = _places(module)
     if strict:
         missing, unexpected = sorted(places.keys() - given), sorted(given.keys() - places)
-        if missing or unexpected:
-            raise RuntimeError(
-                f"Error(s) in reparametrizing: missing keys {missing}, unexpected keys {unexpected}"
-            )
+        texts = [
+            f"\n\t{what} key(s): {', '.join(map(repr, keys))}."
+            for what, keys in (("Unexpected", unexpected), ("Missing", missing)) if keys
+        ]  # fmt: skip
+        if texts:
+            name = type(module).__name__
+            raise RuntimeError(f"Error(s) in reparametrizing for {name}:{''.join(texts)}")
     if tie_weights:
         given = _tied(places, given)
     with _replaced(places, given):
@@ -73,10 +76,12 @@ def _merged(dicts: State | Sequence[State]) -> State:
         )
     merged: State = {}
     for part in dicts:
-        twice = merged.keys() & part.keys()
+        twice = [name for name in part if name in merged]
         if twice:
-            raise ValueError(f"{sorted(twice)[0]} appears in multiple dictionaries; behavior of "
-                             "functional call is ambiguous")  # fmt: skip
+            raise ValueError(
+                f"{twice} appeared in multiple dictionaries; behavior of functional call is "
+                "ambiguous"
+            )
         merged.update(part)
     return merged
 
@@ -113,6 +118,9 @@ def _tied(places: dict[str, tuple[dict[str, Any], str]], given: State) -> State:
 @contextmanager
 def _replaced(places: dict[str, tuple[dict[str, Any], str]], given: State) -> Iterator[None]:
     before = []
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{tensor!r}, given for {name}, is not an instance of torch.Tensor")
     try:
         for name, tensor in given.items():
             if name in places:
@@ -130,7 +138,8 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
 
     For an ensemble under `vmap`: `vmap(lambda p, b, x: functional_call(model, (p, b), x))`.
 
-    Raises RuntimeError for no models, or models of several classes or modes.
+    Raises RuntimeError for no models, models of several classes or modes, and parameters of which
+    some require gradients.
 
     >>> import cugrad as torch
     >>> params, buffers = torch.func.stack_module_state([torch.nn.Linear(3, 2) for _ in range(5)])
@@ -150,7 +159,11 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
         made = {}
         for name in states[0]:
             column = [state[name] for state in states]
-            wants = any(t.requires_grad for t in column)
+            wants = column[0].requires_grad
+            if any(t.requires_grad != wants for t in column):
+                raise RuntimeError(
+                    f"Expected {name} from each model to have the same .requires_grad"
+                )
             whole = FUNCTIONS["stack"]([t.detach() for t in column])
             made[name] = whole.requires_grad_(wants)
         return made

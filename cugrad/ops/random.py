@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import backends
 from ..backends import batched
+from ..backends.batched_random import BatchedRng
 from ..device import device as Device
 
 __all__ = [
@@ -161,7 +162,7 @@ def _on(source: Source | None, device: Device) -> tuple[Any, Any]:
         )
     rng = source.rng
     if batched.running.levels:
-        rng = batched.BatchedRng(rng)
+        rng = BatchedRng(rng)
     return rng, backends.get(device.type)
 
 
