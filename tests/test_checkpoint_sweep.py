@@ -78,7 +78,7 @@ def test_as_pytorch_does(function: str) -> None:
     hows = list(PASSES)
     for k, way in enumerate(WAYS):
         for how in (hows[k % len(hows)], hows[(k + 5) % len(hows)]):
-            if way == "debug":  # of PyTorch's, a second run fails, and the logs stay on
+            if way == "debug":  # PyTorch's logs work once, and not with pytest's
                 continue
             if (function, how) == ("grad_within", "as_a_group"):
                 continue  # PyTorch takes the pass within for one of the group
