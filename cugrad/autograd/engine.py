@@ -24,9 +24,8 @@ from .hooks import (
 )
 from .logs import is_logged, logged
 from .mode import anomaly, state, switch_grad
-from .node import FREED, NodeRare, Output, accumulator
+from .node import FREED, FREED_TEXT, NodeRare, Output, accumulator
 from .record import OpNode
-from .saved import FREED_TEXT
 from .threads import is_deep, run_in_thread
 from .undefined import NOTHING, listeners
 

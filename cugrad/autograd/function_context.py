@@ -9,7 +9,7 @@ from ..backends import backend_of, batched
 from ..tensor import Tensor, make
 from . import saved as saving
 from .mode import no_grad, state
-from .node import FREED, Node, Output, edge_of
+from .node import FREED, FREED_TEXT, Node, Output, edge_of
 from .record import recorded
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class BackwardCFunction(Node, FunctionCtx):
         if self.saved_for_forward is not None:
             return self.saved_for_forward
         if self.is_freed:
-            raise RuntimeError(saving.FREED_TEXT)
+            raise RuntimeError(FREED_TEXT)
         if not self.saved and self.to_save:  # nothing was recorded: straight from forward
             return self.to_save
         return saving.tensors(self)
@@ -156,7 +156,7 @@ class BackwardCFunction(Node, FunctionCtx):
     @property
     def _raw_saved_tensors(self) -> tuple[saving.SavedTensor, ...]:
         if self.is_freed:
-            raise RuntimeError(saving.FREED_TEXT)
+            raise RuntimeError(FREED_TEXT)
         return tuple([saving.SavedTensor(self, i) for i in range(len(self.saved))])
 
     def apply(self, *args: Any) -> Any:

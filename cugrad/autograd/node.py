@@ -14,7 +14,31 @@ __all__ = ["AccumulateGrad", "Node", "Output", "RemovableHandle", "edge_of", "ne
 # Sequence numbers grow with time, so creation order is a topological order, in every thread.
 next_seq = count(1).__next__
 
-FREED: Any = type("Freed", (tuple,), {})()  # what `saved` is after backward has released it
+FREED_TEXT = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you "
+    "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward "
+    "through the graph a second time or if you need to access saved tensors after calling "
+    "backward."
+)
+
+
+class Freed(tuple[Any, ...]):
+    """What `saved` is after backward has released it: empty, and an error where it is read.
+
+    A thread that has seen a node unfreed may still find this in it, since another was faster.
+    """
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        raise RuntimeError(FREED_TEXT)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise RuntimeError(FREED_TEXT)
+
+
+FREED: Any = Freed()
 
 
 class RemovableHandle:

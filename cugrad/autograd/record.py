@@ -135,7 +135,7 @@ class OpNode(Node):
 
     def counter_of(self, nr: int = 0) -> list[int] | None:
         output = self.plan.op.differentiable[nr]
-        for index, entry in enumerate(self.saved):
+        for index, entry in enumerate(() if self.is_freed else self.saved):
             if saving.is_result(entry, output):
                 return saving.counter_at(self, index)
         return None

@@ -9,6 +9,7 @@ from ..errors import InplaceError
 from ..tensor import UNCOUNTED, Tensor, make
 from .dual import restore_tangents
 from .mode import PACKING, PLAIN, anomaly, no_grad, state, switch_grad
+from .node import FREED, FREED_TEXT
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
@@ -16,14 +17,6 @@ from .mode import PACKING, PLAIN, anomaly, no_grad, state, switch_grad
 #     The counter is None until somebody asks for it: Tensor.counter and the node then share one
 #   a Packed: what a pack hook made of either
 #   anything else: a Python number, or None for an absent input
-
-FREED_TEXT = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after "
-    "they have already been freed). Saved intermediate values of the graph are freed when you "
-    "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward "
-    "through the graph a second time or if you need to access saved tensors after calling "
-    "backward."
-)
 
 INFERENCE_TEXT = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
@@ -169,6 +162,8 @@ def check_version(node: Any, index: int) -> None:
             return
         maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
         shape, output = entry.shape, max(entry.output_nr, 0)
+    if node.saved is FREED:  # meanwhile, in another thread: its versions are gone as well
+        raise RuntimeError(FREED_TEXT)
     origin = "" if maker is None else f", which is output {output} of {maker.name()},"
     raise InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
@@ -227,7 +222,7 @@ def tensor_at(node: Any, index: int) -> Any:
 
 def tensors(node: Any) -> tuple[Any, ...]:
     """Everything that a node saved, as Tensors of the graph."""
-    return tuple(tensor_at(node, index) for index in range(len(node.saved)))
+    return tuple([tensor_at(node, index) for index, _ in enumerate(node.saved)])
 
 
 def read(node: Any, name: str) -> Any:
