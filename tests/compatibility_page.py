@@ -104,7 +104,6 @@ class Note(NamedTuple):
 
 
 JACOBIANS = Note("absent", "Deprecated, and for gradcheck's own use.")
-CHECKPOINT = Note("absent", "Not here; `checkpoint` and `checkpoint_sequential` are.")
 PROFILER = Note("absent", "Not here yet; `emit_nvtx` and `cugrad.profiler.MemoryTimeline` are.")
 DISTRIBUTED = Note("absent", "There is no package for several processes.")
 NO_STORAGE = Note("absent", "Storages are no objects that one could register for a device.")
@@ -162,6 +161,20 @@ NOTES: dict[str, Note] = {
         "differs", "No safetensors. Files of before PyTorch 1.6 only with `weights_only`. "
         "With `weights_only` it refuses compressed records, tensors that reach beyond their "
         "storage, and pickles that copy more than they hold."),
+    "utils.checkpoint.checkpoint": Note(
+        "more", "Random numbers are those of forward from whatever generator they come; tensors "
+        "among the keywords count. `determinism_check` also knows `ops` and `bits`, and an error "
+        "names the op. Backward may ask for a tensor twice. There is no autocast to restore."),
+    "utils.checkpoint.create_selective_checkpoint_contexts": Note(
+        "differs", "Ops are named as docs/ops.md has them, or by their functions: there is no "
+        "`torch.ops.aten`. CPU_OFFLOAD moves, by the copies of `memory.offload`; PyTorch's eager "
+        "mode computes again. Backward may run several times."),
+    "utils.checkpoint.SAC_IGNORED_OPS": Note("differs", "Names of ops, not PyTorch's overloads."),
+    "utils.checkpoint.get_device_states": Note(
+        "differs", "Each device once. The checkpoints here do without it."),
+    "utils.checkpoint.GraphExecGroup": Note(
+        "more", "Passes that the function itself makes are no part of the group. PyTorch takes them "
+        "for some of it, and fails."),
     "nn.parallel.DataParallel": Note(
         "more", "`device_ids` may be any devices. Its threads carry saved-tensor hooks, observers "
         "and inference mode, not grad mode alone. On several GPUs backward runs on the current "
@@ -169,7 +182,7 @@ NOTES: dict[str, Note] = {
     "nn.parallel.DistributedDataParallel": DISTRIBUTED,
 }  # fmt: skip
 NOTES["serialization.save"] = NOTES["serialization.load"] = Note("differs", "See `save`, `load`.")
-ABSENT_FROM = {"utils.checkpoint": CHECKPOINT, "autograd.profiler": PROFILER}
+ABSENT_FROM = {"autograd.profiler": PROFILER}
 
 
 PLAIN = (object.__init__, object.__new__)
