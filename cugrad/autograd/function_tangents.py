@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.batched import running
 from ..tensor import Tensor
 from .function_context import BackwardCFunction
 
@@ -55,7 +56,7 @@ def check_tangent(
                 "If the forward is modifying an input inplace, then the jvp function must modify "
                 "the corresponding gradient inplace."
             )
-    elif nr in (node.viewing or ()):
+    elif nr in (node.viewing or ()) and not running.levels:  # a tangent inside vmap is a new view
         _check_view(t, given[(node.viewing or {})[nr]])
 
 

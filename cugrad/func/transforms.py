@@ -235,6 +235,12 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     leaves, form = flatten(inside)
     outputs, out_form = flatten(output)
     _only_tensors(outputs, VJP, "f(*primals)")
+    for o in outputs:
+        if not (o.is_floating_point() or o.is_complex()):
+            raise RuntimeError(
+                "vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got "
+                f"Tensor with dtype {o.dtype}"
+            )
 
     def vjp_fn(
         cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
