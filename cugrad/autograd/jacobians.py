@@ -319,6 +319,14 @@ def requires_grad(value: Any) -> bool:
 
 
 def differentiable(outputs: Any) -> tuple[Tensor, ...]:
+    """Those that require gradients; AttributeError, as PyTorch's, where one is no tensor."""
+    for o in as_tuple(outputs):
+        if not isinstance(o, Tensor):
+            name = type(o).__name__
+            raise AttributeError(
+                f"'{name}' object has no attribute 'requires_grad': the function returned it, want "
+                "a Tensor or a tuple of Tensors"
+            )
     return tuple(o for o in as_tuple(outputs) if requires_grad(o))
 
 
