@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from .contexts import Context, decorated
 
@@ -22,6 +22,20 @@ class Observer(Protocol):
     def op_end(self, name: str, seq: int, result: Any) -> None: ...
     def node_begin(self, node: Any) -> None: ...
     def node_end(self, node: Any) -> None: ...
+
+
+class RangeObserver(Observer, Protocol):
+    """Sees what else takes time, too: modules, optimizers, copies, stalls, what the user names.
+
+    `scope` is one of "user", "module", "optimizer", "copy", "stall", "prefetch", "recompute".
+    `nbytes` is what a copy moves, `stream` where its device work is queued (the current stream if
+    None), `owner` the module.
+    """
+
+    def range_begin(
+        self, name: str, scope: str, nbytes: int, stream: Any, owner: Any
+    ) -> None: ...
+    def range_end(self, name: str) -> None: ...
 
 
 class Level:
@@ -51,6 +65,7 @@ class State(threading.local):
     grad_mode = True  # what was asked for: in inference mode ops are not recorded all the same
     inference = False
     observers: tuple[Observer, ...] = ()
+    ranges: tuple[RangeObserver, ...] = ()  # those observers that see ranges; also within an op
     hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
     hooks_disabled: str | None = None
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
@@ -110,6 +125,8 @@ def switch_grad(enabled: bool) -> bool:
 def push_observer(observer: Observer) -> None:
     """Shows every op and node of this thread to `observer`, after those that are there."""
     state.observers = (*state.observers, observer)
+    if hasattr(observer, "range_begin"):
+        state.ranges = (*state.ranges, cast("RangeObserver", observer))
     state.refresh()
 
 
@@ -118,6 +135,10 @@ def pop_observer(observer: Observer) -> None:
     kept = list(state.observers)
     kept.remove(observer)
     state.observers = tuple(kept)
+    if observer in state.ranges:
+        left = list(state.ranges)
+        left.remove(observer)
+        state.ranges = tuple(left)
     state.refresh()
 
 

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from .. import dtypes
 from ..autograd.mode import no_grad
+from ..autograd.mode import state as watched
 from ..autograd.node import HookDict, RemovableHandle
+from ..autograd.ranges import ranged
 from ..tensor import Tensor
 from . import state
 from .tree import Tree
@@ -73,6 +75,14 @@ class Module(Tree):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if watched.ranges:
+            with ranged(f"nn.Module: {type(self).__name__}", "module", owner=self):
+                return self._called(args, kwargs)
+        if self._forward_hooks or self._forward_pre_hooks:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._forward_hooks or self._forward_pre_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)

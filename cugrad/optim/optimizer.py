@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from ..autograd.mode import enable_grad, no_grad
+from ..autograd.ranges import ranged
 from ..tensor import Tensor
 
 Params = Iterable[Any]  # of tensors, of (name, tensor), or of group dictionaries
@@ -92,31 +93,34 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop every parameter's gradient, or fill it with zeros when `set_to_none` is False."""
-        for group in self.param_groups:
-            for param in group["params"]:
-                if param.grad is None:
-                    continue
-                if set_to_none:
-                    param.grad = None
-                    continue
-                if param.grad.grad_fn is not None:
-                    param.grad.detach_()
-                else:
-                    param.grad.requires_grad_(False)
-                param.grad.zero_()
+        name = type(self).__name__
+        with ranged(f"Optimizer.zero_grad#{name}.zero_grad", "optimizer"):
+            for group in self.param_groups:
+                for param in group["params"]:
+                    if param.grad is None:
+                        continue
+                    if set_to_none:
+                        param.grad = None
+                        continue
+                    if param.grad.grad_fn is not None:
+                        param.grad.detach_()
+                    else:
+                        param.grad.requires_grad_(False)
+                    param.grad.zero_()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient; returns what `closure` returned.
 
         `closure` evaluates the model again, with gradients, before the update.
         """
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
-        with no_grad():
-            for group in self.param_groups:
-                self._update([p for p in group["params"] if p.grad is not None], group)
+        loss, name = None, type(self).__name__
+        with ranged(f"Optimizer.step#{name}.step", "optimizer"):
+            if closure is not None:
+                with enable_grad():
+                    loss = closure()
+            with no_grad():
+                for group in self.param_groups:
+                    self._update([p for p in group["params"] if p.grad is not None], group)
         return loss
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:

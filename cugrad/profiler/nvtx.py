@@ -123,6 +123,13 @@ class Ranges:
     def node_end(self, node: Any) -> None:
         self._close()
 
+    def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None:
+        self._push(name)
+        self._depth += 1
+
+    def range_end(self, name: str) -> None:
+        self._close()
+
     def close(self) -> None:
         """Pops what is still open."""
         while self._depth:

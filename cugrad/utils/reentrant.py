@@ -10,6 +10,7 @@ from ..autograd import backward as run_backward
 from ..autograd.engine import task
 from ..autograd.function import Function
 from ..autograd.mode import enable_grad, no_grad
+from ..autograd.ranges import ranged
 from ..tensor import Tensor
 from .states import Surroundings
 
@@ -72,7 +73,8 @@ class CheckpointFunction(Function):
         for place, tensor in zip(ctx.places, ctx.saved_tensors):
             inputs[place] = tensor
         detached = detach_variable(tuple(inputs))
-        with ctx.surroundings.again(), enable_grad():
+        running = ranged("checkpoint: recompute", "recompute")
+        with running, ctx.surroundings.again(), enable_grad():
             outputs = ctx.run_function(*detached)
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
         wanted = [

@@ -12,6 +12,7 @@ from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.mode import enable_grad, no_grad, state
 from ..autograd.node import edge_of
+from ..autograd.ranges import ranged
 from ..autograd.saved import Packed
 from ..errors import InplaceError
 from ..tensor import Tensor, make
@@ -141,7 +142,8 @@ class Region:
         try:
             args = [arg.restore_input() if type(arg) is _Input else arg for arg in self._args]
             try:
-                with saved_tensors_hooks(run.pack, _as_it_is), enable_grad(), run:
+                hooks = saved_tensors_hooks(run.pack, _as_it_is)
+                with ranged("checkpoint: recompute", "recompute"), hooks, enable_grad(), run:
                     self._again(*args)
             except Enough:
                 pass
