@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from cugrad.profiler import load_nsys, load_nvprof
 from cugrad.profiler.attribution import Activity, Span, TraceError, attributed, said_by
-from cugrad.profiler.correlate import Correlation, Correlator
+from cugrad.profiler.correlate import Correlation, Correlator, correlate
+from cugrad.profiler.event_list import EventList
+from cugrad.profiler.events import RecordScope
 from cugrad.profiler.load_nvprof import demangled
 from cugrad.profiler.trace_files import spans_of_file
 from tests.profiler_files import (
@@ -301,3 +304,112 @@ def test_columns_of_the_wrong_type(name: str, tmp_path: Path) -> None:
     database.close()
     with pytest.raises(TraceError, match="trace: a broken trace: got 'soon'"):
         list(spans_of_file(path))
+
+
+# Events ----------------------------------------------------------------------------------------
+
+LOADERS: dict[str, tuple[Writer, Callable[[Path], EventList]]] = {
+    "nsys": (write_nsys, load_nsys),
+    "nvprof": (write_nvprof, load_nvprof),
+}
+
+
+@pytest.fixture(params=LOADERS)
+def load(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Step], EventList]:
+    """Writes a file, and loads it."""
+    write, read_events = LOADERS[request.param]
+    return lambda step: read_events(write(tmp_path / "trace", step))
+
+
+def test_events_of_a_file(load: Callable[[Step], EventList]) -> None:
+    events = load(training_step())
+    assert type(events) is EventList
+    by = {(each.name, each.sequence_nr): each for each in events}
+    mul = by["mul", 12]
+    assert (mul.time_range.start, mul.time_range.end) == (10.0, 50.0)
+    assert mul.input_shapes == [[2, 3], []]
+    assert [kernel.duration for kernel in mul.kernels] == [5.0, 3.0]
+    assert mul.device_time_total == 8.0
+    assert mul.cpu_parent is by["step", -1]
+    node = by["MulBackward0", 12]
+    assert node.scope == RecordScope.BACKWARD_FUNCTION and node.fwd_thread == mul.thread
+    assert node.cpu_children == [by["mul", 14]]
+    assert (node.self_device_time_total, node.device_time_total) == (0.0, 4.0)
+    wait = next(each for each in events if each.scope == RecordScope.STALL)
+    assert "Synchronize" in wait.name and wait.cpu_parent is by["sum", 13]
+    assert by["sum", 13].nbytes == 4096
+    assert [each.id for each in events] == list(range(1, len(events) + 1))
+
+
+def test_the_table_counts_each_kernel_once(load: Callable[[Step], EventList]) -> None:
+    averages = load(training_step()).key_averages()
+    by = {each.key: each for each in averages}
+    assert by["mul"].count == 2 and by["mul"].device_time_total == 12.0
+    assert by["(outside ranges)"].self_device_time_total == 100.0
+    assert averages.table().splitlines()[-1] == "Self CUDA time total: 148.000us"
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_events_correlate_as_files_do(
+    load: Callable[[Step], EventList], spelling: str, tmp_path: Path
+) -> None:
+    step = training_step(*SPELLINGS[spelling])
+    found = correlate(load(step))
+    assert str(found) == str(read(tmp_path / "trace"))
+    first, second = found.calls
+    assert first.forward.name.endswith("mul") and second.forward.name.endswith("sum")
+    assert [each.sequence_nr for each in first.backward] == [12]
+    assert [each.sequence_nr for each in first.double_backward] == [14]
+    assert [each.sequence_nr for each in second.backward] == [13]
+
+
+def test_events_of_several_processes(tmp_path: Path) -> None:
+    path = write_nsys(tmp_path / "trace", training_step())
+    database = sqlite3.connect(path)
+    step = 0x1000000
+    for table, columns in (("NVTX_EVENTS", ["globalTid"]), (f"{PREFIX}RUNTIME", ["globalTid"]),
+                           (f"{PREFIX}KERNEL", ["globalPid"])):  # fmt: skip
+        for column in columns:
+            database.execute(f"CREATE TABLE copied AS SELECT * FROM {table}")
+            database.execute(f"UPDATE copied SET {column} = {column} + {step}")
+            database.execute(f"INSERT INTO {table} SELECT * FROM copied")
+            database.execute("DROP TABLE copied")
+    database.commit()
+    database.close()
+    events = load_nsys(path)
+    assert {each.node_id for each in events} == {-1, PROCESS, PROCESS + 1}
+    row = correlate(events).row("mul")
+    assert (row.forward.calls, row.forward.kernel_us, row.double_backward.kernel_us) == (2, 16, 18)
+
+
+def test_recomputed_calls(tmp_path: Path) -> None:
+    step = Step()
+    step.range(0, 50, "checkpoint, seq=1")
+    step.range(100, 300, "CheckpointBackward, stashed seq=1")
+    step.range(110, 140, "exp, seq=2")
+    step.range(200, 240, "ExpBackward0, stashed seq=2")
+    calls = correlate(load_nsys(write_nsys(tmp_path / "trace", step))).calls
+    assert [each.forward.name for each in calls] == ["checkpoint", "exp"]
+    assert [each.name for each in calls[1].backward] == ["ExpBackward0"]
+
+
+def test_a_missing_row() -> None:
+    with pytest.raises(KeyError, match="no op 'mul'"):
+        correlate([]).row("mul")
+
+
+@pytest.mark.parametrize("load_file", [load_nsys, load_nvprof])
+def test_what_is_no_trace(load_file: Callable[[Path], EventList], tmp_path: Path) -> None:
+    """ValueError with one line, which names the file."""
+    path = tmp_path / "some.file"
+    with pytest.raises(FileNotFoundError):
+        load_file(path)
+    for content in (b"", b"nonsense", b"SQLite format 3\0", b"SQLite format 3\0" + b"x" * 4000):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"some\.file: ") as caught:
+            load_file(path)
+        assert "\n" not in str(caught.value)
+    other = write_nvprof if load_file is load_nsys else write_nsys
+    other(path, training_step())
+    with pytest.raises(ValueError, match="some.file: no table of"):
+        load_file(path)

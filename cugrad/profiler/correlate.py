@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .attribution import Activity, Span
+from .attribution import Activity, Said, Span, said_by
+from .events import DeviceType, FunctionEvent, RecordScope
+from .table import memory_text, time_text
 
-__all__ = ["Correlation", "Correlator", "OpRow"]
+__all__ = ["Call", "Correlation", "Correlator", "Cost", "OpRow", "correlate"]
 
 WAIT = re.compile(r"^(cuda|cu)\w*Synchronize\w*$|\bstall", re.IGNORECASE)
 FORWARD, BACKWARD, DOUBLE = range(3)
+OUTSIDE = "outside of all ranges"  # activity_type of the event of what was launched in none
 
 
 @dataclass
@@ -87,10 +90,20 @@ class Maker(NamedTuple):
     name: str
     start: int
     within: int | None
+    span: Span | None
+
+
+class Place(NamedTuple):
+    """Where a node counts."""
+
+    row: str
+    kind: str
+    phase: int
+    maker: Maker | None = None
 
 
 @dataclass
-class Pair:
+class Call:
     """One call of a forward op, and the nodes that came of it, as events of the profile."""
 
     forward: Any
@@ -99,11 +112,15 @@ class Pair:
 
 
 class Correlation:
-    """What each forward op, its backward and its double backward cost; `str()` is the table."""
+    """What each forward op, its backward and its double backward cost; `str()` is the table.
 
-    def __init__(self, rows: Iterable[OpRow], pairs: list[Pair]) -> None:
+    `rows` has an OpRow for each op, `calls` a Call for each time that one ran: its event, and those
+    of its nodes in backward and double backward. `total` is what all rows cost.
+    """
+
+    def __init__(self, rows: Iterable[OpRow], calls: Iterable[Call] = ()) -> None:
         self.rows = list(rows)
-        self.pairs = pairs
+        self.calls = list(calls)
 
     def row(self, name: str) -> OpRow:
         """The row of a forward op; KeyError where there is none."""
@@ -137,10 +154,14 @@ def _weight(cost: Cost) -> float:
 
 
 class Correlator:
-    """Takes ranges as they end, and adds up; holds a line per op, and a number per forward call."""
+    """Takes ranges as they end, and adds up; holds a line per op, and a number per forward call.
 
-    def __init__(self) -> None:
+    With `keep` it holds the ranges of forward calls as well.
+    """
+
+    def __init__(self, keep: bool = False) -> None:
         self.rows: dict[str, OpRow] = {}
+        self._keep = keep
         self._makers: dict[tuple[int, int], list[Maker]] = {}
 
     def row(self, name: str, kind: str = "op") -> OpRow:
@@ -149,68 +170,73 @@ class Correlator:
             self.rows[name] = OpRow(name, kind)
         return self.rows[name]
 
-    def add(self, item: Span | Activity) -> tuple[OpRow, int] | None:
-        """Adds a range, or an activity outside all ranges; answers where the range counts."""
+    def add(self, item: Span | Activity, cost: Cost | None = None) -> None:
+        """Adds a range, or an activity outside all ranges; `cost` is the range's own, if known."""
         if isinstance(item, Activity):
             self.row("(outside ranges)", "outside").forward.charge(item)
-            return None
-        cost = Cost()
-        for activity in item.activities:
-            cost.charge(activity)
-        if WAIT.search(item.said.name):
-            cost.stalls, cost.stall_us = 1, (item.end - item.start) / 1e3
-        node, op = _around(item)
-        place: tuple[str, str, int]
+            return
+        cost = _own_cost(item) if cost is None else cost
+        node, op = around(item)
         if node is not None:
-            place = self._place_of(node)
+            place = self.place_of(node)
         elif op is not None:
-            place = op.said.name, "op", FORWARD
+            place = Place(op.said.name, "op", FORWARD)
         else:
-            place = item.said.name, "range", FORWARD
-        row = None
+            place = Place(item.said.name, "range", FORWARD)
         if node is item:
-            if not _same_node(item.parent, item):
+            if not same_node(item.parent, item):
                 cost.calls = 1
-                names = self.row(*place[:2]).double_nodes if place[2] >= DOUBLE else None
-                names = self.row(*place[:2]).nodes if names is None else names
+                row = self.row(place.row, place.kind)
+                names = row.double_nodes if place.phase >= DOUBLE else row.nodes
                 names[str(item.said.node)] = names.get(str(item.said.node), 0) + 1
         elif item.said.seq is not None:
             self._remember(item, item.said.seq, node)
             cost.calls = int(node is None)
         if cost != Cost() or node is item or op is item:
-            row = self.row(*place[:2])
-            (row.forward, row.backward, row.double_backward)[min(place[2], DOUBLE)].add(cost)
-        return None if row is None else (row, place[2])
+            row = self.row(place.row, place.kind)
+            (row.forward, row.backward, row.double_backward)[min(place.phase, DOUBLE)].add(cost)
 
     def _remember(self, span: Span, seq: int, node: Span | None) -> None:
         """Notes that a forward op may have made the node of this number."""
         within = None if node is None else node.said.seq
         row, phase = span.said.name, BACKWARD
         if node is not None:
-            row, _, phase = self._place_of(node)
-            phase += 1
-        maker = Maker(row, phase, span.said.name, span.start, within)
+            place = self.place_of(node)
+            row, phase = place.row, place.phase + 1
+        maker = Maker(
+            row, phase, span.said.name, span.start, within, span if self._keep else None
+        )
         self._makers.setdefault((span.process, seq), []).append(maker)
 
-    def _place_of(self, node: Span) -> tuple[str, str, int]:
-        """The row, its kind and the phase where a node counts."""
+    def place_of(self, node: Span) -> Place:
+        """The row and the phase where a node counts."""
         said = node.said
         assert said.node is not None
         makers = [] if said.seq is None else self._makers.get((node.process, said.seq), [])
         makers = [each for each in makers if each.start < node.start]
         if not makers:
-            return said.node, "node", BACKWARD
+            return Place(said.node, "node", BACKWARD)
         stem = _stem(said.node)
         maker = max(makers, key=lambda each: (_stem(each.name) == stem, each.start))
-        around = node.parent
-        while around is not None and maker.within is not None:
-            if around.said.node is not None and around.said.seq == maker.within:
-                return f"{maker.name} (recomputed)", "op", BACKWARD
-            around = around.parent
-        return maker.row, "op", maker.phase
+        outer = node.parent
+        while outer is not None and maker.within is not None:
+            if outer.said.node is not None and outer.said.seq == maker.within:
+                return Place(f"{maker.name} (recomputed)", "op", BACKWARD, maker)
+            outer = outer.parent
+        return Place(maker.row, "op", maker.phase, maker)
 
 
-def _around(span: Span) -> tuple[Span | None, Span | None]:
+def _own_cost(span: Span) -> Cost:
+    """What was launched in a range itself, and its time where it waits."""
+    cost = Cost()
+    for activity in span.activities:
+        cost.charge(activity)
+    if WAIT.search(span.said.name):
+        cost.stalls, cost.stall_us = 1, (span.end - span.start) / 1e3
+    return cost
+
+
+def around(span: Span) -> tuple[Span | None, Span | None]:
     """The innermost node and the innermost op that a range is in, or is."""
     at: Span | None = span
     op = None
@@ -223,12 +249,12 @@ def _around(span: Span) -> tuple[Span | None, Span | None]:
     return None, op
 
 
-def _same_node(around: Span | None, span: Span) -> bool:
+def same_node(outer: Span | None, span: Span) -> bool:
     """Whether a range is within another one of the same node, as PyTorch's are."""
-    while around is not None:
-        if around.said.node is not None:
-            return (around.said.node, around.said.seq) == (span.said.node, span.said.seq)
-        around = around.parent
+    while outer is not None:
+        if outer.said.node is not None:
+            return (outer.said.node, outer.said.seq) == (span.said.node, span.said.seq)
+        outer = outer.parent
     return False
 
 
@@ -279,28 +305,108 @@ def _times(count: int, us: float) -> str:
 def _copies(cost: Cost) -> str:
     if not cost.copies:
         return ""
-    return f"{_times(cost.copies, cost.copy_us)} / {bytes_text(cost.copy_bytes)}"
+    return f"{_times(cost.copies, cost.copy_us)} / {memory_text(cost.copy_bytes)}"
 
 
-def time_text(us: float) -> str:
-    """Microseconds with a unit that suits them.
+# ---------------------------------------------------------------------- events
 
-    >>> time_text(12.34), time_text(1234.5), time_text(3e6)
-    ('12.3us', '1.234ms', '3.000s')
+
+def correlate(events: Iterable[FunctionEvent]) -> Correlation:
+    """Joins the events of a profile: forward ops, their nodes, and the nodes of these.
+
+    `events` is what `load_nvprof`, `load_nsys` or a profile gives. A node belongs to the forward op
+    with its sequence number; ops inside a node make the nodes of the double backward, unless these
+    run inside that node again: they are recomputed. What was launched in an op and in no op in it
+    counts for it, so each kernel counts once, and all rows together are all of the profile. Where
+    no device was measured the time of the host in an op itself counts as its kernel.
+
+    >>> op = FunctionEvent(1, "mul", 1, start_us=10, end_us=20, sequence_nr=7)
+    >>> node = FunctionEvent(2, "MulBackward0", 1, start_us=30, end_us=45, sequence_nr=7,
+    ...                      scope=RecordScope.BACKWARD_FUNCTION)
+    >>> row = correlate([op, node]).row("mul")
+    >>> row.forward.kernel_us, row.nodes, row.backward.kernel_us
+    (10.0, {'MulBackward0': 1}, 15.0)
     """
-    if us < 1e3:
-        return f"{us:.1f}us"
-    return f"{us / 1e3:.3f}ms" if us < 1e6 else f"{us / 1e6:.3f}s"
+    ordered = sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end))
+    measured = any(each.use_device for each in ordered)
+    spans: dict[int, Span] = {}
+    adding = Correlator(keep=True)
+    for event in ordered:
+        if event.device_type == DeviceType.CPU:
+            spans[id(event)] = _span_of(event, spans)
+    inner_first = [each for each in reversed(ordered) if id(each) in spans]
+    calls: dict[int, Call] = {}  # of ops and of nodes, by the id of their range
+    inner_first.sort(key=lambda each: each.time_range.end)
+    for event in inner_first:
+        if event.activity_type == OUTSIDE:
+            adding.row(event.name, "outside").forward.add(_cost_of(event, measured))
+        else:
+            adding.add(spans[id(event)], _cost_of(event, measured))
+    ranges = [(spans[id(each)], each) for each in ordered if id(each) in spans]
+    events_of = {id(span): event for span, event in ranges}
+    for span, event in ranges:
+        _add_call(event, span, adding, calls, events_of)
+    return Correlation(adding.rows.values(), {id(each): each for each in calls.values()}.values())
 
 
-def bytes_text(nbytes: float) -> str:
-    """Bytes with a unit that suits them.
+def _span_of(event: FunctionEvent, spans: dict[int, Span]) -> Span:
+    """An event as a range of the trace that it would be in."""
+    node = None
+    if event.scope == RecordScope.BACKWARD_FUNCTION:
+        node = said_by(event.name).node or event.name
+    seq = event.sequence_nr if event.sequence_nr >= 0 else None
+    if node is None and event.scope != RecordScope.FUNCTION:
+        seq = None
+    parent = None if event.cpu_parent is None else spans.get(id(event.cpu_parent))
+    start, end = round(event.time_range.start * 1e3), round(event.time_range.end * 1e3)
+    return Span(Said(event.name, seq, node, None), event.node_id, event.thread, start, end, parent)
 
-    >>> bytes_text(512), bytes_text(3 << 20)
-    ('512 B', '3.00 MiB')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(nbytes) < 1024 or unit == "GiB":
-            break
-        nbytes /= 1024
-    return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.2f} {unit}"
+
+def _cost_of(event: FunctionEvent, measured: bool) -> Cost:
+    """What an event cost itself."""
+    cost = Cost()
+    host, device = event.self_cpu_time_total, event.self_device_time_total
+    if event.scope in (RecordScope.COPY, RecordScope.PREFETCH):
+        cost.copies, cost.copy_bytes, cost.copy_us = 1, event.nbytes, device or host
+    elif event.scope == RecordScope.STALL:
+        cost.stalls, cost.stall_us = 1, device or host
+    elif event.is_legacy and event.kernels:  # one that spans all of it, children and all
+        cost.kernels, cost.kernel_us = 1, device
+    elif measured:
+        for name, _, us in event.kernels:
+            if name.startswith("Memcpy"):
+                cost.copies += 1
+                cost.copy_us += us
+            else:
+                cost.kernels += 1
+                cost.kernel_us += us
+        cost.copy_bytes = event.nbytes
+    elif event.scope in (RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION):
+        cost.kernels, cost.kernel_us = 1, host
+    return cost
+
+
+def _add_call(
+    event: Any, span: Span, adding: Correlator, calls: dict[int, Call], events_of: dict[int, Any]
+) -> None:
+    """Notes the call that an op begins, or that a node belongs to."""
+    if span.said.seq is None:
+        return
+    node, _ = around(span)
+    if node is None:
+        calls[id(span)] = Call(event)
+    elif node is not span:  # an op in a node, which may make a node of the double backward
+        while node is not None and id(node) not in calls:
+            node = node.parent
+        if node is not None:
+            calls[id(span)] = calls[id(node)]
+    elif not same_node(span.parent, span):
+        place = adding.place_of(span)
+        if place.maker is None:
+            return
+        if place.row.endswith("(recomputed)"):
+            calls[id(place.maker.span)] = Call(events_of[id(place.maker.span)])
+        call = calls.get(id(place.maker.span))
+        if call is not None:
+            calls[id(span)] = call
+            (call.double_backward if place.phase >= DOUBLE else call.backward).append(event)

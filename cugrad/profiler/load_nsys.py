@@ -15,13 +15,33 @@ from .attribution import (
     attributed,
     columns_of,
     copy_name,
+    opened,
     tables_of,
     whole,
 )  # fmt: skip
+from .event_list import EventList
+from .loaded import events_of
+
+__all__ = ["load_nsys"]
 
 PUSHED = 59  # eventType of a range that was pushed and popped
 API = "CUPTI_ACTIVITY_KIND_RUNTIME"  # calls of the runtime API and of the driver API alike
 ID = 0x1000000  # global ids hold a process above, and a thread below, this
+
+
+def load_nsys(path: str | Path) -> EventList:
+    """The ranges of an Nsight Systems trace, each with the kernels and copies launched in it.
+
+    For `nsys profile -t cuda,nvtx ...` around a program that uses `emit_nvtx`, and
+    `nsys export --type sqlite FILE.nsys-rep`; files of PyTorch's programs as well. Calls that wait
+    for the device (cudaStreamSynchronize) are events of their own. Ranges that were started and
+    ended by a handle, which belong to no thread, are left out. Rows are read one by one, in the
+    order of time, so that only the events are in memory, never the file.
+
+    ValueError where the file is none that Nsight Systems exports; OSError where it cannot be read.
+    """
+    with opened(path, "nsys export --type sqlite") as connection:
+        return events_of(spans_of_nsys(connection, Path(path)))
 
 
 def is_nsys(tables: set[str]) -> bool:
@@ -32,7 +52,7 @@ def is_nsys(tables: set[str]) -> bool:
     )
 
 
-def spans_of(connection: sqlite3.Connection, path: Path) -> Iterator[Span | Activity]:
+def spans_of_nsys(connection: sqlite3.Connection, path: Path) -> Iterator[Span | Activity]:
     """The ranges as they end, and activities outside of all, as they come."""
     tables = tables_of(connection)
     if not is_nsys(tables):

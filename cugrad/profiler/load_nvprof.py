@@ -19,9 +19,14 @@ from .attribution import (
     attributed,
     columns_of,
     copy_name,
+    opened,
     tables_of,
     whole,
 )  # fmt: skip
+from .event_list import EventList
+from .loaded import events_of
+
+__all__ = ["load_nvprof"]
 
 KIND = "CUPTI_ACTIVITY_KIND_"
 MARKER = f"{KIND}MARKER"
@@ -35,12 +40,28 @@ WAITS = {
 }  # fmt: skip
 
 
+def load_nvprof(path: str | Path) -> EventList:
+    """The ranges of an nvprof trace, each with the kernels and copies launched in it.
+
+    For `nvprof -o FILE ...` around a program that uses `emit_nvtx`, cugrad's or PyTorch's; nvprof
+    profiles GPUs before compute capability 8.0. Kernels that were launched through the driver API
+    (by CuPy) are found like those of the runtime API. A kernel belongs to the innermost range of
+    the thread that launched it; `device_time_total` adds up what is inside. Names of kernels are
+    demangled where the C++ library is there. Calls that wait for the device are events of their
+    own. Rows are read one by one: only the events are in memory, never the file.
+
+    ValueError where the file is none that nvprof wrote; OSError where it cannot be read.
+    """
+    with opened(path, "nvprof") as connection:
+        return events_of(spans_of_nvprof(connection, Path(path)))
+
+
 def is_nvprof(tables: set[str]) -> bool:
     """Whether these are the tables of a file of nvprof."""
     return "StringTable" in tables and any(each.startswith(KIND) for each in tables)
 
 
-def spans_of(connection: sqlite3.Connection, path: Path) -> Iterator[Span | Activity]:
+def spans_of_nvprof(connection: sqlite3.Connection, path: Path) -> Iterator[Span | Activity]:
     """The ranges as they end, and activities outside of all, as they come."""
     if not is_nvprof(tables_of(connection)):
         raise TraceError(f"{path}: no table of nvprof; want what nvprof -o writes")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import load_nsys, load_nvprof
 from .attribution import Activity, Span, TraceError, opened, tables_of
 from .load_chrome import load_chrome_spans
+from .load_nsys import is_nsys, spans_of_nsys
+from .load_nvprof import is_nvprof, spans_of_nvprof
 
 __all__ = ["spans_of_file"]
 
@@ -28,12 +29,12 @@ def spans_of_file(path: str | Path) -> Iterator[str | Span | Activity]:
     if head.startswith(b"SQLite format 3\0"):
         with opened(file, "nsys or nvprof") as connection:
             tables = tables_of(connection)
-            if load_nsys.is_nsys(tables):
+            if is_nsys(tables):
                 yield "nsys"
-                yield from load_nsys.spans_of(connection, file)
-            elif load_nvprof.is_nvprof(tables):
+                yield from spans_of_nsys(connection, file)
+            elif is_nvprof(tables):
                 yield "nvprof"
-                yield from load_nvprof.spans_of(connection, file)
+                yield from spans_of_nvprof(connection, file)
             else:
                 raise TraceError(f"{file}: a database, but not of a profiler; {WANTED}")
     elif head.startswith(b"\x1f\x8b") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
