@@ -243,6 +243,7 @@ class Machine:
             self.raise_late()
             self.host_time += self.model.launch / 4
             marker = Marker(stream, self.clocks.snapshot(stream.timeline))
+            marker.stamp = max(stream.time, self.host_time)  # an idle stream is there at once
             self.enqueue(stream, marker)
             return marker
 
