@@ -231,9 +231,15 @@ def _own_cost(span: Span) -> Cost:
     cost = Cost()
     for activity in span.activities:
         cost.charge(activity)
-    if WAIT.search(span.said.name):
+    if WAIT.search(span.said.name) and not _within_wait(span.parent):
         cost.stalls, cost.stall_us = 1, (span.end - span.start) / 1e3
     return cost
+
+
+def _within_wait(span: Span | None) -> bool:
+    while span is not None and not WAIT.search(span.said.name):
+        span = span.parent
+    return span is not None
 
 
 def around(span: Span) -> tuple[Span | None, Span | None]:
@@ -369,7 +375,11 @@ def _cost_of(event: FunctionEvent, measured: bool) -> Cost:
     if event.scope in (RecordScope.COPY, RecordScope.PREFETCH):
         cost.copies, cost.copy_bytes, cost.copy_us = 1, event.nbytes, device or host
     elif event.scope == RecordScope.STALL:
-        cost.stalls, cost.stall_us = 1, device or host
+        above = event.cpu_parent
+        while above is not None and above.scope != RecordScope.STALL:
+            above = above.cpu_parent
+        if above is None:  # not within another one
+            cost.stalls, cost.stall_us = 1, device or event.cpu_time_total
     elif event.is_legacy and event.kernels:  # one that spans all of it, children and all
         cost.kernels, cost.kernel_us = 1, device
     elif measured:

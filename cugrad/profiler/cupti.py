@@ -12,7 +12,7 @@ from .. import backends
 from ..autograd import mode
 from .attribution import Activity, Said, Span, copy_name
 from .correlate import Correlation, Correlator
-from .nvtx import LEAF
+from .nvtx import LEAF, range_text
 
 BUFFER = 8 << 20  # bytes of records that CUPTI fills before it hands them over
 
@@ -161,6 +161,12 @@ class _Observer:
         self._trace.begin(Said(node.name(), seq, node.name(), None))
 
     def node_end(self, node: Any) -> None:
+        self._trace.end()
+
+    def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None:
+        self._trace.begin(Said(range_text(name, scope), None, None, None))
+
+    def range_end(self, name: str) -> None:
         self._trace.end()
 
 

@@ -124,7 +124,7 @@ class Ranges:
         self._close()
 
     def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None:
-        self._push(name)
+        self._push(range_text(name, scope))
         self._depth += 1
 
     def range_end(self, name: str) -> None:
@@ -146,6 +146,17 @@ class Ranges:
         if self._depth:
             self._depth -= 1
             self._pop()
+
+
+def range_text(name: str, scope: str) -> str:
+    """The text of a range that is no op; those of copies and stalls say so, for who reads it.
+
+    >>> range_text("Linear", "module"), range_text("wait for the disk", "stall")
+    ('Linear', 'stall: wait for the disk')
+    """
+    if scope in ("copy", "prefetch", "stall", "recompute") and scope not in name:
+        return f"{scope}: {name}"
+    return name
 
 
 def sizes_of(arg: Any) -> Iterator[list[int]]:
