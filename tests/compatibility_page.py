@@ -173,8 +173,8 @@ NOTES: dict[str, Note] = {
     "utils.checkpoint.get_device_states": Note(
         "differs", "Each device once. The checkpoints here do without it."),
     "utils.checkpoint.GraphExecGroup": Note(
-        "more", "Passes that the function itself makes are no part of the group. PyTorch takes them "
-        "for some of it, and fails."),
+        "more", "Passes that the function itself makes are no part of the group. PyTorch takes "
+        "them for some of it, and fails."),
     "nn.parallel.DataParallel": Note(
         "more", "`device_ids` may be any devices. Its threads carry saved-tensor hooks, observers "
         "and inference mode, not grad mode alone. On several GPUs backward runs on the current "

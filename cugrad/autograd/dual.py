@@ -134,6 +134,53 @@ def restore_tangents(result: Tensor, node: Any, output_nr: int) -> None:
             _keep(result, result.rare, level, tangent)
 
 
+class Tangents:
+    """The tangents, by level, of a saved input that hooks have packed."""
+
+    __slots__ = ("tangents", "__weakref__")
+
+    def __init__(self, tensor: Tensor) -> None:
+        assert tensor._rare is not None and tensor._rare.tangents is not None
+        self.tangents = dict(tensor._rare.tangents)
+        for level in self.tangents:
+            _remember(level, self)
+
+    @property
+    def rare(self) -> Tangents:
+        """Where `leave` looks for them."""
+        return self
+
+    def give(self, tensor: Tensor) -> None:
+        """Gives them to what was unpacked."""
+        for level in state.levels:
+            tangent = self.tangents.get(level)
+            if tangent is not None:
+                _keep(tensor, tensor.rare, level, tangent)
+
+
+@contextmanager
+def reopened(levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]]) -> Iterator[None]:
+    """These levels are seen inside; for one that is closed by now, another with the tangents given.
+
+    Those are tensor, number of the level, and tangent.
+    """
+    before = state.levels
+    own = tuple([level if level in before else Level() for level in levels])
+    state.levels = own
+    state.refresh()
+    for tensor, nr, tangent in given:
+        if own[nr] is not levels[nr]:
+            _keep(tensor, tensor.rare, own[nr], tangent)
+    try:
+        yield
+    finally:
+        for level in own:
+            if level not in before:
+                leave(level)
+        state.levels = before
+        state.refresh()
+
+
 def keep_tangents(copy: Tensor, tensor: Tensor) -> None:
     """Gives a copy of a tensor, which is about to change, copies of its tangents."""
     assert tensor._rare is not None and tensor._rare.tangents is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InplaceError
 from ..tensor import UNCOUNTED, Tensor, make
-from .dual import restore_tangents
+from .dual import Tangents, restore_tangents
 from .mode import PACKING, PLAIN, anomaly, no_grad, state, switch_grad
 from .node import FREED, FREED_TEXT
 
@@ -41,6 +41,7 @@ class Packed:
 
     __slots__ = (
         "packed", "unpack", "requires_grad", "edge", "output_nr", "shape", "counter", "version",
+        "tangents",
     )  # fmt: skip
 
     def __init__(self, hooks: tuple[Any, Any], tensor: Tensor, edge: Any, output_nr: int) -> None:
@@ -49,6 +50,8 @@ class Packed:
         self.edge, self.output_nr = edge, output_nr
         self.shape, self.counter = tensor._array.shape, tensor.counter
         self.version: int | None = self.counter[0]
+        rare = tensor._rare
+        self.tangents = None if rare is None or not rare.tangents else Tangents(tensor)
         self.packed = pack(tensor)
         if self.counter[0] != self.version:
             raise RuntimeError(
@@ -209,13 +212,16 @@ def tensor_at(node: Any, index: int) -> Any:
     if type(entry) is Packed:
         check_version(node, index)
         restored = entry.restore()
-        if entry.output_nr < 0 and not entry.requires_grad and not restored._requires_grad:
-            return restored
+        if entry.output_nr < 0 and entry.tangents is None:
+            if not entry.requires_grad and not restored._requires_grad:
+                return restored
         edge = node.output(entry.output_nr) if entry.output_nr >= 0 else entry.edge
         result = make(restored._array, entry.requires_grad, edge)
         result._counter = restored.counter
         if state.levels and entry.output_nr >= 0:
             restore_tangents(result, node, entry.output_nr)
+        elif entry.tangents is not None:
+            entry.tangents.give(result)
         return result
     return entry
 

@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import Any
 from weakref import ref
 
+from ..autograd.dual import reopened, tangent_of
 from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.mode import enable_grad, no_grad, state
@@ -92,6 +93,12 @@ class Region:
         self._again, self._traits, self._explain = again, traits, explain
         self._early_stop, self._thread = early_stop, get_ident()
         self._args = tuple([_Input(arg) if isinstance(arg, Tensor) else arg for arg in args])
+        self._levels = state.levels  # of forward mode, and what arguments had for tangents there
+        self._tangents = [
+            (k, nr, tangent) for k, arg in enumerate(args) if isinstance(arg, Tensor)
+            for nr, level in enumerate(self._levels) if (tangent := tangent_of(arg, level))
+            is not None
+        ]  # fmt: skip
         self._slots: list[weakref.ref[Slot]] = []
         self._seen: list[tuple[str, Any]] = []  # of each slot: the op that saved, and the traits
         self._values: weakref.WeakKeyDictionary[Any, Values] | None = None
@@ -140,11 +147,18 @@ class Region:
         """The values of all slots that are still wanted."""
         run = Again(self._slots, self._traits, self._early_stop, self.is_complete, self._last)
         try:
-            args = [arg.restore_input() if type(arg) is _Input else arg for arg in self._args]
+            args: list[Any] = [
+                arg.restore_input() if type(arg) is _Input else arg for arg in self._args
+            ]
             try:
                 hooks = saved_tensors_hooks(run.pack, _as_it_is)
                 with ranged("checkpoint: recompute", "recompute"), hooks, enable_grad(), run:
-                    self._again(*args)
+                    if self._levels or state.levels:
+                        given = [(args[k], nr, tangent) for k, nr, tangent in self._tangents]
+                        with reopened(self._levels, given):
+                            self._again(*args)
+                    else:
+                        self._again(*args)
             except Enough:
                 pass
             if not run.more:
@@ -224,6 +238,8 @@ class _Input:
         restored = packed.restore()
         result = make(restored._array, packed.requires_grad, packed.edge)
         result._counter = restored.counter
+        if packed.tangents is not None:
+            packed.tangents.give(result)
         return result
 
 
