@@ -597,8 +597,53 @@ EXAMPLES[f"{CHECKPOINT}: checkpoint_sequential"] = """
 True
 """
 
+EXAMPLES[f"{CHECKPOINT}: the document's own CheckpointFunction"] = """
+>>> from torch.utils.checkpoint import check_backward_validity, detach_variable
+>>> preserve_rng_state = True
+>>> class CheckpointFunction(torch.autograd.Function):
+...     @staticmethod
+...     def forward(ctx, run_function, *args):
+...         check_backward_validity(args)
+...         ctx.run_function = run_function
+...         if preserve_rng_state:
+...             ctx.fwd_cpu_rng_state = torch.get_rng_state()
+...             ctx.had_cuda_in_fwd = False
+...             if torch.cuda._initialized:
+...                 ctx.had_cuda_in_fwd = True
+...                 ctx.fwd_cuda_rng_state = torch.cuda.get_rng_state()
+...         ctx.save_for_backward(*args)
+...         with torch.no_grad():
+...             outputs = run_function(*args)
+...         return outputs
+...     @staticmethod
+...     def backward(ctx, *args):
+...         if not torch.autograd._is_checkpoint_valid():
+...             raise RuntimeError("Checkpointing is not compatible with .grad()")
+...         inputs = ctx.saved_tensors
+...         rng_devices = [torch.cuda.current_device()] if ctx.had_cuda_in_fwd else []
+...         with torch.random.fork_rng(devices=rng_devices, enabled=preserve_rng_state):
+...             if preserve_rng_state:
+...                 torch.set_rng_state(ctx.fwd_cpu_rng_state)
+...                 if ctx.had_cuda_in_fwd:
+...                     torch.cuda.set_rng_state(ctx.fwd_cuda_rng_state)
+...             detached_inputs = detach_variable(inputs)
+...             with torch.enable_grad():
+...                 outputs = ctx.run_function(*detached_inputs)
+...         if isinstance(outputs, torch.Tensor):
+...             outputs = (outputs,)
+...         torch.autograd.backward(outputs, args)
+...         return (None,) + tuple(inp.grad for inp in detached_inputs)
+>>> x = torch.ones(3, requires_grad=True)
+>>> y = CheckpointFunction.apply(lambda x: x.sin().exp(), x)
+>>> y.sum().backward()
+>>> torch.allclose(x.grad, x.cos() * x.sin().exp())
+True
+>>> torch.autograd.grad(CheckpointFunction.apply(torch.sin, x).sum(), x)
+Traceback (most recent call last):
+RuntimeError: Checkpointing is not compatible with .grad()
+"""
+
 # What cannot run yet, and why: strict, so that an entry goes when its example runs.
 NOT_YET = {
     f"{PACKAGE}: profile": "autograd.profiler.profile comes with the profiler",
-    f"{PACKAGE}: emit_itt": "emit_itt comes with the profiler",
 }

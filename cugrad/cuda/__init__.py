@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from . import nvtx, profiler, sanitizer
 from .devices import (
     current_device,
@@ -74,3 +76,9 @@ __all__ = [
     "stream",
     "synchronize",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "_initialized":  # PyTorch's own name, which its checkpoint reads
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

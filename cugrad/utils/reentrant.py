@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from ..autograd import _is_checkpoint_valid
 from ..autograd import backward as run_backward
-from ..autograd.engine import task
 from ..autograd.function import Function
 from ..autograd.mode import enable_grad, no_grad
 from ..autograd.ranges import ranged
@@ -61,8 +61,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        run = task.running[-1] if task.running else None
-        if run is not None and (run.captures is not None or run.needed is not None):
+        if not _is_checkpoint_valid():
             raise RuntimeError(
                 "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
                 "passing an `inputs` parameter to .backward(). To resolve this error, you can "
