@@ -1,0 +1,209 @@
+"""Proves that the command opens every trace by its content, and says one line of what is none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cugrad.profiler.__main__ import main
+from tests.profiler_files import Step, training_step, write_chrome, write_nsys, write_nvprof
+
+Writer = Callable[[Path, Step], Path]
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def write_gzip(path: Path, step: Step) -> Path:
+    path.write_bytes(gzip.compress(write_chrome(path, step).read_bytes()))
+    return path
+
+
+def write_old_nsys(path: Path, step: Step) -> Path:
+    return write_nsys(path, step, new=False)
+
+
+WRITERS: dict[str, Writer] = {
+    "nsys": write_nsys, "old nsys": write_old_nsys, "nvprof": write_nvprof,
+    "Chrome trace": write_chrome, "compressed Chrome trace": write_gzip,
+}  # fmt: skip
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], str]:
+    """The one line about a file that is no good."""
+
+    def run(path: Path) -> str:
+        assert main(["report", str(path)]) == 2
+        printed, said = capsys.readouterr()
+        assert printed == ""
+        assert said.count("\n") == 1 and said.startswith("cugrad.profiler: ")
+        return said
+
+    return run
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_is_known_by_its_content(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it is called."""
+    path = WRITERS[kind](tmp_path / "a file.of any kind", training_step())
+    assert main(["report", str(path)]) == 0
+    printed, said = capsys.readouterr()
+    head, _, table = printed.partition("\n\n")
+    tool = kind.removeprefix("old ").removeprefix("compressed ")
+    assert head.startswith(f"{path}: {tool}; ") and not said
+    assert "8 kernels, 2 copies, 1 stalls" in head
+    assert [word.strip() for word in table.splitlines()[0].split("|")][:5] == [
+        "forward op", "calls", "kernels", "backward", "kernels",
+    ]  # fmt: skip
+    row = next(line for line in table.splitlines() if line.startswith("sum"))
+    assert "SumBackward0" in row and "4.00 KB" in row
+
+
+def test_as_a_command(tmp_path: Path) -> None:
+    path = write_nsys(tmp_path / "a.sqlite", training_step())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "cugrad.profiler", "report"]
+    page = tmp_path / "out.html"
+    done = subprocess.run(
+        [*command, str(path), "--html", str(page)], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "MulBackward0" in done.stdout and page.read_text().startswith("<!DOCTYPE html>")
+    done = subprocess.run(
+        [*command, str(tmp_path / "none")], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == f"cugrad.profiler: {tmp_path / 'none'}: No such file or directory\n"
+
+
+def test_rows_beyond_the_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_nsys(tmp_path / "a.sqlite", training_step())
+    assert main(["report", str(path), "--limit", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "... and 3 more"
+
+
+def test_without_numbers_it_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = Step()
+    step.range(0, 50, "step")
+    step.launch("driver", 10, 20, 5, "kernel")
+    assert main(["report", str(write_nvprof(tmp_path / "a.nvprof", step))]) == 0
+    assert "was emit_nvtx() on?" in capsys.readouterr().out
+
+
+# What is no trace ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "the file is empty"),
+        (b"\n  \n", "not a trace"),
+        (b"\x7fELF", "not a trace"),
+        (b"\x89PNG\r\n", "not a trace"),
+        (b"name,time\nmul,3\n", "not a trace"),
+        (b"SQLite format 3\0", "a broken database"),
+        (b"SQLite format 3\0" + bytes(5000), "a broken database"),
+        (b"{}", "want a list of traceEvents"),
+        (b"[1, 2]", "an event is of int"),
+        (b'{"traceEvents": {}}', "want a list of traceEvents"),
+        (b'{"traceEvents": []}', "holds no range and no kernel"),
+        (b'[{"ph": "X", "name": "a"}]', "the time None"),
+        (b'[{"ph": "X", "name": "a", "ts": "soon"}]', "the time None"),
+        (b'[{"ph": "X", "name": "a", "ts": NaN}]', "the time nan"),
+        (b'[{"ph": "X", "name": "a", "ts": 1e999}]', "the time inf"),
+        (b'[{"ph": "X", "name": "a", "ts": true}]', "the time True"),
+        (b'{"traceEvents": [', "neither a database nor JSON"),
+        (b'{"a": "\xff\xfe"}', "neither a database nor JSON"),
+        (b"[" * 200_000, "neither a database nor JSON"),
+        (b"\x1f\x8b nonsense", "a broken gzip file"),
+        (gzip.compress(b"[]" * 500)[:-9], "a broken gzip file"),
+        (gzip.compress(b"plain text"), "neither a database nor JSON"),
+    ],
+)
+def test_one_line(
+    content: bytes, said: str, tmp_path: Path, refused: Callable[[Path], str]
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    line = refused(path)
+    assert said in line and str(path) in line
+
+
+def test_other_databases(tmp_path: Path, refused: Callable[[Path], str]) -> None:
+    path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE people (name TEXT)")
+    connection.commit()
+    assert "a database, but not of a profiler" in refused(path)
+    connection.execute("CREATE TABLE StringIds (id, value)")
+    connection.execute("CREATE TABLE NVTX_EVENTS (start, end)")
+    connection.commit()
+    connection.close()
+    assert "a file of nsys that holds no range and no kernel" in refused(path)
+
+
+def test_directories_and_other_formats(tmp_path: Path, refused: Callable[[Path], str]) -> None:
+    assert "Is a directory" in refused(tmp_path)
+    path = tmp_path / "a.nsys-rep"
+    path.write_bytes(b"NSYS binary")
+    assert "nsys export --type sqlite a.nsys-rep" in refused(path)
+
+
+def test_a_page_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_nsys(tmp_path / "a.sqlite", training_step())
+    assert main(["report", str(path), "--html", str(tmp_path / "no" / "out.html")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_damaged_files(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cut off and changed at random, a file is reported or refused; nothing else happens."""
+    whole = WRITERS[kind](tmp_path / "whole", training_step()).read_bytes()
+    draw = random.Random(7)
+    path = tmp_path / "damaged"
+    codes = set()
+    for _ in range(int(os.environ.get("CUGRAD_TEST_DAMAGES", "60"))):
+        data = bytearray(whole[: draw.randrange(1, len(whole))] if draw.random() < 0.3 else whole)
+        for _ in range(draw.choice([1, 1, 5, 50])):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        path.write_bytes(data)
+        code = main(["report", str(path)])
+        said = capsys.readouterr().err
+        assert code in (0, 2), said
+        assert said.count("\n") == (code == 2)
+        codes.add(code)
+    assert 2 in codes
+
+
+def test_values_of_any_type_in_a_chrome_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any JSON may stand where the format wants something else."""
+    odd = [None, True, -1, 1.5, "x", [], {}, [1], {"a": 1}, 1e300, 2**70]
+    draw = random.Random(3)
+    path = tmp_path / "trace.json"
+    base = json.loads(write_chrome(path, training_step()).read_text())["traceEvents"]
+    for _ in range(150):
+        events = json.loads(json.dumps(base))
+        for _ in range(draw.randrange(1, 4)):
+            event = draw.choice(events)
+            target = draw.choice([event, event.get("args", event)])
+            if isinstance(target, dict) and target:
+                target[draw.choice(sorted(target))] = draw.choice(odd)
+        path.write_text(json.dumps(events))
+        assert main(["report", str(path)]) in (0, 2)
+        assert capsys.readouterr().err.count("\n") <= 1
