@@ -167,8 +167,8 @@ NOTES: dict[str, Note] = {
         "names the op. Backward may ask for a tensor twice. There is no autocast to restore."),
     "utils.checkpoint.create_selective_checkpoint_contexts": Note(
         "differs", "Ops are named as docs/ops.md has them, or by their functions: there is no "
-        "`torch.ops.aten`. CPU_OFFLOAD moves, by the copies of `memory.offload`; PyTorch's eager "
-        "mode computes again. Backward may run several times."),
+        "`torch.ops.aten`. CPU_OFFLOAD moves, by the copies of `memory.offload`, of the one given "
+        "as `offload=`; PyTorch's eager mode computes again. Backward may run several times."),
     "utils.checkpoint.SAC_IGNORED_OPS": Note("differs", "Names of ops, not PyTorch's overloads."),
     "utils.checkpoint.get_device_states": Note(
         "differs", "Each device once. The checkpoints here do without it."),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from .. import memory
 from ..autograd.mode import pop_observer, push_observer, state
-from ..memory import offload
 from ..tensor import Tensor, make
 
 __all__ = [
@@ -59,7 +59,7 @@ class _Kept:
 
     __slots__ = ("packed", "unpack", "counter", "version")
 
-    def __init__(self, tensor: Tensor, moving: offload | None) -> None:
+    def __init__(self, tensor: Tensor, moving: memory.offload | None) -> None:
         self.counter = tensor.counter
         self.version = self.counter[0]
         alone = make(tensor._array)
@@ -95,9 +95,8 @@ Store = dict[str, list[Any]]  # by op: of each call the results, or None
 class _Forward(_Observing):
     """Keeps what the policy says."""
 
-    def __init__(self, policy: Callable[..., Any], store: Store) -> None:
-        self._policy, self._store = policy, store
-        self._moving = offload(min_bytes=0, keep_last=0, timing=False)
+    def __init__(self, policy: Callable[..., Any], store: Store, moving: memory.offload) -> None:
+        self._policy, self._store, self._moving = policy, store, moving
         self._calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
@@ -169,8 +168,9 @@ class _Again(_Observing):
 
 
 def create_selective_checkpoint_contexts(
-    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
-) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False,
+    *, offload: Any = None,
+) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:  # fmt: skip
     """For `context_fn` of a checkpoint: which ops' results are kept, and not computed again.
 
     Args:
@@ -179,6 +179,8 @@ def create_selective_checkpoint_contexts(
             list of ops, as names or as functions of that name, whose results are saved; "matmul"
             is there for products of every number of dims.
         allow_cache_entry_mutation: a kept result that was changed in place is no error.
+        offload: the `memory.offload` that moves what is to wait in host memory, for its bounds and
+            its report; None: one that leaves nothing behind.
 
     Results that are views, or inputs changed in place, are always made again. Backward may run
     as often as the graph allows: what is kept stays until the graph is gone.
@@ -205,7 +207,10 @@ def create_selective_checkpoint_contexts(
     else:
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
     store: Store = defaultdict(list)
-    return _Forward(policy, store), _Again(store, allow_cache_entry_mutation)
+    moving = memory.offload(min_bytes=0, keep_last=0, timing=False) if offload is None else offload
+    if not isinstance(moving, memory.offload):
+        raise TypeError(f"offload: got {offload!r}, want None or a memory.offload")
+    return _Forward(policy, store, moving), _Again(store, allow_cache_entry_mutation)
 
 
 def _names_of(op: Any) -> tuple[str, ...]:
