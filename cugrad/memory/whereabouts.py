@@ -13,7 +13,7 @@ __all__ = ["Elsewhere", "bytes_elsewhere"]
 class Elsewhere(NamedTuple):
     """Bytes of saved tensors of a device."""
 
-    offloaded: int = 0  # not on the device, of storages that backward still wants
+    offloaded: int = 0  # not on the device nor on their way back, of what backward still wants
     in_flight: int = 0  # leaving, or brought back ahead of need
     pinned: int = 0  # page-locked host memory in use
     disk: int = 0  # in the files of all stores
@@ -25,11 +25,20 @@ def bytes_elsewhere(device_type: str) -> Elsewhere:
     >>> bytes_elsewhere("cuda").offloaded
     0
     """
-    engines = [each for (kind, _), each in list(_engines.items()) if kind == device_type]
-    disk = sum([store._extents.used for store in list(_stores)])
-    return Elsewhere(
-        sum([each.out.away for each in engines]),
-        sum([each.out.leaving_bytes + max(each.ahead, 0) for each in engines]),
-        sum([each.out.slab.used_bytes for each in engines]),
-        disk,
-    )
+    total = Elsewhere()
+    for (kind, _), engine in list(_engines.items()):
+        if kind == device_type:
+            # what was dropped, and is taken off the sums at the engine's next turn
+            gone = list(engine.gone)
+            ahead = max(engine.ahead - sum([each[0] for each in gone]), 0)
+            away = max(engine.out.away - sum([each[1] for each in gone]) - ahead, 0)
+            total = Elsewhere(
+                total.offloaded + away,
+                total.in_flight + engine.out.leaving_bytes + ahead,
+                total.pinned + engine.out.slab.used_bytes,
+            )
+    disk = 0
+    for store in list(_stores):
+        closed = sum([nbytes for _, _, nbytes, _ in list(store._closed)])
+        disk += max(store._extents.used - closed, 0)
+    return total._replace(disk=disk)

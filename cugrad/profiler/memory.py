@@ -25,9 +25,10 @@ Phase = Literal["forward", "backward"]
 class MemorySample(NamedTuple):
     """Memory in use when an op or a backward node had just ended. All numbers are bytes.
 
-    `bytes` is the sum of what was in use on entry, of `parameters`, `inputs`, `gradients`,
-    `activations` (results that no node keeps), `saved` (results that a node keeps for backward),
-    and of what is none of these: temporary arrays, gradients under way, the optimizer's.
+    `bytes` is the sum of `parameters`, `inputs`, `gradients`, `activations` (results that no node
+    keeps), `saved` (results that a node keeps for backward), `before` (in use on entry, and none of
+    these), and `other`: temporary arrays, gradients under way, what an offload brought back, what
+    is the optimizer's.
     """
 
     name: str  # "mul", "MulBackward0"
@@ -40,10 +41,17 @@ class MemorySample(NamedTuple):
     inputs: int = 0
     gradients: int = 0
     activations: int = 0
-    offloaded: int = 0  # of saved tensors, not on the device
+    before: int = 0
+    offloaded: int = 0  # of saved tensors, neither on the device nor on their way back
     in_flight: int = 0  # on their way, out or back
     pinned: int = 0  # page-locked host memory in use
     disk: int = 0
+
+    @property
+    def other(self) -> int:
+        """What is in use and is none of the categories."""
+        known = self.saved + self.parameters + self.inputs + self.gradients + self.activations
+        return max(self.bytes - known - self.before, 0)
 
 
 class Alive(NamedTuple):
@@ -97,6 +105,7 @@ class MemoryTimeline:
         self._entered: float | None = None
         self._nodes = 0
         self._started_tracing = False
+        self._seen = 0  # bytes at the last look
         self._storages = Storages()
         self._running: list[tuple[str, set[int]]] = []  # lines of ops, and what they were given
 
@@ -112,7 +121,7 @@ class MemoryTimeline:
             tracemalloc.start()
             self._started_tracing = True
         self.samples, self._nodes, self._storages, self._running = [], 0, Storages(), []
-        self.start = self._backend.memory_allocated()
+        self.start = self._seen = self._backend.memory_allocated()
         self._entered = time.perf_counter()
         mode.push_observer(self)
         return self
@@ -120,6 +129,7 @@ class MemoryTimeline:
     def __exit__(self, *exc: object) -> None:
         mode.pop_observer(self)
         self._entered = None
+        self._count_older()
         if self._started_tracing:
             self._started_tracing = False
             tracemalloc.stop()
@@ -130,10 +140,9 @@ class MemoryTimeline:
         line, storages = line_of_caller(), self._storages
         given = [x for x in _tensors(args) if self._is_here(x)]
         self._running.append((line, {id(root_of(x._array)) for x in given}))
-        for x in given:
-            if x._node is None and storages.of(x._array) is None and self._is_counted(x._array):
-                site = Site(name, seq, "forward", line)
-                storages.follow(x._array, site, "parameter" if x.requires_grad else "input")
+        fresh = [x for x in given if x._node is None and storages.of(x._array) is None]
+        if fresh:
+            self._take_in(fresh, Site(name, seq, "forward", line))
 
     def op_end(self, name: str, seq: int, result: Any) -> None:
         phase: Phase = "backward" if self._nodes else "forward"
@@ -154,12 +163,30 @@ class MemoryTimeline:
 
     def node_end(self, node: Any) -> None:
         leaf = getattr(node, "variable", None)
-        if leaf is not None and leaf.grad is not None and self._is_here(leaf):
+        grad = None if leaf is None else leaf.grad
+        if grad is not None and self._is_here(grad) and self._is_counted(grad._array):
             site = Site(node.name(), node.seq, "backward", line_of_caller())
-            self._storages.follow(leaf.grad._array, site, "gradient")
+            self._storages.follow(grad._array, site, "gradient")
         self._storages.ended(node)
         self._sample(node.name(), "backward", node.seq)
         self._nodes = max(self._nodes - 1, 0)  # 0: entered in the middle of a node
+
+    def _take_in(self, leaves: list[Tensor], site: Site) -> None:
+        """Follows tensors that no op has made; they are older than the block, or memory grew."""
+        storages, used = self._storages, self._backend.memory_allocated()
+        grown = used - self._seen + storages.settle()
+        self._seen = used
+        for x in leaves:
+            if storages.of(x._array) is not None or not self._is_counted(x._array):
+                continue
+            held = storages.follow(x._array, site, "parameter" if x.requires_grad else "input")
+            if held.nbytes <= grown or self.device.type == "cpu":
+                grown -= held.nbytes
+                continue
+            storages.was_there(held)
+            grad = x.grad
+            if grad is not None and self._is_here(grad) and storages.of(grad._array) is None:
+                storages.was_there(storages.follow(grad._array, site, "gradient"))
 
     def _is_here(self, tensor: Tensor) -> bool:
         return tensor.device.type == self.device.type
@@ -178,13 +205,34 @@ class MemoryTimeline:
         storages.now = len(self.samples)
         storages.settle()
         live, away = storages.live, bytes_elsewhere(self.device.type)
+        older = sum([storage.nbytes for _, storage in storages.older])
+        before = max(min(self.start - older, used - sum(live.values())), 0)
         self.samples.append(
             MemorySample(
                 name, phase, seq, used, now, live["saved"], live["parameter"], live["input"],
-                live["gradient"], live["activation"], *away,
+                live["gradient"], live["activation"], before, *away,
             )
         )  # fmt: skip
         storages.now += 1
+        self._seen = used
+
+    def _count_older(self) -> None:
+        """What was there on entry and met later counts in the samples before, too."""
+        columns = {"parameter": "parameters", "input": "inputs", "gradient": "gradients"}
+        met = sorted(self._storages.older, key=lambda each: -each[0])
+        sums = dict.fromkeys(columns.values(), 0)
+        for i in reversed(range(len(self.samples))):
+            sample, rest = self.samples[i], self.samples[i].before
+            while met and met[0][0] > i:
+                storage = met.pop(0)[1]
+                sums[columns[storage.kind]] += storage.nbytes
+            moved = {}
+            for name, nbytes in sums.items():
+                part = min(nbytes, rest)
+                rest -= part
+                moved[name] = getattr(sample, name) + part
+            if rest != sample.before:
+                self.samples[i] = sample._replace(before=rest, **moved)
 
     # ------------------------------------------------------------------ the peak
 
@@ -238,12 +286,13 @@ class MemoryTimeline:
             (_mib(x.bytes), str(x.tensors), x.category, x.op, x.line) for x in found[:row_limit]
         ]
         if len(found) > row_limit:
-            rest = found[row_limit:]
-            total, tensors = sum(x.bytes for x in rest), sum(x.tensors for x in rest)
-            rows.append((_mib(total), str(tensors), "", f"{len(rest)} more", ""))
-        before, other = unexplained(top, self.start)
+            more = found[row_limit:]
+            total, tensors = sum(x.bytes for x in more), sum(x.tensors for x in more)
+            rows.append((_mib(total), str(tensors), "", f"{len(more)} more", ""))
+        before, other = top.before, top.other
         rows += [(_mib(before), "", "before", "(in use on entry)", "")] * (before > 0)
-        rows += [(_mib(other), "", "other", "(temporary arrays, gradients under way, others)", "")]
+        rest = "(temporary arrays, gradients under way, what came back)"
+        rows += [(_mib(other), "", "other", rest, "")]
         head = ("MiB", "tensors", "category", "op", "line")
         widths = [max(len(row[i]) for row in [head, *rows]) for i in range(5)]
         lines = [
@@ -264,7 +313,7 @@ class MemoryTimeline:
         return {
             "format": "cugrad memory timeline", "version": 1, "device": self.device.type,
             "start": self.start, "peak": self.peak, "peak_sample": index,
-            "samples": [sample._asdict() for sample in self.samples],
+            "samples": [{**each._asdict(), "other": each.other} for each in self.samples],
             "alive_at_peak": [each._asdict() for each in self.alive_at_peak()],
             "by_op": self.by_op(),
         }  # fmt: skip
@@ -327,14 +376,6 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
             yield arg
         elif isinstance(arg, (list, tuple)):
             yield from (each for each in arg if isinstance(each, Tensor))
-
-
-def unexplained(sample: MemorySample, start: int) -> tuple[int, int]:
-    """The bytes of a sample that were in use on entry, and those of no category."""
-    known = sample.saved + sample.parameters + sample.inputs
-    known += sample.gradients + sample.activations
-    before = min(start, max(sample.bytes - known, 0))
-    return before, max(sample.bytes - known - before, 0)
 
 
 def _mib(nbytes: int) -> str:

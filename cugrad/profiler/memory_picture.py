@@ -44,11 +44,10 @@ def draw(timeline: dict[str, Any], path: str | Path) -> None:
     figure = figures.Figure(figsize=(10, 3.2 + 2 * rows), layout="constrained")
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
     x = range(1, len(samples) + 1)
-    columns = columns_of(timeline)
     colors = [color for _, color in HERE.values()]
     labels = [label for label, _ in HERE.values()]
     if samples:
-        heights = [[value / MIB for value in columns[key]] for key in HERE]
+        heights = [[each[key] / MIB for each in samples] for key in HERE]
         axes[0].stackplot(x, *heights, labels=labels, colors=colors, step="post", alpha=0.85)
         mark_peak(axes[0], timeline)
     axes[0].set_ylabel(f"MiB on {timeline['device']}")
@@ -69,22 +68,12 @@ def draw(timeline: dict[str, Any], path: str | Path) -> None:
         if turn is not None:
             axis.axvline(turn, color="#667085", linewidth=0.8, linestyle=":")
     if turn is not None:
-        place = {"xytext": (4, -10), "textcoords": "offset points", "color": "#667085"}
-        axes[0].annotate("backward", (turn, axes[0].get_ylim()[1]), **place)
+        axes[0].annotate(
+            "backward", (turn, axes[0].get_ylim()[1]), xytext=(4, 2), textcoords="offset points",
+            color="#667085", annotation_clip=False,
+        )  # fmt: skip
     axes[-1].set_xlabel("ops and backward nodes run")
     figure.savefig(path, dpi=130, format="png")
-
-
-def columns_of(timeline: dict[str, Any]) -> dict[str, list[int]]:
-    """The bytes of each category in each sample; those of all categories add up to all of them."""
-    from .memory import MemorySample, unexplained
-
-    columns: dict[str, list[int]] = {key: [] for key in HERE}
-    for each in timeline["samples"]:
-        before, other = unexplained(MemorySample(**each), timeline["start"])
-        for key, values in columns.items():
-            values.append({"before": before, "other": other}.get(key, each.get(key, 0)))
-    return columns
 
 
 def mark_peak(axis: Any, timeline: dict[str, Any]) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from ..autograd.saved import Packed
 from ..memory.geometry import root_of
+from ..memory.session import View
 from ..tensor import Tensor
 
 Category = Literal["parameter", "input", "gradient", "activation", "saved"]
@@ -63,10 +65,11 @@ class Storages:
         self.all: list[Storage] = []
         self.live: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
         self.history: list[tuple[int, Storage, Category | None, Category | None]] = []
+        self.older: list[tuple[int, Storage]] = []  # there on entry, with the sample that met them
         self._known: dict[int, _Ref] = {}  # by the id of the array that owns the memory
         self._nodes: dict[int, _Ref] = {}  # by the id of a node: the storages that it keeps
         self._dead: deque[_Ref] = deque()  # left by callbacks, which take no lock
-        self._ended: list[int] = []
+        self._ended: list[tuple[int, int]] = []  # nodes that have run, and when
 
     def of(self, array: Any) -> Storage | None:
         """The storage of an array, if it is followed."""
@@ -93,6 +96,14 @@ class Storages:
         self.history.append((self.now, storage, None, kind))
         return storage
 
+    def was_there(self, storage: Storage) -> None:
+        """A storage that has just been met is as old as the timeline."""
+        when, _, before, after = self.history.pop()
+        assert before is None and storage.born == when
+        self.older.append((when, storage))
+        storage.born = 0
+        self.history.append((0, storage, before, after))
+
     def keep(self, node: Any, site: Site, given: set[int]) -> None:
         """Follows what a node has saved, until it lets go of it.
 
@@ -114,16 +125,19 @@ class Storages:
     def ended(self, node: Any) -> None:
         """A node has run; what it has let go of is seen at the next `settle`."""
         if id(node) in self._nodes:
-            self._ended.append(id(node))
+            self._ended.append((id(node), self.now))
 
-    def settle(self) -> None:
-        """Takes note of what nodes have let go of, and of what is gone."""
-        for key in self._ended:
+    def settle(self) -> int:
+        """Takes note of what nodes have let go of, and of what is gone, whose bytes it answers."""
+        gone = 0
+        ended, self._ended = self._ended, []
+        for key, when in ended:
             reference = self._nodes.get(key)
             node = None if reference is None else reference()
             if reference is not None and (node is None or node.is_freed):
                 self._let_go(reference)
-        self._ended.clear()
+            elif self.now <= when + 1:  # it lets go when its observers have seen its end
+                self._ended.append((key, when))
         while self._dead:
             reference = self._dead.popleft()
             if type(reference.about) is list:
@@ -135,6 +149,8 @@ class Storages:
             before, storage.died = storage.category, self.now
             self.live[before] -= storage.nbytes
             self.history.append((self.now, storage, before, None))
+            gone += storage.nbytes
+        return gone
 
     def _let_go(self, reference: _Ref) -> None:
         if self._nodes.get(reference.key) is reference:
@@ -156,7 +172,7 @@ class Storages:
         found: dict[int, tuple[Storage, Category]] = {}
         for when, storage, _, after in self.history:
             if when > sample:
-                break
+                continue  # no break: what was there on entry is met later
             if after is None:
                 found.pop(id(storage), None)
             else:
@@ -165,9 +181,15 @@ class Storages:
 
 
 def _saved_by(node: Any) -> Iterator[Any]:
-    """The arrays that a node holds itself; what hooks have packed is where they put it."""
+    """The arrays that a node keeps on the device, also those that an offload has yet to move."""
     for entry in getattr(node, "saved", ()):
-        if isinstance(entry, Tensor):
+        if isinstance(entry, Packed):
+            entry = entry.packed
+        if isinstance(entry, View):
+            root = entry.stored.root()
+            if root is not None:
+                yield root
+        elif isinstance(entry, Tensor):
             yield entry._array
         elif type(entry) is tuple and entry and hasattr(entry[0], "nbytes"):
             yield entry[0]

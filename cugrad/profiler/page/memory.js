@@ -7,7 +7,7 @@ const HERE = [
   ["gradients", "gradients", "#e0a030"],
   ["activations", "activations", "#59b37c"],
   ["saved", "saved for backward", "#2f6fde"],
-  ["other", "other: temporary arrays, gradients under way", "#d66a5b"],
+  ["other", "other: temporary, under way", "#d66a5b"],
 ];
 const ELSEWHERE = [
   ["offloaded", "offloaded", "#2f6fde"],
@@ -16,11 +16,6 @@ const ELSEWHERE = [
   ["disk", "on disk", "#59b37c"],
 ];
 const samples = data.samples;
-for (const each of samples) {
-  const known = each.saved + each.parameters + each.inputs + each.gradients + each.activations;
-  each.before = Math.min(data.start, Math.max(each.bytes - known, 0));
-  each.other = Math.max(each.bytes - known - each.before, 0);
-}
 const hidden = new Set();
 let axis = "op";
 
