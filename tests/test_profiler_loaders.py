@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 import tracemalloc
@@ -15,7 +16,7 @@ from cugrad.profiler import load_nsys, load_nvprof
 from cugrad.profiler.attribution import Activity, Span, TraceError, attributed, said_by
 from cugrad.profiler.correlate import Correlation, Correlator, correlate
 from cugrad.profiler.event_list import EventList
-from cugrad.profiler.events import RecordScope
+from cugrad.profiler.events import FunctionEvent, RecordScope
 from cugrad.profiler.load_nvprof import demangled
 from cugrad.profiler.trace_files import spans_of_file
 from tests.profiler_files import (
@@ -289,6 +290,30 @@ def test_a_trace_that_pytorch_wrote(tmp_path: Path) -> None:
     assert "MmBackward0" in found.row("aten::mm").nodes
     assert found.row("aten::exp").nodes == {"ExpBackward0": 1}
     assert found.row("aten::sum").nodes == {"SumBackward0": 1}
+
+
+def test_a_trace_that_cugrad_wrote(tmp_path: Path) -> None:
+    """Copies and stalls of an offload, device times of pairs of events: as in the profile."""
+    make = functools.partial(FunctionEvent, use_device="cuda", trace_name="", thread=1)
+    op = make(1, "mul", start_us=0, end_us=90, sequence_nr=4)
+    copy = make(2, "out", start_us=20, end_us=40, scope=RecordScope.COPY, nbytes=4096)
+    node = make(3, "MulBackward0", start_us=200, end_us=290, sequence_nr=4, fwd_thread=1,
+                scope=RecordScope.BACKWARD_FUNCTION)  # fmt: skip
+    back = make(4, "back", start_us=210, end_us=220, scope=RecordScope.PREFETCH, nbytes=4096)
+    stall = make(5, "wait", start_us=230, end_us=260, scope=RecordScope.STALL)
+    again = make(6, "wait again", start_us=240, end_us=250, scope=RecordScope.STALL)
+    events = EventList([op, copy, node, back, stall, again], use_device="cuda").build_tree()
+    for each, us in ((op, 7.0), (copy, 3.0), (node, 5.0)):
+        each.append_kernel(each.name, 0, us)
+    for each in events:
+        each.trace_name = each.name
+    found = correlate(events)
+    row = found.row("mul")
+    assert (row.forward.kernel_us, row.forward.copies, row.forward.copy_us) == (7.0, 1, 3.0)
+    assert (row.backward.kernel_us, row.backward.copy_us) == (5.0, 10.0)
+    assert (row.backward.stalls, row.backward.stall_us) == (1, 30.0)
+    events.export_chrome_trace(tmp_path / "trace.json")
+    assert str(read(tmp_path / "trace.json")) == str(found)
 
 
 # Broken files ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .attribution import Activity, Span, TraceError, attributed
+from .nvtx import range_text
 
 __all__ = ["load_chrome_spans"]
 
@@ -18,6 +19,8 @@ DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset", "mem
           "memset": "memset"}  # fmt: skip
 NOT_RANGES = {"python_function", "ac2g", "fwdbwd", "async_cpu_to_gpu", "gpu_user_annotation",
               "overhead", "trace", "async", "cuda_sync"}  # fmt: skip
+COPIES = ("copy", "prefetch")  # of an offload
+API = ("cuda_runtime", "cuda_driver")
 LEAVES = 2**62
 
 
@@ -46,58 +49,88 @@ def _events_of(path: Path) -> list[Any]:
     return events
 
 
+Place = tuple[int, int, int]  # a time, a process and a thread
+NOWHERE = (None, None, None)
+
+
+class _Trace:
+    """What the events of a file say: ranges, and what was launched where."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ranges: list[tuple[int, int, int, int, str, int | None]] = []
+        self.calls: dict[Any, Place] = {}  # by correlation number
+        self.ops: dict[Any, Place] = {}  # by external id
+        self.activities: list[tuple[Any, Any, Activity]] = []
+        self.copies: dict[Any, Activity] = {}  # of ranges that are copies, by external id
+        self._numbers: dict[Any, int] = {}
+        self._open: dict[tuple[int, int], list[tuple[dict[str, Any], int]]] = {}
+
+    def take(self, event: Any) -> None:
+        """Reads one event."""
+        if not isinstance(event, dict):
+            raise TraceError(f"{self.path}: no Chrome trace: an event is of {type(event).__name__}")
+        phase = event.get("ph")
+        if phase not in ("X", "B", "E"):
+            return
+        start = end = _nanoseconds(event.get("ts"), self.path)
+        process, thread = (_number(event.get(key), self._numbers) for key in ("pid", "tid"))
+        if phase == "B":
+            self._open.setdefault((process, thread), []).append((event, start))
+            return
+        if phase == "X":
+            end += _nanoseconds(event.get("dur", 0), self.path)
+        else:
+            stack = self._open.get((process, thread))
+            if not stack:
+                return
+            event, start = stack.pop()
+        args = event.get("args")
+        self._add(event, args if isinstance(args, dict) else {}, end, (start, process, thread))
+
+    def _add(self, event: dict[str, Any], args: dict[str, Any], end: int, place: Place) -> None:
+        """Adds an event with its arguments, its end, and where it began."""
+        name, kind = str(event.get("name", "")), str(event.get("cat", "")).lower()
+        external, correlation = args.get("External id"), args.get("correlation")
+        device, stream, nbytes = (_whole(args.get(key)) for key in ("device", "stream", "bytes"))
+        start, process, thread = place
+        if kind in DEVICE:
+            what = "copy" if name.startswith("Memcpy") else DEVICE[kind]
+            activity = Activity(what, name, start, end, device, stream, nbytes)
+            self.activities.append((correlation, external, activity))
+        elif kind in COPIES:
+            _first(self.ops, external, place)
+            _first(self.copies, external, Activity("copy", name, start, end, device, 0, nbytes))
+        elif kind in API:
+            _first(self.calls, correlation, place)
+            if "Synchronize" in name:
+                self.ranges.append((start, end, process, thread, name, None))
+        elif kind not in NOT_RANGES:
+            _first(self.ops, external, place)
+            text = range_text(name, kind)
+            self.ranges.append((start, end, process, thread, *_numbered(text, args)))
+
+    def launches(self) -> list[Any]:
+        """What was launched, with the place of its call, by time."""
+        found: list[Any] = []
+        for correlation, external, what in self.activities:
+            copy = _found(self.copies, external)
+            if copy is not None and correlation is None:  # what a copy took on the device
+                del self.copies[external]
+                what = what._replace(kind="copy", nbytes=copy.nbytes)
+            call = _found(self.calls, correlation) or _found(self.ops, external)
+            found.append((*(call or NOWHERE), what))
+        found += [(*self.ops[external], copy) for external, copy in self.copies.items()]
+        return sorted(found, key=lambda row: (-1 if row[0] is None else row[0], row[3].start))
+
+
 def _read(path: Path) -> tuple[list[Any], list[Any]]:
     """Ranges and launches, sorted, as `attributed` wants them."""
-    ranges: list[tuple[int, int, int, int, str, int | None]] = []
-    calls: dict[Any, tuple[int, int, int]] = {}  # by correlation number
-    ops: dict[Any, tuple[int, int, int]] = {}  # by external id
-    activities: list[tuple[Any, Any, Activity]] = []
-    numbers: dict[Any, int] = {}
-    open_at: dict[tuple[int, int], list[tuple[Any, int]]] = {}
+    trace = _Trace(path)
     for event in _events_of(path):
-        if not isinstance(event, dict):
-            raise TraceError(f"{path}: no Chrome trace: an event is of {type(event).__name__}")
-        phase, args = event.get("ph"), event.get("args")
-        if phase not in ("X", "B", "E"):
-            continue
-        args = args if isinstance(args, dict) else {}
-        start = _nanoseconds(event.get("ts"), path)
-        process, thread = (_number(event.get(key), numbers) for key in ("pid", "tid"))
-        if phase == "B":
-            open_at.setdefault((process, thread), []).append((event, start))
-            continue
-        end = start
-        if phase == "X":
-            end += _nanoseconds(event.get("dur", 0), path)
-        else:
-            stack = open_at.get((process, thread))
-            if not stack:
-                continue
-            event, start = stack.pop()
-            args = event.get("args") if isinstance(event.get("args"), dict) else {}
-        name, kind = str(event.get("name", "")), str(event.get("cat", "")).lower()
-        place = start, process, thread
-        if kind in DEVICE:
-            where = [_whole(args.get(key)) for key in ("device", "stream", "bytes")]
-            activity = Activity(DEVICE[kind], name, start, end, *where)
-            activities.append((args.get("correlation"), args.get("External id"), activity))
-            continue
-        if kind in NOT_RANGES:
-            continue
-        if kind in ("cuda_runtime", "cuda_driver"):
-            _first(calls, args.get("correlation"), place)
-            if "Synchronize" not in name:
-                continue
-        else:
-            _first(ops, args.get("External id"), place)
-        ranges.append((start, end, process, thread, *_numbered(name, args)))
-    launches = []
-    for correlation, external, activity in activities:
-        call = _found(calls, correlation) or _found(ops, external) or (None, None, None)
-        launches.append((*call, activity))
-    ranges.sort(key=lambda row: (row[0], -row[1]))
-    launches.sort(key=lambda row: (-1 if row[0] is None else row[0], row[3].start))
-    return ranges, launches
+        trace.take(event)
+    trace.ranges.sort(key=lambda row: (row[0], -row[1]))
+    return trace.ranges, trace.launches()
 
 
 def _numbered(name: str, args: dict[str, Any]) -> tuple[str, int | None]:
@@ -108,12 +141,12 @@ def _numbered(name: str, args: dict[str, Any]) -> tuple[str, int | None]:
     return f"{name}, seq", number
 
 
-def _first(places: dict[Any, tuple[int, int, int]], key: Any, place: tuple[int, int, int]) -> None:
+def _first(places: dict[Any, Any], key: Any, value: Any) -> None:
     if isinstance(key, (int, str)):
-        places.setdefault(key, place)
+        places.setdefault(key, value)
 
 
-def _found(places: dict[Any, tuple[int, int, int]], key: Any) -> tuple[int, int, int] | None:
+def _found(places: dict[Any, Any], key: Any) -> Any:
     return places.get(key) if isinstance(key, (int, str)) else None
 
 
