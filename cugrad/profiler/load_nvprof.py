@@ -24,9 +24,10 @@ from .attribution import (
     whole,
 )  # fmt: skip
 from .event_list import EventList
+from .events import FunctionEvent
 from .loaded import events_of
 
-__all__ = ["load_nvprof"]
+__all__ = ["load_nvprof", "parse_nvprof_trace"]
 
 KIND = "CUPTI_ACTIVITY_KIND_"
 MARKER = f"{KIND}MARKER"
@@ -54,6 +55,11 @@ def load_nvprof(path: str | Path) -> EventList:
     """
     with opened(path, "nvprof") as connection:
         return events_of(spans_of_nvprof(connection, Path(path)))
+
+
+def parse_nvprof_trace(path: str | Path) -> list[FunctionEvent]:
+    """The events of `load_nvprof`, as a plain list."""
+    return list(load_nvprof(path))
 
 
 def is_nvprof(tables: set[str]) -> bool:
