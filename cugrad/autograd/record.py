@@ -215,8 +215,8 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
         state.observers = observers
         state.refresh()
     for out in result if type(result) is tuple else (result,):
-        if out._requires_grad:  # older than its own number, but still younger than its inputs
-            out._node.grad_fn.seq = seq
+        if out._requires_grad and out._node is not None:
+            out._node.grad_fn.seq = seq  # below its own, and still above those of its inputs
     return result
 
 

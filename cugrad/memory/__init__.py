@@ -1,5 +1,6 @@
 """Placements: where a saved tensor lives between forward and backward."""
 
+from .budgeting import BudgetError, budget
 from .disk import save_on_disk
 from .disk_store import DiskStore
 from .offloading import offload, save_on_cpu
@@ -8,6 +9,6 @@ from .report import Report, lower_bound
 from .stats import OffloadStats
 
 __all__ = [
-    "DiskStore", "OffloadStats", "RecomputeStats", "Report", "lower_bound", "offload", "recompute",
-    "save_on_cpu", "save_on_disk",
+    "BudgetError", "DiskStore", "OffloadStats", "RecomputeStats", "Report", "budget",
+    "lower_bound", "offload", "recompute", "save_on_cpu", "save_on_disk",
 ]  # fmt: skip

@@ -1,0 +1,116 @@
+"""What a budget's plan does, for people: where values wait, what it costs, memory over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .planning import KEEP, Forecaster
+
+if TYPE_CHECKING:
+    from .budgeting import budget
+    from .known_steps import Known
+
+__all__ = ["BudgetReport", "report_of"]
+
+
+class BudgetReport(dict[str, Any]):
+    """A report as a dict; it prints as text, and `plot` draws it."""
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    def plot(self, path: str | None = None) -> Any:
+        """Draws memory over the step, planned and with all saved tensors kept; the figure.
+
+        ImportError where matplotlib is not installed.
+        """
+        try:
+            from matplotlib import figure
+        except ImportError as error:
+            raise ImportError(
+                "plan.report().plot() draws with matplotlib, which is not installed; install it "
+                "with: pip install matplotlib"
+            ) from error
+        drawn = figure.Figure(figsize=(9, 4), layout="constrained")
+        ax = drawn.subplots()
+        divisor, unit = _unit(max(self["memory_without"], default=1))
+        for name, label in (("memory_without", "all kept"), ("memory", "planned")):
+            ax.step(range(len(self[name])), [b / divisor for b in self[name]], label=label,
+                    where="mid")  # fmt: skip
+        ax.axhline(self["limit"] / divisor, color="grey", linestyle="--", label="limit")
+        ax.axvline(self["forward_ops"] - 0.5, color="grey", linewidth=0.5)
+        ax.set_xlabel("ops of forward, nodes of backward")
+        ax.set_ylabel(f"{unit} in use")
+        ax.set_ylim(bottom=0)
+        ax.legend()
+        if path is not None:
+            drawn.savefig(path, dpi=100)
+        return drawn
+
+
+def report_of(owner: budget, known: Known | None) -> BudgetReport:
+    """The report of what the last step followed, or taught; RuntimeError before there was one."""
+    if known is None:
+        raise RuntimeError(
+            "budget: no step was seen yet; report() tells of steps whose forward and backward ran "
+            "within it"
+        )
+    step, plan = known.step, known.plan
+    forecaster = Forecaster(step)
+    keep = [KEEP if v.uses else p for v, p in zip(step.values, plan.placements)]
+    without = forecaster(keep)
+    placed: dict[str, dict[str, int]] = {}
+    for value, place in zip(step.values, plan.placements):
+        if value.uses:
+            line = placed.setdefault(place, {"tensors": 0, "bytes": 0})
+            line["tensors"] += 1
+            line["bytes"] += value.nbytes
+    found = plan.forecast
+    tried = [t for t in known.tried if t.plan is plan]
+    seconds = sum([e.seconds for e in step.events])
+    moved = found.out_bytes
+    return BudgetReport(
+        limit=owner.limit, placements=placed, forward_ops=step.forward,
+        peak=tried[-1].peak if tried else found.peak, predicted_peak=found.peak,
+        peak_without=without.peak, seconds=tried[-1].milliseconds / 1e3 if tried else None,
+        predicted_seconds=found.seconds, seconds_without=seconds,
+        bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
+        recompute_seconds=found.recompute_seconds, stall_seconds=float(sum(found.stalls)),
+        out_bytes=moved, back_bytes=found.in_bytes, out_rate=step.out_rate, in_rate=step.in_rate,
+        memory=found.memory.tolist(), memory_without=without.memory.tolist(),
+        holders=plan.holders, needs=plan.needs, steps_tried=len(known.tried),
+    )  # fmt: skip
+
+
+def _unit(nbytes: float) -> tuple[float, str]:
+    for divisor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if nbytes >= divisor:
+            return float(divisor), unit
+    return 1.0, "bytes"
+
+
+def _lines(report: BudgetReport) -> list[str]:
+    divisor, unit = _unit(report["limit"])
+
+    def size(nbytes: float) -> str:
+        return f"{nbytes / divisor:.3f} {unit}"
+
+    def ms(seconds: float | None) -> str:
+        return "not measured" if seconds is None else f"{seconds * 1e3:.3f} ms"
+
+    lines = [
+        f"limit                {size(report['limit'])}",
+        f"peak                 {size(report['peak'])}, forecast {size(report['predicted_peak'])}; "
+        f"with all kept {size(report['peak_without'])}",
+        f"step                 {ms(report['seconds'])}, forecast "
+        f"{ms(report['predicted_seconds'])}; its ops alone {ms(report['seconds_without'])}",
+        f"made again           {ms(report['recompute_seconds'])}",
+        f"waits for copies     {ms(report['stall_seconds'])}; {size(report['out_bytes'])} go at "
+        f"{report['out_rate'] / 1e9:.1f} GB/s, and come at {report['in_rate'] / 1e9:.1f}",
+        f"least                {size(report['needs'])}. {report['holders']}",
+        "",
+        "placement      tensors  bytes",
+    ]
+    for place, line in sorted(report["placements"].items()):
+        lines.append(f"{place:<14} {line['tensors']:>7}  {size(line['bytes'])}")
+    return lines

@@ -1,0 +1,448 @@
+"""A limit on a step's memory: the first step measures, a plan is made, the next steps follow it."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+from .. import backends
+from ..autograd.engine import task
+from ..autograd.graph import saved_tensors_hooks
+from ..autograd.mode import state
+from ..device import default_device
+from ..device import device as Device
+from ..tensor import Tensor, make
+from . import planning
+from .engine import CopyEngine, engine_of
+from .geometry import root_of
+from .known_steps import BudgetError, Known, Learned, bytes_of, size
+from .measuring import Measurement, rates_of
+from .owner import Owner
+from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
+from .recipes import Recipe, Recorder, Value, piece_of
+from .recomputing import Again
+
+__all__ = ["BudgetError", "budget"]
+
+PLACEMENTS = (KEEP, OFFLOAD, RECOMPUTE, COMPRESS, DISK)
+CODEC = "bf16"
+
+_learned: dict[Any, Learned] = {}
+_lock = threading.Lock()
+
+
+class Away:
+    """A value in host memory or on disk, which the copy engine brings back."""
+
+    __slots__ = ("engine", "view")
+    stays = True
+
+    def __init__(self, engine: CopyEngine, view: Any) -> None:
+        self.engine, self.view = engine, view
+
+    def array(self) -> Any:
+        with self.engine.backend.use_device(self.engine.index):
+            return self.engine.unpack(self.view)[0]
+
+
+class Encoded:
+    """A value that is stored in fewer bytes on the device."""
+
+    __slots__ = ("xp", "codec", "payload", "dtype", "shape")
+    stays = False
+
+    def __init__(self, xp: Any, codec: Any, root: Any) -> None:
+        self.xp, self.codec, self.dtype, self.shape = xp, codec, root.dtype, root.shape
+        self.payload = codec.encode(xp, root)
+
+    def array(self) -> Any:
+        return self.codec.decode(self.xp, self.payload, self.dtype, self.shape)
+
+
+class Walk(Recorder):
+    """Numbers the values of a step as they are made, and tells its budget of each."""
+
+    def __init__(self, owner: budget) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
+        calls = self._here.calls
+        if state.call is not None and not self._here.nodes and state.grad_enabled:
+            self.owner.op_will_begin()
+        if self.owner.turned:
+            calls.append(None)
+            return
+        super().op_begin(name, seq, args)
+        recipe = calls[-1]
+        if recipe is not None:
+            self.owner.op_begins(name, recipe)
+
+    def op_end(self, name: str, seq: int, result: Any) -> None:
+        calls = self._here.calls
+        recipe = calls[-1] if calls else None
+        super().op_end(name, seq, result)
+        if recipe is not None:
+            self.owner.op_ends(recipe)
+
+    def node_begin(self, node: Any) -> None:
+        super().node_begin(node)
+        if self._here.nodes == 1:
+            self.owner.node_begins(node)
+
+    def node_end(self, node: Any) -> None:
+        if self._here.nodes == 1:
+            self.owner.node_ends()
+        super().node_end(node)
+
+    def _enter(self, root: Any, counter: list[int], recipe: Recipe) -> Value:
+        value = super()._enter(root, counter, recipe)
+        self.owner.made(value, recipe)
+        return value
+
+
+class budget(saved_tensors_hooks):
+    """Within it, a training step takes no more device memory than `limit`, at little cost in time.
+
+    The first step is measured: what it saves, how long each op takes, how fast the link is. It
+    runs in little memory, for everything that it saves leaves the device. Then each saved tensor
+    gets a place: it stays, or waits in host memory, on disk or in fewer bits, or is made again, so
+    that the step is as fast as is known while its peak stays under the limit. The next steps follow
+    that plan, and correct it by what they measure. A step whose ops or sizes differ is measured
+    anew. See docs/memory-budget.md.
+
+    Args:
+        limit: bytes of the device in use at most, parameters and all, as a number or as text:
+            "12GiB". On the CPU: of what is allocated within.
+        placements: which ones may be used, of "keep", "offload", "recompute", "compress", "disk".
+        lossless: gradients are bitwise those without; False allows "compress", in bfloat16.
+        host_limit: bytes of page-locked host memory to use; None: what the host can give.
+        device: whose memory; None: the default device.
+
+    BudgetError at the end of the first step if no plan fits: it says how much is needed, and for
+    what. ValueError for a limit that is no size, or a placement that does not exist.
+
+    >>> import cugrad as torch
+    >>> from cugrad import memory
+    >>> x = torch.rand(64, 256, device="simulated")
+    >>> net = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)]).to("simulated")
+    >>> for _ in range(3):
+    ...     with memory.budget("5MB", device="simulated") as plan:
+    ...         net.zero_grad()
+    ...         h = x
+    ...         for layer in net:
+    ...             h = torch.tanh(layer(h))
+    ...         loss = h.sum()
+    ...         del h
+    ...         loss.backward()
+    >>> plan.report()["peak"] <= 5_000_000
+    True
+    """
+
+    def __init__(
+        self,
+        limit: int | str,
+        *,
+        placements: tuple[str, ...] = PLACEMENTS,
+        lossless: bool = True,
+        host_limit: int | None = None,
+        device: Device | str | None = None,
+    ) -> None:
+        self.limit, self.lossless, self.host_limit = bytes_of(limit), bool(lossless), host_limit
+        self.device = default_device() if device is None else Device(device)
+        self._backend = backends.get(self.device.type)
+        self._index = self.device.index
+        if self._index is None:
+            self._index = self._backend.current_device()
+        self.placements = self._allowed(placements)
+        here = self.device.type, self._index
+        with _lock:
+            key = (*here, self.limit, self.placements, self.lossless, host_limit)
+            self._learned = _learned.setdefault(key, Learned())
+        self._walk = Walk(self)
+        self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
+        self._under_way = self.limit // 32  # bytes that the link may hold, each way
+        self._owner = Owner(1, 0, self._under_way, self._under_way, host_limit)
+        self._disk_owner: Owner | None = None
+        self._engine: CopyEngine | None = None
+        if self.device.type != "cpu":
+            self._engine = engine_of(self._backend, self._index)
+        self._thread: int | None = None
+        self.last: Known | None = None  # what the last step followed, or taught
+        self._fresh()
+
+    def _allowed(self, placements: Any) -> frozenset[str]:
+        wrong = [p for p in placements if p not in PLACEMENTS]
+        if isinstance(placements, str) or wrong or KEEP not in placements:
+            raise ValueError(
+                f"budget: placements: got {placements!r}, want several of {', '.join(PLACEMENTS)}, "
+                "'keep' among them"
+            )
+        allowed = set(placements)
+        if self.lossless:
+            allowed.discard(COMPRESS)
+        if self.device.type == "cpu":
+            allowed.discard(OFFLOAD)
+        return frozenset(allowed)
+
+    # ------------------------------------------------------------------ a step
+
+    def _fresh(self) -> None:
+        """A step begins: nothing of it is known."""
+        self.names: list[str] = []
+        self.sizes: list[int] = []
+        self._following: Known | None = None
+        self._first: tuple[str, int] | None = None
+        self._measuring: Measurement | None = None
+        self.turned = False  # whether backward has begun
+        self._dropped = 0  # bytes that are to be made again, since the last that stays
+        self._back = 0  # bytes that came back while the node ran
+        self._saw_peak = False
+
+    def __enter__(self) -> budget:  # type: ignore[override]
+        here = threading.get_ident()
+        if self._thread not in (None, here):
+            raise RuntimeError("budget: it is entered in another thread; make one for each thread")
+        self._thread = here
+        super().__enter__()
+        self._walk.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._walk.__exit__(*exc)
+        super().__exit__(*exc)
+        self._thread = None
+        self._end(failed=exc[0] is not None)
+
+    def op_will_begin(self) -> None:
+        """A recorded op, outside of backward: of another step, if backward has run."""
+        if self.turned and not task.running:
+            self._end()
+
+    def op_begins(self, name: str, recipe: Recipe) -> None:
+        measuring = self._measuring
+        if measuring is None and self._first is None and self._following is None:
+            measuring = self._measuring = Measurement(self._backend)
+        if measuring is not None:
+            for value in recipe.values():
+                if value.number >= 0:
+                    measuring.reads(value.number)
+            measuring.enter(name)
+
+    def op_ends(self, recipe: Recipe) -> None:
+        if self._measuring is not None:
+            self._measuring.leave(0)
+        plan = self._following
+        if plan is None:
+            return
+        for ref in recipe.outputs.values():  # what others are made of, and nobody has saved
+            value = ref()
+            if value is not None and value.held is None and value.views == 0:
+                place = plan.plan.placements[value.number]
+                alone = not plan.step.values[value.number].uses
+                if place in (OFFLOAD, DISK) or place == KEEP and alone:
+                    self._place(value, value.root(), place)
+
+    def made(self, value: Value, recipe: Recipe) -> None:
+        """A value of this step: is it the one that the plan expects?"""
+        number, name = len(self.sizes), recipe.op.name
+        value.number = number
+        self.names.append(name)
+        self.sizes.append(value.nbytes)
+        if number == 0:
+            self._begin((name, value.nbytes))
+        if self._measuring is not None:
+            self._measuring.made(value, recipe)
+        plan = self._following
+        if plan is not None and not plan.matches(number, name, value.nbytes):
+            self._following = self._other(plan)
+
+    def _begin(self, first: tuple[str, int]) -> None:
+        """The first value says which plans there may be."""
+        self._first = first
+        known = self._learned.known.get(first)
+        if known and first not in self._learned.again:
+            self._following, self._measuring = known[-1], None
+            if self.device.type != "cpu":
+                known[-1].begin(self.limit, self._backend.memory_allocated(), self.placements)
+            if not known[-1].settled:
+                self._saw_peak = True
+                self._backend.reset_peak_memory_stats()
+                self._began = self._mark()
+
+    def _mark(self) -> Any:
+        event = self._backend.event(timing=True)
+        self._backend.current_stream().record_event(event)
+        return event
+
+    def _other(self, left: Known) -> Known | None:
+        """Another plan that has done as this one so far, and goes on as the step does."""
+        assert self._first is not None
+        n = len(self.sizes)
+        for known in reversed(self._learned.known[self._first]):
+            if known.sizes[:n] == self.sizes and known.names[:n] == self.names:
+                if known.plan.placements[: n - 1] == left.plan.placements[: n - 1]:
+                    return known
+        self._learned.again.add(self._first)
+        return None
+
+    def node_begins(self, node: Any) -> None:
+        self.turned = True
+        self._back = 0
+        if self._measuring is not None:
+            leaving = set()
+            if self._engine is not None:
+                leaving = {id(root_of(entry[4])) for entry in self._engine.out._leaving}
+            self._measuring.turn(leaving)
+            self._measuring.enter(node.name())
+
+    def node_ends(self) -> None:
+        if self._measuring is not None:
+            ahead = 0 if self._engine is None else self._engine.ahead
+            self._measuring.leave(self._back + ahead)
+
+    # ------------------------------------------------------------------ saved tensors
+
+    def pack_hook(self, tensor: Tensor) -> Any:
+        """A piece of a value that waits elsewhere; the tensor itself, if it stays."""
+        value = self._walk.value_of(tensor)
+        if value is None or self.turned:
+            return tensor
+        root = root_of(tensor._array)
+        if value.held is None and value.views == 0:
+            plan = self._following
+            if plan is None or value.number >= len(plan.sizes):
+                self._place(value, root, self._safe(value))
+            else:
+                self._place(value, root, plan.plan.placements[value.number])
+        if hasattr(value.held, "dtype") and value.views == 0:
+            return tensor
+        return Again(piece_of(value, tensor._array, root))
+
+    def unpack_hook(self, packed: Any) -> Tensor:
+        """The tensor that was packed."""
+        if not isinstance(packed, Again):
+            return packed
+        measuring, value = self._measuring, packed.piece.value
+        if measuring is None:
+            return make(packed.array())
+        before, was_here = measuring.mark(), value.here() is not None
+        array = packed.array()
+        measuring.left_out(before)
+        if value.number >= 0:
+            measuring.uses(value.number)
+        if not was_here or value.present is not None:
+            self._back += value.nbytes
+        return make(array)
+
+    def _safe(self, value: Value) -> str:
+        """Where a value goes of which nothing is known: what needs least memory."""
+        if value.nbytes < self._small:
+            return KEEP
+        if self._engine is not None and OFFLOAD in self.placements:
+            return OFFLOAD
+        if RECOMPUTE in self.placements and value.recipe is not None:
+            if self._dropped + value.nbytes <= self.limit // 8:
+                self._dropped += value.nbytes
+                return RECOMPUTE
+            self._dropped = 0
+        return DISK if DISK in self.placements and RECOMPUTE not in self.placements else KEEP
+
+    def _place(self, value: Value, root: Any, place: str) -> None:
+        """Puts a value where it waits for backward."""
+        if place == RECOMPUTE and value.recipe is not None:
+            return
+        if place in (OFFLOAD, DISK):
+            before = None if self._measuring is None else self._measuring.mark()
+            value.held = self._sent(value, root, place)
+            if self._measuring is not None:
+                self._measuring.left_out(before)
+        elif place == COMPRESS and root.flags.c_contiguous:
+            value.held = Encoded(self._backend.xp, _codec(), root)
+        if value.held is None:
+            self._walk.hold(value, root)
+        value.recipe = None
+
+    def _sent(self, value: Value, root: Any, place: str) -> Any:
+        tensor = make(root)
+        tensor._counter = value.counter
+        engine = self._engine or engine_of(self._backend, self._index)
+        owner = self._owner
+        if place == DISK:
+            if self._disk_owner is None:
+                from .disk_store import DiskStore
+
+                self._disk_owner = Owner(
+                    1, 0, self._under_way, self._under_way, None, False, DiskStore()
+                )
+            owner = self._disk_owner
+        with self._backend.use_device(self._index):
+            view = engine.pack(tensor, owner)
+        return None if view is None else Away(engine, view)
+
+    # ------------------------------------------------------------------ what was learned
+
+    def _end(self, failed: bool = False) -> None:
+        """The step is over: it is planned, or its plan is corrected."""
+        measuring, plan, first = self._measuring, self._following, self._first
+        names, sizes, turned, saw = self.names, self.sizes, self.turned, self._saw_peak
+        began = getattr(self, "_began", None)
+        self._fresh()
+        self._walk.known.clear()
+        if measuring is not None:
+            measuring.close()
+        if failed or first is None or not turned:
+            return
+        if measuring is not None and measuring.forward is not None and measuring.values:
+            self._learn(first, names, sizes, measuring)
+        elif plan is not None and len(plan.sizes) == len(sizes) and saw:
+            self.last = plan
+            self._correct(plan, began)
+        elif plan is not None:
+            self.last = plan
+
+    def _learn(
+        self, first: Any, names: list[str], sizes: list[int], measuring: Measurement
+    ) -> None:
+        rates = rates_of(self._backend, self._index, self.limit // 32)
+        step = measuring.step(rates, self.placements, self._small, self._under_way)
+        plan = planning.plan(step, self.limit, placements=self.placements)
+        if plan.forecast.peak > self.limit:
+            raise BudgetError(
+                f"budget: {size(self.limit)} are too few: this step needs at least "
+                f"{size(plan.needs)}. {plan.holders}"
+            )
+        known = Known(names, sizes, step, plan)
+        known.limit, known.settled = self.limit, self.device.type == "cpu"
+        known.before = measuring.before
+        plans = self._learned.known.setdefault(first, [])
+        plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
+        self._learned.again.discard(first)
+        self.last = known
+
+    def _correct(self, known: Known, began: Any) -> None:
+        """Compares a step with its forecast, and plans again where that missed."""
+        end = self._mark()
+        end.synchronize()
+        peak = self._backend.max_memory_allocated()
+        if peak > self.limit and known.tried:
+            warnings.warn(
+                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}; the "
+                "next one has another plan", stacklevel=5,
+            )  # fmt: skip
+        known.correct(self.limit, peak, began.elapsed_time(end), self.placements)
+
+    def report(self) -> Any:
+        """What the step does to memory, and why; a dict that prints as a page and can be drawn."""
+        from .budget_report import report_of
+
+        return report_of(self, self.last)
+
+
+def _codec() -> Any:
+    from .codecs import codec_of
+
+    return codec_of(CODEC)
+
+

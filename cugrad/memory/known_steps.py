@@ -1,0 +1,113 @@
+"""What budgets know of steps that they have seen: plans, and how those went."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from . import planning
+
+__all__ = ["BudgetError", "Known", "Learned", "Tried", "bytes_of", "size"]
+
+ADJUSTMENTS = 6  # steps after which a plan is corrected by what was measured
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+         "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}  # fmt: skip
+
+
+class BudgetError(RuntimeError):
+    """No plan is known that fits the limit; the message says what would."""
+
+
+class Tried(NamedTuple):
+    """A plan, and what a step was that followed it."""
+
+    plan: planning.Plan
+    peak: int
+    milliseconds: float
+
+
+class Known:
+    """A step that was measured, and what is done in the next one like it."""
+
+    def __init__(self, names: list[str], sizes: list[int], step: Any, plan: Any) -> None:
+        self.names, self.sizes, self.step, self.plan = names, sizes, step, plan
+        self.limit = 0  # that the plan was made for
+        self.fits, self.fails = 0, 0  # the largest such that fitted, the smallest that did not
+        self.tried: list[Tried] = []  # steps that followed a plan
+        self.settled = False
+        self.before = self.shift = 0  # bytes in use before the step that was measured; more, now
+
+    def matches(self, number: int, name: str, nbytes: int) -> bool:
+        return (
+            number < len(self.sizes)
+            and self.sizes[number] == nbytes
+            and self.names[number] == name
+        )
+
+    def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
+        """A step begins: if other things are in memory than were, as an optimizer's, it counts."""
+        shift = before - self.before
+        if abs(shift - self.shift) > limit >> 7:
+            self.shift, self.limit = shift, limit - shift
+            self.plan = planning.plan(self.step, self.limit, placements=placements)
+            self.fits = self.fails = 0
+            self.settled = False
+            self.tried.clear()
+
+    def correct(
+        self, limit: int, peak: int, milliseconds: float, placements: frozenset[str]
+    ) -> None:
+        """A step has followed the plan: the next one is for so much less, or more, as it missed by.
+
+        What a forecast leaves out, blocks that the device's allocator cannot use at once, is much
+        the same in the next plan. After some steps the best of those that were tried stays.
+        """
+        self.tried.append(Tried(self.plan, peak, milliseconds))
+        left = limit - peak
+        if left < 0:
+            self.fails = min(self.limit, self.fails or self.limit)
+        else:
+            self.fits = max(self.limit, self.fits)
+        following = self.limit + left - limit // 200
+        if self.fits and self.fails:
+            following = (self.fits + self.fails) // 2
+        near = 0 <= left <= limit // 50 or left >= 0 and self.plan.keeps_all
+        moves = abs(following - self.limit) > limit >> 10
+        if not near and moves and len(self.tried) < ADJUSTMENTS:
+            plan = planning.plan(self.step, following, placements=placements)
+            if plan.forecast.peak <= following and plan.placements != self.plan.placements:
+                self.plan, self.limit = plan, following
+                return
+        fitting = [t for t in self.tried if t.peak <= limit]
+        best = min(fitting or self.tried, key=lambda t: t.milliseconds if fitting else t.peak)
+        self.plan, self.settled = best.plan, True
+        if not fitting:
+            raise BudgetError(
+                f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
+                f"needs least took {size(best.peak)}. {best.plan.holders}"
+            )
+
+
+class Learned:
+    """What all budgets of the same arguments know, by the first value of a step."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, int], list[Known]] = {}
+        self.again: set[tuple[str, int]] = set()  # steps that began like this and went on otherwise
+
+
+def bytes_of(limit: Any) -> int:
+    """The bytes of a number, or of a text such as "12GiB", "500 MB"."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(limit).lower())
+    if isinstance(limit, bool) or found is None or found[2] not in UNITS or float(found[1]) <= 0:
+        raise ValueError(f"budget: limit: got {limit!r}, want bytes, as 12_000_000_000 or '12GiB'")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def size(nbytes: float) -> str:
+    """Bytes for people."""
+    units = ["B", "KiB", "MiB", "GiB"]
+    while abs(nbytes) >= 1024 and len(units) > 1:
+        nbytes /= 1024
+        del units[0]
+    return f"{nbytes:.4g} {units[0]}"

@@ -1,0 +1,221 @@
+"""What one step does to memory: its ops, what each takes, and the values that it saves."""
+
+from __future__ import annotations
+
+import tracemalloc
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from .planning import Event, Step
+from .planning import Value as Planned
+from .recipes import Recipe, Value
+
+__all__ = ["Measurement", "Rates", "rates_of"]
+
+TEST_BYTES = 1 << 24  # of the copies that measure a link
+DISK_RATE = 1e9  # bytes per second, where nobody has measured it
+
+
+class Rates:
+    """Bytes per second that the link carries, each way."""
+
+    def __init__(self, backend: Backend, nbytes: int) -> None:
+        xp, stream = backend.xp, backend.stream()
+        device = xp.zeros(nbytes, "uint8")
+        host = backend.empty_pinned((nbytes,), np.dtype("uint8"))
+        seconds = []
+        stream.wait_event(backend.current_stream().record_event())
+        for a, b in ((host, device), (device, host), (host, device), (device, host)):
+            begin, end = backend.event(timing=True), backend.event(timing=True)
+            stream.record_event(begin)
+            backend.copy_async(a, b, stream)
+            stream.record_event(end)
+            end.synchronize()
+            seconds.append(begin.elapsed_time(end) / 1e3)
+        self.out, self.back = (nbytes / max(s, 1e-9) for s in seconds[2:])  # the first warm up
+
+
+_rates: dict[Any, Rates] = {}
+
+
+def rates_of(backend: Backend, index: int | None, most: int) -> Rates:
+    """The link's rates, measured once for each device by copies of `most` bytes, or fewer."""
+    key = backend.device_type, index
+    if key not in _rates:
+        with backend.use_device(index):
+            _rates[key] = Rates(backend, max(1, min(TEST_BYTES, most)))
+    return _rates[key]
+
+
+class _Seen:
+    """What was seen of one value."""
+
+    __slots__ = ("nbytes", "born", "dies", "gone", "uses", "inputs", "can_be_made", "ref", "alive")
+
+    def __init__(self, value: Value, born: int) -> None:
+        self.nbytes, self.born, self.dies = value.nbytes, born, born
+        self.gone: int | None = None  # the event in which its memory was let go of
+        self.uses: list[int] = []
+        recipe = value.recipe
+        self.inputs = [] if recipe is None else [v.number for v in recipe.values()]
+        self.can_be_made, self.ref = recipe is not None, weakref.ref(value)
+        self.alive = False  # somebody but us holds it when backward begins
+
+
+class _Span:
+    """What was seen of one op or node."""
+
+    __slots__ = ("name", "end", "left_out", "peak", "back")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.end: Any = None  # the time of its end, as an event of the device
+        self.left_out: list[tuple[Any, Any]] = []  # copies and recomputations within it
+        self.peak = self.back = 0  # bytes in use at most; of them, what is here again
+
+
+class Measurement:
+    """Watches one forward and its backward while a policy that needs little memory runs."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.values: list[_Seen] = []
+        self.spans: list[_Span] = []
+        self._of_root: dict[int, _Seen] = {}  # by its id, the value that a storage holds now
+        self.forward: int | None = None  # the number of ops before backward
+        self.tracing = backend.device_type == "cpu" and not tracemalloc.is_tracing()
+        if self.tracing:
+            tracemalloc.start()
+        self.begin, self.before = self.mark(), backend.memory_allocated()
+        backend.reset_peak_memory_stats()
+
+    def close(self) -> None:
+        """What comes after the last node counts as that one's, too; the times are all taken."""
+        self._gap()
+        if self.tracing:
+            tracemalloc.stop()
+            self.tracing = False
+
+    def _gap(self) -> None:
+        """What happens between ops counts as the one before."""
+        if self.spans:
+            span = self.spans[-1]
+            span.peak = max(span.peak, self.backend.max_memory_allocated())
+
+    def mark(self) -> Any:
+        """This point of the current stream."""
+        event = self.backend.event(timing=True)
+        self.backend.current_stream().record_event(event)
+        return event
+
+    def enter(self, name: str) -> None:
+        """An op, or a node, begins."""
+        self._gap()
+        self.backend.reset_peak_memory_stats()
+        self.spans.append(_Span(name))
+
+    def leave(self, back: int) -> None:
+        """It has ended; `back` bytes were here for it that had been away."""
+        span = self.spans[-1]
+        span.end, span.back = self.mark(), back
+        span.peak = self.backend.max_memory_allocated()
+        self.backend.reset_peak_memory_stats()
+
+    def turn(self, leaving: set[int]) -> None:
+        """Backward begins; `leaving` are the ids of roots that are there only to be copied."""
+        if self.forward is not None:
+            return
+        self.forward = len(self.spans)
+        for seen in self.values:
+            value = seen.ref()
+            root = None if value is None else value.root()
+            kept = value is not None and hasattr(value.held, "dtype")
+            seen.alive = root is not None and not kept and id(root) not in leaving
+
+    def left_out(self, before: Any) -> None:
+        """From a mark to here the device did what belongs to no op."""
+        if self.spans:
+            self.spans[-1].left_out.append((before, self.mark()))
+
+    def made(self, value: Value, recipe: Recipe) -> None:
+        """A value has got its number."""
+        seen = _Seen(value, len(self.spans) - 1)
+        self.values.append(seen)
+        root = value.root()
+        before, self._of_root[id(root)] = self._of_root.get(id(root)), seen
+        if before is not None and before.gone is None:  # changed in place: the memory is this one's
+            before.gone = max(before.born, seen.born - 1)
+            before.dies = min(before.dies, before.gone)
+
+        def gone(key: int) -> None:
+            last = self._of_root.pop(key)
+            if last.gone is None:
+                last.gone = len(self.spans) - 1
+
+        if before is None:
+            weakref.finalize(root, gone, id(root))
+
+    def reads(self, number: int) -> None:
+        """An op of forward reads a value."""
+        self.values[number].dies = max(0, len(self.spans))
+
+    def uses(self, number: int) -> None:
+        """A node reads a value that was saved."""
+        uses, at = self.values[number].uses, len(self.spans) - 1
+        if self.forward is not None and (not uses or uses[-1] != at):
+            uses.append(at)
+
+    # ------------------------------------------------------------------ what was learned
+
+    def step(
+        self, rates: Rates, placements: frozenset[str], small: int, backlog: int
+    ) -> Step:
+        """The step, for a planner; waits for the device."""
+        spans, n = self.spans, len(self.spans)
+        assert self.forward is not None
+        here = np.zeros(n + 1, np.int64)
+        for seen in self.values:
+            gone = n - 1 if seen.gone is None else min(seen.gone, n - 1)
+            if not seen.alive:
+                here[seen.born] += seen.nbytes
+                here[gone + 1] -= seen.nbytes
+        here = np.cumsum(here[:-1])
+        events, before = [], self.begin
+        for k, span in enumerate(spans):
+            span.end.synchronize()
+            seconds = before.elapsed_time(span.end) - sum(
+                [a.elapsed_time(b) for a, b in span.left_out]
+            )
+            base = max(0, span.peak - int(here[k]) - span.back)
+            events.append(Event(max(seconds, 0.0) / 1e3, base, span.name))
+            before = span.end
+        values = tuple([self._planned(seen, placements, small) for seen in self.values])
+        return Step(
+            events=tuple(events), forward=self.forward, values=values,
+            out_rate=rates.out, in_rate=rates.back, disk_out_rate=DISK_RATE,
+            disk_in_rate=DISK_RATE, lookahead=backlog, backlog=backlog,
+        )
+
+    def _planned(self, seen: _Seen, placements: frozenset[str], small: int) -> Planned:
+        """One value, as the planner sees it."""
+        allowed = set(placements)
+        if not seen.can_be_made:
+            allowed.discard("recompute")
+        if seen.nbytes < small:
+            allowed -= {"offload", "disk", "compress"}
+        if seen.alive:
+            allowed = {"keep"}
+        if not seen.uses:
+            allowed &= {"keep", "recompute", "offload"}
+            allowed.add("recompute")
+        allowed.add("keep")
+        assert self.forward is not None
+        return Planned(
+            nbytes=0 if seen.alive else seen.nbytes, born=seen.born,
+            dies=max(seen.born, min(seen.dies, self.forward - 1)),
+            uses=tuple(seen.uses), inputs=tuple(dict.fromkeys(seen.inputs)),
+            placements=frozenset(allowed), stored={"compress": seen.nbytes // 2},
+        )  # fmt: skip
