@@ -19,13 +19,18 @@ class Elsewhere(NamedTuple):
     disk: int = 0  # in the files of all stores
 
 
+NOWHERE = Elsewhere()
+
+
 def bytes_elsewhere(device_type: str) -> Elsewhere:
     """Where saved bytes of all devices of a type are; asks no device, and waits for nothing.
 
     >>> bytes_elsewhere("cuda").offloaded
     0
     """
-    total = Elsewhere()
+    if not _engines and not _stores:
+        return NOWHERE
+    total = NOWHERE
     for (kind, _), engine in list(_engines.items()):
         if kind == device_type:
             # what was dropped, and is taken off the sums at the engine's next turn

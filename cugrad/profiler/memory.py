@@ -105,6 +105,7 @@ class MemoryTimeline:
         self._entered: float | None = None
         self._nodes = 0
         self._started_tracing = False
+        self._kinds: dict[type, bool] = {}  # classes of arrays, and whether they are of this device
         self._seen = 0  # bytes at the last look
         self._storages = Storages()
         self._running: list[tuple[str, set[int]]] = []  # lines of ops, and what they were given
@@ -189,7 +190,11 @@ class MemoryTimeline:
                 storages.was_there(storages.follow(grad._array, site, "gradient"))
 
     def _is_here(self, tensor: Tensor) -> bool:
-        return tensor.device.type == self.device.type
+        kind = type(tensor._array)
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = tensor.device.type == self.device.type
+        return found
 
     def _is_counted(self, array: Any) -> bool:
         """Whether an array's memory is in the count: on the CPU, if it was traced when made."""
@@ -205,8 +210,7 @@ class MemoryTimeline:
         storages.now = len(self.samples)
         storages.settle()
         live, away = storages.live, bytes_elsewhere(self.device.type)
-        older = sum([storage.nbytes for _, storage in storages.older])
-        before = max(min(self.start - older, used - sum(live.values())), 0)
+        before = max(min(self.start - storages.older_bytes, used - sum(live.values())), 0)
         self.samples.append(
             MemorySample(
                 name, phase, seq, used, now, live["saved"], live["parameter"], live["input"],

@@ -66,6 +66,7 @@ class Storages:
         self.live: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
         self.history: list[tuple[int, Storage, Category | None, Category | None]] = []
         self.older: list[tuple[int, Storage]] = []  # there on entry, with the sample that met them
+        self.older_bytes = 0
         self._known: dict[int, _Ref] = {}  # by the id of the array that owns the memory
         self._nodes: dict[int, _Ref] = {}  # by the id of a node: the storages that it keeps
         self._dead: deque[_Ref] = deque()  # left by callbacks, which take no lock
@@ -101,6 +102,7 @@ class Storages:
         when, _, before, after = self.history.pop()
         assert before is None and storage.born == when
         self.older.append((when, storage))
+        self.older_bytes += storage.nbytes
         storage.born = 0
         self.history.append((0, storage, before, after))
 
