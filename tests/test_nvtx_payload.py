@@ -118,6 +118,30 @@ def test_a_failed_entry_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+def test_started_ranges_belong_to_no_thread(library: Path, tmp_path: Path) -> None:
+    script = """
+import threading
+from cugrad.cuda import nvtx
+first, second = nvtx.range_start('first'), nvtx.range_start('second')
+assert first != second
+thread = threading.Thread(target=nvtx.range_end, args=(first,))
+thread.start(); thread.join()
+nvtx.range_end(second)
+nvtx.range_end(second)
+nvtx.range_end(12345)
+"""
+    events = capture.run(script, library, tmp_path / "events.tsv").events
+    assert [(each.kind, each.message) for each in events] == [
+        ("start", "first"), ("start", "second"), ("end", ""), ("end", ""),
+    ]  # fmt: skip
+    assert len({each.thread for each in events}) == 2
+
+
+def test_started_ranges_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUGRAD_NVTX", "none")
+    cugrad.cuda.nvtx.range_end(cugrad.cuda.nvtx.range_start("a"))
+
+
 def test_numbers_are_payloads_of_few_texts() -> None:
     heard: list[tuple[str, int]] = []
     ranges = Ranges(

@@ -24,7 +24,8 @@ def _always() -> bool:
 class Emitter(NamedTuple):
     """The NVTX calls of one library, in the default domain.
 
-    `push_numbered` pushes a range with a whole number as its payload, where the library can.
+    `push_numbered` pushes a range with a whole number as its payload, where the library can; and
+    `start` and `end` are of ranges that belong to no thread.
     `attached` says whether a tool may listen: ranges that nobody hears need not be made.
     """
 
@@ -34,6 +35,8 @@ class Emitter(NamedTuple):
     mark: Callable[[str], object]
     push_numbered: Callable[[str, int], object] | None = None
     attached: Callable[[], bool] = _always
+    start: Callable[[str], Any] | None = None
+    end: Callable[[Any], object] | None = None
 
 
 def _cupy() -> Emitter:
@@ -54,7 +57,8 @@ def _nvtx() -> Emitter:
 
     return Emitter(
         "nvtx", lambda message: domain.push_range(message=message), domain.pop_range, nvtx.mark,
-        push_numbered, _attached,
+        push_numbered, _attached, lambda message: domain.start_range(message=message),
+        domain.end_range,
     )  # fmt: skip
 
 
@@ -91,16 +95,20 @@ def numbered_emitter() -> Emitter | None:
     forced = os.environ.get("CUGRAD_NVTX", "")
     if forced not in ("", "nvtx", "none"):
         raise ValueError(
-            f"CUGRAD_NVTX={forced}: only the nvtx package carries payloads; unset it, or use "
-            "emit_nvtx(payload=False)"
+            f"CUGRAD_NVTX={forced}: only the nvtx package carries payloads, and ranges that belong "
+            "to no thread; unset it, or use emit_nvtx(payload=False) and range_push"
         )
-    if forced == "none":
-        return None
+    return None if forced == "none" else _numbered()
+
+
+@functools.cache
+def _numbered() -> Emitter:
     try:
         return _nvtx()
     except ImportError as error:
         raise ImportError(
-            f"NVTX payloads: {error}; install the nvtx package with: pip install nvtx"
+            f"NVTX payloads and started ranges: {error}; install the nvtx package with: "
+            "pip install nvtx"
         ) from error
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
+from typing import Any
 
-from .emitter import emitter
+from .emitter import emitter, numbered_emitter
 
-__all__ = ["mark", "range", "range_pop", "range_push"]
+__all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
 class _Depth(threading.local):
@@ -37,6 +39,28 @@ def range_pop() -> int:
         library.pop()
     _depth.value = max(_depth.value - 1, 0)
     return _depth.value
+
+
+_numbers = count(1).__next__
+_started: dict[int, Any] = {}  # what the library knows ranges by that have been started
+
+
+def range_start(msg: str) -> int:
+    """Opens a range that any thread may close, with `range_end(id)`; its id.
+
+    It needs the nvtx package, as CuPy's binding has no such call; ImportError where it is missing.
+    """
+    library, number = numbered_emitter(), _numbers()
+    if library is not None and library.start is not None:
+        _started[number] = library.start(msg)
+    return number
+
+
+def range_end(range_id: int) -> None:
+    """Closes the range that `range_start` has given this id; any other id closes nothing."""
+    handle, library = _started.pop(range_id, None), numbered_emitter()
+    if handle is not None and library is not None and library.end is not None:
+        library.end(handle)
 
 
 def mark(msg: str) -> None:
