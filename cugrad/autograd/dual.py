@@ -9,9 +9,8 @@ from typing import Any
 
 from ..backends import backend_of
 from ..ops.table import ELEMENTWISE, LINEAR, Op
-from ..tensor import Tensor, make
+from ..tensor import Tensor
 from .mode import Level, state
-from .node import edge_of
 
 __all__ = ["apply_dual", "enter", "hide_tangent", "leave", "set_tangent", "tangent_of"]
 
@@ -70,12 +69,12 @@ def tangent_of(tensor: Any, level: Level) -> Tensor | None:
     if home is None:
         return None
     with below(level) if level in state.levels else nullcontext():
-        part = _viewed(tensor, home)
+        part = viewed(tensor, home)
     _keep(tensor, rare, level, part)
     return part
 
 
-def _viewed(view: Tensor, home: Tensor) -> Tensor:
+def viewed(view: Tensor, home: Tensor) -> Tensor:
     """What the view ops of `view` make of the tangent of its base."""
     from .record import recorded
 
@@ -108,6 +107,18 @@ def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
             rare.tangents = {}
         rare.tangents.setdefault(level, {})[node.output_nr] = tangent
         _remember(level, maker)
+
+
+def unshared(tangent: Tensor, level: Level) -> Tensor:
+    """The tangent, or a copy where its memory is that of another tensor's, which may change."""
+    root = tangent if tangent._base is None else tangent._base
+    if not level.owners or id(root) not in level.owners:
+        return tangent
+    from .record import recorded
+
+    with below(level) if level in state.levels else nullcontext():
+        copy: Tensor = recorded.clone(tangent)
+    return copy
 
 
 def _keep(tensor: Tensor, rare: Any, level: Level, tangent: Tensor | None) -> None:
@@ -215,7 +226,7 @@ def apply_dual(
         found = tangent(op, tuple(inputs), tangents, results, params)
     for out, t in zip(results, found, strict=True):
         if t is not None:
-            set_tangent(out, level, t)
+            set_tangent(out, level, t if op.view else unshared(t, level))
     return result
 
 
@@ -291,49 +302,4 @@ def _shaped(t: Any, out: Tensor) -> Tensor | None:
             t = recorded.real(t)
         if t._array.dtype != out._array.dtype:
             t = recorded.to_dtype(t, out._array.dtype)
-    return t
-
-
-def apply_dual_inplace(
-    op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any],
-    made: list[Any],
-) -> Tensor:  # fmt: skip
-    """The same for an op whose result takes the place of its first input; `run` tells its node."""
-    t: Tensor = args[0]
-    level = highest(args)
-    if level is None:
-        return run(op, args, params)
-    tangents = tuple([tangent_of(x, level) for x in args])
-    with below(level):
-        before = make(t._array.copy(), t._requires_grad, edge_of(t) if t._requires_grad else None)
-        for lower in state.levels:
-            known = tangent_of(t, lower)
-            if known is not None:
-                set_tangent(before, lower, known.clone())
-        olds = tuple([before if x is t else x for x in args])
-        apply_dual_inplace(op, args, params, run, made)
-        (found,) = tangent(op, olds, tangents, (t,), params)
-        for node in made if found is not None else ():
-            rare = node.get_rare()
-            rare.tangents = rare.tangents or {}
-            rare.tangents.setdefault(level, {})[0] = found
-            _remember(level, node)
-        known = tangents[0]
-        if known is not None:
-            known.copy_(found) if found is not None else known.zero_()
-            return t
-        if found is None:
-            return t
-        view = None if t._rare is None else t._rare.view
-        if view is None:
-            set_tangent(t, level, found)
-            return t
-        home = tangent_of(view.base, level)
-        if home is None:
-            base = view.base._array
-            home = make(backend_of(base).xp.zeros_like(base))
-            set_tangent(view.base, level, home)
-        part = _viewed(t, home)
-        part.copy_(found)
-        set_tangent(t, level, part)
     return t

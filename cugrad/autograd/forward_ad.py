@@ -8,6 +8,7 @@ from ..backends import backend_of
 from ..tensor import Tensor, make
 from .contexts import Context
 from .dual import below, enter, hide_tangent, leave, set_tangent, tangent_of
+from .dual_inplace import own
 from .mode import state
 
 __all__ = [
@@ -88,7 +89,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected the tangent of a dual tensor to have no tangent of the same level"
         )
     dual = tensor.view_as(tensor)
-    set_tangent(dual, current, _laid_out(tangent, tensor))
+    tangent = _laid_out(tangent, tensor)
+    set_tangent(dual, current, tangent)
+    if tangent._base is None:
+        own(tangent, tensor if tensor._base is None else tensor._base, current)
     return dual
 
 

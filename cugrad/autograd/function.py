@@ -11,7 +11,8 @@ from typing import Any
 from ..backends import backend_of, batched
 from ..tensor import Tensor, make
 from .anomaly_mode import note
-from .dual import below, highest, set_tangent, tangent_of
+from .dual import below, highest, set_tangent, tangent_of, unshared
+from .dual_inplace import written
 from .function_context import BackwardCFunction, FunctionCtx
 from .function_tangents import among, check_saved, check_tangent, viewed
 from .function_vmap import VmapInfo, apply_transformed
@@ -222,6 +223,10 @@ def _tangents(
             for i, (a, t) in enumerate(zip(args, tangents, strict=True)):
                 if t is None and isinstance(a, Tensor) and a._array.dtype.kind in "fcV":
                     tangents[i] = make(backend_of(a._array).xp.zeros_like(a._array))
+        for a in node.dirty_tensors or ():  # jvp changes their tangents in place
+            nr = next((i for i, x in enumerate(args) if x is a), None)
+            if nr is not None and tangent_of(a, level) is not None:
+                tangents[nr] = written(a, level)
         given, found = list(tangents), cls.jvp(node, *tangents)
     outputs = result[0] if isinstance(result[0], tuple) else (result[0],)
     found = found if isinstance(found, tuple) else (found,)
@@ -235,7 +240,7 @@ def _tangents(
             continue
         check_tangent(node, nr, out, t, args, given)
         if not among(node.dirty_tensors or (), out):
-            set_tangent(out, level, t)
+            set_tangent(out, level, t if nr in (node.viewing or ()) else unshared(t, level))
     return result
 
 

@@ -9,7 +9,8 @@ from ..backends import Backend, backend_of, batched
 from ..dtypes import of as dtype_of
 from ..ops.table import Op
 from ..tensor import Tensor, make
-from .dual import apply_dual_inplace, keep_tangents
+from .dual import keep_tangents
+from .dual_inplace import apply_dual_inplace
 from .mode import state
 from .node import edge_of
 from .record import (

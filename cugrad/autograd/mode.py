@@ -39,12 +39,16 @@ class RangeObserver(Observer, Protocol):
 
 
 class Level:
-    """One nesting of forward mode; `holders` are weak references to what has tangents of it."""
+    """One nesting of forward mode; `holders` are weak references to what has tangents of it.
 
-    __slots__ = ("holders",)
+    `owners` says of a tangent which tensor has it alone, so that a change of that may write to it.
+    """
+
+    __slots__ = ("holders", "owners")
 
     def __init__(self) -> None:
         self.holders: list[weakref.ref[Any]] = []
+        self.owners: dict[int, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}  # by id of tangents
 
 
 class Anomaly:

@@ -97,9 +97,20 @@ class DiskSpan:
             )
         self._opened()._read(self, array)
 
-    def prefetch(self) -> None:
-        """Begins to read the bytes, so that `read` need not wait."""
-        self._opened()._fetch(self)
+    def prefetch(self, into: Any = None) -> None:
+        """Begins to read the bytes, so that `read` need not wait, or `read_into` that array."""
+        self._opened()._fetch(self, into)
+
+    def is_here(self) -> bool:
+        """Whether what `prefetch` began has ended."""
+        return self.reading is not None and self.reading[0].is_done
+
+    def abandon(self) -> None:
+        """Ends what `prefetch` began: nobody touches its array any more."""
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading[0].wanted = False
+            reading[0].finish()
 
     def _opened(self) -> DiskStore:
         if self.store is None:
@@ -335,10 +346,15 @@ class DiskStore:
         if failed is None:
             return
         if not isinstance(failed, DiskFullError) or self.when_full == "error":
-            raise failed
+            raise type(failed)(*failed.args) from failed  # whose traceback would lead back here
         if not self._warned:
             self._warned = True
             warnings.warn(f"{failed.args[1]}; that is done now", UserWarning, stacklevel=3)
+
+    def settle(self) -> None:
+        """Takes note of what was written, or has failed to be, for the next `write` to tell."""
+        with self._lock:
+            self._settle()
 
     def flush(self) -> None:
         """Waits until all is written; raises, or warns, as `write` does."""
@@ -393,14 +409,14 @@ class DiskStore:
             into[:] = found
         return into
 
-    def _fetch(self, span: DiskSpan) -> None:
+    def _fetch(self, span: DiskSpan, into: Any) -> None:
         """Begins to read a span, unless it is here."""
         with self._lock:
             known = span.reading is not None or span.resident is not None
             if known or not span.nbytes or not span.file.is_mine:
                 return
             try:
-                wanted, padded = self._room_in_memory(span)
+                wanted, padded = self._room_in_memory(span) if into is None else (into, into)
             except MemoryError:
                 return
             transfer = Transfer(self._way(span, padded), span.offset, padded, False)

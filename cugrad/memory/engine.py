@@ -229,6 +229,8 @@ class CopyEngine:
             self.inward.synchronize()
             self._bury()
             self.out.settle(0)
+            self.out.staging.settle(0)
+            self.out.staging.has_come()
 
     def reclaim(self) -> bool:
         """Makes room on a device that is full; whether there was something to give up."""
@@ -380,6 +382,9 @@ class CopyEngine:
         chain = session.chain()
         if index not in chain.place:
             return
+        for come in self.out.staging.has_come():
+            if come.fresh and come.restored is None and come.stream == compute:
+                come.restored, come.arrived = self._fetch(come, compute)
         limit = bytes_under_way(owner.lookahead, session.largest_moved) + session.may_use(True)
         k = max(session.cursor, chain.place[index] + 1)
         while self.ahead < limit and k < len(chain.order):
@@ -403,10 +408,13 @@ class CopyEngine:
             if stored.root() is not None:
                 continue
             try:
-                if stored.host is not None:
-                    stored.host.prefetch()
-                else:
+                if stored.block is not None:
                     stored.restored, stored.arrived = self._fetch(stored, compute)
+                elif not hasattr(stored.host, "read_into") or not self.out.stages(owner):
+                    stored.host.prefetch()
+                elif not self.out.staging.fetch(stored, owner.host_limit):
+                    k -= 1
+                    break
             except MemoryError:
                 k -= 1
                 break
@@ -416,23 +424,31 @@ class CopyEngine:
 
     def _fetch(self, stored: Stored, compute: Any) -> tuple[Any, Any]:
         """Starts the copy back of a storage: where to, and the event of its end."""
-        meter, stats = stored.session.meter, stored.owner.stats
-        if stored.host is not None:
-            flat, arrived = self.backend.asarray(stored.host.read()), None
-            stats.moved_back_bytes += flat.nbytes
-            return flat, arrived
+        meter, stats, owner = stored.session.meter, stored.owner.stats, stored.owner
+        block = stored.block
+        read = None  # a block for the time of the copy
+        if block is None:
+            if hasattr(stored.host, "read_into") and self.out.stages(owner):
+                block = read = self.out.staging.read(stored, owner.host_limit)
+            if block is None:
+                flat = self.backend.asarray(stored.host.read())
+                stats.moved_back_bytes += flat.nbytes
+                return flat, None
         nbytes = stored.sent
         flat = self.backend.xp.empty(nbytes, "uint8")  # its block may be in use there
         self.inward.wait_event(compute.record_event())
-        self.inward.wait_event(stored.copied)
+        if read is None:
+            self.inward.wait_event(stored.copied)
         began = None if meter is None else meter.mark(self.inward)
-        self.backend.copy_async(flat, stored.block.array[:nbytes], self.inward)
+        self.backend.copy_async(flat, block.array[:nbytes], self.inward)
         if meter is None:
             arrived = self.inward.record_event()
         else:
             arrived = meter.mark(self.inward)
             meter.back.append((began, arrived, nbytes))
         stored.last_use = arrived
+        if read is not None:
+            self.out.slab.give_back(read, arrived)
         stats.moved_back_bytes += nbytes
         return flat, arrived
 

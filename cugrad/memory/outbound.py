@@ -11,8 +11,9 @@ from ..backends import Backend
 from ..tensor import Tensor
 from .geometry import in_memory_order, memory_of, root_of
 from .owner import Owner
-from .session import Stored
-from .slab import PinnedSlab
+from .session import Stored, bytes_under_way
+from .slab import Block, PinnedSlab
+from .staging import HostCopy, Staging
 from .stats import Meter, wait_for
 
 __all__ = ["Outbound"]
@@ -29,34 +30,6 @@ def _sample(dense: Any) -> Any:
     return rows[: max(1, SAMPLE // rows.shape[1]), :SAMPLE].copy()
 
 
-class HostCopy:
-    """Bytes in ordinary host memory; what a store of spilled bytes answers looks like this.
-
-    It is an event as well, which has happened when the bytes need the memory that was given no
-    more. `on_disk` is false of bytes that found no room, and are still in that memory.
-    """
-
-    __slots__ = ("_array",)
-    on_disk = False
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def read(self) -> Any:
-        """The bytes."""
-        return self._array
-
-    def prefetch(self) -> None:
-        """Begins to read: there is nothing to wait for."""
-
-    def query(self) -> bool:
-        """Whether they are where they shall be."""
-        return True
-
-    def synchronize(self) -> None:
-        """Waits until they are."""
-
-
 class Outbound:
     """Copies from a device to host memory. Calls are made under `lock`, the engine's."""
 
@@ -64,6 +37,7 @@ class Outbound:
         self.backend, self._lock = backend, lock
         self.stream = backend.stream()
         self.slab = PinnedSlab(backend)
+        self.staging = Staging(self.slab)
         self.away = 0  # bytes that are not on the device, of storages that are still wanted
         self.leaving_bytes = 0
         self._leaving: deque[tuple[Any, weakref.ref[Stored], int, Any, Any]] = deque()
@@ -102,7 +76,7 @@ class Outbound:
         """Starts the copy of some bytes, and holds them until they have left."""
         stats, compute = owner.stats, stored.stream
         stored.sent = flat.nbytes
-        block = self.slab.take(flat.nbytes, owner.host_limit) if owner.pinned else None
+        block, staged = self._block(stored, flat, owner)
         if block is None:
             self._copy_unpinned(stored, flat, owner)
             return
@@ -119,6 +93,29 @@ class Outbound:
             stored.copied = stored.last_use = meter.mark(self.stream)
             meter.out.append((began, stored.copied, flat.nbytes))
         self._hold(stored, flat)
+        if staged:
+            self.staging.send(stored)
+
+    def _block(self, stored: Stored, flat: Any, owner: Owner) -> tuple[Block | None, bool]:
+        """Page-locked memory to copy to, where there is some; and whether it is on the way to a
+        file, for which a part of what the owner allows is set aside.
+        """
+        if not self.stages(owner, flat):
+            return (self.slab.take(flat.nbytes, owner.host_limit) if owner.pinned else None), False
+        limit = bytes_under_way(owner.backlog, max(flat.nbytes, stored.session.largest_moved))
+        within = owner.host_limit
+        if owner.pinned:
+            lasting = None if within is None else within - min(2 * limit, within // 2)
+            block = self.slab.take(flat.nbytes, lasting)
+            if block is not None:
+                return block, False
+        return self.staging.block(flat.nbytes, limit, within), True
+
+    def stages(self, owner: Owner, flat: Any = None) -> bool:
+        """Whether bytes pass to the owner's store, and back, through page-locked memory."""
+        if self.backend.device_type == "cpu" or not hasattr(owner.spill, "takes"):
+            return False
+        return flat is None or not owner.spill.takes(flat)
 
     def _encoded(self, stored: Stored, source: Any, flat: Any, owner: Owner) -> Any:
         """The bytes that a codec makes of a storage, which need not live on."""
@@ -146,8 +143,7 @@ class Outbound:
         """
         stats, on_host = owner.stats, self.backend.device_type == "cpu"
         try:
-            takes = getattr(owner.spill, "takes", None)
-            as_it_is = on_host or (takes is not None and takes(flat))
+            as_it_is = on_host or hasattr(owner.spill, "takes") and owner.spill.takes(flat)
             host = flat if as_it_is else self.backend.to_host(flat)
             found = HostCopy(host) if owner.spill is None else owner.spill.write(host)
         except MemoryError:
@@ -189,6 +185,8 @@ class Outbound:
 
         The stream to wait is the one that allocated the storage: its memory goes back there.
         """
+        if self.staging.bytes:
+            self.staging.settle()
         while self._leaving:
             event, ref, nbytes, compute, _ = self._leaving[0]
             if not event.query():
