@@ -101,6 +101,42 @@ def test_a_kept_result_that_was_changed() -> None:
         y.sum().backward()
 
 
+def test_of_a_function_the_ops_count() -> None:
+    """It runs again, or it would not know what it saves; what is kept is not given to its ops."""
+    ran, seen = [], []
+
+    class Rows(cugrad.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ran.append(1)
+            total = x.sum(0)
+            ctx.save_for_backward(total, x)
+            return total.exp() * 2 + x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            total, x = ctx.saved_tensors
+            return g + (g.sum(0) * total.exp() * 2).expand(x.shape)
+
+    def f(x: Any, w: Any) -> Any:
+        h = Rows.apply(x @ w).sin()
+        return h * cugrad.nn.functional.scaled_dot_product_attention(h, w, h.tanh())
+
+    def policy(context: Any, op: str, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        seen.append(op)
+        return CheckpointPolicy.MUST_SAVE
+
+    found = []
+    for use in (False, True):
+        x, w = leaf(), leaf(seed=1)
+        contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+        y = checkpoint(f, x, w, use_reentrant=False, context_fn=contexts) if use else f(x, w)
+        y.sum().backward()
+        found.append([t.grad.numpy().tobytes() for t in (x, w)])
+    assert found[0] == found[1] and len(ran) == 3
+    assert "Rows" not in seen and seen[:4] == ["mm", "sum", "exp", "mul"]
+
+
 def test_in_place_changes_are_made_again() -> None:
     def f(x: Any, w: Any) -> Any:
         h = (x @ w).sin()
@@ -160,3 +196,8 @@ def test_bad_policies() -> None:
         create_selective_checkpoint_contexts(3)
     with pytest.raises(ValueError, match="Expected op in `op_list` to be the name of an op"):
         create_selective_checkpoint_contexts([3])
+    for unknown in ("nn", cugrad.nn.functional.scaled_dot_product_attention):
+        with pytest.raises(ValueError, match="as docs/ops.md has it"):
+            create_selective_checkpoint_contexts([unknown])
+    with pytest.raises(TypeError, match="offload: got 3, want None or a memory.offload"):
+        create_selective_checkpoint_contexts(["mm"], offload=3)

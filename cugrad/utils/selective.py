@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import memory
 from ..autograd.mode import pop_observer, push_observer, state
+from ..ops.table import TABLE
 from ..tensor import Tensor, make
 
 __all__ = [
@@ -97,14 +98,14 @@ class _Forward(_Observing):
 
     def __init__(self, policy: Callable[..., Any], store: Store, moving: memory.offload) -> None:
         self._policy, self._store, self._moving = policy, store, moving
-        self._calls: list[tuple[str, tuple[Any, ...]]] = []
+        self._calls: list[tuple[Any, ...] | None] = []
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
-        self._calls.append((name, args))
+        self._calls.append(None if _is_no_op(name) else args)
 
     def op_end(self, name: str, seq: int, result: Any) -> None:
-        name, args = self._calls.pop()
-        if result is None or name in SAC_IGNORED_OPS:
+        args = self._calls.pop()
+        if result is None or args is None:
             return
         observers, state.observers = state.observers, ()  # the policy may compute
         state.refresh()
@@ -122,6 +123,11 @@ class _Forward(_Observing):
             if not any(_is_of_others(out, args) for out in outputs):
                 kept = [_Kept(out, self._moving if policy in OFFLOAD else None) for out in outputs]
         self._store[name].append(kept)
+
+
+def _is_no_op(name: str) -> bool:
+    """Whether this is a Function, which must run to know what it saves: the ops in it count."""
+    return state.call is None or name in SAC_IGNORED_OPS
 
 
 def _is_of_others(out: Tensor, args: tuple[Any, ...]) -> bool:
@@ -143,7 +149,7 @@ class _Again(_Observing):
         super().__enter__()
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
-        if name in SAC_IGNORED_OPS:
+        if _is_no_op(name):
             return
         index, calls = self._counts[name], self._store.get(name)
         self._counts[name] += 1
@@ -182,7 +188,8 @@ def create_selective_checkpoint_contexts(
         offload: the `memory.offload` that moves what is to wait in host memory, for its bounds and
             its report; None: one that leaves nothing behind.
 
-    Results that are views, or inputs changed in place, are always made again. Backward may run
+    Results that are views, or inputs changed in place, are always made again; of a custom Function
+    the ops in it count. Backward may run
     as often as the graph allows: what is kept stays until the graph is gone.
 
     >>> import functools
@@ -215,9 +222,10 @@ def create_selective_checkpoint_contexts(
 
 def _names_of(op: Any) -> tuple[str, ...]:
     name = op if isinstance(op, str) else getattr(op, "__name__", None)
-    if not isinstance(name, str):
+    names = ALSO.get(name, (name,)) if isinstance(name, str) else ()
+    if not names or not all(name in TABLE for name in names):
         raise ValueError(
-            f"Expected op in `op_list` to be the name of an op, or a function of that name, but "
-            f"got: {op} of type {type(op)}."
+            f"Expected op in `op_list` to be the name of an op, as docs/ops.md has it, or a "
+            f"function of that name, but got: {op} of type {type(op)}."
         )
-    return ALSO.get(name, (name,))
+    return names
