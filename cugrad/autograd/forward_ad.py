@@ -134,9 +134,11 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     current = state.dual
     if level is not None and level < 0 or level is None and current is None:
         return UnpackedDualTensor(tensor, None)
-    if level or current is None:
+    tangent = None if current is None else tangent_of(tensor, current)
+    if tangent is None:
+        return UnpackedDualTensor(tensor, None)
+    if level:
         raise RuntimeError(f"Invalid level given to _fw_primal: {level}, want 0, of a dual_level()")
-    tangent = tangent_of(tensor, current)
     return UnpackedDualTensor(primal_of(tensor, current), tangent)
 
 
