@@ -410,7 +410,7 @@ class CopyEngine:
             try:
                 if stored.block is not None:
                     stored.restored, stored.arrived = self._fetch(stored, compute)
-                elif not hasattr(stored.host, "read_into") or not self.out.stages(owner):
+                elif not self.out.staging.serves(stored.host):
                     stored.host.prefetch()
                 elif not self.out.staging.fetch(stored, owner.host_limit):
                     k -= 1
@@ -428,7 +428,7 @@ class CopyEngine:
         block = stored.block
         read = None  # a block for the time of the copy
         if block is None:
-            if hasattr(stored.host, "read_into") and self.out.stages(owner):
+            if self.out.staging.serves(stored.host):
                 block = read = self.out.staging.read(stored, owner.host_limit)
             if block is None:
                 flat = self.backend.asarray(stored.host.read())

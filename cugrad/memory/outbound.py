@@ -100,7 +100,7 @@ class Outbound:
         """Page-locked memory to copy to, where there is some; and whether it is on the way to a
         file, for which a part of what the owner allows is set aside.
         """
-        if not self.stages(owner, flat):
+        if not self._stages(owner, flat):
             return (self.slab.take(flat.nbytes, owner.host_limit) if owner.pinned else None), False
         limit = bytes_under_way(owner.backlog, max(flat.nbytes, stored.session.largest_moved))
         within = owner.host_limit
@@ -111,11 +111,11 @@ class Outbound:
                 return block, False
         return self.staging.block(flat.nbytes, limit, within), True
 
-    def stages(self, owner: Owner, flat: Any = None) -> bool:
-        """Whether bytes pass to the owner's store, and back, through page-locked memory."""
+    def _stages(self, owner: Owner, flat: Any) -> bool:
+        """Whether bytes pass to the owner's store through page-locked memory."""
         if self.backend.device_type == "cpu" or not hasattr(owner.spill, "takes"):
             return False
-        return flat is None or not owner.spill.takes(flat)
+        return not owner.spill.takes(flat)
 
     def _encoded(self, stored: Stored, source: Any, flat: Any, owner: Owner) -> Any:
         """The bytes that a codec makes of a storage, which need not live on."""

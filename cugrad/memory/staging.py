@@ -53,7 +53,7 @@ class Staging:
     """
 
     def __init__(self, slab: PinnedSlab) -> None:
-        self._slab = slab
+        self._slab, self._on_device = slab, slab.backend.device_type != "cpu"
         self.bytes = 0  # on their way out
         self._copied: deque[tuple[weakref.ref[Stored], int, Any]] = deque()  # behind an event
         self._writing: deque[tuple[weakref.ref[Stored], int]] = deque()
@@ -122,6 +122,10 @@ class Staging:
         return True
 
     # ------------------------------------------------------------------ back
+
+    def serves(self, host: Any) -> bool:
+        """Whether it is by this way that bytes come back: from a file, and not without the host."""
+        return self._on_device and getattr(host, "home", host) is None
 
     def fetch(self, stored: Stored, within: int | None) -> bool:
         """Lets threads read a span into a block; False where none is free now."""

@@ -57,6 +57,8 @@ class Transfer:
                     self.error = error.with_traceback(None)  # whose frames hold the array
                 except MemoryError:
                     self.error = OSError(errno.ENOMEM, "no memory to copy through")
+                except Exception as error:  # somebody waits for the end of this
+                    self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
             with self._lock:
                 self._left -= 1
                 self.moved += moved
