@@ -142,7 +142,7 @@ class MemoryTimeline:
         given = [x for x in _tensors(args) if self._is_here(x)]
         self._running.append((line, {id(root_of(x._array)) for x in given}))
         fresh = [x for x in given if x._node is None and storages.of(x._array) is None]
-        if fresh:
+        if fresh and not self._nodes:  # a node's are made of what it has saved
             self._take_in(fresh, Site(name, seq, "forward", line))
 
     def op_end(self, name: str, seq: int, result: Any) -> None:

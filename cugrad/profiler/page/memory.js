@@ -70,7 +70,8 @@ function axes(svg, top, height) {
       class: "turn", x1: xOf(turn), x2: xOf(turn), y1: TOP, y2: height - FOOT,
       stroke: "var(--faint)", "stroke-dasharray": "3 4",
     }));
-    svg.append(element("text", { x: xOf(turn) + 5, y: TOP + 10, text: "backward" }));
+    if (height > 300)
+      svg.append(element("text", { x: xOf(turn) + 5, y: TOP + 10, text: "backward" }));
   }
   return y;
 }
