@@ -48,6 +48,31 @@ def test_throughput_runs_quickly(tmp_path: Path) -> None:
     assert all(value > 0 for line in found.values() for value in line["ours"])
 
 
+def test_checkpoint_runs_quickly(tmp_path: Path) -> None:
+    results = tmp_path / "checkpoint.json"
+    run = subprocess.run(
+        [sys.executable, "benchmarks/checkpoint.py", "--quick", "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+    assert {"mlp_each_layer", "mlp_4_segments", "mlp_4_segments_reentrant"} <= set(found)
+    assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
+def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
+    """In virtual time: the last product of each block does not run again."""
+    words = ["--blocks", "3", "--only", "each block$"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/checkpoint_simulated.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    *_, each = run.stdout.splitlines()
+    name, _, time, _, memory = (cell.strip() for cell in each.strip("|").split("|"))
+    assert name == "each block" and 1.2 < float(time) < 1.3 and float(memory) < 0.6
+
+
 def test_offload_comes_close_to_what_the_link_allows(tmp_path: Path) -> None:
     results = tmp_path / "offload.json"
     words = ["--check", "--speed", "1", "--placements", "offload", "--json", str(results)]

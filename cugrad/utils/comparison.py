@@ -29,6 +29,8 @@ TIP = (
 class CheckpointError(RuntimeError):
     """The function of a checkpoint did something else when it was run again."""
 
+    __module__ = "cugrad.utils.checkpoint"  # as a traceback names it
+
 
 def default_traits(tensor: Tensor, op: str) -> tuple[Any, ...]:
     """What must be the same when the function runs again: shape, dtype, and device."""
