@@ -113,6 +113,7 @@ from .nn.functional import (
     threshold_,
 )
 from .printing import set_printoptions
+from .profiler import of_autograd as _autograd_profiler
 from .random import (
     Generator,
     bernoulli,
@@ -183,5 +184,5 @@ autograd.graph.save_on_disk = memory.save_on_disk  # our own, beside it
 func.functional_call = nn.stateless.functional_call
 func.stack_module_state = nn.stateless.stack_module_state
 func.replace_all_batch_norm_modules_ = nn.stateless.replace_all_batch_norm_modules_
-autograd.profiler = profiler
-_sys.modules[__name__ + ".autograd.profiler"] = profiler
+autograd.profiler = _autograd_profiler
+_sys.modules[__name__ + ".autograd.profiler"] = _autograd_profiler

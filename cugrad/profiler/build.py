@@ -1,0 +1,217 @@
+"""Makes events of what a recorder has written down."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+from .events import DeviceType, FunctionEvent, RecordScope
+from .flops import backward_flops, flops_of
+from .recorder import STRIDE, Detail, Options, Recorder, Shape
+
+__all__ = ["events_of"]
+
+LEAVES = 2**62  # nodes that accumulate into leaves carry larger numbers, which say nothing
+TINY = 512  # bytes of the host between two events that are Python's own
+KINDS = {"cuda": DeviceType.CUDA}
+
+
+class Open:
+    """An event that has begun, and the device time of what ran in it, by stream."""
+
+    __slots__ = ("event", "detail", "inside")
+
+    def __init__(self, event: FunctionEvent, detail: Detail | None) -> None:
+        self.event, self.detail = event, detail
+        self.inside: dict[Any, float] = {}
+
+
+class Builder:
+    """Events of one profile, as they are made."""
+
+    def __init__(self, use_device: str | None, began: int) -> None:
+        self.events: list[FunctionEvent] = []
+        self.use_device, self.began = use_device, began
+        self.threads: dict[int, int] = {}
+        self.makers: dict[int, FunctionEvent] = {}  # ops by the number of the node that they made
+        self.stacks: dict[int, list[Open]] = {}
+        self.memory: dict[int, tuple[int, int, float]] = {}  # when a thread's last event ended
+        self.numbers: dict[Any, int] = {}  # of modules, among those of their class
+        self.counts: dict[str, int] = {}
+
+    def begin(self, ident: int, name: str, seq: int, what: Any, time: int, end: int) -> None:
+        """An event, which ends with the profile if nobody says otherwise."""
+        thread = self.threads.setdefault(ident, len(self.threads) + 1)
+        detail = what if type(what) is Detail else None
+        scope = what if detail is None else detail.scope
+        start = (time - self.began) / 1e3
+        if detail is not None and detail.memory is not None:
+            self._between(thread, detail)
+        event = FunctionEvent(
+            len(self.events) + 1, name, thread, start, max(start, (end - self.began) / 1e3),
+            scope=scope, use_device=self.use_device, trace_name=name, input_shapes=[], stack=[],
+        )  # fmt: skip
+        event.is_user_annotation = scope == RecordScope.USER_SCOPE
+        if event.is_user_annotation and name.startswith("ProfilerStep#"):
+            event.name = "ProfilerStep*"
+        if scope == RecordScope.BACKWARD_FUNCTION:
+            event.sequence_nr = seq if seq < LEAVES else -1
+            maker = self.makers.get(seq)
+            event.fwd_thread = thread if maker is None else maker.thread
+            if detail is not None and maker is not None:
+                event.flops = backward_flops(maker.name, maker.flops, detail.mask)
+        if detail is not None:
+            self._describe(event, detail)
+        self.events.append(event)
+        self.stacks.setdefault(ident, []).append(Open(event, detail))
+
+    def end(self, ident: int, seq: int, time: int, options: Options) -> None:
+        """The end of the last event of a thread that has begun."""
+        stack = self.stacks[ident]
+        last = stack.pop()
+        event, detail = last.event, last.detail
+        event.time_range.end = (time - self.began) / 1e3
+        if event.scope == RecordScope.FUNCTION and seq >= 0:
+            event.sequence_nr = seq
+            self.makers[seq] = event
+        if detail is None:
+            return
+        if options.flops and event.scope == RecordScope.FUNCTION:
+            result = detail.result.shape if isinstance(detail.result, Shape) else None
+            shapes = [x.shape if isinstance(x, Shape) else [] for x in detail.args]
+            event.flops = flops_of(event.name, shapes, result)
+        if detail.memory is not None and len(detail.memory) == 4:
+            event.cpu_memory_usage = detail.memory[2] - detail.memory[0]
+            event.device_memory_usage = detail.memory[3] - detail.memory[1]
+            if not stack:
+                self.memory[event.thread] = *detail.memory[2:], event.time_range.end
+        if detail.pair is not None:
+            self._time(last)
+        if stack:
+            around = stack[-1].inside
+            for stream, us in last.inside.items():
+                around[stream] = around.get(stream, 0.0) + us
+
+    def _time(self, last: Open) -> None:
+        """The device's time of an event itself: less what its stream did in what ran in it."""
+        detail, stream = last.detail, getattr(last.detail, "stream", None)
+        assert detail is not None
+        key = getattr(stream, "ptr", None) or id(stream)
+        us = detail.pair[0].elapsed_time(detail.pair[1]) * 1e3
+        own = us - last.inside.get(key, 0.0)
+        last.inside[key] = max(us, last.inside.get(key, 0.0))
+        detail.pair = None
+        if own > 0:
+            last.event.append_kernel(last.event.name, detail.device, own)
+
+    def _describe(self, event: FunctionEvent, detail: Detail) -> None:
+        """Shapes, lines, modules."""
+        event.nbytes = detail.nbytes
+        args = detail.args[: len(detail.args) - len(detail.inputs)]
+        event.input_shapes = [x.shape if isinstance(x, Shape) else [] for x in args]
+        if args:
+            event.structured_input_shapes = [_nested(x, "shape") for x in args]
+            event.structured_input_strides = [_nested(x, "strides") for x in args]
+            event.input_dtypes = [_kind(x) for x in args]
+            event.concrete_inputs = [None if _is_tensors(x) else x for x in args]
+            event.kwinputs = dict(zip(detail.inputs, detail.args[len(args) :]))
+        if detail.stack:
+            event.stack = [f"{c.co_filename}({line}): {c.co_name}" for c, line in detail.stack]
+        event.module_hierarchy = hierarchy(detail.modules)
+        if event.scope == RecordScope.MODULE:
+            event.is_python_function = True
+            kind = type(detail.owner).__name__
+            if id(detail.owner) not in self.numbers:
+                self.numbers[id(detail.owner)] = self.counts.get(kind, 0)
+                self.counts[kind] = self.counts.get(kind, 0) + 1
+            number = self.numbers[id(detail.owner)]
+            event.name = event.trace_name = f"nn.Module: {kind}_{number}"
+
+    def _between(self, thread: int, detail: Detail) -> None:
+        """Memory that was taken or given back since the last event of a thread ended."""
+        before = self.memory.pop(thread, None)
+        if before is None:
+            return
+        here, there, now = detail.memory[0] - before[0], detail.memory[1] - before[1], before[2]
+        if there or abs(here) >= TINY:
+            self.events.append(
+                FunctionEvent(
+                    len(self.events) + 1, "[memory]", thread, now, now, input_shapes=[], stack=[],
+                    scope=RecordScope.MEMORY, use_device=self.use_device, cpu_memory_usage=here,
+                    device_memory_usage=there,
+                )
+            )  # fmt: skip
+
+
+def events_of(
+    recorder: Recorder, began: int, ended: int, use_device: str | None, timeout: float | None
+) -> list[FunctionEvent]:
+    """The events of a profile by their beginning; those of the first `timeout` seconds of work."""
+    builder, log, options = Builder(use_device, began), recorder.log, recorder.options
+    deadline = None if timeout is None else perf_counter() + timeout
+    for i in range(0, len(log), STRIDE):
+        ident, name, seq, what, time = log[i : i + STRIDE]
+        if name is None:
+            builder.end(ident, seq, time, options)
+        else:
+            builder.begin(ident, name, seq, what, time, ended)
+        if deadline is not None and perf_counter() > deadline:
+            break
+    return builder.events
+
+
+def device_events(events: list[FunctionEvent], use_device: str) -> list[FunctionEvent]:
+    """The kernels of events as events of the device, one after the other as they were launched."""
+    found: list[FunctionEvent] = []
+    kind, free = KINDS.get(use_device, DeviceType.PrivateUse1), dict[int, float]()
+    for event in events:
+        for kernel in event.kernels:
+            start = max(event.time_range.start, free.get(kernel.device, 0.0))
+            free[kernel.device] = end = start + kernel.duration
+            found.append(
+                FunctionEvent(
+                    len(found) + 1, kernel.name, 0, start, end, use_device=use_device,
+                    device_type=kind, device_index=kernel.device, trace_name=kernel.name,
+                    linked_correlation_id=event.id, input_shapes=[], stack=[],
+                )
+            )  # fmt: skip
+    return found
+
+
+def hierarchy(modules: tuple[Any, ...]) -> str:
+    """The modules that run, the outermost by its class, the others by their name in the one above.
+
+    >>> import cugrad as torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    >>> hierarchy((net, net[0]))
+    'Sequential.0'
+    """
+    names = []
+    for above, module in zip((None, *modules), modules):
+        known = () if above is None else above.named_modules()
+        found = next((name for name, each in known if each is module), None)
+        names.append(found or type(module).__name__)
+    return ".".join(names)
+
+
+def _nested(value: Any, what: str) -> Any:
+    """Shapes or strides of an argument: of a list of tensors, a list of them."""
+    if isinstance(value, Shape):
+        return getattr(value, what)
+    return [getattr(x, what) for x in value] if _is_tensors(value) else []
+
+
+def _is_tensors(value: Any) -> bool:
+    """Whether it is a tensor, or a list with tensors."""
+    if isinstance(value, Shape):
+        return True
+    return isinstance(value, list) and bool(value) and all(isinstance(x, Shape) for x in value)
+
+
+def _kind(value: Any) -> str:
+    """The dtype of a tensor; what else PyTorch calls an argument."""
+    if isinstance(value, Shape):
+        return value.dtype
+    if isinstance(value, list):
+        return "TensorList" if _is_tensors(value) else "ScalarList"
+    return "Scalar" if isinstance(value, (bool, int, float)) else ""
