@@ -278,7 +278,7 @@ def _stem(name: str) -> str:
 
 def table_of(rows: list[OpRow], row_limit: int) -> str:
     """Rows as text; columns of the double backward only where there is one."""
-    double = any(row.double_nodes for row in rows)
+    double = any(row.double_nodes for row in rows[:row_limit])
     head = ["forward op", "calls", "kernels", "backward", "kernels"]
     head += ["double backward", "kernels"] * double + ["copies", "stalls"]
     lines = [head]
