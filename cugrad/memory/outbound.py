@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from ..autograd.mode import state, watch_writes
+from ..autograd.ranges import ranged
 from ..backends import Backend
 from ..tensor import Tensor
 from .geometry import in_memory_order, memory_of, root_of
@@ -85,7 +86,8 @@ class Outbound:
             self.stream.wait_event(event)
         self.stream.wait_event(compute.record_event())
         began = None if meter is None else meter.mark(self.stream)
-        self.backend.copy_async(block.array[: flat.nbytes], flat, self.stream)
+        with ranged("offload: copy to host", "copy", flat.nbytes, self.stream):
+            self.backend.copy_async(block.array[: flat.nbytes], flat, self.stream)
         stats.moved_to_host_bytes += flat.nbytes
         if meter is None:
             stored.copied = stored.last_use = self.stream.record_event()
@@ -144,8 +146,9 @@ class Outbound:
         stats, on_host = owner.stats, self.backend.device_type == "cpu"
         try:
             as_it_is = on_host or hasattr(owner.spill, "takes") and owner.spill.takes(flat)
-            host = flat if as_it_is else self.backend.to_host(flat)
-            found = HostCopy(host) if owner.spill is None else owner.spill.write(host)
+            with ranged("offload: copy to host", "copy", flat.nbytes):
+                host = flat if as_it_is else self.backend.to_host(flat)
+                found = HostCopy(host) if owner.spill is None else owner.spill.write(host)
         except MemoryError:
             stored.device = flat
             stats.keep("host full", stored.nbytes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..autograd.ranges import ranged
+
 __all__ = ["Meter", "OffloadStats", "Times", "wait_for"]
 
 
@@ -76,10 +78,11 @@ class Times(NamedTuple):
 
 def wait_for(stream: Any, event: Any) -> None:
     """Makes a stream wait; for what a store writes, of which no stream knows, the host waits."""
-    if hasattr(event, "on_disk"):
-        event.synchronize()
-    else:
-        stream.wait_event(event)
+    with ranged("offload: stall", "stall", stream=stream):
+        if hasattr(event, "on_disk"):
+            event.synchronize()
+        else:
+            stream.wait_event(event)
 
 
 class Meter:
