@@ -9,13 +9,14 @@ from typing import Any
 
 from ..autograd.engine import task
 from ..autograd.mode import state
+from ..autograd.ranges import ranged
 from ..backends import Backend
 from ..tensor import Tensor
 from .geometry import array_at, is_alone, memory_of, root_of, span_of
 from .outbound import Outbound
 from .owner import Owner
 from .session import Plan, Session, Stored, View, bytes_under_way
-from .stats import Meter
+from .stats import Meter, wait_for
 
 __all__ = ["CopyEngine", "engine_of"]
 
@@ -370,7 +371,7 @@ class CopyEngine:
         if arrived is None:
             return
         if meter is None:
-            compute.wait_event(arrived)
+            wait_for(compute, arrived)
         else:
             meter.wait(compute, arrived, label or ("unpack", 0))
 
@@ -409,7 +410,8 @@ class CopyEngine:
                 continue
             try:
                 if stored.block is not None:
-                    stored.restored, stored.arrived = self._fetch(stored, compute)
+                    with ranged("offload: prefetch", "prefetch", stored.nbytes):
+                        stored.restored, stored.arrived = self._fetch(stored, compute)
                 elif not self.out.staging.serves(stored.host):
                     stored.host.prefetch()
                 elif not self.out.staging.fetch(stored, owner.host_limit):
@@ -431,7 +433,8 @@ class CopyEngine:
             if self.out.staging.serves(stored.host):
                 block = read = self.out.staging.read(stored, owner.host_limit)
             if block is None:
-                flat = self.backend.asarray(stored.host.read())
+                with ranged("offload: copy to device", "copy", stored.sent):
+                    flat = self.backend.asarray(stored.host.read())
                 stats.moved_back_bytes += flat.nbytes
                 return flat, None
         nbytes = stored.sent
@@ -440,7 +443,8 @@ class CopyEngine:
         if read is None:
             self.inward.wait_event(stored.copied)
         began = None if meter is None else meter.mark(self.inward)
-        self.backend.copy_async(flat, block.array[:nbytes], self.inward)
+        with ranged("offload: copy to device", "copy", nbytes, self.inward):
+            self.backend.copy_async(flat, block.array[:nbytes], self.inward)
         if meter is None:
             arrived = self.inward.record_event()
         else:
