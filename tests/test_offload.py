@@ -360,6 +360,24 @@ def test_what_comes_next_is_brought_back_ahead() -> None:
     assert unpacks_and_copies(1, 0, lambda step: backwards) == [6 * 256]
 
 
+def test_networks_that_begin_alike_and_take_turns_each_have_a_plan(engine: CopyEngine) -> None:
+    def step(name: str) -> tuple[Any, Any]:
+        x = on_device(values(8, 8))
+        with moving(keep_last=None):
+            y = ((x * 2).tanh() * 3).exp()
+            y = (y[:4] if name == "A" else y.repeat(2, 1)) * 2
+            y = (y.sin() * 2).cos()
+        session = engine._here.session
+        y.sum().backward()
+        return None if session is None else session.plan, session
+
+    for name in "AABAB":
+        step(name)
+    for name in "ABBBAABAAAB":
+        plan, session = step(name)
+        assert plan is not None and plan.sizes == session.sizes
+
+
 def test_the_order_is_learned_and_another_is_only_slower() -> None:
     strange = [3, 0, 5, 1, 4, 2]
     late = unpacks_and_copies(3, 256, lambda step: strange)

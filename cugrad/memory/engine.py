@@ -30,7 +30,7 @@ __all__ = ["CopyEngine", "engine_of"]
 #   unpack   from where it was, if that is still there; else from what came back ahead; else now
 #   ahead    what will be unpacked next is brought back, up to `lookahead` bytes
 
-REMEMBERED = 64  # sessions from which plans are made
+REMEMBERED = 64  # keys of sessions from which plans are made
 GATHER = 8  # a view of which this part, or less, is needed is gathered before it is moved
 METERED = 4  # sessions whose times are taken, and then one in 16
 
@@ -68,6 +68,8 @@ class CopyEngine:
         if before is not None and not before.is_over():
             return before
         self.out.abandon()
+        if before is not None:
+            self._remember(before, ("all", before.key, before.signature))
         session = self._here.session = Session(self, owner.key, before)
         owner.sessions += 1
         if owner.timed and (owner.sessions <= METERED or owner.sessions % 16 == 0):
@@ -79,12 +81,28 @@ class CopyEngine:
         """The plan of the last session that began like this one, and which is now forgotten."""
         exact, loose = (session.key, nbytes, session.follows), (session.key, nbytes)
         found = self._plans.get(exact) or self._plans.get(loose)
-        for key in (exact, loose):
+        self._remember(session, exact, loose)
+        return None if found is None else found.learned()
+
+    def _remember(self, session: Session, *keys: Any) -> None:
+        for key in keys:
             self._plans[key] = session
             self._plans.move_to_end(key)
         while len(self._plans) > REMEMBERED:
             self._plans.popitem(last=False)
-        return None if found is None else found.learned()
+
+    def learned_of_another(self, session: Session, nbytes: int) -> Plan | None:
+        """The plan of the last session that was the same up to here, where the one that was
+        followed is not: contexts of several networks take turns.
+        """
+        index = len(session.sizes)
+        for other in reversed(self._plans.values()):
+            sizes = other.sizes
+            if other is session or len(sizes) <= index or sizes[index] != nbytes:
+                continue
+            if other.key == session.key and sizes[:index] == session.sizes:
+                return other.learned()
+        return None
 
     # ------------------------------------------------------------------ out
 

@@ -148,7 +148,8 @@ class offload(_Offloading):
         backlog: bytes on their way out before the device waits; None: two of the largest storages.
         host_limit: bytes of page-locked memory to use; None: what the host can give.
         spill: where a tensor goes when page-locked memory is at its limit: None, ordinary host
-            memory by synchronous copies; a directory, or a `DiskStore`.
+            memory by synchronous copies; a directory, or a `DiskStore`, for which some of
+            `host_limit`, at most a half, is then set aside to copy through.
         compress: "bf16", "fp16", "fp8", "int8" or a codec of your own: how floating-point tensors
             are stored. Lossy; also for tensors that are on the host.
         filter: called with each saved Tensor; those for which it is false stay.

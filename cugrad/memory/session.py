@@ -158,24 +158,29 @@ class Session:
         """Why the next storage is not worth moving; None if it is, or nobody knows.
 
         An earlier session that began like this one, best after the same predecessor, has taught
-        us. A size that differs ends what that is good for.
+        us. Where a size differs it is another one that we follow, or none.
         """
         index = len(self.sizes)
+        plan = self.plan
         if index == 0:
-            self.plan = plan = self.engine.learned(self, nbytes)
-            if plan is not None:
-                last = [plan.sizes[i] for i, why in plan.kept.items() if why == "last"]
-                self.room = sum(last)
+            self._follow(self.engine.learned(self, nbytes))
+        elif plan is not None and (index >= len(plan.sizes) or plan.sizes[index] != nbytes):
+            self._follow(self.engine.learned_of_another(self, nbytes))
         plan = self.plan
         if plan is None:
-            return None
-        if index >= len(plan.sizes) or plan.sizes[index] != nbytes:
-            self.plan, self.room = None, 0
             return None
         why = plan.kept.get(index)
         if why == "last":
             self.room -= nbytes
         return why
+
+    def _follow(self, plan: Plan | None) -> None:
+        """What is expected from here on."""
+        self.plan, self.room = plan, 0
+        if plan is not None:
+            here = len(self.sizes)
+            ours = [i for i, why in plan.kept.items() if why == "last" and i >= here]
+            self.room = sum([plan.sizes[i] for i in ours])
 
     def add(self, stored: Stored) -> None:
         """Enters a storage whose copy has begun."""
