@@ -100,6 +100,22 @@ def test_without_numbers_it_says_why(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "was emit_nvtx() on?" in capsys.readouterr().out
 
 
+def test_a_profile_of_the_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is no kernel the times of ops and nodes themselves stand there."""
+    step = Step()
+    step.range(0, 100, "mul, seq=1")
+    step.range(20, 30, "inner")
+    step.range(200, 300, "MulBackward0, stashed seq=1")
+    assert main(["report", str(write_chrome(tmp_path / "trace.json", step))]) == 0
+    printed = capsys.readouterr().out
+    assert "the times are those of the host" in printed
+    row = next(line for line in printed.splitlines() if line.startswith("mul"))
+    assert [cell.strip() for cell in row.split("|")][1:5] == [
+        "1", "2 / 100.000us", "MulBackward0", "1 / 100.000us",
+    ]  # fmt: skip
+    assert "inner" not in printed
+
+
 # What is no trace ------------------------------------------------------------------------------
 
 

@@ -233,7 +233,7 @@ def huge(n: int) -> Step:
 def test_a_long_trace_passes_through(name: str, tmp_path: Path) -> None:
     """Twice as many rows take no more memory, apart from what joins a node to its op."""
     peaks = []
-    for n in (3000, 6000):
+    for n in (1500, 3000):
         path = WRITERS[name](tmp_path / "trace", huge(n))
         tracemalloc.start()
         try:

@@ -29,12 +29,14 @@ def report(path: Path, out: Path | None, limit: int) -> str:
             f"{path}: a file of {tool} that holds no range and no kernel; profile with NVTX and "
             "CUDA traced, inside cugrad.autograd.profiler.emit_nvtx()"
         )
-    correlation = Correlation(adding.rows.values(), [])
+    correlation = Correlation(adding.rows.values())
     total = correlation.total
-    note = (
-        f"{tool}; {total.kernels} kernels, {total.copies} copies, {total.stalls} stalls. "
-        "A kernel counts for the op that launched it."
-    )
+    note = f"{tool}; {total.kernels} kernels, {total.copies} copies, {total.stalls} stalls. "
+    if total.kernels:
+        note += "A kernel counts for the op that launched it."
+    else:
+        correlation.on_host()
+        note += "Without kernels, the times are those of the host in each op itself."
     if not any(row.kind == "op" for row in correlation.rows):
         note += " No range carries a sequence number: was emit_nvtx() on?"
     if out is not None:

@@ -45,7 +45,7 @@ class Said(NamedTuple):
 class Span:
     """A range of one thread, from `start` to `end` in nanoseconds, and what was launched in it."""
 
-    __slots__ = ("said", "process", "thread", "start", "end", "parent", "activities")
+    __slots__ = ("said", "process", "thread", "start", "end", "parent", "activities", "inside")
 
     def __init__(
         self, said: Said, process: int, thread: int, start: int, end: int, parent: Span | None
@@ -53,6 +53,7 @@ class Span:
         self.said, self.process, self.thread = said, process, thread
         self.start, self.end, self.parent = start, end, parent
         self.activities: list[Activity] = []
+        self.inside = 0  # nanoseconds of the ranges directly in it that have ended
 
 
 # What cugrad and PyTorch write: `mul, seq=3`, `MulBackward0, stashed seq=3, sizes=[[2], []]`,

@@ -20,7 +20,10 @@ OUTSIDE = "outside of all ranges"  # activity_type of the event of what was laun
 
 @dataclass
 class Cost:
-    """What ops cost: kernels, copies and stalls, as counts, bytes and microseconds."""
+    """What ops cost: kernels, copies and stalls, as counts, bytes and microseconds.
+
+    `host_us` is the time of the host in ranges of ops and nodes themselves, `ranges` their number.
+    """
 
     calls: int = 0
     kernels: int = 0
@@ -30,6 +33,8 @@ class Cost:
     copy_us: float = 0.0
     stalls: int = 0
     stall_us: float = 0.0
+    ranges: int = 0
+    host_us: float = 0.0
 
     def add(self, other: Cost) -> None:
         """Adds what others cost."""
@@ -137,6 +142,13 @@ class Correlation:
             found.add(each.total)
         return found
 
+    def on_host(self) -> Correlation:
+        """The same, where the time of the host counts as that of kernels."""
+        for row in self.rows:
+            for cost in (row.forward, row.backward, row.double_backward):
+                cost.kernels, cost.kernel_us = cost.ranges, cost.host_us
+        return self
+
     def sorted(self) -> list[OpRow]:
         """The rows, what kept the device busy longest first."""
         return sorted(self.rows, key=lambda row: (-_weight(row.total), row.name))
@@ -176,6 +188,8 @@ class Correlator:
             self.row("(outside ranges)", "outside").forward.charge(item)
             return
         cost = _own_cost(item) if cost is None else cost
+        if item.parent is not None:
+            item.parent.inside += item.end - item.start
         node, op = around(item)
         if node is not None:
             place = self.place_of(node)
@@ -192,7 +206,9 @@ class Correlator:
         elif item.said.seq is not None:
             self._remember(item, item.said.seq, node)
             cost.calls = int(node is None)
-        if cost != Cost() or node is item or op is item:
+        if op is not None or node is not None:
+            cost.ranges, cost.host_us = 1, (item.end - item.start - item.inside) / 1e3
+        if cost != Cost():
             row = self.row(place.row, place.kind)
             (row.forward, row.backward, row.double_backward)[min(place.phase, DOUBLE)].add(cost)
 
@@ -352,7 +368,9 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
     events_of = {id(span): event for span, event in ranges}
     for span, event in ranges:
         _add_call(event, span, adding, calls, events_of)
-    return Correlation(adding.rows.values(), {id(each): each for each in calls.values()}.values())
+    unique = {id(each): each for each in calls.values()}
+    joined = Correlation(adding.rows.values(), unique.values())
+    return joined if measured else joined.on_host()
 
 
 def _span_of(event: FunctionEvent, spans: dict[int, Span]) -> Span:
@@ -391,8 +409,6 @@ def _cost_of(event: FunctionEvent, measured: bool) -> Cost:
                 cost.kernels += 1
                 cost.kernel_us += us
         cost.copy_bytes = event.nbytes
-    elif event.scope in (RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION):
-        cost.kernels, cost.kernel_us = 1, host
     return cost
 
 

@@ -8,7 +8,8 @@ from typing import Any
 PLACES = {
     "EventList": "event_list", "FunctionEvent": "events", "FunctionEventAvg": "events",
     "Interval": "events", "Kernel": "events", "emit_itt": "itt", "emit_nvtx": "nvtx",
-    "load_nvprof": "load_nvprof", "parse_nvprof_trace": "load_nvprof",
+    "correlate": "correlate", "load_nsys": "load_nsys", "load_nvprof": "load_nvprof",
+    "parse_nvprof_trace": "load_nvprof",
     "profile": "autograd_profile", "record_function": "labels",
     "MemorySample": "memory", "MemoryTimeline": "memory",
 }  # fmt: skip
