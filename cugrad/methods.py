@@ -109,6 +109,15 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return recorded.where(condition, self, other)
 
 
+def _part(read: Callable[[Tensor], Tensor]) -> property:
+    """A property that is a view, such as `real`: what is assigned to it is copied into it."""
+
+    def write(self: Tensor, value: Any) -> None:
+        read(self)[...] = value
+
+    return property(read, write)
+
+
 METHODS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (backward, detach, detach_, log_softmax, register_hook,
                             register_post_accumulate_grad_hook, retain_grad, softmax)
@@ -127,5 +136,7 @@ def attach(more: dict[str, Callable[..., Any]]) -> None:
         for name, method in source.items():
             setattr(Tensor, name, renaming(method))
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
-    for name, read in {**read_only, "real": FUNCTIONS["real"], "imag": FUNCTIONS["imag"]}.items():
+    for name, read in read_only.items():
         setattr(Tensor, name, property(read))
+    for name in ("real", "imag"):
+        setattr(Tensor, name, _part(FUNCTIONS[name]))

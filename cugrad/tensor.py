@@ -248,18 +248,30 @@ class Tensor:
                 "computed variable in a subgraph that doesn't require differentiation use "
                 "var_no_grad = var.detach()."
             )
-        check_differentiable_dtype(self.dtype, value)
+        if type(value) is not bool:
+            raise RuntimeError("requires_grad must be a bool")
+        check_differentiable_dtype(self.dtype, value, "only")
         if value and self._counter is UNCOUNTED and fresh.counter is None:
             raise RuntimeError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
                 "allowed."
             )
-        self._requires_grad = bool(value)
+        self._requires_grad = value
+
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Sets `requires_grad` in place; RuntimeError for an integer tensor, or False of a
         non-leaf."""
+        if type(requires_grad) is not bool:
+            raise TypeError(
+                "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
+                f"{type(requires_grad).__name__}"
+            )
         if not requires_grad or self.is_leaf:
+            check_differentiable_dtype(self.dtype, requires_grad, "only", "floating point")
             self.requires_grad = requires_grad
         return self
 
@@ -381,9 +393,18 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if self._requires_grad and value._array.dtype.kind not in "fcV":
+            raise RuntimeError(
+                "data set to a tensor that requires gradients must be floating point or complex "
+                f"dtype, got {value.dtype}"
+            )
         self._array = value._array
         if (self._counter is UNCOUNTED) is not (value._counter is UNCOUNTED):
             self._counter = UNCOUNTED if value._counter is UNCOUNTED else None
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
 
 def old_constructor(data: tuple[Any, ...], device: Any) -> Any:
@@ -403,10 +424,15 @@ def make(array: Any, requires_grad: bool = False, node: Any = None) -> Tensor:
     return t
 
 
-def check_differentiable_dtype(kind: Dtype, requires_grad: bool) -> None:
+def check_differentiable_dtype(
+    kind: Dtype,
+    requires_grad: bool,
+    only: str = "Only",
+    wanted: str = "floating point and complex",
+) -> None:
     """RuntimeError when gradients are asked for an element type that has none."""
     if requires_grad and not (kind.is_floating_point or kind.is_complex):
         raise RuntimeError(
-            "only Tensors of floating point and complex dtype can require gradients, got "
-            f"{kind}; convert it first, for example x.float()"
+            f"{only} Tensors of {wanted} dtype can require gradients, got {kind}; convert it "
+            "first, for example x.float()"
         )

@@ -313,9 +313,11 @@ def _own(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> Any:
     """An input that is returned as it is becomes a tensor of its own, unless changed in place.
 
     So does what requires grad, made inside or known from elsewhere: nothing leads on from here.
+    A view that was made inside stays one.
     """
     if isinstance(out, Tensor) and not among(dirty, out):
-        return out.detach() if out._requires_grad or among(args, out) else out
+        is_known = out._requires_grad and (out._node is not None or out._base is None)
+        return out.detach() if is_known or among(args, out) else out
     return out
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends import backend_of
-from ..dtypes import of as dtype_of
 from ..tensor import Tensor, make
 from .node import NodeRare
 from .record import recorded
@@ -85,7 +84,9 @@ def run_leaf_hooks(leaf: Tensor, g: Any) -> None:
     assert rare is not None
     for hook in list((rare.post_hooks or {}).values()):
         answer = hook(leaf)
-        if answer is not None and not isinstance(answer, Tensor):
+        if isinstance(answer, Tensor):
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+        if answer is not None:
             raise TypeError(_wanted("Variable", answer))
     if rare.leaf is not None:
         for hook in list(rare.leaf.post_hooks.values()):
@@ -112,8 +113,7 @@ def _checked(answer: Any, given: Tensor | None, hook: Any) -> Tensor:
     new, old = answer._array, given._array
     if new.dtype != old.dtype:
         raise RuntimeError(
-            f"{_name(hook)} has changed the type of value (was {dtype_of(old.dtype)} got "
-            f"{dtype_of(new.dtype)})"
+            f"{_name(hook)} has changed the type of value (was {given.type()} got {answer.type()})"
         )
     if backend_of(new) is not backend_of(old):
         raise RuntimeError(

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..backends import Backend, backend_of, batched
 from ..dtypes import of as dtype_of
+from ..dtypes import type_name
 from ..ops.table import Op
 from ..tensor import Tensor, make
 from .dual import keep_tangents
@@ -103,8 +104,8 @@ def _lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any,
 def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]:
     """The arguments with the tensor as it was: a copy, where the formulas need its value."""
     t = args[0]
-    saves = plan_of(op, mask).saves
-    needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
+    saved = {op.inputs.index(n) for n in plan_of(op, mask).saves if n in op.inputs}
+    needed = any(args[i] is t for i in saved)
     array = t._array.copy() if needed else t._array
     edge = edge_of(t) if t._requires_grad else None
     if edge is not None and edge.grad_fn is not None and edge.grad_fn.rare is not None:
@@ -114,7 +115,28 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
     before = make(array, t._requires_grad, edge)
     if needed and t._rare is not None and t._rare.tangents:
         keep_tangents(before, t)
-    return tuple([before if a is t else a for a in args])
+    return tuple(
+        [before if a is t else _operand(a, t, i in saved) for i, a in enumerate(args)]
+    )
+
+
+def _operand(x: Any, t: Tensor, needed: bool) -> Any:
+    """Another operand: a copy where formulas need what is overwritten with `t`, a view of it say;
+    with its place in the graph where that would be lost, as a view's is with its base.
+    """
+    if not isinstance(x, Tensor):
+        return x
+    lost = needed and x._counter is not None and x._counter is t._counter
+    if lost and not backend_of(t._array).xp.may_share_memory(x._array, t._array):
+        lost = False
+    hidden = x._requires_grad and x._node is None and x._rare is not None
+    if not lost and not (hidden and x._base is not None):
+        return x
+    array = x._array.copy() if lost else x._array
+    same = make(array, x._requires_grad, edge_of(x) if x._requires_grad else None)
+    if not lost:
+        same._counter = x._counter
+    return same
 
 
 def _fits(op: Op, arrays: list[Any]) -> bool:
@@ -158,7 +180,8 @@ def _check_cast(op: Op, got: Any, wanted: Any) -> None:
     got, wanted = dtype_of(got), dtype_of(wanted)
     if got.category > wanted.category:
         raise RuntimeError(
-            f"result type {got} can't be cast to the desired output type {wanted} "
+            f"result type {type_name(got)} can't be cast to the desired output type "
+            f"{type_name(wanted)} "
             f"({op.name}_: use the out-of-place op, or convert the tensor first)"
         )
 

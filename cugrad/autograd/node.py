@@ -155,12 +155,15 @@ class Node:
         (tensor([3., 3.]), None)
         """
         if len(grad_outputs) != self.output_count:
-            raise RuntimeError(
-                f"{self.name()} has {self.output_count} outputs, and was called with "
-                f"{len(grad_outputs)} gradients"
+            raise TypeError(
+                f"expected {self.output_count} arguments, got {len(grad_outputs)} instead "
+                f"({self.name()} wants a gradient of each output)"
             )
-        g = grad_outputs[0] if len(grad_outputs) == 1 else grad_outputs
-        found = tuple(self.plan.vjp_recorded(self, g))
+        for i, g in enumerate(grad_outputs):
+            if g is not None and not isinstance(g, Tensor):
+                raise TypeError(f"argument {i} is not a Variable")
+        given = grad_outputs[0] if len(grad_outputs) == 1 else grad_outputs
+        found = tuple(self.plan.vjp_recorded(self, given))
         return found[0] if len(found) == 1 else found
 
     def get_rare(self) -> NodeRare:

@@ -188,8 +188,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     shapes = [array_of(x, "cat", "tensors").shape for x in tensors]
     if not shapes:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    first = shapes[0]
+    first, empty = shapes[0], []
     if shapes.count(first) < len(shapes):
+        empty = [x for x, s in zip(tensors, shapes) if s == (0,) and x._requires_grad]
         joined = [(x, s) for x, s in zip(tensors, shapes) if s != (0,)]
         tensors, shapes = (list(column) for column in zip(*joined))  # (0,) joins with everything
         first = shapes[0]
@@ -199,6 +200,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     for i, shape in enumerate(shapes):
         if shape != first:
             _check_joins(first, shape, dim, i)
+    if empty:  # nothing of them is in the result, and their gradients are empty, not absent
+        like = (*first[:dim], 0, *first[dim + 1 :])
+        tensors = [*tensors, *[x.reshape(like) for x in empty]]
     return recorded.cat(tensors, dim)
 
 

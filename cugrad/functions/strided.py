@@ -15,7 +15,7 @@ from .arguments import array_of, varargs
 
 __all__ = [
     "as_strided", "as_strided_scatter", "diagonal_scatter", "resize_as_", "select_scatter",
-    "slice_scatter", "view_as_complex", "view_as_real",
+    "slice_scatter", "real", "imag", "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
 
@@ -160,6 +160,32 @@ def view_as_real(input: Tensor) -> Tensor:
             f"view_as_real is only supported for complex tensors, got {input.dtype}"
         )
     return recorded.view_as_real(input)
+
+
+def real(input: Tensor) -> Tensor:
+    """A view of the real parts of complex numbers; `input` itself where it is real.
+
+    >>> import cugrad as torch
+    >>> x = torch.tensor([1 + 2j])
+    >>> x.real += 4
+    >>> x
+    tensor([5.+2.j])
+    """
+    return _part(input, 0) if array_of(input, "real").dtype.kind == "c" else input
+
+
+def imag(input: Tensor) -> Tensor:
+    """A view of the imaginary parts of complex numbers."""
+    if array_of(input, "imag").dtype.kind != "c":
+        raise RuntimeError(
+            f"imag is not implemented for tensors with non-complex dtypes, got {input.dtype}"
+        )
+    return _part(input, 1)
+
+
+def _part(input: Tensor, number: int) -> Tensor:
+    pairs = recorded.view_as_real(input)
+    return recorded.select(pairs, pairs.ndim - 1, number)
 
 
 def view_as_complex(input: Tensor) -> Tensor:
