@@ -346,6 +346,52 @@ def modules(lib: Lib) -> Any:
     ]  # fmt: skip
 
 
+def module_backward_hooks(lib: Lib) -> Any:
+    log: list[Any] = []
+    net = lib.nn.Sequential(lib.nn.Linear(2, 2), lib.nn.Tanh())
+    with lib.no_grad():
+        for p in net.parameters():
+            p.fill_(0.5)
+
+    def see(name: str, value: Any) -> Any:
+        def hook(m: Any, *grads: Any) -> Any:
+            log.append((name, grads))
+            return None if grads[0][0] is None else value(grads)
+
+        return hook
+
+    handles = [
+        net.register_full_backward_hook(see("a", lambda grads: (grads[0][0] * 3,))),
+        net.register_full_backward_hook(see("b", lambda grads: (grads[0][0] + 1,)), prepend=True),
+        net.register_full_backward_pre_hook(see("p", lambda grads: (grads[0][0] * 2,))),
+        net[0].register_full_backward_hook(see("in", lambda grads: None)),
+    ]
+    x = lib.ones(1, 2, requires_grad=True)
+    net(x).sum().backward()
+    net(x.detach()).sum().backward()
+    for handle in handles:
+        handle.remove()
+    net(x).sum().backward()
+    return log, x.grad, net[0].weight.grad
+
+
+def module_backward_hooks_of_several(lib: Lib) -> Any:
+    log: list[Any] = []
+    body = {"forward": lambda self, x, k, y=None: (x * k, y, x + 1)}
+    m, x = type("Several", (lib.nn.Module,), body)(), lib.ones(2, requires_grad=True)
+    m.register_full_backward_hook(lambda m, gi, go: log.append((gi, go)))
+    m(x, 3)[0].sum().backward()
+    m(x, 3, x)[1].sum().backward()
+    relu = lib.nn.ReLU()
+    bad = [(lambda m, gi, go: (gi[0], gi[0])), (lambda m, gi, go: gi[0])]
+    found = []
+    for hook in bad:
+        with relu.register_full_backward_hook(hook):
+            found.append(error(relu(x).sum().backward))
+    relu.register_full_backward_pre_hook(lambda m, go: (go[0], go[0]))
+    return log, found, error(relu(x).sum().backward), error(relu(x).mul_, 2)
+
+
 def gradients_in_another_dtype(lib: Lib) -> Any:
     x = real(lib, 1, 2, grad=True)
     given = [(x * 2, lib.ones(2)), (x, lib.ones(2).half()), (x.sin(), lib.ones(2))]
@@ -365,7 +411,7 @@ CASES: dict[str, Case] = {
         made_inside, materialize_by_number, node_pickled, numpy_in_forward, columns_of_a_view,
         levels, changed_under_vmap, bad_arguments, cotangents, outer_no_grad, linearized,
         vmap_words, vmap_new, vmap_draws, vmap_printed, modules, gradients_in_another_dtype,
-        not_tensors,
+        not_tensors, module_backward_hooks, module_backward_hooks_of_several,
     )
 } | {name: in_level(body) for name, body in FORWARD.items()}  # fmt: skip
 

@@ -83,7 +83,8 @@ class View:
 
 
 def _short_name(node: Any) -> str:
-    return node.name().partition("Backward")[0]
+    name = node.name()
+    return name.rpartition("Backward")[0] or name
 
 
 REFUSALS = {

@@ -13,6 +13,7 @@ from ..autograd.node import HookDict, RemovableHandle
 from ..autograd.ranges import ranged
 from ..tensor import Tensor
 from . import state
+from .backward_hooks import BackwardHooks
 from .tree import Tree
 
 Self = TypeVar("Self", bound="Module")
@@ -24,7 +25,7 @@ class _Hook(NamedTuple):
     always_call: bool
 
 
-def _add_hook(hooks: HookDict, hook: _Hook, prepend: bool) -> RemovableHandle:
+def _add_hook(hooks: HookDict, hook: Any, prepend: bool) -> RemovableHandle:
     handle = RemovableHandle(hooks)
     behind = dict(hooks) if prepend else {}
     for key in behind:
@@ -65,6 +66,15 @@ class Module(Tree):
         self.training = True
         self._forward_pre_hooks = HookDict()
         self._forward_hooks = HookDict()
+        self._backward_pre_hooks = HookDict()
+        self._backward_hooks = HookDict()
+
+    @property
+    def _is_hooked(self) -> bool:
+        return bool(
+            self._forward_hooks or self._forward_pre_hooks
+            or self._backward_hooks or self._backward_pre_hooks
+        )  # fmt: skip
 
     # --- calling
 
@@ -78,25 +88,29 @@ class Module(Tree):
         if watched.ranges:
             with ranged(f"nn.Module: {type(self).__name__}", "module", owner=self):
                 return self._called(args, kwargs)
-        if self._forward_hooks or self._forward_pre_hooks:
+        if self._is_hooked:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks:
+        if self._is_hooked:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result, called = None, set()
+        result, called, behind = None, set(), None
         try:
             for hook in list(self._forward_pre_hooks.values()):
                 args, kwargs = self._run_pre_hook(hook, args, kwargs)
+            if self._backward_hooks or self._backward_pre_hooks:
+                pre_hooks = self._backward_pre_hooks.values()
+                behind = BackwardHooks(self, self._backward_hooks.values(), pre_hooks)
+                args = behind.around_inputs(args)
             result = self.forward(*args, **kwargs)
             for key, hook in list(self._forward_hooks.items()):
                 called.add(key)
                 result = self._run_hook(hook, args, kwargs, result)
-            return result
+            return result if behind is None else behind.around_outputs(result)
         except BaseException:
             for key, hook in list(self._forward_hooks.items()):
                 if hook.always_call and key not in called:
@@ -155,6 +169,35 @@ class Module(Tree):
         `always_call` also when forward raised. The handle's `remove()` takes the hook out.
         """
         return _add_hook(self._forward_hooks, _Hook(hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, grad_output)` when the gradients of the outputs have come.
+
+        It gets them as a tuple, with None for what is no tensor; what it returns replaces them.
+        """
+        return _add_hook(self._backward_pre_hooks, hook, prepend)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have come.
+
+        Both are tuples, with None for what is no tensor; what the hook returns replaces
+        `grad_input`. Where no input requires a gradient it is called with the outputs'. Positional
+        arguments of forward that are tensors count as inputs; neither they nor the outputs may be
+        changed in place.
+
+        >>> import cugrad as torch
+        >>> layer = torch.nn.ReLU()
+        >>> handle = layer.register_full_backward_hook(lambda m, inputs, outputs: (inputs[0] * 2,))
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> layer(x).sum().backward()
+        >>> x.grad
+        tensor([2., 2.])
+        """
+        return _add_hook(self._backward_hooks, hook, prepend)
 
     # --- modes, dtypes, devices
 
