@@ -139,7 +139,8 @@ class Column:
     __slots__ = ("title", "width", "value", "side")
 
     def __init__(self, title: str, width: int, value: Any, side: str = ">") -> None:
-        self.title, self.width, self.value, self.side = title, width, value, side
+        self.title, self.value, self.side = title, value, side
+        self.width = width if len(title) <= WIDTH + 1 else max(width, len(title))  # as of CUDA
 
 
 def _names(events: Sequence[Any], limit: int | None) -> list[Column]:
