@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from .candidates import Candidates
 from .forecast import Forecast, Forecaster
-from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
+from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Plan", "plan"]
 
-# A step's plan is the fastest of a family that fits. Two numbers span the family: how many seconds
-# a byte may cost that is made again, and how many bytes may pass until something stays from which
-# the next ones are made. What then still exceeds the limit leaves, the first values first: they
-# have the longest time to go and to come back. At last, room that is left over is given to what
-# pays most for it.
+# The plan is the fastest that was found to fit, by exact forecasts. First come what people choose
+# by hand, and a family that three numbers span: how many bytes leave, how many seconds a byte may
+# cost that is made again, and how many bytes of those may pass until something stays from which the
+# next ones are made. Then runs of values change their place, from long ones to single ones; what a
+# change takes too much is taken from elsewhere, what it leaves is given to what pays most. How many
+# forecasts that takes depends on the size of the step only, so a plan is the same on any machine.
 
-PRICES = 6  # of recomputation, tried
+WORK = 800_000  # values forecast, over all forecasts
 SEGMENTS = (1, 2, 4, 8, 16, 32, 64)  # parts into which recomputation is cut
+SHARES = (0.0, 1.0, 0.5, 1.5)  # of what links carry unseen, that leave
+FAMILY = 0.55  # of the work, at most
 
 
 @dataclass(frozen=True)
@@ -40,168 +45,217 @@ class _Search:
 
     def __init__(self, step: Step, limit: int, allowed: frozenset[str]) -> None:
         self.step, self.limit, self.forecaster = step, limit, Forecaster(step)
-        self.values = step.values
-        self.can = [v.placements & allowed | {KEEP} for v in step.values]
-        self.away = OFFLOAD if OFFLOAD in allowed else DISK
+        self.values, self.of = step.values, Candidates(step, allowed)
+        self.saved, self.can, self.away = self.of.saved, self.of.can, self.of.away
+        self.places = [p for p in (KEEP, self.away, RECOMPUTE, COMPRESS) if p in allowed | {KEEP}]
         self.best: tuple[list[str], Forecast] | None = None
         self.least: tuple[list[str], Forecast] | None = None
-        ends = self.forecaster.last_use
-        self.saved = [i for i, v in enumerate(self.values) if v.uses and v.nbytes]
-        self.total = sum([self.values[i].nbytes for i in self.saved])
-        self.by_age = sorted(self.saved, key=lambda i: (self.values[i].born, -ends[i]))
-        self.last_reader = self._last_readers()
-
-    def _last_readers(self) -> list[int]:
-        """Of each value the last value that is made of it; itself if there is none."""
-        return [max([i, *self.forecaster.dependents[i]]) for i in range(len(self.values))]
-
-    def start(self) -> list[str]:
-        """Everything that is saved stays."""
-        return [KEEP if v.uses or RECOMPUTE not in c else RECOMPUTE
-                for v, c in zip(self.values, self.can)]  # fmt: skip
+        self.seen: dict[tuple[str, ...], Forecast] = {}
+        self.work = max(100, min(2000, WORK // max(1, len(step.values) + len(step.events) // 2)))
 
     def look(self, placements: list[str]) -> Forecast:
         """A forecast; the placements are remembered if they are the best yet."""
-        found = self.forecaster(placements)
+        key = tuple(placements)
+        if (found := self.seen.get(key)) is not None:
+            return found
+        self.seen[key] = found = self.forecaster(placements)
         if found.peak <= self.limit:
-            if self.best is None or self.cost(found) < self.cost(self.best[1]):
-                self.best = list(placements), found
+            if self.best is None or found.seconds < self.best[1].seconds:
+                self.best = placements, found
         if self.least is None or found.peak < self.least[1].peak:
-            self.least = list(placements), found
+            self.least = placements, found
         return found
 
-    def cost(self, found: Forecast) -> float:
-        """Seconds; copies that hide behind ops cost a little, too: of two such, the fewer."""
-        return found.seconds + 1e-3 * (
-            found.out_bytes / self.step.out_rate + found.in_bytes / self.step.in_rate
-        )
+    def spent(self, share: float = 1.0) -> bool:
+        """Whether that share of the work has been done."""
+        return len(self.seen) >= share * self.work
+
+    def run(self) -> None:
+        """The search; ends at once if all that is saved may stay."""
+        tried = []
+        for chosen in self.of.simple():
+            tried.append((self.look(chosen), chosen))
+            if tried[0][0].peak <= self.limit:
+                return
+        tried.sort(key=lambda t: t[0].seconds)
+        for found, chosen in tried:
+            if found.peak > self.limit and self.promising(found):
+                self.fit_by_copies(chosen)
+        self.family()
+        if self.best is None:
+            self.lower()
+        if self.best is not None:
+            self.refine()
+            while not self.spent() and self.improve():
+                pass
+            self.shake()
 
     def promising(self, found: Forecast) -> bool:
         """Whether something as slow as this could still become the best."""
-        return self.best is None or found.seconds < self.cost(self.best[1])
+        return self.best is None or found.seconds < self.best[1].seconds
 
     # ------------------------------------------------------------------ the family
 
-    def costs(self) -> list[float]:
-        """Seconds that each value takes to be made again, if all that is saved is there."""
-        step, costs = self.step, [0.0] * len(self.values)
-        for i, v in enumerate(self.values):
-            own = step.events[v.born].seconds if v.born >= 0 else 0.0
-            costs[i] = own + sum([costs[j] for j in v.inputs if not self.values[j].uses])
-        return costs
+    def family(self) -> None:
+        """For so many bytes that leave, and so many segments, as low a price as fits."""
+        step, seconds = self.step, [e.seconds for e in self.step.events]
+        out, back = ((step.out_rate, step.in_rate) if self.away == OFFLOAD
+                     else (step.disk_out_rate, step.disk_in_rate))  # fmt: skip
+        free = min(out * sum(seconds[: step.forward]), back * sum(seconds[step.forward :]))
+        for share in SHARES:
+            for by_cost in (True, False)[: 2 if share else 1]:
+                gone = self.of.movable(share * free, by_cost)
+                if share and not gone:
+                    continue
+                for parts in SEGMENTS:
+                    if self.spent(FAMILY):
+                        return
+                    self.fit_by_price(self.of.total / parts, gone)
 
-    def recomputed(self, price: float, segment: float, costs: list[float]) -> list[str]:
-        """What costs no more than `price` seconds a byte is made again, in segments."""
-        placements, passed, reach = self.start(), 0.0, -1
-        for i, v in enumerate(self.values):
-            open_before = reach > i  # what is made of earlier ones, and is not there
-            reach = max(reach, self.last_reader[i])
-            if not v.uses or RECOMPUTE not in self.can[i] or not v.nbytes:
-                if placements[i] != RECOMPUTE and v.uses:
-                    reach = max(reach, i) if open_before else i
-                if not v.uses and passed > segment and not open_before and v.nbytes:
-                    placements[i], passed, reach = KEEP, 0.0, i
-                continue
-            if costs[i] > price * v.nbytes:
-                continue
-            if passed > segment and not open_before:
-                passed, reach = 0.0, i
-                continue
-            placements[i] = RECOMPUTE
-            passed += v.nbytes
-        return placements
-
-    def family(self) -> Iterable[list[str]]:
-        """Placements without copies: nothing is made again, or what is cheap, in segments."""
-        yield self.start()
-        costs = self.costs()
-        ratios = sorted(
-            {costs[i] / self.values[i].nbytes for i in self.saved if RECOMPUTE in self.can[i]}
-        )
-        if not ratios:
+    def fit_by_price(self, segment: float, gone: set[int]) -> None:
+        """Recomputes as little as fits the limit; what does not fit then, leaves."""
+        prices = [-1.0, *self.of.ratios]
+        low, high = -1, len(prices) - 1
+        top = self.of.recomputed(prices[high], segment, gone)
+        if (found := self.look(top)).peak > self.limit:
+            if self.promising(found):
+                self.fit_by_copies(top)
             return
-        chosen = {ratios[(len(ratios) - 1) * k // (PRICES - 1)] for k in range(PRICES)}
-        seen = set()
-        for price in sorted(chosen):
-            for parts in SEGMENTS:
-                found = self.recomputed(price, self.total / parts, costs)
-                key = tuple(found)
-                if key not in seen:
-                    seen.add(key)
-                    yield found
-
-    def sent(self, placements: list[str], count: int) -> list[str]:
-        """With the first `count` of the kept values away."""
-        result, left = list(placements), count
-        for i in self.by_age:
-            if left <= 0:
-                break
-            if result[i] == KEEP and self.away in self.can[i]:
-                result[i] = self.away
-                left -= 1
-        return result
-
-    def fit_by_copies(self, placements: list[str], found: Forecast) -> None:
-        """Sends out as few of the kept values as fit the limit."""
-        movable = sum(
-            [placements[i] == KEEP and self.away in self.can[i] for i in self.by_age]
-        )
-        if movable == 0:
-            return
-        low, high = 0, movable
-        if self.look(self.sent(placements, high)).peak > self.limit:
-            return
-        while high - low > max(1, movable // 256):
+        while high - low > 1:
             middle = (low + high) // 2
-            tried = self.look(self.sent(placements, middle))
-            if tried.peak <= self.limit:
+            found = self.look(self.of.recomputed(prices[middle], segment, gone))
+            if found.peak <= self.limit:
                 high = middle
+            elif not self.promising(found):
+                return
             else:
                 low = middle
 
-    def compressed(self) -> list[str]:
-        return [COMPRESS if COMPRESS in c and v.uses else p
-                for v, c, p in zip(self.values, self.can, self.start())]  # fmt: skip
+    def fit_by_copies(self, placements: list[str]) -> None:
+        """Sends out as few of the kept values as fit the limit."""
+        movable = sum([placements[i] == KEEP and self.away in self.can[i] for i in self.saved])
+        low, high = 0, movable
+        if not movable or self.look(self.of.sent(placements, high)).peak > self.limit:
+            return
+        while high - low > max(1, movable // 256):
+            middle = (low + high) // 2
+            found = self.look(self.of.sent(placements, middle))
+            if found.peak <= self.limit:
+                high = middle
+            elif not self.promising(found):
+                return
+            else:
+                low = middle
 
-    # ------------------------------------------------------------------ the last bytes
+    # ------------------------------------------------------------------ from there
 
     def refine(self) -> None:
         """Gives what room is left to the values that gain most by it."""
         assert self.best is not None
-        costs = self.costs()
         for place in (RECOMPUTE, self.away, COMPRESS, RECOMPUTE):
             placements = self.best[0]
             paying = [i for i in self.saved if placements[i] == place]
             if place == RECOMPUTE:
-                paying.sort(key=lambda i: -costs[i] / self.values[i].nbytes)
+                paying.sort(key=lambda i: -self.of.ratio(i))
             else:
-                paying = [i for i in reversed(self.by_age) if placements[i] == place]
+                paying.reverse()
             low, high = 0, len(paying) + 1
             while high - low > 1:
                 middle = (low + high) // 2
-                tried = list(placements)
-                for i in paying[:middle]:
-                    tried[i] = KEEP
-                if self.look(tried).peak <= self.limit:
+                if self.look(self.moved(placements, paying[:middle], KEEP)).peak <= self.limit:
                     low = middle
                 else:
                     high = middle
-        self.fill()
 
-    def fill(self) -> None:
-        """One by one, where a value fits that the larger ones have left room for."""
+    def moved(self, placements: list[str], chosen: Iterable[int], place: str) -> list[str]:
+        """With these values somewhere else, where they may be."""
+        result = list(placements)
+        for i in chosen:
+            if place in self.can[i]:
+                result[i] = place
+        return result
+
+    def runs(self) -> Iterator[list[int]]:
+        """Neighbours among what is saved, all such runs of a length, from long to short ones."""
+        n = len(self.saved)
+        length = max(1, n // 8)
+        while True:
+            for start in range(0, n, length):
+                yield self.saved[start : start + length]
+            if length == 1:
+                return
+            length = max(1, length // 2)
+
+    def improve(self) -> bool:
+        """Changes the place of runs of values; whether that made the plan faster."""
         assert self.best is not None
-        budget = 24
-        placements, found = self.best
+        before = self.best[1].seconds
+        for run in self.runs():
+            for place in self.places:
+                if self.spent():
+                    return False
+                tried = self.moved(self.best[0], run, place)
+                if tried != self.best[0]:
+                    self.balance(tried)
+        return self.best[1].seconds < before
+
+    def lower(self) -> None:
+        """Changes the place of runs of values until something fits, or no change needs less."""
+        assert self.least is not None
+        before = -1
+        while before != self.least[1].peak:
+            before = self.least[1].peak
+            for run in self.runs():
+                for place in self.places:
+                    if self.spent() or self.best is not None:
+                        return
+                    self.look(self.moved(self.least[0], run, place))
+
+    def shake(self) -> None:
+        """Changes the place of a few values, drawn at random, as long as there is work left."""
+        draw, tries = random.Random(0), 2 * self.work
+        while tries and not self.spent():
+            assert self.best is not None
+            tried, tries = self.best[0], tries - 1
+            for i in draw.sample(self.saved, min(draw.randint(1, 4), len(self.saved))):
+                tried = self.moved(tried, [i], draw.choice(self.places))
+            self.balance(tried)
+
+    def balance(self, tried: list[str]) -> None:
+        """Looks at placements, and at what they become with just what fits."""
+        found, assured = self.look(tried), self.best
+        assert assured is not None
         room = self.limit - found.peak
-        paying = [i for i in self.saved if placements[i] != KEEP and self.values[i].nbytes <= room]
-        costs = self.costs()
-        paying.sort(key=lambda i: -(costs[i] if placements[i] == RECOMPUTE
-                                    else self.values[i].nbytes / self.step.in_rate))  # fmt: skip
-        for i in paying[:budget]:
-            tried = list(self.best[0])
-            tried[i] = KEEP
-            self.look(tried)
+        if room < 0 and found.seconds < assured[1].seconds:
+            for place in (RECOMPUTE, self.away):
+                self.look(self.moved(tried, self.payers(tried, place, -room), place))
+        elif room > 0 and found.seconds > assured[1].seconds:
+            self.look(self.moved(tried, self.relieved(tried, room), KEEP))
+
+    def payers(self, placements: list[str], place: str, nbytes: int) -> list[int]:
+        """Kept values of `nbytes` or a little more that cost least elsewhere."""
+        kept = [i for i in self.saved if placements[i] == KEEP and place in self.can[i]]
+        if place == RECOMPUTE:
+            kept.sort(key=self.of.ratio)
+        chosen = []
+        for i in kept:
+            if nbytes <= 0:
+                break
+            chosen.append(i)
+            nbytes -= self.values[i].nbytes
+        return chosen
+
+    def relieved(self, placements: list[str], room: int) -> list[int]:
+        """Values of `room` bytes at most that pay most for not being kept."""
+        rate = 1 / (self.step.in_rate if self.away == OFFLOAD else self.step.disk_in_rate)
+        paying = [i for i in self.saved if placements[i] != KEEP]
+        paying.sort(key=lambda i: -(self.of.ratio(i) if placements[i] == RECOMPUTE else rate))
+        chosen = []
+        for i in paying:
+            if self.values[i].nbytes <= room:
+                chosen.append(i)
+                room -= self.values[i].nbytes
+        return chosen
 
 
 def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
@@ -210,35 +264,20 @@ def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
     Where none fits, those with the least peak: the caller sees by `forecast.peak`.
     """
     search = _Search(step, limit, frozenset(placements))
-    tried = []
-    for chosen in search.family():
-        tried.append((search.look(chosen), chosen))
-        if tried[0][0].peak <= limit:
-            break  # all of it fits
-    if search.best is None or search.best[0] != tried[0][1]:
-        if COMPRESS in placements:
-            chosen = search.compressed()
-            tried.append((search.look(chosen), chosen))
-        tried.sort(key=lambda t: t[0].seconds)
-        for found, chosen in tried:
-            if found.peak > limit and search.promising(found):
-                search.fit_by_copies(chosen, found)
-        if search.best is not None:
-            search.refine()
+    search.run()
     assert search.least is not None
     chosen, found = search.best or search.least
     least = search.least[1]
-    return Plan(tuple(chosen), found, least.peak, _holders(search, search.least[0], least))
+    return Plan(tuple(chosen), found, least.peak, _holders(search, least))
 
 
-def _holders(search: _Search, placements: list[str], found: Forecast) -> str:
+def _holders(search: _Search, found: Forecast) -> str:
     """What the memory of a peak is, in words."""
     at = found.at
     event = search.step.events[at]
     where = "forward" if at < search.step.forward else "backward"
-    base = event.base
     return (
-        f"At its peak, in {event.name or 'an op'} of {where}, {base} of {found.peak} bytes are "
-        "parameters, gradients, and what the op itself needs; the rest are saved tensors that it "
-        "reads or that are under way."
+        f"At its peak, in {event.name or 'an op'} of {where}, {event.base} of {found.peak} bytes "
+        "are parameters, gradients, and what the op itself needs; the rest are saved tensors that "
+        "it reads or that are under way."
     )
