@@ -24,14 +24,22 @@ Shape = tuple[int, ...]
 Dtype = np.dtype[Any]
 
 
+class Streams(dict["Source", Any]):
+    """What stands in for sources: the state in which it begins, or the stream once it was used.
+
+    A source that is not there is met with the state that it has `outer`, where it stays as it is.
+    """
+
+    outer: Streams | None = None
+
+
 class Again(threading.local):
     """What this thread draws from in the place of sources, and what is to be drawn again.
 
-    `streams` has the state in which a source's stand-in begins, or the stream once it was used;
     `noting` are the books that want the state in which they first find a source.
     """
 
-    streams: dict[Source, Any] | None = None
+    streams: Streams | None = None
     noting: tuple[dict[Source, Any], ...] = ()
 
 
@@ -49,21 +57,25 @@ class Source:
     @property
     def rng(self) -> Any:
         """The backend's stream, or this thread's own where numbers are drawn again."""
-        streams = again.streams
-        if streams is not None and self in streams:
-            stream = streams[self]
-            if isinstance(stream, np.ndarray):
-                stream = self._new(0)
-                stream.set_state(streams[self])
-                streams[self] = stream
-        else:
-            stream = self._rng
-            if stream is None:
-                stream = self._rng = self._new(self._seed)
+        stream = self._stream(again.streams)
         for book in again.noting:
             if self not in book:
                 book[self] = stream.get_state()
         return stream
+
+    def _stream(self, streams: Streams | None) -> Any:
+        if streams is None:
+            if self._rng is None:
+                self._rng = self._new(self._seed)
+            return self._rng
+        found = streams.get(self)
+        if found is None:
+            found = self._stream(streams.outer).get_state()
+        if isinstance(found, np.ndarray):
+            state, found = found, self._new(0)
+            found.set_state(state)
+            streams[self] = found
+        return found
 
     def _new(self, seed: int) -> Any:
         return backends.get(self.device.type).rng(seed)
@@ -71,7 +83,7 @@ class Source:
     @property
     def seed(self) -> int:
         """The seed of the stream as it is now."""
-        if self._rng is None and (again.streams is None or self not in again.streams):
+        if self._rng is None and again.streams is None:
             return self._seed
         return self.rng.seed
 
@@ -79,7 +91,7 @@ class Source:
         """Starts the stream of `seed`."""
         if again.noting and self._rng is not None:
             self.rng  # noqa: B018 it is to be as it was, not as it will be, when drawn again
-        if again.streams is not None and self in again.streams:
+        if again.streams is not None:
             again.streams[self] = self._new(seed)
         else:
             self._seed, self._rng = seed, None
@@ -111,11 +123,12 @@ class drawn_again:
         self._book = book
 
     def __enter__(self) -> None:
-        self._outer = again.streams
-        again.streams = {**(self._outer or {}), **self._book}
+        streams = Streams(self._book)
+        streams.outer, again.streams = again.streams, streams
 
     def __exit__(self, *exc: object) -> None:
-        again.streams = self._outer
+        assert again.streams is not None
+        again.streams = again.streams.outer
 
 
 def fresh_seed() -> int:

@@ -86,9 +86,12 @@ class Again:
 
     def __enter__(self) -> None:
         self._outer = state.before_op, state.stand_in
+        self._observers = state.observers
+        state.observers = tuple([o for o in state.observers if not hasattr(o, "of_one_run")])
         self._set(self.before_op if self._before_last == 0 else None, None)
 
     def __exit__(self, *exc: object) -> None:
+        state.observers = self._observers
         self._set(*self._outer)
 
     def _set(self, before_op: Any, stand_in: Any) -> None:

@@ -72,5 +72,5 @@ def op_name(node: Any) -> str:
     """The name of the node that saves."""
     if node is None:
         return ""
-    name = node.plan.op.node_name if type(node) is OpNode else None
+    name = node.plan.op.node_name if isinstance(node, OpNode) else None
     return name if type(name) is str else str(node.name())

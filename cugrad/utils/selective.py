@@ -80,6 +80,8 @@ class _Kept:
 class _Observing:
     """An observer of ops for as long as it is entered."""
 
+    of_one_run = True  # what a checkpoint runs again meanwhile is none of its ops
+
     def __enter__(self) -> None:
         push_observer(self)  # type: ignore[arg-type]
 
@@ -90,7 +92,10 @@ class _Observing:
     def node_end(self, node: Any) -> None: ...
 
 
-Store = dict[str, list[Any]]  # by op: of each call the results, or None
+class Store(defaultdict[str, list[Any]]):
+    """By op: of each call the results, or None."""
+
+    is_complete = False  # forward has ended
 
 
 class _Forward(_Observing):
@@ -103,9 +108,16 @@ class _Forward(_Observing):
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         self._calls.append(None if _is_no_op(name) else args)
 
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        self._store.is_complete = True
+
     def op_end(self, name: str, seq: int, result: Any) -> None:
         args = self._calls.pop()
-        if result is None or args is None:
+        if args is None:
+            return
+        if result is None:  # it did not end well, and will not the next time
+            self._store[name].append(None)
             return
         observers, state.observers = state.observers, ()  # the policy may compute
         state.refresh()
@@ -153,6 +165,8 @@ class _Again(_Observing):
             return
         index, calls = self._counts[name], self._store.get(name)
         self._counts[name] += 1
+        if not self._store.is_complete and (calls is None or index >= len(calls)):
+            return  # further than forward has come
         if calls is None:
             raise RuntimeError(
                 f"{name} encountered during backward but not found in storage. {MISMATCH}"
@@ -213,7 +227,7 @@ def create_selective_checkpoint_contexts(
         policy = policy_fn_or_list
     else:
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    store: Store = defaultdict(list)
+    store = Store(list)
     moving = memory.offload(min_bytes=0, keep_last=0, timing=False) if offload is None else offload
     if not isinstance(moving, memory.offload):
         raise TypeError(f"offload: got {offload!r}, want None or a memory.offload")

@@ -64,7 +64,7 @@ class Surroundings:
         It leaves no trace on the generators.
         """
         with Device(self._device):  # a new one: a device remembers where it was entered
-            if self._book:
+            if self._book is not None:
                 with drawn_again(self._book):
                     yield
             else:
