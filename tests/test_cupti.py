@@ -125,6 +125,9 @@ def test_each_kernel_finds_its_op(fake: Fake) -> None:
     assert (row.backward.copies, row.backward.copy_bytes) == (1, 64)
     assert row.nodes == {"KernelBackward": 1}
     assert [each.name for each in trace.outside] == ["loose"]
+    averages = {each.key: each for each in trace.events.key_averages()}
+    assert averages["Kernel"].self_device_time_total == 6.0
+    assert averages["(outside ranges)"].self_device_time_total == 100.0
     kernels = [each for span in trace.spans for each in span.activities]
     assert "Memcpy DtoH (Device -> Pinned)" in {each.name for each in kernels}
 

@@ -12,6 +12,8 @@ from .. import backends
 from ..autograd import mode
 from .attribution import Activity, Said, Span, copy_name
 from .correlate import Correlation, Correlator
+from .event_list import EventList
+from .loaded import events_of
 from .nvtx import LEAF, range_text
 
 BUFFER = 8 << 20  # bytes of records that CUPTI fills before it hands them over
@@ -32,7 +34,8 @@ class trace_kernels:
     side streams find the op that asked for them. On leaving it waits for the device.
 
     `spans` are the ops and nodes with their activities, in the order in which they ended; `outside`
-    is what was launched by none of them. `correlate()` is the table of all.
+    is what was launched by none of them. `correlate()` is the table of all, `events` the list of
+    events that a profile has.
 
     It goes through the package cupti-python (extras cupti12, cupti13), and needs a GPU; one tool at
     a time can use CUPTI, so not under nsys. ImportError where the package is missing, RuntimeError
@@ -76,6 +79,11 @@ class trace_kernels:
             span = self._numbered.get(self._owners.get(correlation, -1))
             (self.outside if span is None else span.activities).append(activity)
         self._records.clear()
+
+    @property
+    def events(self) -> EventList:
+        """The ops and nodes as events of a profile, with what each launched."""
+        return events_of((*self.spans, *self.outside))
 
     def correlate(self) -> Correlation:
         """What each forward op, its backward and its double backward cost."""
