@@ -428,8 +428,7 @@ class CopyEngine:
                 continue
             try:
                 if stored.block is not None:
-                    with ranged("offload: prefetch", "prefetch", stored.nbytes):
-                        stored.restored, stored.arrived = self._fetch(stored, compute)
+                    stored.restored, stored.arrived = self._fetch(stored, compute, "prefetch")
                 elif not self.out.staging.serves(stored.host):
                     stored.host.prefetch()
                 elif not self.out.staging.fetch(stored, owner.host_limit):
@@ -442,8 +441,10 @@ class CopyEngine:
             self.ahead += stored.ahead
         session.cursor = k
 
-    def _fetch(self, stored: Stored, compute: Any) -> tuple[Any, Any]:
-        """Starts the copy back of a storage: where to, and the event of its end."""
+    def _fetch(self, stored: Stored, compute: Any, how: str = "copy") -> tuple[Any, Any]:
+        """Starts the copy back of a storage: where to, and the event of its end. A "prefetch" is
+        one ahead of need.
+        """
         meter, stats, owner = stored.session.meter, stored.owner.stats, stored.owner
         block = stored.block
         read = None  # a block for the time of the copy
@@ -461,7 +462,8 @@ class CopyEngine:
         if read is None:
             self.inward.wait_event(stored.copied)
         began = None if meter is None else meter.mark(self.inward)
-        with ranged("offload: copy to device", "copy", nbytes, self.inward):
+        name = "offload: copy to device" if how == "copy" else "offload: prefetch"
+        with ranged(name, how, nbytes, self.inward):
             self.backend.copy_async(flat, block.array[:nbytes], self.inward)
         if meter is None:
             arrived = self.inward.record_event()

@@ -18,7 +18,7 @@ __all__ = ["STRIDE", "Detail", "Options", "Recorder", "Shape"]
 LIBRARY = str(Path(__file__).resolve().parent.parent)
 OP, NODE, MODULE = RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION, RecordScope.MODULE
 SCOPES = {str(scope): scope for scope in RecordScope}
-CONTAINERS = {RecordScope.USER_SCOPE, RecordScope.MODULE, RecordScope.PREFETCH,
+CONTAINERS = {RecordScope.USER_SCOPE, RecordScope.MODULE,
               RecordScope.RECOMPUTE}  # their device time is that of what runs in them  # fmt: skip
 STRIDE = 5  # entries of the log for a beginning, or an end
 

@@ -47,7 +47,7 @@ def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
     yield _named("process_name", process, 0, "python: ops, nodes, ranges")
     lanes: set[tuple[Any, int]] = set()
     ops: dict[tuple[int, int | None], FunctionEvent] = {}
-    arrows, clock, taken = 0, dict[tuple[str, int], float](), dict[str, int]()
+    arrows, clock = 0, dict[tuple[str, int], float]()
     for event in shown:
         lane = _lane(event, process)
         if lane not in lanes and event.trace_name is not None:
@@ -56,7 +56,6 @@ def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
                 yield _named("process_name", lane[0], 0, lane[0])
             text = f"stream {lane[1]}" if isinstance(lane[0], str) else f"thread {lane[1]}"
             yield _named("thread_name", *lane, text)
-        yield from _memory(event, process, taken)
         if event.trace_name is None:
             continue
         yield _complete(event, lane)
@@ -78,6 +77,7 @@ def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
                 "ph": "X", "cat": "kernel", "name": kernel.name, "pid": where[0], "tid": where[1],
                 "ts": start, "dur": kernel.duration, "args": {"External id": event.id},
             }  # fmt: skip
+    yield from _memory(shown, process)
 
 
 def _lane(event: FunctionEvent, process: int) -> tuple[Any, int]:
@@ -121,16 +121,18 @@ def _complete(event: FunctionEvent, lane: tuple[Any, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _memory(event: FunctionEvent, process: int, taken: dict[str, int]) -> Iterator[dict[str, Any]]:
+def _memory(shown: list[FunctionEvent], process: int) -> Iterator[dict[str, Any]]:
     """Counters of the memory taken since the profile began, after each event that changed it."""
-    for name, change in (("cpu", event.self_cpu_memory_usage),
-                         ("device", event.self_device_memory_usage)):  # fmt: skip
-        if change:
-            taken[name] = taken.get(name, 0) + change
-            yield {
-                "ph": "C", "name": f"memory, {name}", "pid": process, "tid": 0,
-                "ts": event.time_range.end, "args": {"bytes since the beginning": taken[name]},
-            }  # fmt: skip
+    for name in ("cpu", "device"):
+        taken = 0
+        for event in sorted(shown, key=lambda e: e.time_range.end):
+            change: int = getattr(event, f"self_{name}_memory_usage")
+            taken += change
+            if change:
+                yield {
+                    "ph": "C", "name": f"memory, {name}", "pid": process, "tid": 0,
+                    "ts": event.time_range.end, "args": {"bytes since the beginning": taken},
+                }  # fmt: skip
 
 
 def _arrow(
