@@ -398,6 +398,12 @@ def gradients_in_another_dtype(lib: Lib) -> Any:
     return [lib.autograd.grad(y, x, g, True, c) for y, g in given for c in (False, True)]
 
 
+def storages(lib: Lib) -> Any:
+    x = lib.arange(6.0).view(2, 3).t()
+    s, other = x[1:].storage(), x.storage()
+    return len(s), s[1], s.tolist(), s.nbytes(), s.untyped().nbytes(), s.data_ptr() == other.data_ptr()
+
+
 def not_tensors(lib: Lib) -> Any:
     x = real(lib, 1, grad=True)
     check = lib.autograd.gradcheck
@@ -411,7 +417,7 @@ CASES: dict[str, Case] = {
         made_inside, materialize_by_number, node_pickled, numpy_in_forward, columns_of_a_view,
         levels, changed_under_vmap, bad_arguments, cotangents, outer_no_grad, linearized,
         vmap_words, vmap_new, vmap_draws, vmap_printed, modules, gradients_in_another_dtype,
-        not_tensors, module_backward_hooks, module_backward_hooks_of_several,
+        not_tensors, storages, module_backward_hooks, module_backward_hooks_of_several,
     )
 } | {name: in_level(body) for name, body in FORWARD.items()}  # fmt: skip
 
