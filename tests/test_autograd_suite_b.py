@@ -401,7 +401,8 @@ def gradients_in_another_dtype(lib: Lib) -> Any:
 def storages(lib: Lib) -> Any:
     x = lib.arange(6.0).view(2, 3).t()
     s, other = x[1:].storage(), x.storage()
-    return len(s), s[1], s.tolist(), s.nbytes(), s.untyped().nbytes(), s.data_ptr() == other.data_ptr()
+    same = s.data_ptr() == other.data_ptr()
+    return len(s), s[1], s.tolist(), s.nbytes(), s.untyped().nbytes(), same
 
 
 def not_tensors(lib: Lib) -> Any:
