@@ -13,6 +13,7 @@ from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Forecast", "Forecaster"]
 
+BESIDE = 1e-3  # of its seconds, that a copy costs though ops run beside it: memory serves both
 NEVER = -2  # the event in which nobody wants a value any more, where nobody ever does
 
 
@@ -118,7 +119,8 @@ class _Walk:
         out = sum([v.nbytes for v, p in zip(values, placements) if p in (OFFLOAD, DISK)])
         back = sum([of.nbytes[i] for _, i in self.fetches])
         return Forecast(
-            total, int(memory.max()) if n else 0, memory, stalls, sum(self.again), out, back
+            total + BESIDE * (out / step.out_rate + back / step.in_rate),
+            int(memory.max()) if n else 0, memory, stalls, sum(self.again), out, back,
         )
 
     # ------------------------------------------------------------------ what backward asks for
