@@ -124,11 +124,12 @@ class drawn_again:
 
     def __enter__(self) -> None:
         streams = Streams(self._book)
-        streams.outer, again.streams = again.streams, streams
+        streams.outer, self._noting = again.streams, again.noting
+        again.streams, again.noting = streams, ()  # nobody has to draw again what is drawn again
 
     def __exit__(self, *exc: object) -> None:
         assert again.streams is not None
-        again.streams = again.streams.outer
+        again.streams, again.noting = again.streams.outer, self._noting
 
 
 def fresh_seed() -> int:
