@@ -69,13 +69,6 @@ class Module(Tree):
         self._backward_pre_hooks = HookDict()
         self._backward_hooks = HookDict()
 
-    @property
-    def _is_hooked(self) -> bool:
-        return bool(
-            self._forward_hooks or self._forward_pre_hooks
-            or self._backward_hooks or self._backward_pre_hooks
-        )  # fmt: skip
-
     # --- calling
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,13 +80,9 @@ class Module(Tree):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if watched.ranges:
             with ranged(f"nn.Module: {type(self).__name__}", "module", owner=self):
-                return self._called(args, kwargs)
-        if self._is_hooked:
-            return self._call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
-
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._is_hooked:
+                return self._call_with_hooks(args, kwargs)
+        if (self._forward_hooks or self._forward_pre_hooks
+                or self._backward_hooks or self._backward_pre_hooks):  # fmt: skip
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
