@@ -22,6 +22,7 @@ from .trace import write_trace
 __all__ = ["profile"]
 
 DEVICES = ("cuda", "simulated")
+PRIVATE = ProfilerActivity.PrivateUse1
 COPIES, KERNELS = {"gpu_memcpy", "copy"}, {"concurrent_kernel", "kernel"}
 
 
@@ -226,11 +227,12 @@ class profile:
 
     def _wanted(self, event: Any) -> bool:
         """Whether the filters let the device's work of an event pass."""
-        names = self.activity_filters.get(ProfilerActivity.CUDA)
+        activity = ProfilerActivity.CUDA if self.use_device == "cuda" else PRIVATE
+        names = self.activity_filters.get(activity)
         if names is None:
             return True
         wanted = {name.lower() for name in names}
-        return bool(wanted & (COPIES if str(event.scope) == "copy" else KERNELS))
+        return bool(wanted & (COPIES if str(event.scope) in ("copy", "prefetch") else KERNELS))
 
     @property
     def function_events(self) -> EventList:
