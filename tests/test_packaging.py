@@ -142,5 +142,5 @@ def test_wheel_ships_the_package_typed_and_nothing_else(tmp_path: Path) -> None:
     assert tops == {"cugrad", f"cugrad-{cugrad.__version__}.dist-info"}
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cugrad").rglob("*.py")}
     assert sources <= set(files), "a module is missing from the wheel"
-    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cugrad").glob("profiler/page/*")}
+    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("cugrad/profiler/page/*")}
     assert pages and pages <= set(files), "a part of the profiler's pages is missing"
