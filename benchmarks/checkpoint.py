@@ -1,8 +1,8 @@
 """Measures what a checkpoint costs: a training step with it over one without, beside PyTorch.
 
-Every number is a ratio within one library: the step with checkpoints, and the plain step of the same
-model, taken in turns in one process. Forward once more is a third of a step where forward is a third;
-what is beyond that is the checkpoint's own.
+Every number is a ratio within one library: the step with checkpoints, and the plain step of the
+same model, taken in turns in one process. Forward once more is a third of a step where forward is a
+third; what is beyond that is the checkpoint's own.
 
     python benchmarks/checkpoint.py [--quick] [--check] [--json FILE] [--only REGEX] [--rounds N]
 """
@@ -40,7 +40,6 @@ class Workload:
     segments: int
     reentrant: bool = False
     limit: float | None = LIMIT
-    keep: tuple[str, ...] = ()  # ops whose results a selective checkpoint keeps
 
 
 WORKLOADS = [
@@ -53,16 +52,16 @@ WORKLOADS = [
 ]
 
 
-def stepper(lib: Any, load: Workload, use: bool) -> Callable[[], float]:
+def stepper(lib: Any, load: Workload, use: bool, device: str = "cpu") -> Callable[[], float]:
     """Runs a training step without the optimizer; the seconds it took."""
     lib.manual_seed(0)
-    layers = [lib.nn.Linear(load.width, load.width) for _ in range(LAYERS)]
+    layers = [lib.nn.Linear(load.width, load.width, device=device) for _ in range(LAYERS)]
     size = LAYERS // load.segments
     parts = [
         lib.nn.Sequential(*[m for layer in layers[k : k + size] for m in (layer, lib.nn.Tanh())])
         for k in range(0, LAYERS, size)
     ]
-    x = lib.rand(load.rows, load.width)
+    x = lib.rand(load.rows, load.width, device=device)
     if load.reentrant:
         x.requires_grad_()  # or the first part would have no gradients
     checkpoint = checkpoint_of(lib)
@@ -73,6 +72,8 @@ def stepper(lib: Any, load: Workload, use: bool) -> Callable[[], float]:
         for part in parts:
             h = checkpoint(part, h, use_reentrant=load.reentrant) if use else part(h)
         h.sum().backward()
+        if device == "cuda":
+            lib.cuda.synchronize()
         seconds = perf_counter() - start
         for layer in layers:
             for p in layer.parameters():
@@ -91,9 +92,9 @@ def checkpoint_of(lib: Any) -> Any:
     return lib.utils.checkpoint.checkpoint
 
 
-def ratio(lib: Any, load: Workload, steps: int) -> float:
+def ratio(lib: Any, load: Workload, steps: int, device: str) -> float:
     """The best step with checkpoints over the best without, of `steps` taken in turns."""
-    plain, less = stepper(lib, load, False), stepper(lib, load, True)
+    plain, less = (stepper(lib, load, use, device) for use in (False, True))
     plain(), less()  # what is made when first used
     times = [(plain(), less()) for _ in range(steps)]
     return min(b for _, b in times) / min(a for a, _ in times)
@@ -110,8 +111,9 @@ def measure(options: Any) -> list[Line]:
             load.rows, load.width, load.limit = min(load.rows, 32), min(load.width, 64), None
         line = Line(load.name, "x plain", limit=load.limit)
         steps = 3 if options.quick else 5 if load.width > 128 else 40
-        theirs = partial(ratio, peer, load, steps) if peer else None
-        lines.append(paired(line, partial(ratio, ours, load, steps), theirs, rounds))
+        more = load, steps, options.device
+        theirs = partial(ratio, peer, *more) if peer else None
+        lines.append(paired(line, partial(ratio, ours, *more), theirs, rounds))
     return lines
 
 

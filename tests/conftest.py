@@ -143,6 +143,8 @@ THREAD_LOCALS = {
     "cugrad.tensor": "fresh",
     "cugrad.device": "_state",
     "cugrad.dtypes": "_default",
+    "cugrad.ops.random": "again",
+    "cugrad.autograd.engine": "task",
 }
 
 
