@@ -239,3 +239,16 @@ def test_changes_add_up(timeline: MemoryTimeline) -> None:
         for storage, category in storages.alive_at(i):
             sums[category] += storage.nbytes
         assert (sums["saved"], sums["activation"]) == (sample.saved, sample.activations)
+
+
+def test_threads_of_a_parallel_module() -> None:
+    """They have the observers of the one that asks; ops of several threads do not mix."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+    x = cugrad.ones(64, WIDTH)
+    with MemoryTimeline("cpu") as timeline:
+        found = nn.parallel.parallel_apply([model] * 4, [(x,)] * 4)
+        sum(each.sum() for each in found).backward()
+    assert [each.name for each in timeline.samples].count("tanh") == 4
+    assert {each.phase for each in timeline.samples if each.name == "tanh"} == {"forward"}
+    assert last(timeline, "tanh").saved >= 64 * WIDTH * 4
+    assert timeline.samples[-1].saved == 0

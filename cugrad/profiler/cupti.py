@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 import threading
+from itertools import count
 from typing import Any, NamedTuple
 
 from .. import backends
@@ -24,6 +25,13 @@ class _Record(NamedTuple):
 
     correlation: int
     activity: Activity
+
+
+class _Thread(threading.local):
+    """The ops and nodes that run in a thread."""
+
+    def __init__(self) -> None:
+        self.open: list[Span] = []
 
 
 class trace_kernels:
@@ -48,8 +56,9 @@ class trace_kernels:
         self.spans: list[Span] = []
         self.outside: list[Activity] = []
         self._cupti: Any = None
-        self._open: list[Span] = []
+        self._here = _Thread()
         self._numbered: dict[int, Span] = {}
+        self._next = count(1).__next__
         self._records: list[_Record] = []
         self._owners: dict[int, int] = {}  # external numbers by correlation number
         self._observer: _Observer | None = None
@@ -69,7 +78,7 @@ class trace_kernels:
         assert self._observer is not None
         mode.pop_observer(self._observer)
         trace_kernels._active = None
-        while self._open:  # left in the middle of an op
+        while self._here.open:  # left in the middle of an op
             self.end()
         if backends.is_usable("cuda"):
             backends.get("cuda").synchronize()
@@ -98,19 +107,20 @@ class trace_kernels:
 
     def begin(self, said: Said) -> None:
         """An op or a node begins."""
-        parent = self._open[-1] if self._open else None
+        open_here = self._here.open
+        parent = open_here[-1] if open_here else None
         now = self._cupti.get_timestamp()
         span = Span(said, os.getpid(), threading.get_ident(), now, now, parent)
-        self._open.append(span)
-        number = len(self._numbered) + 1
+        open_here.append(span)
+        number = self._next()
         self._numbered[number] = span
         kind = self._cupti.ExternalCorrelationKind.CUSTOM0
         self._cupti.activity_push_external_correlation_id(kind, number)
 
     def end(self) -> None:
         """It ends."""
-        if self._open:  # else entered in the middle of it
-            span = self._open.pop()
+        if self._here.open:  # else entered in the middle of it
+            span = self._here.open.pop()
             span.end = self._cupti.get_timestamp()
             self.spans.append(span)
             kind = self._cupti.ExternalCorrelationKind.CUSTOM0

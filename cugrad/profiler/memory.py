@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterable
@@ -65,6 +66,14 @@ class Alive(NamedTuple):
     phase: str
 
 
+class _Thread(threading.local):
+    """What runs in a thread: nodes, and ops with their line and the roots they were given."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.running: list[tuple[str, set[int]]] = []
+
+
 class MemoryTimeline:
     """Context manager that records how much memory is in use after each op and each backward node.
 
@@ -103,12 +112,12 @@ class MemoryTimeline:
         self.start = 0
         self._backend = backends.get(self.device.type)
         self._entered: float | None = None
-        self._nodes = 0
         self._started_tracing = False
         self._kinds: dict[type, bool] = {}  # classes of arrays, and whether they are of this device
         self._seen = 0  # bytes at the last look
         self._storages = Storages()
-        self._running: list[tuple[str, set[int]]] = []  # lines of ops, and what they were given
+        self._here = _Thread()
+        self._lock = threading.RLock()  # threads of a parallel module have this observer, too
 
     @property
     def peak(self) -> int:
@@ -121,7 +130,7 @@ class MemoryTimeline:
         if self.device.type == "cpu" and not tracemalloc.is_tracing():
             tracemalloc.start()
             self._started_tracing = True
-        self.samples, self._nodes, self._storages, self._running = [], 0, Storages(), []
+        self.samples, self._storages, self._here = [], Storages(), _Thread()
         self.start = self._seen = self._backend.memory_allocated()
         self._entered = time.perf_counter()
         mode.push_observer(self)
@@ -138,39 +147,43 @@ class MemoryTimeline:
     # ------------------------------------------------------------------ watching
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
-        line, storages = line_of_caller(), self._storages
+        line, storages, here = line_of_caller(), self._storages, self._here
         given = [x for x in _tensors(args) if self._is_here(x)]
-        self._running.append((line, {id(root_of(x._array)) for x in given}))
+        here.running.append((line, {id(root_of(x._array)) for x in given}))
         fresh = [x for x in given if x._node is None and storages.of(x._array) is None]
-        if fresh and not self._nodes:  # a node's are made of what it has saved
-            self._take_in(fresh, Site(name, seq, "forward", line))
+        if fresh and not here.nodes:  # a node's are made of what it has saved
+            with self._lock:
+                self._take_in(fresh, Site(name, seq, "forward", line))
 
     def op_end(self, name: str, seq: int, result: Any) -> None:
-        phase: Phase = "backward" if self._nodes else "forward"
-        line, given = self._running.pop() if self._running else (line_of_caller(), set[int]())
+        here = self._here
+        phase: Phase = "backward" if here.nodes else "forward"
+        line, given = here.running.pop() if here.running else (line_of_caller(), set[int]())
         site = Site(name, seq, phase, line)
         made = [x for x in _tensors(result if type(result) is tuple else (result,))
                 if self._is_here(x)]  # fmt: skip
-        for x in made:
-            if self._storages.of(x._array) is None and id(root_of(x._array)) not in given:
-                self._storages.follow(x._array, site, "activation")
-        node = next((x.grad_fn for x in made if x.requires_grad), None)
-        if node is not None and node.seq == seq:
-            self._storages.keep(node, site, given)
-        self._sample(name, phase, seq)
+        with self._lock:
+            for x in made:
+                if self._storages.of(x._array) is None and id(root_of(x._array)) not in given:
+                    self._storages.follow(x._array, site, "activation")
+            node = next((x.grad_fn for x in made if x.requires_grad), None)
+            if node is not None and node.seq == seq:
+                self._storages.keep(node, site, given)
+            self._sample(name, phase, seq)
 
     def node_begin(self, node: Any) -> None:
-        self._nodes += 1
+        self._here.nodes += 1
 
     def node_end(self, node: Any) -> None:
-        leaf = getattr(node, "variable", None)
+        leaf, here = getattr(node, "variable", None), self._here
         grad = None if leaf is None else leaf.grad
-        if grad is not None and self._is_here(grad) and self._is_counted(grad._array):
-            site = Site(node.name(), node.seq, "backward", line_of_caller())
-            self._storages.follow(grad._array, site, "gradient")
-        self._storages.ended(node)
-        self._sample(node.name(), "backward", node.seq)
-        self._nodes = max(self._nodes - 1, 0)  # 0: entered in the middle of a node
+        with self._lock:
+            if grad is not None and self._is_here(grad) and self._is_counted(grad._array):
+                site = Site(node.name(), node.seq, "backward", line_of_caller())
+                self._storages.follow(grad._array, site, "gradient")
+            self._storages.ended(node)
+            self._sample(node.name(), "backward", node.seq)
+        here.nodes = max(here.nodes - 1, 0)  # 0: entered in the middle of a node
 
     def _take_in(self, leaves: list[Tensor], site: Site) -> None:
         """Follows tensors that no op has made; they are older than the block, or memory grew."""
