@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import timeit
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,9 @@ from benchmarks.common import Line, best_of, fresh_process, library, paired  # n
 # The goals hold on the CPU, where Python's share is all there is to see.
 RECORD_GOAL, CHAIN_GOAL, MILLION_GOAL, MILLION_BYTES, IMPORT_GOAL = 1.0, 0.7, 0.7, 450, 2.0
 PAIR_LIMIT = 15.0  # microseconds of the host for one saved tensor, there and back
+# Microseconds that an op costs more, and a node, while somebody looks; bytes that it leaves behind.
+OBSERVED_LIMITS = {"profile": 3.0, "emit_nvtx": 0.3}
+GROWTH_LIMIT = 1.0
 
 
 def tiny(lib: Any, device: str, requires_grad: bool = False) -> Any:
@@ -223,6 +227,57 @@ def offload_pair(n: int, steps: int = 6) -> float:
         offloading.backend_of = found
 
 
+def observer(name: str) -> Any:
+    """A context in which ops are seen: a profile, or NVTX ranges that no tool takes."""
+    lib = library("cugrad")
+    assert lib is not None
+    return lib.autograd.profiler.profile() if name == "profile" else lib.profiler.emit_nvtx()
+
+
+def observed(name: str, use: str, n: int) -> float:
+    """Microseconds that an op, or a node of backward, costs more than where nobody looks."""
+    lib = library("cugrad")
+    x, c = tiny(lib, "cpu", True), tiny(lib, "cpu")
+
+    def op() -> float:
+        return one_operation("x * y", True, lib, "cpu", n)
+
+    def node() -> float:
+        y = chain_mul(x, c, n)
+        start = perf_counter()
+        y.backward(c)
+        return perf_counter() - start
+
+    run, plain, seen = op if use == "op" else node, [], []
+    for _ in range(7):  # in turn, for the machine is not always as fast
+        plain.append(run())
+        with observer(name):
+            seen.append(run())
+    return (min(seen) - min(plain)) / n * 1e6
+
+
+def growth(name: str, n: int) -> float:
+    """Bytes per op that are left when an observer has gone, and another one, and another one."""
+    lib = library("cugrad")
+    x, sizes = tiny(lib, "cpu", True), []
+    for _ in range(4):
+        with observer(name) as seen:
+            for _ in range(n):
+                x * x
+        del seen
+        gc.collect()
+        tracemalloc.start()
+        sizes.append(-tracemalloc.get_traced_memory()[0])
+        with observer(name) as seen:
+            for _ in range(n):
+                x * x
+        del seen
+        gc.collect()
+        sizes[-1] += tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    return max(0.0, min(sizes) / n)
+
+
 def measure(options: Any) -> list[Line]:
     """The lines whose name `options.only` matches."""
     ours, peer = library("cugrad"), library("torch")
@@ -269,6 +324,14 @@ def measure(options: Any) -> list[Line]:
     if wanted("offload_pair") and on_cpu:
         line = Line("offload_pair", "us/op", limit=PAIR_LIMIT, peer="nobody")
         lines.append(paired(line, partial(offload_pair, min(n, 2000)), None, few))
+    for name, limit in OBSERVED_LIMITS.items() if on_cpu else ():
+        title = f"profiler_{name}"
+        for use in ("op", "node") if wanted(title) else ():
+            line = Line(f"{title}_{use}", "us/op", limit=limit, peer="nobody")
+            lines.append(paired(line, partial(observed, name, use, n // 5), None, few))
+        if wanted(title):
+            line = Line(f"{title}_growth", "B/op", limit=GROWTH_LIMIT, peer="nobody")
+            lines.append(paired(line, partial(growth, name, n // 5), None, 1))
     if wanted("import"):
         lines.append(import_time(few))
     return lines
