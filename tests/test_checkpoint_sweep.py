@@ -12,7 +12,16 @@ import pytest
 import cugrad
 from cugrad.backends import get, simulated
 from cugrad.memory.engine import engine_of
-from tests.checkpoint_cases import FUNCTIONS, OURS, PASSES, WAYS, Direct, kit, result
+from tests.checkpoint_cases import (
+    FUNCTIONS,
+    OURS,
+    PASSES,
+    WAYS,
+    Direct,
+    kit,
+    leaves,
+    result,
+)
 
 DRAWS = int(os.environ.get("CUGRAD_CHECKPOINT_DRAWS", "12"))  # for each function
 ALL = [(way, how) for way in {**WAYS, **OURS} for how in PASSES]
@@ -88,6 +97,31 @@ def test_as_pytorch_does(function: str) -> None:
                 assert (a is None) == (b is None), (function, way, how)
                 if a is not None:
                     np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9 * abs(b).max())
+
+
+@pytest.mark.parametrize("how", ["backward", "twice_through", "with_hooks", "elsewhere"])
+@pytest.mark.parametrize("function", [f for f in FUNCTIONS if f != "grad_within"])
+def test_reentrant_checkpoints(function: str, how: str, lib: Any) -> None:
+    """The same but for the order in which gradients add up; grad_within would refuse."""
+    if (function, how) == ("passed_through", "with_hooks"):
+        return  # the input, come back as an output, is another tensor, with a gradient of its own
+    found = []
+    for use in (False, True):
+        lib.manual_seed(5)
+        x, w = leaves(lib)
+        given = (FUNCTIONS[function], lib, x * 1, w)
+
+        def run(given: Any = given, use: bool = use) -> Any:
+            if not use:
+                return given[0](*given[1:])
+            return kit(lib).checkpoint(*given, use_reentrant=True)
+
+        results = PASSES[how](lib, run, x, w)
+        found.append([None if t is None else t.detach().cpu().tolist() for t in results])
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
 def test_one_output_of_the_first_region_only_frees_what_is_not_wanted() -> None:
