@@ -398,6 +398,24 @@ def gradients_in_another_dtype(lib: Lib) -> Any:
     return [lib.autograd.grad(y, x, g, True, c) for y, g in given for c in (False, True)]
 
 
+def second_derivatives_of_changes(lib: Lib) -> Any:
+    def f(x: Any) -> Any:
+        y = x.clone()
+        y[0] = (x[1] * x[0]).sin()
+        y[1:].mul_(x[1:] + x[0])
+        y.add_(x**2)
+        return (y**2).sum()
+
+    F, x = lib.func, real(lib, 0.3, 1.1, 0.7)
+    ways = [F.hessian(f), F.jacrev(F.jacfwd(f)), F.jacfwd(F.jacfwd(f)), F.jacrev(F.jacrev(f)),
+            F.vmap(F.hessian(f))]  # fmt: skip
+    leaf = real(lib, 0.3, 1.1, 0.7, grad=True)
+    again = {"check_fwd_over_rev": True, "check_batched_grad": True}
+    return [way(x if i < 4 else x[None]) for i, way in enumerate(ways)], (
+        lib.autograd.gradgradcheck(f, leaf, **again)
+    )
+
+
 def storages(lib: Lib) -> Any:
     x = lib.arange(6.0).view(2, 3).t()
     s, other = x[1:].storage(), x.storage()
@@ -418,7 +436,8 @@ CASES: dict[str, Case] = {
         made_inside, materialize_by_number, node_pickled, numpy_in_forward, columns_of_a_view,
         levels, changed_under_vmap, bad_arguments, cotangents, outer_no_grad, linearized,
         vmap_words, vmap_new, vmap_draws, vmap_printed, modules, gradients_in_another_dtype,
-        not_tensors, storages, module_backward_hooks, module_backward_hooks_of_several,
+        not_tensors, storages, second_derivatives_of_changes, module_backward_hooks,
+        module_backward_hooks_of_several,
     )
 } | {name: in_level(body) for name, body in FORWARD.items()}  # fmt: skip
 

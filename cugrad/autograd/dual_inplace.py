@@ -41,12 +41,16 @@ def apply_dual_inplace(
     if level is None:
         return run(op, args, params)
     tangents = tuple([tangent_of(x, level) for x in args])
+    known = tangents[0]
     with below(level):
+        if known is not None and _base(t) is not t and state.grad_enabled:
+            if any(x._requires_grad for x in (*args, *tangents) if isinstance(x, Tensor)):
+                tangents = (known.clone(), *tangents[1:])  # it will be saved, then written to
         before = make(t._array.copy(), t._requires_grad, edge_of(t) if t._requires_grad else None)
         for lower in state.levels:
-            known = tangent_of(t, lower)
-            if known is not None:
-                set_tangent(before, lower, known.clone())
+            deeper = tangent_of(t, lower)
+            if deeper is not None:
+                set_tangent(before, lower, deeper.clone())
         olds = tuple([before if x is t else x for x in args])
         apply_dual_inplace(op, args, params, run, made)
         (found,) = tangent(op, olds, tangents, (t,), params)
@@ -55,7 +59,7 @@ def apply_dual_inplace(
             rare.tangents = rare.tangents or {}
             rare.tangents.setdefault(level, {})[0] = found
             _remember(level, node)
-        _replace(t, level, tangents[0], found)
+        _replace(t, level, known, found)
     return t
 
 
