@@ -378,6 +378,19 @@ def test_networks_that_begin_alike_and_take_turns_each_have_a_plan(engine: CopyE
         assert plan is not None and plan.sizes == session.sizes
 
 
+def test_what_would_not_leave_in_time_is_known_after_one_step() -> None:
+    with simulated.configured("H200", policy="timed", scale=4096):
+        x, saving, times = on_device(values(64, 64)), moving(keep_last=None, backlog=70_000), []
+        for _ in range(6):
+            with simulated.record() as timeline:
+                with saving:
+                    y = deep(x, 24)
+                y.backward()
+            times.append(timeline.step_time)
+    assert times[1] < 0.95 * times[0]
+    assert times[2:] == pytest.approx([times[1]] * 4, rel=0.03)
+
+
 def test_the_order_is_learned_and_another_is_only_slower() -> None:
     strange = [3, 0, 5, 1, 4, 2]
     late = unpacks_and_copies(3, 256, lambda step: strange)

@@ -364,8 +364,8 @@ IMPLIED = {
     "Outbound._copy_unpinned: as if it had happened": "what a store still writes is held by it",
     "Staging._has_written: as if it had happened": "what threads do with a file has no clock; the "
     "bytes are compared, below",
-    "Meter.link_bound: as if it had happened": TIMES,
-    "Meter.link_bound: as if it had happened (2)": TIMES,
+    "Meter.late: as if it had happened": TIMES,
+    "Meter.late: as if it had happened (2)": TIMES,
     "Meter.end: event not recorded": TIMES,
     "Meter.times: no synchronize": TIMES,
     "Meter.times: no synchronize (2)": TIMES,

@@ -197,9 +197,9 @@ class Session:
         """The plan for a next step like this one; None before backward has asked for anything.
 
         What was on the device anyway stays, and of the last bytes that were saved those that had
-        not left when backward began, in this step or in one before. Their number is bounded, by
-        `keep_last` or else by what may be on its way: a step in which nothing leaves in time must
-        not teach us to keep everything.
+        not left when backward began, in this step or in one before, or would not have if nothing
+        had made forward wait. Their number is bounded, by `keep_last` or else by what may be on its
+        way: a step in which nothing leaves in time must not teach us to keep everything.
         """
         known = self.plan if self.plan is not None and self.is_whole() else None
         if not self.asked:
@@ -211,15 +211,22 @@ class Session:
         if tight and keep_last is None:
             keep_last = 0
         left = keep_last if keep_last is not None else bytes_under_way(backlog, self.largest)
+        late = None if self.meter is None else self.meter.late()
+        if late is not None:  # and if all of it had moved
+            plan = {} if known is None else known.kept
+            stayed = sum([self.sizes[i] for i, why in plan.items() if why == "last"])
+            late = late[0] + stayed, late[1] + stayed
+            bound = late[0] > 0, late[1] > 0
+        else:
+            bound = (False, False) if known is None else known.link_bound
+        excess = 0 if late is None else late[0]  # bytes at the end for which the link had no time
         for index in range(len(self.sizes) - 1, -1, -1):
             left -= self.sizes[index]
             if left < 0:
                 break
-            if keep_last is not None or seen.get(index) == "last":
+            if keep_last is not None or excess > 0 or seen.get(index) == "last":
                 kept.setdefault(index, "last")
-        bound = None if self.meter is None else self.meter.link_bound()
-        if bound is None:
-            bound = (False, False) if known is None else known.link_bound
+            excess -= self.sizes[index]
         return Plan(self.sizes, list(self.asked), kept, bound, tight)
 
     def may_use(self, backward: bool) -> int:

@@ -131,15 +131,20 @@ class Meter:
         wait_for(compute, event)
         self.stalls.append((label, before, self.mark(compute), self.turned is not None))
 
-    def link_bound(self) -> tuple[bool, bool] | None:
-        """Whether copies took longer than ops, in forward and in backward; None: not yet known."""
+    def late(self) -> tuple[int, int] | None:
+        """How many bytes too many were copied for the time that the ops took, in forward and in
+        backward; negative where there was time for more. None: not yet known.
+        """
         if self.ended is None or not self.ended.query():
             return None
         if not all(end.query() for _, end, _ in (*self.out[-1:], *self.back[-1:])):
             return None
-        times = self.times()
-        assert times is not None
-        return times.out_seconds > times.forward, times.back_seconds > times.backward
+        t = self.times()
+        assert t is not None
+        return (
+            int(t.out_bytes * (1 - t.forward / t.out_seconds)) if t.out_seconds else 0,
+            int(t.back_bytes * (1 - t.backward / t.back_seconds)) if t.back_seconds else 0,
+        )
 
     def times(self) -> Times | None:
         """The times, once backward has begun; waits for the device."""
