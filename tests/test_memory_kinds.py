@@ -43,8 +43,10 @@ def last(timeline: MemoryTimeline, name: str) -> MemorySample:
 
 
 @pytest.fixture
-def timeline() -> MemoryTimeline:
-    return run(network("simulated"), "simulated")
+def timeline(device: str) -> MemoryTimeline:
+    if device == "cpu":
+        pytest.skip("on the CPU what is older than the block is not counted: test_on_the_cpu")
+    return run(network(device), device)
 
 
 # What it is for --------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ def test_all_bytes_have_a_place(timeline: MemoryTimeline) -> None:
         known = each.saved + each.parameters + each.inputs + each.gradients + each.activations
         assert known + each.before + each.other == each.bytes
         if each.phase == "forward":
-            assert each.other <= 1024
+            assert each.other <= MIB / 4  # in the blocks of a pool, and in workspaces
 
 
 def test_what_was_there_before_is_known_when_it_is_used() -> None:

@@ -53,16 +53,20 @@ def test_payloads_say_what_texts_say(library: Path, tmp_path: Path) -> None:
     assert not any(re.search(r"\d{2,}|seq=", text) for text in fixed)
 
 
-def test_ranges_without_end_keep_nothing(library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, payload", [("nvtx", True), ("cupy", False)])
+def test_ranges_without_end_keep_nothing(
+    name: str, payload: bool, library: Path, tmp_path: Path
+) -> None:
     """With a tool attached the process is as large at the end as it was after a tenth of them."""
-    script = """
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    script = f"""
 import resource
-from cugrad.cuda.emitter import numbered_emitter
+from cugrad.cuda.emitter import emitter, numbered_emitter
 from cugrad.profiler.nvtx import Ranges
-from cugrad.tensor import Tensor
-emitter = numbered_emitter()
-assert emitter.attached()
-ranges = Ranges(emitter, payload=True)
+library = numbered_emitter() if {payload} else emitter()
+assert library.attached() and library.name == {name!r}
+ranges = Ranges(library, payload={payload})
 def size():
     return int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize()
 def go(first, last):
@@ -77,7 +81,7 @@ print(size() - before)
     if not Path("/proc/self/statm").exists():
         pytest.skip("no /proc to read the size of a process from")
     # the tool writes a line each: a tenth of a million is what a test has time for
-    printed = capture.run(script, library, tmp_path / "events.tsv", "nvtx").printed
+    printed = capture.run(script, library, tmp_path / "events.tsv", name).printed
     assert int(printed) < 2**20
 
 
