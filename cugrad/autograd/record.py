@@ -15,7 +15,7 @@ from ..tensor import Tensor, make
 from . import saved as saving
 from .anomaly_mode import note
 from .dual import apply_dual
-from .mode import anomaly, state
+from .mode import UNUSUAL, anomaly, state
 from .node import FREED, Node, Output, edge_of, next_seq
 from .views import MULTIPLE, NORMAL, attach
 
@@ -192,15 +192,17 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
     seq, result, observers, begun = next_seq(), None, state.observers, 0
     state.call = op, args, params, run is not _unobserved
+    given = (*args, *params.values()) if params else args
     try:
-        for observer in observers:
-            observer.op_begin(op.name, seq, (*args, *params.values()))
-            begun += 1
-        state.call = None
+        try:
+            for observer in observers:
+                observer.op_begin(op.name, seq, given)
+                begun += 1
+        finally:
+            state.call = None
         result = run(op, args, params, seq)
         return result
     finally:
-        state.call = None
         for observer in reversed(observers[:begun]):
             observer.op_end(op.name, seq, result)
 
@@ -212,8 +214,7 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
     try:
         result = getattr(recorded, op.name)(*args, **params)
     finally:
-        state.observers = observers
-        state.refresh()
+        state.observers, state.fast = observers, UNUSUAL
     for out in result if type(result) is tuple else (result,):
         if out._requires_grad and out._node is not None:
             out._node.grad_fn.seq = seq  # below its own, and still above those of its inputs
