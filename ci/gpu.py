@@ -76,6 +76,7 @@ BENCHMARKS = [
         "offload beside torch",
         ["benchmarks/offload.py", "--device", "cuda", "--steps", "3", "--budget", "90"],
     ),
+    ("disk beside torch", ["benchmarks/disk.py", "--quick"]),
 ]
 
 PROBE = """

@@ -2,9 +2,9 @@
 """Trains a small GPT, character by character, on the text of Python's own documentation.
 
 The text is that of `help()`'s topics, which ships with Python (`pydoc_data.topics`). What forward
-saves for backward goes where --placement says: it stays, or waits in host memory, as it is or in
-fewer bits. Prints the loss as it falls, what was moved and waited for, and text from the model.
-Needs NumPy alone. See --help, and examples/README.md.
+saves for backward goes where --placement says: it stays, waits in host memory, as it is or in
+fewer bits, or on disk, or is made again. Prints the loss as it falls, what was moved and waited
+for, and text from the model. Needs NumPy alone. See --help, and examples/README.md.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ PLACEMENTS: dict[str, Callable[[Any], Any]] = {
     "offload-fp16": lambda torch: torch.memory.offload(compress="fp16", **SMALL),
     "offload-fp8": lambda torch: torch.memory.offload(compress="fp8", **SMALL),
     "offload-int8": lambda torch: torch.memory.offload(compress="int8", **SMALL),
+    "disk": lambda torch: torch.memory.save_on_disk(**SMALL),
+    "recompute": lambda torch: torch.memory.recompute(),
 }
 
 
@@ -235,6 +237,10 @@ def report(trainer: Trainer, losses: list[float], seconds: float) -> str:
         lines.append(timeline.text(64))
     if hasattr(trainer.saving, "report"):
         lines.append(str(trainer.saving.report()))
+    elif hasattr(trainer.saving, "stats"):
+        stats = trainer.saving.stats
+        lines.append(f"saved       {stats.saved_bytes / 2**20:.2f} MiB, of which "
+                     f"{stats.dropped_bytes / 2**20:.2f} were dropped, and made again")  # fmt: skip
     else:
         lines.append("saved       nothing was moved: saved tensors stay, as asked")
     return "\n".join(lines)

@@ -67,8 +67,11 @@ def test_every_placement_learns(
         assert found == plain
     if device == "simulated":
         assert "step " in out and "overlap" in out
-        assert ("copied / unique" in out) == (placement != "keep")
-        assert ("copied / unique 1.00" in out) == (placement != "keep" and "-" not in placement)
+        moves = placement not in ("keep", "recompute")
+        assert ("copied / unique" in out) == moves
+        assert (", and made again" in out) == (placement == "recompute")
+        assert ("copied / unique 1.00" in out) == (moves and "-" not in placement)
+        assert (" on disk" in out) == (placement == "disk")
     elif device == "cpu" and placement == "offload":
         assert "already on the host" in out
 
