@@ -187,7 +187,7 @@ def _history(t: Tensor) -> str:
         node = t.grad_fn
     except RuntimeError:  # a view that in-place changes have cut off
         return "grad_fn=<Invalid>"
-    return "requires_grad=True" if node is None else f"grad_fn=<{node.name()}>"
+    return "requires_grad=True" if node is None else f"grad_fn=<{node.short_name()}>"
 
 
 def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:

@@ -283,7 +283,8 @@ class Tensor:
             if not self._requires_grad or self._rare is None or self._rare.view is None:
                 return None
             node = self._rare.view.regenerate(self)
-        return None if node is None else node.grad_fn
+        grad_fn = None if node is None else node.grad_fn
+        return None if grad_fn is None else grad_fn.shown()
 
     @property
     def is_leaf(self) -> bool:

@@ -239,7 +239,7 @@ class Run:
             gradients = run_pre_hooks(rare, gradients, self.recording)
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
-        if type(node) is OpNode and all(x is None for x in gradients):  # it makes nothing of it
+        if isinstance(node, OpNode) and all(x is None for x in gradients):  # it makes nothing of it
             if rare is not None and rare.post_hooks:
                 run_post_hooks(rare, [None] * len(node.edges), gradients, self.recording)
             if not self.keep_graph:
@@ -256,7 +256,7 @@ class Run:
             for observer in reversed(observers):
                 observer.node_end(node)
         if rare is not None and rare.post_hooks:
-            if self.needed is not None and type(node) is OpNode:  # hooks see what was asked for
+            if self.needed is not None and isinstance(node, OpNode):  # hooks see what was asked for
                 results = [g if edge is not None and end_of(edge) in self.needed else None
                            for g, edge in zip(results, node.edges, strict=True)]  # fmt: skip
             results = run_post_hooks(rare, results, gradients, self.recording)

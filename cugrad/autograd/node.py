@@ -123,6 +123,10 @@ class Node:
         """The name of the node, such as `MulBackward0`."""
         raise NotImplementedError
 
+    def shown(self) -> Node:
+        """This node as users get it: of a class with its name."""
+        return self
+
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The nodes that this node sends gradients to, each with the output number it means."""
@@ -204,7 +208,11 @@ class Node:
         return add_hook(self.get_rare().pre_hooks, fn)
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {id(self):#x}>"
+        return f"<{self.short_name()} object at {id(self):#x}>"
+
+    def short_name(self) -> str:
+        """The name without the namespaces that PyTorch puts before some."""
+        return self.name().rpartition("::")[2]
 
 
 class Output:
@@ -238,9 +246,6 @@ class AccumulateGrad(Node):
             self.rare = leaf_rare(self.variable)
         return self.rare
 
-    def __repr__(self) -> str:
-        return f"<AccumulateGrad object at {id(self):#x}>"
-
 
 def leaf_rare(leaf: Tensor) -> NodeRare:
     """The hooks of a leaf, made when first asked for."""
@@ -266,7 +271,7 @@ def as_function(edge: Any) -> tuple[Any, int]:
         return None, 0
     if isinstance(edge, Tensor):
         return accumulator(edge), 0
-    return edge.grad_fn, edge.output_nr
+    return edge.grad_fn.shown(), edge.output_nr
 
 
 def edge_of(t: Tensor) -> Any:

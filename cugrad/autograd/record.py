@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -101,10 +102,15 @@ def _adapt(m: Any, g: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 class OpNode(Node):
-    """The node of a row."""
+    """The node of a row; once a user has looked at it, it is of a subclass with the row's name."""
 
     __slots__ = ()
     plan: Plan
+
+    def shown(self) -> OpNode:
+        if type(self) is OpNode:
+            self.__class__ = _class_named(self.short_name())
+        return self
 
     def name(self) -> str:
         return self.plan.op.name_of_node(self.params)
@@ -161,6 +167,11 @@ class OpNode(Node):
         """Lets go of everything saved."""
         if self.saved:
             self.saved, self.versions = FREED, None
+
+
+@cache
+def _class_named(name: str) -> type[OpNode]:
+    return type(name, (OpNode,), {"__slots__": (), "__module__": __name__})
 
 
 NO_PARAMS: dict[str, Any] = {}

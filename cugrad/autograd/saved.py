@@ -167,7 +167,7 @@ def check_version(node: Any, index: int) -> None:
         shape, output = entry.shape, max(entry.output_nr, 0)
     if node.saved is FREED:  # meanwhile, in another thread: its versions are gone as well
         raise RuntimeError(FREED_TEXT)
-    origin = "" if maker is None else f", which is output {output} of {maker.name()},"
+    origin = "" if maker is None else f", which is output {output} of {maker.short_name()},"
     raise InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: the tensor of shape {list(shape)} that {node.name()} saved as "

@@ -33,7 +33,7 @@ def listeners(edge: Any, passed: set[Any]) -> Iterator[Any]:
         node = edge.grad_fn if type(edge) is Output else edge
         if node is None or isinstance(node, Tensor) or node in passed:
             continue
-        if type(node) is OpNode and node.rare is None:
+        if isinstance(node, OpNode) and node.rare is None:
             passed.add(node)
             stack.extend(node.edges)
         else:

@@ -83,7 +83,7 @@ class View:
 
 
 def _short_name(node: Any) -> str:
-    name = node.name()
+    name: str = node.short_name()
     return name.rpartition("Backward")[0] or name
 
 

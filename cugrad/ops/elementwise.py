@@ -259,7 +259,7 @@ def _copy(xp: Any, self: Any, src: Any) -> Any:
     return xp.broadcast_to(src, self.shape).astype(self.dtype)
 
 
-row("copy", "self src", _copy, node="CopyBackwards", promote="cast",
+row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="cast",
     self=lambda g: g * 0, src=lambda g: g,
     jvp=lambda m, self, src_t: m.zero_like(self) if src_t is None else m.copy(self, src_t)
     )  # fmt: skip
@@ -313,7 +313,7 @@ row("embed_part", "self", _embed_part, LINEAR,
 row("copy_slices", "self src",
     lambda xp, self, src, steps, order=None: _zero_part(xp, self, steps, order)
     + _embed_part(xp, src, self.shape, steps, order),
-    node="CopySlices",
+    node="torch::autograd::CopySlices",
     self=lambda m, g, steps, order: m.zero_part(g, steps, order),
     src=lambda m, g, steps, order: m.part(g, steps, order),
     jvp=lambda m, self, src, self_t, src_t, steps, order: m.copy_slices(
