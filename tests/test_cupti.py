@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import enum
+import json
 import sys
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import cugrad
-from cugrad.autograd import mode
-from cugrad.profiler import cupti
+from cugrad import backends
+from cugrad.autograd import mode, profiler
+from cugrad.profiler import autograd_profile, cupti
 
 
 class Kind(enum.IntEnum):
@@ -169,3 +172,34 @@ def test_without_a_driver(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     assert not mode.state.observers
     assert cupti.trace_kernels._active is None
+
+
+def test_a_profile_has_the_kernels_themselves(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    backend = backends.get("cpu")
+    monkeypatch.setattr(autograd_profile, "usable", lambda device: device)
+    monkeypatch.setattr(autograd_profile.backends, "get", lambda name: backend)
+    x = cugrad.ones(2, device="cpu", requires_grad=True)
+    for use_cpu in (True, False):
+        with profiler.profile(use_device="cuda", use_kineto=True, use_cpu=use_cpu) as prof:
+            Kernel.apply(x, fake).sum().backward()
+        events = prof.function_events
+        kernels = [event.name for event in events if event.device_type.name == "CUDA"]
+        assert sorted(kernels) == [
+            "Memcpy DtoH (Device -> Pinned)", "Memset (Device)", "backward_kernel", "forward_kernel"
+        ]  # fmt: skip
+        averages = {each.key: each for each in prof.key_averages()}
+        assert averages["forward_kernel"].device_time_total == pytest.approx(5)
+        assert set(averages) > {"Kernel", "KernelBackward"} if use_cpu else len(averages) == 4
+    with profiler.profile(use_device="cuda", use_kineto=True) as prof:
+        Kernel.apply(x, fake).sum().backward()
+    found = {event.name: event for event in prof.function_events}
+    assert [k.name for k in found["Kernel"].kernels] == ["forward_kernel", "Memset (Device)"]
+    assert found["KernelBackward"].device_time_total == pytest.approx(5)
+    assert found["forward_kernel"].linked_correlation_id == found["Kernel"].id
+    assert "Self CUDA time total: 11.000us" in prof.key_averages().table()
+    prof.export_chrome_trace(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    lanes = {(e["pid"], e["tid"]) for e in trace if e.get("cat") in ("kernel", "gpu_memcpy")}
+    assert lanes == {("CUDA 0", 7)}

@@ -14,8 +14,9 @@ from .. import backends
 from ..autograd import mode
 from .activities import ProfilerActivity
 from .build import device_events, events_of
+from .cupti import trace_kernels
 from .event_list import EventList
-from .events import FunctionEventAvg
+from .events import DeviceType, FunctionEvent, FunctionEventAvg
 from .recorder import Options, Recorder
 from .trace import write_trace
 
@@ -45,7 +46,9 @@ class profile:
             tracemalloc counts on the host, Python's own objects among it.
         with_stack: the program's lines that led to each op; a node has those of its op.
         with_modules: the calls of modules as events, and the modules in which each event ran.
-        use_kineto: kernels as events of their own. It is what `use_cpu=False` needs.
+        use_kineto: on CUDA the kernels themselves, with their names, as events of their own, where
+            CUPTI can be used (the package cupti-python); else pairs of events.
+            It is what `use_cpu=False` needs.
         use_cpu: False leaves out all events but those of the device.
         experimental_config: None. Others are Kineto's, which is not used: TypeError.
         acc_events: entered again, it keeps the events that it has.
@@ -123,6 +126,7 @@ class profile:
         self._events: EventList | None = None
         self._earlier: EventList | None = None
         self._traces = False
+        self._kernels: trace_kernels | None = None
 
     def __enter__(self) -> profile:
         if not self.enabled:
@@ -161,6 +165,8 @@ class profile:
         if self._events is not None and self.acc_events:
             self._earlier = self._events
         self._events = None
+        self._kernels = self._trace_kernels()
+        self._recorder.device_on = self._recorder.device_on and self._kernels is None
         self._began, self._clock = perf_counter_ns(), time_ns()
         mode.push_observer(self._recorder)
 
@@ -173,6 +179,8 @@ class profile:
         if recorder.options.backend is not None:
             recorder.options.backend.synchronize()
         self._ended = perf_counter_ns()
+        if self._kernels is not None:
+            self._kernels.__exit__()
         if self._traces:
             tracemalloc.stop()
             self._traces = False
@@ -208,14 +216,12 @@ class profile:
         if recorder is None or self.entered:
             raise AssertionError("Expected profiling results: the profile has not ended")
         found = events_of(
-            recorder, self._began, self._ended, self.use_device, self.post_processing_timeout_s
-        )
-        self._recorder = None
-        for event in found:
-            if self.use_device is not None:
-                event.kernels = [k for k in event.kernels if self._wanted(event)]
-        if self.use_device is not None and (self.use_kineto and not self.use_cpu):
-            found = device_events(found, self.use_device)
+            recorder, self._began, self._ended, self.use_device, self.post_processing_timeout_s,
+            self._kernels,
+        )  # fmt: skip
+        if self.use_device is not None:
+            found = self._of_device(found, self.use_device, self._kernels is not None)
+        self._recorder = self._kernels = None
         self._events = EventList(
             found, use_device=self.use_device, profile_memory=self.profile_memory,
             with_flops=self.with_flops,
@@ -225,14 +231,41 @@ class profile:
             self._earlier = None
         return self._events
 
-    def _wanted(self, event: Any) -> bool:
+    def _of_device(
+        self, events: list[FunctionEvent], device: str, own: bool
+    ) -> list[FunctionEvent]:
+        """What the filters leave of events; kernels are events of their `own`, or are made so."""
+        found = []
+        for event in events:
+            if event.device_type == DeviceType.CPU:
+                names = [kernel.name for kernel in event.kernels]
+                event.kernels = [k for k in event.kernels if self._wanted(event, k.name)]
+                found += [event] if self.use_cpu or (names and not own) else []
+            elif self._wanted(event, event.name):
+                found.append(event)
+        return found if self.use_cpu or own else device_events(found, device)
+
+    def _trace_kernels(self) -> trace_kernels | None:
+        """CUPTI at work, where it is wanted and can be used."""
+        if self.use_device != "cuda" or not self.use_kineto:
+            return None
+        tracing = trace_kernels()
+        try:
+            return tracing.__enter__()
+        except (ImportError, RuntimeError) as error:
+            if not isinstance(error, ImportError):
+                warnings.warn(f"profile: {error}; pairs of events give the times", stacklevel=5)
+            return None
+
+    def _wanted(self, event: FunctionEvent, kernel: str) -> bool:
         """Whether the filters let the device's work of an event pass."""
         activity = ProfilerActivity.CUDA if self.use_device == "cuda" else PRIVATE
         names = self.activity_filters.get(activity)
         if names is None:
             return True
         wanted = {name.lower() for name in names}
-        return bool(wanted & (COPIES if str(event.scope) in ("copy", "prefetch") else KERNELS))
+        copies = str(event.scope) in ("copy", "prefetch") or kernel.startswith("Memcpy")
+        return bool(wanted & (COPIES if copies else KERNELS))
 
     @property
     def function_events(self) -> EventList:

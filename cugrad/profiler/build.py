@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
+from .cupti import trace_kernels
 from .events import DeviceType, FunctionEvent, RecordScope
 from .flops import backward_flops, flops_of
 from .recorder import STRIDE, Detail, Options, Recorder, Shape
@@ -144,9 +145,13 @@ class Builder:
 
 
 def events_of(
-    recorder: Recorder, began: int, ended: int, use_device: str | None, timeout: float | None
-) -> list[FunctionEvent]:
-    """The events of a profile by their beginning; those of the first `timeout` seconds of work."""
+    recorder: Recorder, began: int, ended: int, use_device: str | None, timeout: float | None,
+    kernels: trace_kernels | None = None,
+) -> list[FunctionEvent]:  # fmt: skip
+    """The events of a profile by their beginning; those of the first `timeout` seconds of work.
+
+    `kernels` is what CUPTI has recorded meanwhile, if it has.
+    """
     builder, log, options = Builder(use_device, began), recorder.log, recorder.options
     deadline = None if timeout is None else perf_counter() + timeout
     for i in range(0, len(log), STRIDE):
@@ -157,7 +162,47 @@ def events_of(
             builder.begin(ident, name, seq, what, time, ended)
         if deadline is not None and perf_counter() > deadline:
             break
+    if kernels is not None:
+        builder.events += launched(builder, kernels)
     return builder.events
+
+
+def launched(builder: Builder, trace: trace_kernels) -> list[FunctionEvent]:
+    """What CUPTI has recorded, as events of the device; ops and nodes get their kernels.
+
+    The nth op or node of a thread is the same in the profile as in the trace.
+    """
+    ours: dict[int, list[FunctionEvent]] = {}
+    for event in builder.events:
+        if event.scope in (RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION):
+            ours.setdefault(event.thread, []).append(event)
+    nth: dict[int, int] = {}
+    pairs: list[tuple[FunctionEvent | None, Any]] = [(None, each) for each in trace.outside]
+    offset: float | None = None  # between the clocks, in microseconds
+    for span in trace.spans_begun():
+        thread = builder.threads.get(span.thread, 0)
+        n = nth[thread] = nth.get(thread, -1) + 1
+        events = ours.get(thread, [])
+        asked = events[n] if n < len(events) else None
+        if offset is None and asked is not None:
+            offset = span.start / 1e3 - asked.time_range.start
+        pairs += [(asked, activity) for activity in span.activities]
+    found: list[FunctionEvent] = []
+    for asked, activity in sorted(pairs, key=lambda pair: pair[1].start):
+        start, end = (time / 1e3 - (offset or 0.0) for time in (activity.start, activity.end))
+        if asked is not None:
+            asked.append_kernel(activity.name, activity.device, end - start)
+        number = 0 if asked is None else asked.id
+        found.append(
+            FunctionEvent(
+                len(builder.events) + len(found) + 1, activity.name, 0, max(start, 0.0),
+                max(end, 0.0), use_device=builder.use_device, device_type=DeviceType.CUDA,
+                device_index=activity.device, device_resource_id=activity.stream,
+                trace_name=activity.name, activity_type=activity.kind, nbytes=activity.nbytes,
+                linked_correlation_id=number, external_id=number, input_shapes=[], stack=[],
+            )
+        )  # fmt: skip
+    return found
 
 
 def device_events(events: list[FunctionEvent], use_device: str) -> list[FunctionEvent]:
@@ -172,7 +217,8 @@ def device_events(events: list[FunctionEvent], use_device: str) -> list[Function
                 FunctionEvent(
                     len(found) + 1, kernel.name, 0, start, end, use_device=use_device,
                     device_type=kind, device_index=kernel.device, trace_name=kernel.name,
-                    linked_correlation_id=event.id, input_shapes=[], stack=[],
+                    linked_correlation_id=event.id, external_id=event.id, input_shapes=[],
+                    stack=[],
                 )
             )  # fmt: skip
     return found

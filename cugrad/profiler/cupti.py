@@ -89,6 +89,10 @@ class trace_kernels:
             (self.outside if span is None else span.activities).append(activity)
         self._records.clear()
 
+    def spans_begun(self) -> list[Span]:
+        """The ops and nodes in the order in which they began."""
+        return list(self._numbered.values())
+
     @property
     def events(self) -> EventList:
         """The ops and nodes as events of a profile, with what each launched."""

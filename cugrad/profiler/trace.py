@@ -44,6 +44,7 @@ def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
     process = os.getpid()
     shown = sorted((e for e in events if isinstance(e, FunctionEvent)),
                    key=lambda e: (e.time_range.start, -e.time_range.end))  # fmt: skip
+    own = any(event.device_type != DeviceType.CPU for event in shown)
     yield _named("process_name", process, 0, "python: ops, nodes, ranges")
     lanes: set[tuple[Any, int]] = set()
     ops: dict[tuple[int, int | None], FunctionEvent] = {}
@@ -65,7 +66,7 @@ def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
         elif event.scope == RecordScope.BACKWARD_FUNCTION and key in ops:
             arrows += 1
             yield from _arrow(ops[key], event, arrows, process, "fwdbwd")
-        for kernel in event.kernels:  # of a pair of events: when it began, nobody knows
+        for kernel in () if own else event.kernels:  # of pairs: when it began, nobody knows
             where = f"device {kernel.device}", 0
             start = max(event.time_range.start, clock.get(where, 0.0))
             clock[where] = start + kernel.duration
@@ -111,7 +112,12 @@ def _complete(event: FunctionEvent, lane: tuple[Any, int]) -> dict[str, Any]:
     ):
         if value:
             arguments[name] = value
-    category = "kernel" if event.device_type != DeviceType.CPU else None
+    if event.device_type != DeviceType.CPU:
+        arguments |= {"device": event.device_index, "stream": event.device_resource_id}
+    category = None
+    if event.device_type != DeviceType.CPU:
+        category = {"copy": "gpu_memcpy", "memset": "gpu_memset"}.get(event.activity_type or "")
+        category = category or "kernel"
     if event.is_user_annotation and category is not None:
         category = "gpu_user_annotation"
     return {
