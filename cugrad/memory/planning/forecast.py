@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Forecast", "Forecaster"]
 
-BESIDE = 1e-3  # of its seconds, that a copy costs though ops run beside it: memory serves both
 NEVER = -2  # the event in which nobody wants a value any more, where nobody ever does
 
 
@@ -41,32 +41,39 @@ class Forecaster:
     def __init__(self, step: Step) -> None:
         self.step, values, n = step, step.values, len(step.events)
         self.nbytes = [v.nbytes for v in values]
+        self.born = [v.born for v in values]
+        self.dies = [v.dies for v in values]
+        self.inputs = [v.inputs for v in values]
         self.seconds = [e.seconds for e in step.events]
         self.base = np.array([e.base for e in step.events], np.int64)
-        self.reads: list[list[int]] = [[] for _ in range(n)]  # by event of backward
+        reads: list[list[int]] = [[] for _ in range(n)]  # by event of backward
         self.dependents: list[list[int]] = [[] for _ in values]
         self.born_in: list[list[int]] = [[] for _ in range(n)]
         for i, v in enumerate(values):
             for e in v.uses:
-                self.reads[e].append(i)
+                reads[e].append(i)
             for j in v.inputs:
                 self.dependents[j].append(i)
             if v.born >= 0:
                 self.born_in[v.born].append(i)
+        self.reads = [(e, i) for e in range(n) for i in reads[e]]
         self.last_use = [v.uses[-1] if v.uses else NEVER for v in values]
+        self.by_birth = sorted(range(len(values)), key=self.born.__getitem__)
         lowest = int(self.base[: step.forward].min()) if step.forward else 0
         self.room = [max(0, e.base - lowest) for e in step.events]  # what an op itself needs
-        born = np.array([max(v.born, 0) for v in values], np.int64)
-        dies = np.array([v.dies for v in values], np.int64)
+        born = np.maximum(np.array(self.born, np.int64), 0)
+        dies = np.array(self.dies, np.int64)
         self.forward_memory = _summed(n, born, dies, np.array(self.nbytes, np.int64))
 
     def ends(self, placements: Sequence[str]) -> list[int]:
         """The last event that wants each value: itself, or what is made of it again."""
-        ends = list(self.last_use)
-        for i in range(len(ends) - 1, -1, -1):
-            for j in self.dependents[i]:
-                if placements[j] == RECOMPUTE and ends[j] > ends[i]:
-                    ends[i] = ends[j]
+        ends, inputs = list(self.last_use), self.inputs
+        for j in range(len(ends) - 1, -1, -1):
+            end = ends[j]
+            if end >= 0 and placements[j] == RECOMPUTE:
+                for i in inputs[j]:
+                    if ends[i] < end:
+                        ends[i] = end
         return ends
 
     def __call__(self, placements: Sequence[str]) -> Forecast:
@@ -76,10 +83,8 @@ class Forecaster:
 
 def _summed(n: int, first: Any, last: Any, nbytes: Any) -> Any:
     """Bytes by event of intervals, both of whose ends count."""
-    change = np.zeros(n + 1, np.int64)
-    np.add.at(change, first, nbytes)
-    np.add.at(change, last + 1, -nbytes)
-    return np.cumsum(change[:-1])
+    change = np.bincount(first, nbytes, n + 1) - np.bincount(last + 1, nbytes, n + 1)
+    return np.cumsum(change[:-1]).astype(np.int64)  # exact: all sums are below 2**53
 
 
 class _Walk:
@@ -89,52 +94,51 @@ class _Walk:
         self.of, self.placements, self.step = of, placements, of.step
         n = len(of.seconds)
         self.ends = of.ends(placements)
+        self.decoded = [0] * n  # bytes that an event decodes for itself
         self.extra = [0] * n  # bytes that an event needs for a moment, in recomputations
         self.again = [0.0] * n  # seconds of recomputations
+        self.stalls = [0.0] * n
         self.fetches: list[tuple[int, int]] = []  # (event, value), as they are asked for
         self.known: set[int] = set()  # values on their way back
-        self.until: dict[int, int] = {}  # recomputed values, and the last event they stay for
+        self.until = [NEVER] * len(of.nbytes)  # the last event that recomputed values stay for
         self.intervals: list[tuple[int, int, int]] = []  # (first, last, bytes)
 
     def forecast(self) -> Forecast:
-        of, step, placements = self.of, self.step, self.placements
-        values, n = step.values, len(of.seconds)
+        of, step, placements, ends = self.of, self.step, self.placements, self.ends
+        nbytes, dies, n = of.nbytes, of.dies, len(of.seconds)
+        sent = [i for i in of.by_birth
+                if placements[i] in (OFFLOAD, DISK) and ends[i] >= 0]  # fmt: skip
         for i, place in enumerate(placements):
-            v, end = values[i], self.ends[i]
-            if end > v.dies:
+            if ends[i] > dies[i]:
                 if place == KEEP:
-                    self.intervals.append((max(v.dies + 1, 0), end, v.nbytes))
+                    self.intervals.append((dies[i] + 1, ends[i], nbytes[i]))
                 elif place == COMPRESS:
+                    v = step.values[i]
                     stored = (v.stored or {}).get(COMPRESS, v.nbytes)
-                    self.intervals.append((max(v.born, 0), end, stored))
+                    self.intervals.append((max(v.born, 0), ends[i], stored))
                     self.again[max(v.born, 0)] += v.codec_seconds
-        for e in range(step.forward, n):
-            for i in of.reads[e]:
-                self._read(e, i)
-        stalls, total = self._timed()
-        memory = of.base + of.forward_memory + np.array(self.extra, np.int64)
+        for e, i in of.reads:
+            place = placements[i]
+            if place == RECOMPUTE:
+                if self.until[i] < e:
+                    self._make(e, i)
+            elif place == COMPRESS:
+                self.decoded[e] += nbytes[i]
+                self.again[e] += step.values[i].codec_seconds
+            elif place != KEEP:
+                self._fetch(e, i)
+        seconds = self._timed(sent)
+        memory = of.base + of.forward_memory + np.array(self.decoded) + np.array(self.extra)
         if self.intervals:
-            first, last, nbytes = np.array(self.intervals, np.int64).T
-            memory += _summed(n, first, last, nbytes)
-        out = sum([v.nbytes for v, p in zip(values, placements) if p in (OFFLOAD, DISK)])
-        back = sum([of.nbytes[i] for _, i in self.fetches])
+            first, last, size = np.array(self.intervals, np.int64).T
+            memory += _summed(n, first, last, size)
         return Forecast(
-            total + BESIDE * (out / step.out_rate + back / step.in_rate),
-            int(memory.max()) if n else 0, memory, stalls, sum(self.again), out, back,
-        )
+            seconds, int(memory.max()) if n else 0, memory, np.array(self.stalls),
+            sum(self.again), sum([nbytes[i] for i in sent]),
+            sum([nbytes[i] for _, i in self.fetches]),
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ what backward asks for
-
-    def _read(self, e: int, i: int) -> None:
-        """An event reads a value."""
-        place = self.placements[i]
-        if place in (OFFLOAD, DISK):
-            self._fetch(e, i)
-        elif place == COMPRESS:
-            self.extra[e] += self.of.nbytes[i]
-            self.again[e] += self.step.values[i].codec_seconds
-        elif place == RECOMPUTE and self.until.get(i, NEVER) < e:
-            self._make(e, i)
 
     def _fetch(self, e: int, i: int) -> None:
         if i not in self.known:
@@ -143,140 +147,146 @@ class _Walk:
 
     def _make(self, e: int, wanted: int) -> None:
         """The ops that lead to a value run again, each once; what will be read itself stays."""
-        of, values, placements, until = self.of, self.step.values, self.placements, self.until
-        ops: dict[int, None] = {}
+        of, placements, until = self.of, self.placements, self.until
+        born, inputs, nbytes, last_use = of.born, of.inputs, of.nbytes, of.last_use
+        ops: set[int] = set()
         readers: dict[int, int] = {}
-        decoded = 0
+        decode: set[int] = set()
+        loose: set[int] = set()  # what is there only while this lasts
         stack = [wanted]
         while stack:
             i = stack.pop()
-            born = values[i].born
-            if born in ops:
+            if born[i] in ops:
                 continue
-            ops[born] = None
-            for j in values[i].inputs:
+            ops.add(born[i])
+            for j in inputs[i]:
                 readers[j] = readers.get(j, 0) + 1
                 place = placements[j]
                 if place == RECOMPUTE:
-                    if until.get(j, NEVER) < e:
+                    if until[j] < e:
                         stack.append(j)
-                elif place in (OFFLOAD, DISK):
-                    self._fetch(e, j)
                 elif place == COMPRESS:
-                    decoded = max(decoded, of.nbytes[j])
+                    decode.add(j)
+                elif place != KEEP:
+                    self._fetch(e, j)
         now = most = stays = 0
-        for born in sorted(ops):
-            self.again[e] += of.seconds[born]
-            made = of.born_in[born]
-            now += sum([of.nbytes[i] for i in made])
-            most = max(most, now + of.room[born])
+        for op in sorted(ops) if len(ops) > 1 else ops:
+            self.again[e] += of.seconds[op]
+            made = of.born_in[op]
+            for j in inputs[made[0]]:
+                if j in decode:
+                    decode.remove(j)
+                    loose.add(j)
+                    now += nbytes[j]
+                    self.again[e] += self.step.values[j].codec_seconds
             for i in made:
-                last = of.last_use[i]
-                if placements[i] == RECOMPUTE and last >= e and until.get(i, NEVER) < e:
-                    until[i] = last
-                    self.intervals.append((e, last, of.nbytes[i]))
-                    stays += of.nbytes[i]
-                elif not readers.get(i):
-                    now -= of.nbytes[i]
-            for j in values[made[0]].inputs:
-                readers[j] = left = readers.get(j, 1) - 1
-                if left == 0 and values[j].born in ops and until.get(j, NEVER) < e:
-                    now -= of.nbytes[j]
-        self.extra[e] = max(self.extra[e], most + decoded - stays)
+                if i not in loose:
+                    now += nbytes[i]
+            if now + of.room[op] > most:
+                most = now + of.room[op]
+            for i in made:
+                if last_use[i] >= e and placements[i] == RECOMPUTE and until[i] < e:
+                    until[i] = last_use[i]
+                    self.intervals.append((e, last_use[i], nbytes[i]))
+                    stays += nbytes[i]
+                elif readers.get(i):
+                    loose.add(i)
+                    decode.discard(i)
+                else:
+                    now -= nbytes[i]
+            for j in inputs[made[0]]:
+                readers[j] -= 1
+                if readers[j] == 0 and j in loose:
+                    now -= nbytes[j]
+        if most - stays > self.extra[e]:
+            self.extra[e] = most - stays
 
     # ------------------------------------------------------------------ when it comes
 
-    def _timed(self) -> tuple[Any, float]:
-        """Stalls by event, and the seconds of the step; copies out and back go by in order."""
-        of, step, placements = self.of, self.step, self.placements
-        n, nbytes, values = len(of.seconds), of.nbytes, step.values
-        stalls = np.zeros(n)
-        now = out_free = disk_free = 0.0
-        leaving: deque[tuple[float, int]] = deque()  # (when it has left, value)
+    def _timed(self, sent: list[int]) -> float:
+        """The seconds of the step; copies out and back go by in order, and make events wait."""
+        of, seconds = self.of, self.of.seconds
+        clock = list(accumulate([a + b for a, b in zip(seconds, self.again)], initial=0.0))
+        if not sent:
+            return clock[-1]
+        left, delay = self._leave(sent, clock)
+        asked, delay = self._return(left, clock, delay)
+        waits = list(accumulate(self.stalls, initial=0.0))
+        starts = [a + b for a, b in zip(clock[:-1], waits)]
+        times = np.array([left[i] for i in sent])
+        for i, at in zip(sent, np.searchsorted(starts, times).tolist()):
+            last = min(at, asked[i]) - 1
+            if last > of.dies[i]:
+                self.intervals.append((of.dies[i] + 1, last, of.nbytes[i]))
+        return clock[-1] + delay
+
+    def _leave(self, sent: list[int], clock: list[float]) -> tuple[dict[int, float], float]:
+        """When each value has left, and how long compute has waited for that."""
+        of, step, placements, nbytes = self.of, self.step, self.placements, self.of.nbytes
+        born, backlog, delay = of.born, step.backlog, 0.0
         left: dict[int, float] = {}
-        away = 0  # bytes on their way out
+        free = {OFFLOAD: 0.0, DISK: 0.0}  # when a link's last copy has ended
+        away = {OFFLOAD: 0, DISK: 0}  # bytes on their way
+        queues: dict[str, deque[int]] = {OFFLOAD: deque(), DISK: deque()}
+        for i in sent:
+            place = placements[i]
+            queue, now = queues[place], clock[born[i] + 1] + delay
+            rate = step.out_rate if place == OFFLOAD else step.disk_out_rate
+            left[i] = free[place] = max(free[place], now) + nbytes[i] / rate
+            queue.append(i)
+            under_way = away[place] + nbytes[i]
+            while under_way > backlog and len(queue) > 1:
+                oldest = queue.popleft()
+                under_way -= nbytes[oldest]
+                if left[oldest] > now:
+                    self.stalls[max(born[i], 0)] += left[oldest] - now
+                    delay += left[oldest] - now
+                    now = left[oldest]
+            away[place] = under_way
+        return left, delay
 
-        def gone(at: int) -> None:
-            nonlocal away
-            while leaving and leaving[0][0] <= now:
-                i = leaving.popleft()[1]
-                away -= nbytes[i]
-                if at > values[i].dies + 1:
-                    self.intervals.append((max(values[i].dies + 1, 0), at - 1, nbytes[i]))
+    def _return(
+        self, left: dict[int, float], clock: list[float], delay: float
+    ) -> tuple[dict[int, int], float]:
+        """Brings back what is asked for: in which event, and how long compute waits in all."""
+        of, step, placements, nbytes = self.of, self.step, self.placements, self.of.nbytes
+        fetches, lookahead, stalls = self.fetches, step.lookahead, self.stalls
+        k = ahead = at = 0  # asked for; bytes on their way or waiting; read
+        free = disk_free = 0.0
+        arrives: list[float] = []
+        asked: dict[int, int] = {}
+        e, count, now = step.forward, len(fetches), 0.0
 
-        for e in range(step.forward):
-            gone(e)
-            now += of.seconds[e] + self.again[e]
-            for i in of.born_in[e]:
-                place = placements[i]
-                if place not in (OFFLOAD, DISK) or self.ends[i] < 0:
-                    continue
-                if place == OFFLOAD:
-                    out_free = max(out_free, now) + nbytes[i] / step.out_rate
-                    left[i] = out_free
-                else:
-                    disk_free = max(disk_free, now) + nbytes[i] / step.disk_out_rate
-                    left[i] = disk_free
-                leaving.append((left[i], i))
-                away += nbytes[i]
-                while away > step.backlog and len(leaving) > 1:
-                    if leaving[0][0] > now:
-                        stalls[e] += leaving[0][0] - now
-                        now = leaving[0][0]
-                    gone(e + 1)
-        still = {i: None for _, i in leaving}  # used from where it is, if that is soon
-        fetches, k, ahead, in_free, disk_in = self.fetches, 0, 0, 0.0, 0.0
-        arrived: dict[int, float] = {}
-        asked: set[int] = set()
-        by_event: dict[int, list[int]] = {}
-        for e, i in fetches:
-            by_event.setdefault(e, []).append(i)
-
-        def begin(e: int) -> None:
-            """Starts copies back as far as the look-ahead goes."""
-            nonlocal k, ahead, in_free, disk_in
-            while k < len(fetches) and ahead < step.lookahead:
-                fetch(e, fetches[k][1])
-                ahead += nbytes[fetches[k][1]]
-                k += 1
-
-        def fetch(e: int, i: int) -> None:
-            nonlocal in_free, disk_in
-            asked.add(i)
-            end = self.ends[i]
-            if i in still and left[i] > now:  # it has not left: it stays
-                arrived[i] = 0.0
-                self.intervals.append((max(values[i].dies + 1, 0), end, nbytes[i]))
-                still.pop(i)
-                for entry in leaving:
-                    if entry[1] == i:
-                        leaving.remove(entry)
-                        break
-                return
-            if placements[i] == OFFLOAD:
-                in_free = max(in_free, now, left.get(i, 0.0)) + nbytes[i] / step.in_rate
-                arrived[i] = in_free
+        def ask() -> None:
+            nonlocal k, ahead, free, disk_free
+            i = fetches[k][1]
+            first, asked[i], arrived = e, e, 0.0
+            if left[i] > now:  # it has not left: it stays
+                first = asked[i] = of.dies[i] + 1
+            elif placements[i] == OFFLOAD:
+                arrived = free = max(free, now) + nbytes[i] / step.in_rate
             else:
-                disk_in = max(disk_in, now, left.get(i, 0.0)) + nbytes[i] / step.disk_in_rate
-                arrived[i] = disk_in
-            self.intervals.append((e, end, nbytes[i]))
+                arrived = disk_free = max(disk_free, now) + nbytes[i] / step.disk_in_rate
+            arrives.append(arrived)
+            self.intervals.append((first, self.ends[i], nbytes[i]))
+            ahead += nbytes[i]
+            k += 1
 
-        for e in range(step.forward, n):
-            gone(e)
-            wanted = by_event.get(e, ())
-            if e == step.forward or wanted:
-                begin(e)
-            for i in wanted:
-                if i not in asked:
-                    fetch(e, i)
-                    ahead += nbytes[i]
-                    while k < len(fetches) and fetches[k][1] in asked:
-                        k += 1
-                if arrived[i] > now:
-                    stalls[e] += arrived[i] - now
-                    now = arrived[i]
-                ahead -= nbytes[i]
-            if wanted:
-                begin(e)
-            now += of.seconds[e] + self.again[e]
-        return stalls, now
+        while at < count:
+            now = clock[e] + delay
+            while k < count and ahead < lookahead:
+                ask()
+            while at < count and fetches[at][0] == e:
+                if k == at:
+                    ask()
+                if arrives[at] > now:
+                    stalls[e] += arrives[at] - now
+                    delay += arrives[at] - now
+                    now = arrives[at]
+                ahead -= nbytes[fetches[at][1]]
+                at += 1
+            while k < count and ahead < lookahead:
+                ask()
+            if at < count:
+                e = fetches[at][0]
+        return asked, delay
