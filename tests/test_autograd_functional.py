@@ -213,8 +213,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 # Where a text of cugrad's says more than PyTorch's, or PyTorch's names nobody ("given to None"):
 SAME_TEXTS = [
-    ("only Tensors of floating point and complex dtype (can require gradients).*",
-     r"only Tensors of floating point dtype \1"),
+    ("(only Tensors of floating point dtype can require gradients).*", r"\1"),
     ("outputs of the user-provided function (given to|has type)", r"outputs \1"),
     ("given to None", "given to jacobian"),
 ]  # fmt: skip
