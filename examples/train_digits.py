@@ -448,6 +448,7 @@ def draw(
         words = {"none": "without offload", "cpu": "with offload to the host"}[offload]
         timeline.plot(middle, label=words, by="op")
     middle.lines[-2].set_linestyle("--")  # seen where it lies on the other
+    middle.margins(y=0.3)
     middle.legend()
     middle.set_xlabel(f"{middle.get_xlabel()}; dot: backward begins")
     middle.set_title(
