@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import subprocess
+import sys
 import threading
 import tracemalloc
 import warnings
@@ -17,6 +19,7 @@ import cugrad
 from cugrad import memory, nn
 from cugrad.autograd import mode, profiler
 from cugrad.backends import simulated
+from cugrad.cuda.emitter import Emitter
 from cugrad.profiler import (
     EventList,
     FunctionEvent,
@@ -27,7 +30,10 @@ from cugrad.profiler import (
     tensorboard_trace_handler,
 )
 from cugrad.profiler import profile as session
+from cugrad.profiler.nvtx import Ranges
 from cugrad.utils.checkpoint import checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def names(prof: Any) -> list[str]:
@@ -405,6 +411,60 @@ def test_memory_of_the_device() -> None:
     found = {event.name: event.device_memory_usage for event in prof.function_events}
     assert found["mul"] >= 4000 and found["[memory]"] <= -4000
     assert "SIMULATED Mem" in prof.key_averages().table()
+
+
+ON_FAKE_CUDA = """
+from tests import fake_cuda
+fake_cuda.install()
+import cupy
+cupy.cuda.get_elapsed_time = lambda begin, end: 0.25  # milliseconds
+import cugrad as torch
+from cugrad.profiler import ProfilerActivity, profile
+
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(4, 8)
+with profile(profile_memory=True, with_flops=True) as prof:
+    assert prof.activities == {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+    with torch.memory.offload(min_bytes=1, keep_last=0):
+        loss = net(x).sum()
+    loss.backward()
+    optimizer.step()
+averages = {each.key: each for each in prof.key_averages()}
+assert averages["linear"].device_time_total >= 250.0
+assert averages["AddmmBackward0"].device_time_total >= 250.0
+assert "offload: copy to host" in averages and "Optimizer.step#SGD.step" in averages
+assert averages["linear"].device_memory_usage > 0
+table = prof.key_averages().table(sort_by="cuda_time_total")
+assert "Self CUDA" in table and "CUDA Mem" in table and "Total FLOPs" in table
+print("seen")
+"""
+
+
+def test_over_the_fake_cuda() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", ON_FAKE_CUDA], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "seen\n"), done.stderr[-2000:]
+
+
+def test_tools_see_the_same_ranges() -> None:
+    seen: list[str] = []
+    library = Emitter("test", seen.append, lambda: seen.append("end"), seen.append)
+    ranges = Ranges(library)
+    step = trained()
+    mode.push_observer(ranges)
+    try:
+        with profiler.record_function("mine"):
+            step()
+    finally:
+        mode.pop_observer(ranges)
+    text = "\n".join(seen)
+    for name in ("mine", "nn.Module: Linear", "linear, seq=", "offload: copy to host",
+                 "offload: stall", "AddmmBackward0, stashed seq=", "Optimizer.step#SGD.step"):
+        assert name in text, name
+    assert seen.count("end") * 2 == len(seen)
 
 
 # ---------------------------------------------------------------------- files
