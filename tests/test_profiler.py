@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -444,8 +445,9 @@ print("seen")
 def test_over_the_fake_cuda() -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
     done = subprocess.run(
-        [sys.executable, "-c", ON_FAKE_CUDA], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", ON_FAKE_CUDA], cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cuda"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "seen\n"), done.stderr[-2000:]
 
 
