@@ -27,8 +27,9 @@ from benchmarks.common import provenance
 from benchmarks.offload_common import Task, markdown
 from benchmarks.offload_simulated import CASES, Case, modelled
 from cugrad.backends import simulated
-from cugrad.memory import budget, budgeting, measuring, offload
+from cugrad.memory import budget, budgeting, measuring
 
+PLACEMENTS = ("keep", "offload", "recompute")
 STEPS = 10  # one is measured, six correct the plan
 
 
@@ -71,7 +72,7 @@ def one_step(task: Task, context: Any) -> tuple[float, int]:
     return timeline.step_time, peak
 
 
-def sweep(case: Case, preset: str, count: int, lossless: bool, log: Any) -> Iterator[Row]:
+def sweep(case: Case, preset: str, count: int) -> Iterator[Row]:
     """Rows for `count` limits, from most to least."""
     torch.manual_seed(0)
     budgeting._learned.clear()
@@ -80,36 +81,33 @@ def sweep(case: Case, preset: str, count: int, lossless: bool, log: Any) -> Iter
         task = case.build()
         for _ in range(2):
             plain, most = one_step(task, nullcontext())
-        fixed = simulated.MACHINE.pool.used
-        least = min(
-            one_step(task, context)[1]
-            for context in (offload(min_bytes=1, keep_last=0, lookahead=0, backlog=0),) * 2
-        )
-        for share in [1 - k / count for k in range(count)]:
-            limit = int(least + share * (most - least))
-            yield under(case, task, limit, share, plain)
-        del fixed
+        tight = budget(int(1.5 * most), device="simulated", placements=PLACEMENTS)
+        one_step(task, tight)
+        least = 1.03 * tight.last.first_peak  # of the step that measures
+        for k in range(count):
+            share = 1 - (k + 1) / (count + 1)
+            yield under(case, task, int(least + share * (most - least)), share, plain)
         simulated.reset()
 
 
 def under(case: Case, task: Task, limit: int, share: float, plain: float) -> Row:
     """A step that follows its settled plan."""
-    first, error, plan = 0, "", None
+    error, plan = "", None
     seconds, peak, spent = 0.0, 0, 0.0
     try:
         for _ in range(STEPS):
-            plan = budget(limit, device="simulated", placements=("keep", "offload", "recompute"))
+            plan = budget(limit, device="simulated", placements=PLACEMENTS)
             began = perf_counter()
             seconds, peak = one_step(task, plan)
-            first = first or peak
     except budgeting.BudgetError as e:
         error = str(e)
-    known = plan.last if plan is not None else None
-    count = 0
+    known = plan.last
+    count = first = 0
     if known is not None:
         began = perf_counter()
         budgeting.planning.plan(known.step, limit, placements=plan.placements)
         spent, count = perf_counter() - began, len(known.step.values)
+        first = known.first_peak
     s = case.scale
     return Row(case.name, share, limit * s, peak * s, first * s, seconds, plain, spent, count,
                error)  # fmt: skip
@@ -139,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     for case in CASES:
         if re.search(options.only, case.name):
-            for row in sweep(case, options.preset, options.budgets, True, None):
+            for row in sweep(case, options.preset, options.budgets):
                 print(*cells(row), sep="  ", file=sys.stderr)
                 rows.append(row)
     print(markdown(HEAD, map(cells, rows)))

@@ -110,7 +110,7 @@ def measure(options: Any) -> list[Line]:
         if options.quick:
             load.rows, load.width, load.limit = min(load.rows, 32), min(load.width, 64), None
         line = Line(load.name, "x plain", limit=load.limit)
-        steps = 3 if options.quick else 5 if load.width > 128 else 40
+        steps = 3 if options.quick else 9 if load.width > 128 else 60
         more = load, steps, options.device
         theirs = partial(ratio, peer, *more) if peer else None
         lines.append(paired(line, partial(ratio, ours, *more), theirs, rounds))
