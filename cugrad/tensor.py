@@ -287,6 +287,27 @@ class Tensor:
         return None if grad_fn is None else grad_fn.shown()
 
     @property
+    def _grad_fn(self) -> Any:
+        return self.grad_fn
+
+    @_grad_fn.deleter
+    def _grad_fn(self) -> None:
+        raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
+
+    @property
+    def _backward_hooks(self) -> Any:
+        """What `register_hook` has registered, by the number of the handle; None before it."""
+        if self._node is not None:
+            rare = self._node.grad_fn.rare
+        else:
+            rare = None if self._rare is None else self._rare.leaf
+        return None if rare is None else rare.tensor_hooks.get(self.output_nr)
+
+    @_backward_hooks.deleter
+    def _backward_hooks(self) -> None:
+        raise RuntimeError("Deletion of _backwards_hooks not allowed!")
+
+    @property
     def is_leaf(self) -> bool:
         """True for tensors made by the user, and for all that do not require gradients."""
         if not self._requires_grad:

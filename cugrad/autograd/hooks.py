@@ -84,9 +84,9 @@ def run_leaf_hooks(leaf: Tensor, g: Any) -> None:
     assert rare is not None
     for hook in list((rare.post_hooks or {}).values()):
         answer = hook(leaf)
-        if isinstance(answer, Tensor):
+        if isinstance(answer, Tensor) and answer is not leaf:
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
-        if answer is not None:
+        if answer is not None and answer is not leaf:
             raise TypeError(_wanted("Variable", answer))
     if rare.leaf is not None:
         for hook in list(rare.leaf.post_hooks.values()):
