@@ -11,6 +11,7 @@ import sys
 import threading
 import tracemalloc
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ from cugrad.profiler.nvtx import Ranges
 from cugrad.utils.checkpoint import checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def on_the_host() -> Iterator[None]:
+    with cugrad.device("cpu"):
+        yield
 
 
 def names(prof: Any) -> list[str]:
