@@ -52,7 +52,7 @@ def doubling(t: Library, backward: Callable[..., Any], forward: Any = None) -> A
     return type("Doubling", (t.autograd.Function,), {k: staticmethod(f) for k, f in parts.items()})
 
 
-# In-place changes whose operands share memory: an error in PyTorch, or the right gradient -----------
+# In-place changes whose operands share memory: an error in PyTorch, or the right gradient --------
 
 
 def overlapping(name: str, operand: Callable[[Any], Any]) -> Callable[[Library], Any]:
