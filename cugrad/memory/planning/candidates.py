@@ -24,9 +24,8 @@ class Candidates:
         self.saved.sort(key=lambda i: (step.values[i].born, -step.values[i].uses[-1]))
         self.total = sum([step.values[i].nbytes for i in self.saved])
         self.costs = self._costs()
-        self.ratios = sorted(
-            {self.ratio(i) for i in self.saved if RECOMPUTE in self.can[i]}
-        )
+        self.cheapest = [i for i in self.saved if RECOMPUTE in self.can[i]]
+        self.cheapest.sort(key=self.ratio)
         self.last_reader = list(range(len(step.values)))
         for i, v in enumerate(step.values):
             for j in v.inputs:
@@ -57,7 +56,7 @@ class Candidates:
         """What people choose by hand: all of one kind, and checkpoints around blocks."""
         yield self.kept()
         for place in (self.away, RECOMPUTE, COMPRESS):
-            if any([place in c for c in self.can]):
+            if any(place in c for c in self.can):
                 yield self.all_of(place)
         cuts = self.cuts()
         every = 1
@@ -76,22 +75,21 @@ class Candidates:
         for i, v in enumerate(self.values):
             if v.born >= 0 and v.dies > v.born:
                 change.setdefault(v.born, []).append(i)
-        cuts = []
+        cuts: list[int] = []
         for e in range(self.step.forward):
             alive = [i for i in alive if self.values[i].dies > e] + change.get(e, [])
             if len(alive) == 1 and (not cuts or cuts[-1] != alive[0]):
                 cuts.append(alive[0])
         return cuts
 
-    def recomputed(
-        self, price: float, segment: float, gone: Collection[int] = ()
-    ) -> list[str]:
-        """What costs no more than `price` seconds a byte is made again.
+    def recomputed(self, count: int, segment: float, gone: Collection[int] = ()) -> list[str]:
+        """The `count` values that cost least, by the byte, are made again.
 
         After `segment` bytes of that something stays, from which the next ones are made. What is in
         `gone` is elsewhere.
         """
         placements, passed, reach = self.kept(), 0.0, -1
+        cheap = set(self.cheapest[:count])
         for i, v in enumerate(self.values):
             open_before = reach > i  # what is made of earlier ones, and is not there
             reach = max(reach, self.last_reader[i])
@@ -102,7 +100,7 @@ class Candidates:
                     reach = max(reach, i) if open_before else i
                 if not v.uses and passed > segment and not open_before and v.nbytes:
                     placements[i], passed, reach = KEEP, 0.0, i
-            elif self.ratio(i) <= price:
+            elif i in cheap:
                 if passed > segment and not open_before:
                     passed, reach = 0.0, i
                 else:

@@ -1,0 +1,152 @@
+"""Betters the placements of a step by small changes, each judged by a whole forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from .forecast import Forecast, Forecaster
+from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step
+
+__all__ = ["Search"]
+
+WORK = 320_000  # values that all forecasts of a plan may look at, together: about half a second
+FEWEST, MOST = 80, 2500  # forecasts of a plan
+MEMORY = 24  # changes ago that the next one may be as slow as
+REPAIRS = 4  # values that leave, or stay, so that a change fits
+
+
+class Search:
+    """The best placements so far, of one step under one limit."""
+
+    def __init__(self, step: Step, limit: int, allowed: frozenset[str]) -> None:
+        self.step, self.limit, self.forecaster = step, limit, Forecaster(step)
+        self.values, n = step.values, len(step.values)
+        self.can = [v.placements & allowed | {KEEP} for v in step.values]
+        self.best: tuple[list[str], Forecast] | None = None
+        self.least: tuple[list[str], Forecast] | None = None
+        self.left = max(FEWEST, min(MOST, WORK // (n + 30)))
+        self.seen: dict[tuple[str, ...], Forecast] = {}
+        self.movable = [i for i, v in enumerate(self.values) if v.nbytes and self.can[i] != {KEEP}]
+        self.costs = self._costs()
+
+    def _costs(self) -> list[float]:
+        """Seconds that each value takes to be made again, if all that is saved is there."""
+        step, costs = self.step, [0.0] * len(self.values)
+        for i, v in enumerate(self.values):
+            own = step.events[v.born].seconds if v.born >= 0 else 0.0
+            costs[i] = own + sum([costs[j] for j in v.inputs if not self.values[j].uses])
+        return costs
+
+    def look(self, placements: Sequence[str]) -> Forecast:
+        """A forecast; the placements are remembered if they are the best yet."""
+        key = tuple(placements)
+        found = self.seen.get(key)
+        if found is not None:
+            self.left -= 1 if self.left & 1 else 0  # so that this ends
+            return found
+        self.left -= 1
+        found = self.seen[key] = self.forecaster(key)
+        if found.peak <= self.limit:
+            if self.best is None or found.seconds < self.best[1].seconds:
+                self.best = list(key), found
+        if self.least is None or found.peak < self.least[1].peak:
+            self.least = list(key), found
+        return found
+
+    # ------------------------------------------------------------------ small changes
+
+    def improve(self, spare: int = 0) -> None:
+        """Changes the best placements until nothing is `left` to spend but `spare` forecasts."""
+        if self.best is None or not self.movable:
+            return
+        random = Random(0)
+        floor = sum([e.seconds for e in self.step.events])
+        now, found = self.best
+        recent = [found.seconds] * MEMORY
+        tries = 0
+        while self.left > spare and self.best[1].seconds > floor * (1 + 1e-9):
+            tries += 1
+            if tries % 100 == 0:  # from the best again: what was slower has led nowhere
+                now, found = self.best
+                recent = [found.seconds] * MEMORY
+            tried = self.change(random, now)
+            if tried is None:
+                if tries > 50 * MOST:
+                    return
+                continue
+            after = self.look(tried)
+            for _ in range(REPAIRS):
+                if after.peak <= self.limit or after.seconds >= found.seconds or self.left <= spare:
+                    break
+                if not self.repair(random, tried, after):
+                    break
+                after = self.look(tried)
+            slot = tries % MEMORY
+            if after.peak <= self.limit and after.seconds <= max(found.seconds, recent[slot]):
+                now, found = tried, after
+            recent[slot] = found.seconds
+
+    def shrink(self, spare: int) -> None:
+        """Changes the placements with the least peak so that it falls, until they fit."""
+        if self.least is None or not self.movable:
+            return
+        random, tries = Random(0), 0
+        while self.left > spare and self.best is None and tries < 50 * MOST:
+            tries += 1
+            now, found = self.least
+            tried = list(now)
+            if random.random() < 0.5:
+                if not self.repair(random, tried, found):
+                    continue
+            else:
+                changed = self.change(random, tried)
+                if changed is None:
+                    continue
+                tried = changed
+            self.look(tried)
+
+    def change(self, random: Random, now: list[str]) -> list[str] | None:
+        """A few neighbours are placed otherwise, or two such groups."""
+        movable, tried, changed = self.movable, list(now), False
+        longest = max(1, len(movable).bit_length() - 2)
+        for _ in range(random.choice((1, 1, 2))):
+            at = random.randrange(len(movable))
+            count = 1 << int(random.random() ** 2 * longest)
+            before = tried[movable[at]]
+            options = sorted(self.can[movable[at]] - {before})
+            after = random.choice(options)
+            if KEEP in options and random.random() < 0.4:
+                after = KEEP
+            for i in movable[at : at + count]:
+                if tried[i] == before and after in self.can[i]:
+                    tried[i], changed = after, True
+        if random.random() < 0.25:  # what stays to make others of, a little earlier or later
+            at = random.randrange(len(movable))
+            a, b = movable[at], movable[max(0, at + random.choice((-2, -1, 1, 2))) % len(movable)]
+            if tried[a] != tried[b] and tried[b] in self.can[a] and tried[a] in self.can[b]:
+                tried[a], tried[b], changed = tried[b], tried[a], True
+        return tried if changed else None
+
+    def repair(self, random: Random, tried: list[str], found: Forecast) -> bool:
+        """One more value is not there at the peak: of a few, that which costs least a byte."""
+        at, values = found.at, self.values
+        ends = self.forecaster.ends(tried)
+        here = [i for i in self.movable if tried[i] == KEEP and values[i].dies < at <= ends[i]]
+        over, chosen, lowest = found.peak - self.limit, None, float("inf")
+        for _ in range(min(6, len(here))):
+            i = random.choice(here)
+            for place in self.can[i]:
+                if place in (KEEP, COMPRESS) and random.random() < 0.5:
+                    continue
+                seconds = self.costs[i] if place == RECOMPUTE else 0.0
+                if place != RECOMPUTE:
+                    rate = self.step.out_rate if place == OFFLOAD else self.step.disk_out_rate
+                    seconds = random.random() * values[i].nbytes / rate
+                cost = seconds / max(1, min(over, values[i].nbytes))
+                if place != KEEP and cost < lowest:
+                    chosen, lowest = (i, place), cost
+        if chosen is None:
+            return False
+        tried[chosen[0]] = chosen[1]
+        return True
