@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 import warnings
 from typing import Any
 
@@ -49,15 +50,15 @@ class Away:
 class Encoded:
     """A value that is stored in fewer bytes on the device."""
 
-    __slots__ = ("xp", "codec", "payload", "dtype", "shape")
+    __slots__ = ("xp", "codec", "payload", "kind")
     stays = False
 
     def __init__(self, xp: Any, codec: Any, root: Any) -> None:
-        self.xp, self.codec, self.dtype, self.shape = xp, codec, root.dtype, root.shape
+        self.xp, self.codec, self.kind = xp, codec, (root.dtype, root.shape)
         self.payload = codec.encode(xp, root)
 
     def array(self) -> Any:
-        return self.codec.decode(self.xp, self.payload, self.dtype, self.shape)
+        return self.codec.decode(self.xp, self.payload, *self.kind)
 
 
 class Walk(Recorder):
@@ -162,7 +163,7 @@ class budget(saved_tensors_hooks):
             self._learned = _learned.setdefault(key, Learned())
         self._walk = Walk(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
-        self._under_way = self.limit // 32  # bytes that the link may hold, each way
+        self._under_way = min(self.limit // 32, 1 << 30)  # bytes that the link may hold, each way
         self._owner = Owner(1, 0, self._under_way, self._under_way, host_limit)
         self._disk_owner: Owner | None = None
         self._engine: CopyEngine | None = None
@@ -198,7 +199,9 @@ class budget(saved_tensors_hooks):
         self.turned = False  # whether backward has begun
         self._dropped = 0  # bytes that are to be made again, since the last that stays
         self._back = 0  # bytes that came back while the node ran
-        self._saw_peak = False
+        self._most = 0  # bytes that were in use at most, ever, before it
+        self._began: Any = None
+        self._tracing = False
 
     def __enter__(self) -> budget:  # type: ignore[override]
         here = threading.get_ident()
@@ -263,11 +266,16 @@ class budget(saved_tensors_hooks):
         self._first = first
         known = self._learned.known.get(first)
         if known and first not in self._learned.again:
+            if self._measuring is not None:
+                self._measuring.close()
             self._following, self._measuring = known[-1], None
             if self.device.type != "cpu":
                 known[-1].begin(self.limit, self._backend.memory_allocated(), self.placements)
+            self._most = self._backend.max_memory_allocated()
             if not known[-1].settled:
-                self._saw_peak = True
+                if self.device.type == "cpu" and not tracemalloc.is_tracing():
+                    tracemalloc.start()
+                    self._tracing = True
                 self._backend.reset_peak_memory_stats()
                 self._began = self._mark()
 
@@ -316,7 +324,7 @@ class budget(saved_tensors_hooks):
                 self._place(value, root, self._safe(value))
             else:
                 self._place(value, root, plan.plan.placements[value.number])
-        if hasattr(value.held, "dtype") and value.views == 0:
+        if hasattr(value.held, "dtype") and value.views == 0 and self._measuring is None:
             return tensor
         return Again(piece_of(value, tensor._array, root))
 
@@ -330,8 +338,7 @@ class budget(saved_tensors_hooks):
         before, was_here = measuring.mark(), value.here() is not None
         array = packed.array()
         measuring.left_out(before)
-        if value.number >= 0:
-            measuring.uses(value.number)
+        measuring.uses(value)
         if not was_here or value.present is not None:
             self._back += value.nbytes
         return make(array)
@@ -358,7 +365,7 @@ class budget(saved_tensors_hooks):
             value.held = self._sent(value, root, place)
             if self._measuring is not None:
                 self._measuring.left_out(before)
-        elif place == COMPRESS and root.flags.c_contiguous:
+        elif place == COMPRESS and root.flags.c_contiguous and _codec().applies(root.dtype):
             value.held = Encoded(self._backend.xp, _codec(), root)
         if value.held is None:
             self._walk.hold(value, root)
@@ -386,21 +393,25 @@ class budget(saved_tensors_hooks):
     def _end(self, failed: bool = False) -> None:
         """The step is over: it is planned, or its plan is corrected."""
         measuring, plan, first = self._measuring, self._following, self._first
-        names, sizes, turned, saw = self.names, self.sizes, self.turned, self._saw_peak
-        began = getattr(self, "_began", None)
+        names, sizes, turned, most, began = (
+            self.names, self.sizes, self.turned, self._most, self._began
+        )  # fmt: skip
+        tracing = self._tracing
         self._fresh()
         self._walk.known.clear()
         if measuring is not None:
             measuring.close()
+        peak = self._backend.max_memory_allocated()
+        if tracing:
+            tracemalloc.stop()
         if failed or first is None or not turned:
             return
-        if measuring is not None and measuring.forward is not None and measuring.values:
+        if measuring is not None and measuring.is_whole:
             self._learn(first, names, sizes, measuring)
-        elif plan is not None and len(plan.sizes) == len(sizes) and saw:
-            self.last = plan
-            self._correct(plan, began)
         elif plan is not None:
             self.last = plan
+            if len(plan.sizes) == len(sizes):
+                self._look(plan, peak, most, began)
 
     def _learn(
         self, first: Any, names: list[str], sizes: list[int], measuring: Measurement
@@ -414,23 +425,27 @@ class budget(saved_tensors_hooks):
                 f"{size(plan.needs)}. {plan.holders}"
             )
         known = Known(names, sizes, step, plan)
-        known.limit, known.settled = self.limit, self.device.type == "cpu"
-        known.before = measuring.before
+        known.limit = self.limit
+        known.before, known.first_peak = measuring.before, measuring.peak
         plans = self._learned.known.setdefault(first, [])
         plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
         self._learned.again.discard(first)
         self.last = known
 
-    def _correct(self, known: Known, began: Any) -> None:
-        """Compares a step with its forecast, and plans again where that missed."""
-        end = self._mark()
-        end.synchronize()
-        peak = self._backend.max_memory_allocated()
+    def _look(self, known: Known, peak: int, most: int, began: Any) -> None:
+        """Compares a step with its limit and its forecast; plans again where it missed."""
+        if known.settled and (peak <= self.limit or peak <= most):  # perhaps of long ago
+            return
         if peak > self.limit and known.tried:
             warnings.warn(
                 f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}; the "
                 "next one has another plan", stacklevel=5,
             )  # fmt: skip
+        if known.settled:
+            known.exceeded(self.limit, peak)
+            return
+        end = self._mark()
+        end.synchronize()
         known.correct(self.limit, peak, began.elapsed_time(end), self.placements)
 
     def report(self) -> Any:

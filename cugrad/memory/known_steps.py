@@ -35,6 +35,7 @@ class Known:
         self.fits, self.fails = 0, 0  # the largest such that fitted, the smallest that did not
         self.tried: list[Tried] = []  # steps that followed a plan
         self.settled = False
+        self.first_peak = 0  # of the step that was measured
         self.before = self.shift = 0  # bytes in use before the step that was measured; more, now
 
     def matches(self, number: int, name: str, nbytes: int) -> bool:
@@ -63,12 +64,14 @@ class Known:
         the same in the next plan. After some steps the best of those that were tried stays.
         """
         self.tried.append(Tried(self.plan, peak, milliseconds))
-        left = limit - peak
+        aim = limit - (limit >> 7)  # steps that follow one plan differ by some blocks
+        left = aim - peak
         if left < 0:
             self.fails = min(self.limit, self.fails or self.limit)
+            self.fits = min(self.fits, self.fails)
         else:
             self.fits = max(self.limit, self.fits)
-        following = self.limit + left - limit // 200
+        following = self.limit + left
         if self.fits and self.fails:
             following = (self.fits + self.fails) // 2
         near = 0 <= left <= limit // 50 or left >= 0 and self.plan.keeps_all
@@ -78,14 +81,27 @@ class Known:
             if plan.forecast.peak <= following and plan.placements != self.plan.placements:
                 self.plan, self.limit = plan, following
                 return
-        fitting = [t for t in self.tried if t.peak <= limit]
-        best = min(fitting or self.tried, key=lambda t: t.milliseconds if fitting else t.peak)
-        self.plan, self.settled = best.plan, True
+        self.settle(limit)
+
+    def settle(self, limit: int) -> None:
+        """Takes the fastest plan that was never over the limit; BudgetError if there is none."""
+        most = {id(t.plan): 0 for t in self.tried}
+        for t in self.tried:
+            most[id(t.plan)] = max(most[id(t.plan)], t.peak)
+        fitting = [t for t in self.tried if most[id(t.plan)] <= limit]
         if not fitting:
+            least = min(self.tried, key=lambda t: most[id(t.plan)])
             raise BudgetError(
                 f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
-                f"needs least took {size(best.peak)}. {best.plan.holders}"
+                f"needs least took {size(least.peak)}. {least.plan.holders}"
             )
+        best = min(fitting, key=lambda t: t.milliseconds)
+        self.plan, self.settled = best.plan, True
+
+    def exceeded(self, limit: int, peak: int) -> None:
+        """A step that followed the plan that had been settled on took more than those before."""
+        self.tried.append(Tried(self.plan, peak, 0.0))
+        self.settle(limit)
 
 
 class Learned:

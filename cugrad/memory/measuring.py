@@ -99,6 +99,16 @@ class Measurement:
             tracemalloc.stop()
             self.tracing = False
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether forward and backward were seen, and every op and node came to its end."""
+        return self.forward is not None and all(span.end is not None for span in self.spans)
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were in use."""
+        return max([span.peak for span in self.spans], default=0)
+
     def _gap(self) -> None:
         """What happens between ops counts as the one before."""
         if self.spans:
@@ -162,9 +172,11 @@ class Measurement:
         """An op of forward reads a value."""
         self.values[number].dies = max(0, len(self.spans))
 
-    def uses(self, number: int) -> None:
-        """A node reads a value that was saved."""
-        uses, at = self.values[number].uses, len(self.spans) - 1
+    def uses(self, value: Value) -> None:
+        """A node reads a value that was saved, in this step or in one before."""
+        if value.number >= len(self.values) or self.values[value.number].ref() is not value:
+            return
+        uses, at = self.values[value.number].uses, len(self.spans) - 1
         if self.forward is not None and (not uses or uses[-1] != at):
             uses.append(at)
 

@@ -1,0 +1,396 @@
+"""memory.budget: any plan gives the same bits, a settled one fits, and mistakes are told."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import subprocess
+import sys
+import threading
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad as torch
+from cugrad import backends, memory
+from cugrad.backends import simulated
+from cugrad.memory import budgeting, planning
+from cugrad.memory.known_steps import bytes_of, size
+from cugrad.memory.planning import (
+    COMPRESS,
+    DISK,
+    KEEP,
+    OFFLOAD,
+    RECOMPUTE,
+    Forecaster,
+    Plan,
+    greedy,
+)
+from cugrad.nn import functional as F
+from tests import test_offload_conformance as conformance
+from tests.offload_cases import CASES
+
+# What opens contexts of its own, or hooks that a budget takes the place of, is not for this.
+WITHIN = [name for name in CASES if name not in {"hooks_of_one_saved_tensor", "hooks_are_disabled"}]
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    gc.collect()
+    monkeypatch.setattr(greedy, "WORK", greedy.WORK // 50)  # a plan that is good enough
+    budgeting._learned.clear()
+    conformance.forget()
+    yield
+    assert not tracemalloc.is_tracing()
+    budgeting._learned.clear()
+    simulated.reset()
+
+
+def by_chance(seed: str, places: tuple[str, ...]) -> Any:
+    """A planner that draws a placement for each value, in the place of the one that thinks."""
+    draw = random.Random(seed)
+
+    def plan(step: Any, limit: int, *, placements: Any) -> Plan:
+        drawn = [draw.choice(places) for _ in step.values]
+        chosen = [p if p in v.placements else KEEP for p, v in zip(drawn, step.values)]
+        return Plan(tuple(chosen), replace(Forecaster(step)(chosen), peak=0), 0)
+
+    return plan
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize("name", WITHIN)
+def test_any_plan_gives_the_same_bits(
+    name: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = (KEEP, OFFLOAD, RECOMPUTE, RECOMPUTE) if device != "cpu" else (KEEP, RECOMPUTE)
+    monkeypatch.setattr(planning, "plan", by_chance(name, places))
+    for k in range(2):  # one is measured, one follows
+        how = simulated.configured(policy="random", seed=k) if device != "cpu" else nullcontext()
+        with conformance.nothing_leaks(), how:
+            with memory.budget("1GB", device=device):
+                made = conformance.Run(torch, device, nullcontext)
+                found = [conformance.on_numpy(t) for t in CASES[name](made)]
+            conformance.assert_same(found, name, f"{name}, step {k}")
+            del found, made
+
+
+def grad_of(x: Any) -> Any:
+    return x.grad.cpu().numpy()
+
+
+class Training:
+    """A network of blocks, its optimizer, and the most memory that its steps take."""
+
+    def __init__(self, device: str, layers: int = 8, width: int = 64, batch: int = 256) -> None:
+        rng = np.random.default_rng(0)
+        self.device, self.backend = device, backends.get(device)
+        self.x = torch.tensor(rng.random((batch, width), np.float32), device=device)
+        self.weights = [
+            torch.tensor(rng.normal(0, 0.1, (width, width)).astype("f"), device=device)
+            .requires_grad_()
+            for _ in range(layers)
+        ]  # fmt: skip
+        self.peak = 0
+
+    def loss(self) -> Any:
+        h = self.x
+        for w in self.weights:
+            h = h + F.dropout(F.gelu(F.layer_norm(h, h.shape[-1:]) @ w), 0.1).tanh()
+        return h.exp().mean()
+
+    def step(self, saving: Any) -> None:
+        self.backend.reset_peak_memory_stats()
+        with saving:
+            loss = self.loss()
+            loss.backward()
+        self.peak = self.backend.max_memory_allocated()
+        del loss
+        with torch.no_grad():
+            for w in self.weights:
+                assert w.grad is not None
+                w -= 0.01 * w.grad
+                w.grad = None
+
+
+def trained(device: str, saving: Callable[[], Any], steps: int) -> tuple[Training, list[Any]]:
+    torch.manual_seed(0)
+    found = Training(device)
+    for _ in range(steps):
+        found.step(saving())
+    return found, [w.detach().cpu().numpy() for w in found.weights]
+
+
+@pytest.mark.filterwarnings("ignore:budget")
+@pytest.mark.parametrize(
+    ("places", "share"),
+    [
+        ((KEEP, OFFLOAD), 0.85), ((KEEP, OFFLOAD), 0.6), ((KEEP, RECOMPUTE), 0.85),
+        ((KEEP, RECOMPUTE), 0.75), ((KEEP, OFFLOAD, RECOMPUTE), 0.6),
+    ],
+)  # fmt: skip
+def test_a_settled_step_fits(places: tuple[str, ...], share: float) -> None:
+    plain, wanted = trained("simulated", nullcontext, 8)
+    limit = int(share * plain.peak)
+    last: list[memory.budget] = []
+
+    def saving() -> memory.budget:
+        last.append(memory.budget(limit, device="simulated", placements=places))
+        return last[-1]
+
+    held, found = trained("simulated", saving, 8)
+    assert 0.9 * limit < held.peak <= limit
+    for a, b in zip(found, wanted, strict=True):
+        assert a.tobytes() == b.tobytes()
+    report = last[-1].report()
+    assert report["peak"] == held.peak and report["peak_without"] > limit
+    assert set(report["placements"]) <= set(places)
+    text = str(report)
+    assert "limit" in text and places[1] in text and "least" in text
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    last = memory.budget("1GB", device="simulated")
+    trained("simulated", lambda: last, 1)
+    last.report().plot(str(tmp_path / "memory.png"))
+    assert (tmp_path / "memory.png").stat().st_size > 10_000
+
+
+@pytest.mark.filterwarnings("ignore:budget")
+def test_memory_of_the_host_falls() -> None:
+    """By tracemalloc: with half of the peak, as planned, and the bits are the same."""
+
+    def peak(saving: Callable[[], Any]) -> tuple[int, list[Any]]:
+        torch.manual_seed(0)
+        training = Training("cpu", layers=8, batch=4000)
+        for _ in range(8):
+            tracemalloc.start()
+            training.step(saving())
+            most = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        return most, [w.detach().numpy() for w in training.weights]
+
+    plain, wanted = peak(nullcontext)
+    limit = int(0.5 * plain)
+    held, found = peak(lambda: memory.budget(limit, device="cpu", placements=(KEEP, RECOMPUTE)))
+    assert 0.8 * limit < held <= limit
+    for a, b in zip(found, wanted, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+RESIDENT = """
+import sys
+import numpy as np
+import cugrad as torch
+from cugrad import memory
+from contextlib import nullcontext
+
+def resident():
+    with open("/proc/self/status") as lines:  # ru_maxrss would count the parent's, too
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+x = torch.ones(1 << 20, requires_grad=True)
+def step(saving):
+    with saving:
+        h = x
+        for _ in range(40):
+            h = (h * 0.5).sin()
+        h.sum().backward()
+    x.grad = None
+if sys.argv[1] == "budget":
+    for _ in range(4):
+        step(memory.budget("60MB", device="cpu", placements=("keep", "recompute")))
+else:
+    for _ in range(4):
+        step(nullcontext())
+print(resident())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells it")
+def test_the_process_is_smaller() -> None:
+    """By its resident set, over four steps that would keep 160 MB."""
+
+    def resident(how: str) -> int:
+        run = subprocess.run(
+            [sys.executable, "-c", RESIDENT, how], capture_output=True, text=True, check=True,
+            env={**os.environ, "CUGRAD_DEVICE": "cpu"}, cwd=Path(__file__).parent.parent,
+        )  # fmt: skip
+        return int(run.stdout)
+
+    assert resident("budget") < resident("plain") - 40e6
+
+
+def test_a_step_that_differs_is_measured_anew() -> None:
+    x = torch.rand(64, 32, device="simulated", requires_grad=True)
+
+    def step(rows: int, ops: int) -> tuple[memory.budget, Any]:
+        x.grad = None
+        with memory.budget("1GB", device="simulated") as plan:
+            h = x[:rows] * 1
+            for _ in range(ops):
+                h = h.sin().exp().tanh()
+            h.sum().backward()
+        assert x.grad is not None
+        return plan, x.grad.cpu().numpy()
+
+    first, wanted = step(64, 3)
+    assert first.last is not None and not first.last.tried
+    again, found = step(64, 3)
+    assert again.last is first.last and found.tobytes() == wanted.tobytes()
+    smaller, _ = step(32, 3)  # measured: its first value has another size
+    assert smaller.last is not first.last
+    longer, _ = step(64, 5)  # it began as the first, and went on otherwise
+    assert longer.last is None
+    longer, _ = step(64, 5)  # so now it is measured
+    assert longer.last is not None and longer.last is not first.last
+    for _ in range(2):
+        back, found = step(64, 3)
+    assert back.last is not None and back.last.sizes == first.last.sizes
+    assert found.tobytes() == wanted.tobytes()
+
+
+def test_several_steps_in_one_context() -> None:
+    _, wanted = trained("simulated", nullcontext, 3)
+    torch.manual_seed(0)
+    training = Training("simulated")
+    with memory.budget("1GB", device="simulated") as plan:
+        for _ in range(3):
+            training.step(nullcontext())
+    assert plan.last is not None and len(plan.last.tried) >= 1
+    for w, b in zip(training.weights, wanted, strict=True):
+        assert w.detach().cpu().numpy().tobytes() == b.tobytes()
+
+
+def test_an_error_in_a_step_teaches_nothing() -> None:
+    x = torch.rand(64, 64, device="simulated", requires_grad=True)
+    for fails in (True, False, True, False):
+        x.grad = None
+        try:
+            with memory.budget("1GB", device="simulated") as plan:
+                y = (x * x).exp().sum()
+                if fails:
+                    raise KeyError("mine")
+                y.backward()
+        except KeyError:
+            assert fails
+        assert (plan.last is None) == fails
+    np.testing.assert_allclose(
+        grad_of(x), (2 * x * (x * x).exp()).detach().cpu().numpy(), rtol=1e-5
+    )
+
+
+def test_what_is_too_small_says_what_is_needed() -> None:
+    with pytest.raises(memory.BudgetError, match=r"needs at least .* At its peak, in \w+"):
+        trained("simulated", lambda: memory.budget("300KB", device="simulated"), 2)
+
+
+@pytest.mark.filterwarnings("ignore:budget")
+def test_an_optimizers_memory_counts_when_it_comes() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(8)]).to("simulated")
+    optimizer = torch.optim.Adam(net.parameters())
+    x = torch.rand(512, 128, device="simulated")
+    backend = backends.get("simulated")
+
+    def step(saving: Any) -> int:
+        backend.reset_peak_memory_stats()
+        with saving:
+            optimizer.zero_grad()
+            h = x
+            for layer in net:
+                h = torch.tanh(layer(h))
+            loss = h.sum()
+            del h
+            loss.backward()
+        peak = backend.max_memory_allocated()
+        optimizer.step()
+        return peak
+
+    step(nullcontext())
+    limit = int(0.85 * step(nullcontext()))
+    optimizer.state.clear()
+    peaks = [step(memory.budget(limit, device="simulated")) for _ in range(9)]
+    assert peaks[-1] <= limit
+
+
+def test_fewer_bits_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "plan", by_chance("bits", (COMPRESS,)))
+    _, found = trained(
+        "simulated", lambda: memory.budget("1GB", device="simulated", lossless=False), 2
+    )
+    _, lossless = trained("simulated", nullcontext, 2)
+    for a, b in zip(found, lossless, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+    assert any(a.tobytes() != b.tobytes() for a, b in zip(found, lossless, strict=True))
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_the_disk_gives_back_what_it_got(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, wanted = trained(device, nullcontext, 3)
+    monkeypatch.setattr(planning, "plan", by_chance("disk", (DISK, KEEP)))
+    _, found = trained(device, lambda: memory.budget("1GB", device=device), 3)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted"),
+    [(5, 5), ("12GiB", 12 << 30), ("1.5 MB", 1_500_000), (" 500kib ", 512_000), ("7", 7)],
+)
+def test_sizes(limit: Any, wanted: int) -> None:
+    assert bytes_of(limit) == wanted
+
+
+@pytest.mark.parametrize("limit", ["", "12 parsecs", 0, -1, "-3GB", True, None, "GiB"])
+def test_what_is_no_size(limit: Any) -> None:
+    with pytest.raises(ValueError, match="budget: limit: got .* want bytes"):
+        memory.budget(limit)
+
+
+def test_sizes_for_people() -> None:
+    assert [size(n) for n in (12, 2048, 3 << 20, 5 << 30)] == ["12 B", "2 KiB", "3 MiB", "5 GiB"]
+
+
+def test_wrong_arguments() -> None:
+    for places in ("keep", ("offload",), ("keep", "away")):
+        with pytest.raises(ValueError, match="budget: placements: got .* want several of keep,"):
+            memory.budget(100, placements=places)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="no step was seen yet"):
+        memory.budget(100).report()
+
+
+def test_another_thread_is_told() -> None:
+    errors: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            with plan:
+                pass
+        except RuntimeError as error:
+            errors.append(error)
+
+    with memory.budget("1GB") as plan:
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert "make one for each thread" in str(errors[0])
+
+
+def test_a_step_over_its_limit_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planner that forecasts nothing keeps everything, again and again."""
+    plain, _ = trained("simulated", nullcontext, 2)
+    monkeypatch.setattr(planning, "plan", by_chance("keep", (KEEP,)))
+    with warnings.catch_warnings(record=True) as told, pytest.raises(memory.BudgetError):
+        warnings.simplefilter("always")
+        trained("simulated", lambda: memory.budget(plain.peak // 2, device="simulated"), 9)
+    assert not told or "over its limit" in str(told[0].message)
