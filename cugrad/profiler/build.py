@@ -20,11 +20,12 @@ KINDS = {"cuda": DeviceType.CUDA}
 class Open:
     """An event that has begun, and the device time of what ran in it, by stream."""
 
-    __slots__ = ("event", "detail", "inside")
+    __slots__ = ("event", "detail", "inside", "counted")
 
     def __init__(self, event: FunctionEvent, detail: Detail | None) -> None:
         self.event, self.detail = event, detail
         self.inside: dict[Any, float] = {}
+        self.counted = False  # whether flops of what ran in it are known: then it has none itself
 
 
 class Builder:
@@ -88,7 +89,10 @@ class Builder:
                 self.memory[event.thread] = *detail.memory[2:], event.time_range.end
         if detail.pair is not None:
             self._time(last)
+        if last.counted:
+            event.flops = None
         if stack:
+            stack[-1].counted |= last.counted or bool(event.flops)
             around = stack[-1].inside
             for stream, us in last.inside.items():
                 around[stream] = around.get(stream, 0.0) + us
