@@ -14,6 +14,7 @@ from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Forecast", "Forecaster"]
 
+BESIDE = 1e-3  # of its seconds, that a copy costs though ops run beside it: memory serves both
 NEVER = -2  # the event in which nobody wants a value any more, where nobody ever does
 
 
@@ -132,10 +133,10 @@ class _Walk:
         if self.intervals:
             first, last, size = np.array(self.intervals, np.int64).T
             memory += _summed(n, first, last, size)
+        out, back = sum([nbytes[i] for i in sent]), sum([nbytes[i] for _, i in self.fetches])
         return Forecast(
-            seconds, int(memory.max()) if n else 0, memory, np.array(self.stalls),
-            sum(self.again), sum([nbytes[i] for i in sent]),
-            sum([nbytes[i] for _, i in self.fetches]),
+            seconds + BESIDE * (out / step.out_rate + back / step.in_rate),
+            int(memory.max()) if n else 0, memory, np.array(self.stalls), sum(self.again), out, back,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ what backward asks for

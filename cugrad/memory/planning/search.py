@@ -10,8 +10,6 @@ from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Search"]
 
-WORK = 320_000  # values that all forecasts of a plan may look at, together: about half a second
-FEWEST, MOST = 80, 2500  # forecasts of a plan
 MEMORY = 24  # changes ago that the next one may be as slow as
 REPAIRS = 4  # values that leave, or stay, so that a change fits
 
@@ -19,13 +17,14 @@ REPAIRS = 4  # values that leave, or stay, so that a change fits
 class Search:
     """The best placements so far, of one step under one limit."""
 
-    def __init__(self, step: Step, limit: int, allowed: frozenset[str]) -> None:
+    def __init__(
+        self, step: Step, limit: int, allowed: frozenset[str], forecasts: int
+    ) -> None:
         self.step, self.limit, self.forecaster = step, limit, Forecaster(step)
-        self.values, n = step.values, len(step.values)
+        self.values, self.left = step.values, forecasts
         self.can = [v.placements & allowed | {KEEP} for v in step.values]
         self.best: tuple[list[str], Forecast] | None = None
         self.least: tuple[list[str], Forecast] | None = None
-        self.left = max(FEWEST, min(MOST, WORK // (n + 30)))
         self.seen: dict[tuple[str, ...], Forecast] = {}
         self.movable = [i for i, v in enumerate(self.values) if v.nbytes and self.can[i] != {KEEP}]
         self.costs = self._costs()
@@ -64,7 +63,7 @@ class Search:
         floor = sum([e.seconds for e in self.step.events])
         now, found = self.best
         recent = [found.seconds] * MEMORY
-        tries = 0
+        tries, most = 0, 50 * self.left
         while self.left > spare and self.best[1].seconds > floor * (1 + 1e-9):
             tries += 1
             if tries % 100 == 0:  # from the best again: what was slower has led nowhere
@@ -72,7 +71,7 @@ class Search:
                 recent = [found.seconds] * MEMORY
             tried = self.change(random, now)
             if tried is None:
-                if tries > 50 * MOST:
+                if tries > most:
                     return
                 continue
             after = self.look(tried)
@@ -91,8 +90,8 @@ class Search:
         """Changes the placements with the least peak so that it falls, until they fit."""
         if self.least is None or not self.movable:
             return
-        random, tries = Random(0), 0
-        while self.left > spare and self.best is None and tries < 50 * MOST:
+        random, tries, most = Random(0), 0, 50 * self.left
+        while self.left > spare and self.best is None and tries < most:
             tries += 1
             now, found = self.least
             tried = list(now)
