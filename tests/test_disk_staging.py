@@ -40,7 +40,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CopyEngi
     staging = found.out.staging
     assert (found.ahead, found.out.leaving_bytes, found.out.slab.used_bytes) == (0, 0, 0)
     assert (staging.bytes, len(staging._copied), len(staging._writing)) == (0, 0, 0)
-    assert staging._reading == [] and os.listdir(tmp_path) == []
+    assert staging.reading == [] and os.listdir(tmp_path) == []
 
 
 def leaf() -> Any:

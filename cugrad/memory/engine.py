@@ -401,9 +401,10 @@ class CopyEngine:
         chain = session.chain()
         if index not in chain.place:
             return
-        for come in self.out.staging.has_come():
-            if come.fresh and come.restored is None and come.stream == compute:
-                come.restored, come.arrived = self._fetch(come, compute)
+        if self.out.staging.reading:
+            for come in self.out.staging.has_come():
+                if come.fresh and come.restored is None and come.stream == compute:
+                    come.restored, come.arrived = self._fetch(come, compute)
         limit = bytes_under_way(owner.lookahead, session.largest_moved) + session.may_use(True)
         k = max(session.cursor, chain.place[index] + 1)
         while self.ahead < limit and k < len(chain.order):

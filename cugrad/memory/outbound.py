@@ -77,7 +77,10 @@ class Outbound:
         """Starts the copy of some bytes, and holds them until they have left."""
         stats, compute = owner.stats, stored.stream
         stored.sent = flat.nbytes
-        block, staged = self._block(stored, flat, owner)
+        if owner.pinned and owner.spill is None:
+            block, staged = self.slab.take(flat.nbytes, owner.host_limit), False
+        else:
+            block, staged = self._block(stored, flat, owner)
         if block is None:
             self._copy_unpinned(stored, flat, owner)
             return

@@ -60,7 +60,8 @@ class Report(dict[str, Any]):
                 left += width
             lower.barh("bound", self["bound"] * 1e3, color="tab:red")
             lower.set_xlabel("ms")
-            lower.legend(fontsize="small", ncols=4)
+            lower.margins(y=0.5)  # for the legend
+            lower.legend(fontsize="small", ncols=4, loc="upper right")
             stalls = list(self["stalls"].items())[:12]
             last.barh([name for name, _ in stalls], [s * 1e3 for _, s in stalls], color="grey")
             last.set_xlabel("ms of waiting for copies, by op")

@@ -234,7 +234,9 @@ class Session:
 
         So much more may be under way where the link is what a step waits for.
         """
-        return self.room if self.plan is not None and self.plan.link_bound[backward] else 0
+        if self.plan is None or self.key[2] is not None:  # of what is encoded nothing stays
+            return 0
+        return self.room if self.plan.link_bound[backward] else 0
 
     def is_over(self) -> bool:
         """Whether backward has begun to read what was saved, or nobody wants it any more."""

@@ -57,7 +57,7 @@ class Staging:
         self.bytes = 0  # on their way out
         self._copied: deque[tuple[weakref.ref[Stored], int, Any]] = deque()  # behind an event
         self._writing: deque[tuple[weakref.ref[Stored], int]] = deque()
-        self._reading: list[tuple[weakref.ref[Stored], Block, Any]] = []
+        self.reading: list[tuple[weakref.ref[Stored], Block, Any]] = []  # or read, and not fetched
 
     # ------------------------------------------------------------------ out
 
@@ -137,13 +137,13 @@ class Staging:
             return False
         span = stored.host
         span.prefetch(_for_threads(block.array[: stored.sent], True))
-        self._reading.append((weakref.ref(stored), block, span))
+        self.reading.append((weakref.ref(stored), block, span))
         return True
 
     def has_come(self) -> list[Stored]:
         """The storages that threads have read ahead, and whose copy has not begun."""
         found, waiting = [], []
-        for entry in self._reading:
+        for entry in self.reading:
             ref, block, span = entry
             stored = ref()
             if stored is None:
@@ -154,14 +154,14 @@ class Staging:
                 waiting.append(entry)
             else:
                 waiting.append(entry)
-        self._reading = waiting
+        self.reading = waiting
         return found
 
     def read(self, stored: Stored, within: int | None) -> Block | None:
         """The block with the bytes of a span; waits for the disk. None where there is no block."""
-        found = [entry for entry in self._reading if entry[0]() is stored]
+        found = [entry for entry in self.reading if entry[0]() is stored]
         if found:
-            self._reading.remove(found[0])
+            self.reading.remove(found[0])
         block = found[0][1] if found else self._slab.take(stored.sent, within)
         if block is None:
             return None
