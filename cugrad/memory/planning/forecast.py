@@ -136,7 +136,8 @@ class _Walk:
         out, back = sum([nbytes[i] for i in sent]), sum([nbytes[i] for _, i in self.fetches])
         return Forecast(
             seconds + BESIDE * (out / step.out_rate + back / step.in_rate),
-            int(memory.max()) if n else 0, memory, np.array(self.stalls), sum(self.again), out, back,
+            int(memory.max()) if n else 0, memory, np.array(self.stalls), sum(self.again),
+            out, back,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ what backward asks for

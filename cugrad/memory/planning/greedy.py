@@ -20,8 +20,6 @@ __all__ = ["Plan", "plan"]
 # back. Room that is left over is given to what pays most for it; and then a search by small
 # changes betters the plan, until its forecasts have taken their time.
 
-WORK = 320_000  # values that all forecasts of a plan may look at, together: about half a second
-FEWEST, MOST = 80, 2500  # forecasts of a plan
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the values, by what a byte of them costs to make
 COARSE = (1, 4, 16, 64)  # parts into which recomputation is cut
 FINE = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 64, 128)
@@ -47,9 +45,7 @@ class _Family(Search):
     """Placements by rule, from which the search begins."""
 
     def __init__(self, step: Step, limit: int, allowed: frozenset[str]) -> None:
-        super().__init__(
-            step, limit, allowed, max(FEWEST, min(MOST, WORK // (len(step.values) + 30)))
-        )
+        super().__init__(step, limit, allowed)
         last_use, dependents = self.forecaster.last_use, self.forecaster.dependents
         self.saved = [i for i, v in enumerate(self.values) if v.uses and v.nbytes]
         self.total = sum([self.values[i].nbytes for i in self.saved])

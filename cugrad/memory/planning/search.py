@@ -10,6 +10,8 @@ from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Search"]
 
+WORK = 320_000  # values that all forecasts of a plan may look at, together: about half a second
+FEWEST, MOST = 80, 2500  # forecasts of a plan
 MEMORY = 24  # changes ago that the next one may be as slow as
 REPAIRS = 4  # values that leave, or stay, so that a change fits
 
@@ -17,11 +19,10 @@ REPAIRS = 4  # values that leave, or stay, so that a change fits
 class Search:
     """The best placements so far, of one step under one limit."""
 
-    def __init__(
-        self, step: Step, limit: int, allowed: frozenset[str], forecasts: int
-    ) -> None:
+    def __init__(self, step: Step, limit: int, allowed: frozenset[str]) -> None:
         self.step, self.limit, self.forecaster = step, limit, Forecaster(step)
-        self.values, self.left = step.values, forecasts
+        self.values, n = step.values, len(step.values)
+        self.left = max(FEWEST, min(MOST, WORK // (n + 30)))  # forecasts that may still be made
         self.can = [v.placements & allowed | {KEEP} for v in step.values]
         self.best: tuple[list[str], Forecast] | None = None
         self.least: tuple[list[str], Forecast] | None = None
