@@ -22,7 +22,7 @@ import pytest
 import cugrad as torch
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.memory import budgeting, planning
+from cugrad.memory import budgeting, measuring, planning
 from cugrad.memory.known_steps import bytes_of, size
 from cugrad.memory.planning import (
     COMPRESS,
@@ -32,7 +32,7 @@ from cugrad.memory.planning import (
     RECOMPUTE,
     Forecaster,
     Plan,
-    greedy,
+    search,
 )
 from cugrad.nn import functional as F
 from tests import test_offload_conformance as conformance
@@ -45,8 +45,9 @@ WITHIN = [name for name in CASES if name not in {"hooks_of_one_saved_tensor", "h
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
-    monkeypatch.setattr(greedy, "WORK", greedy.WORK // 50)  # a plan that is good enough
+    monkeypatch.setattr(search, "WORK", search.WORK // 10)  # a plan that is good enough
     budgeting._learned.clear()
+    measuring._rates.clear()
     conformance.forget()
     yield
     assert not tracemalloc.is_tracing()
