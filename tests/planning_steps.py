@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from cugrad.memory.planning import (
-    COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step, Value,
-)  # fmt: skip
+from cugrad.memory.planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step, Value
 
 __all__ = ["NETWORKS", "Network", "gpt", "resnet", "unet"]
 
@@ -178,4 +176,4 @@ def unet(levels: int = 5, batch: int = 16, side: int = 512, channels: int = 64) 
     return net.step()
 
 
-NETWORKS = {"resnet": resnet, "gpt": gpt, "unet": unet}
+NETWORKS: dict[str, Callable[..., Step]] = {"resnet": resnet, "gpt": gpt, "unet": unet}
