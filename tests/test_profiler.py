@@ -15,9 +15,7 @@ import pytest
 import cugrad
 from cugrad import nn
 from cugrad.autograd import mode, profiler
-from cugrad.profiler import (
-    RecordScope,
-)
+from cugrad.profiler import RecordScope
 from cugrad.utils.checkpoint import checkpoint
 from tests.profiler_cases import leaf, names
 
