@@ -80,7 +80,7 @@ SHARING = [  # op, its operand, the gradient at 2
 ]
 
 
-@pytest.mark.parametrize("name,operand,expected", SHARING, ids=str)
+@pytest.mark.parametrize("name,operand,expected", SHARING, ids=range(len(SHARING)))
 def test_operands_that_share_memory(lib: Library, name: str, operand: Any, expected: Any) -> None:
     try:
         found = overlapping(name, operand)(lib)
@@ -100,6 +100,23 @@ def shifted_onto_itself(t: Library) -> Any:
     a[:2].mul_(a[1:])
     a.sum().backward()
     return x.grad, a
+
+
+@case([[2, 6, 3], [[2, 1, 0], [0, 3, 2], [0, 0, 1]], [[2, 1, 0], [0, 3, 2], [0, 0, 1]],
+       [[8, 8, 0], [8, 20, 24], [0, 24, 10]], [[8, 8, 0], [8, 20, 24], [0, 24, 10]]])
+def shifted_onto_itself_under_transforms(t: Library) -> Any:
+    def f(x: Any) -> Any:
+        a = x.clone()
+        tail = a[1:].clone() if t.__name__ == "torch" else a[1:]
+        a[:2].mul_(tail)
+        return a
+
+    def loss(x: Any) -> Any:
+        return f(x).pow(2).sum()
+
+    x, func = t.tensor([1.0, 2.0, 3.0]), t.func
+    return (func.vmap(f)(x[None])[0], func.jacrev(f)(x), func.jacfwd(f)(x),
+            func.hessian(loss)(x), func.jacrev(func.jacrev(loss))(x))
 
 
 @case([[2, 2, 2], [2, 2, 2]])

@@ -23,7 +23,7 @@ from .dual import (
 from .mode import Level, state
 from .node import edge_of
 
-__all__ = ["apply_dual_inplace", "own", "written"]
+__all__ = ["apply_dual_inplace", "own", "shares_memory", "written"]
 
 # A tensor may share its tangent with others: that of `x + 1` is the one of `x`, and an expanded one
 # has many elements in one place. So an in-place op on a whole tensor gives it a new tangent. One on
@@ -46,12 +46,10 @@ def apply_dual_inplace(
         if known is not None and _base(t) is not t and state.grad_enabled:
             if any(x._requires_grad for x in (*args, *tangents) if isinstance(x, Tensor)):
                 tangents = (known.clone(), *tangents[1:])  # it will be saved, then written to
-        before = make(t._array.copy(), t._requires_grad, edge_of(t) if t._requires_grad else None)
-        for lower in state.levels:
-            deeper = tangent_of(t, lower)
-            if deeper is not None:
-                set_tangent(before, lower, deeper.clone())
-        olds = tuple([before if x is t else x for x in args])
+        before = _before(t)
+        olds = tuple(
+            [before if x is t else _before(x) if shares_memory(x, t) else x for x in args]
+        )
         apply_dual_inplace(op, args, params, run, made)
         (found,) = tangent(op, olds, tangents, (t,), params)
         for node in made if found is not None else ():
@@ -61,6 +59,23 @@ def apply_dual_inplace(
             _remember(level, node)
         _replace(t, level, known, found)
     return t
+
+
+def _before(x: Tensor) -> Tensor:
+    """What `x` is before it, or what it shares memory with, is changed."""
+    before = make(x._array.copy(), x._requires_grad, edge_of(x) if x._requires_grad else None)
+    for lower in state.levels:
+        deeper = tangent_of(x, lower)
+        if deeper is not None:
+            set_tangent(before, lower, deeper.clone())
+    return before
+
+
+def shares_memory(x: Any, t: Tensor) -> bool:
+    """Whether an operand is, in part, what a change of `t` overwrites."""
+    if not isinstance(x, Tensor) or x._counter is None or x._counter is not t._counter:
+        return False
+    return bool(backend_of(t._array).xp.may_share_memory(x._array, t._array))
 
 
 def _replace(t: Tensor, level: Level, known: Tensor | None, found: Tensor | None) -> None:

@@ -11,7 +11,7 @@ from ..dtypes import type_name
 from ..ops.table import Op
 from ..tensor import Tensor, make
 from .dual import keep_tangents
-from .dual_inplace import apply_dual_inplace
+from .dual_inplace import apply_dual_inplace, shares_memory
 from .mode import state
 from .node import edge_of
 from .record import (
@@ -126,9 +126,7 @@ def _operand(x: Any, t: Tensor, needed: bool) -> Any:
     """
     if not isinstance(x, Tensor):
         return x
-    lost = needed and x._counter is not None and x._counter is t._counter
-    if lost and not backend_of(t._array).xp.may_share_memory(x._array, t._array):
-        lost = False
+    lost = needed and shares_memory(x, t)
     hidden = x._requires_grad and x._node is None and x._rare is not None
     if not lost and not (hidden and x._base is not None):
         return x
@@ -136,6 +134,8 @@ def _operand(x: Any, t: Tensor, needed: bool) -> Any:
     same = make(array, x._requires_grad, edge_of(x) if x._requires_grad else None)
     if not lost:
         same._counter = x._counter
+    if x._rare is not None and x._rare.tangents:
+        keep_tangents(same, x)
     return same
 
 
