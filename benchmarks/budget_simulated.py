@@ -27,7 +27,7 @@ from benchmarks.common import provenance
 from benchmarks.offload_common import Task, markdown
 from benchmarks.offload_simulated import CASES, Case, modelled
 from cugrad.backends import simulated
-from cugrad.memory import budget, budgeting, measuring
+from cugrad.memory import budget, budgeting, rates
 
 PLACEMENTS = ("keep", "offload", "recompute")
 STEPS = 10  # one is measured, six correct the plan
@@ -76,7 +76,7 @@ def sweep(case: Case, preset: str, count: int) -> Iterator[Row]:
     """Rows for `count` limits, from most to least."""
     torch.manual_seed(0)
     budgeting._learned.clear()
-    measuring._rates.clear()
+    rates._rates.clear()
     with modelled(case, preset, 1.0):
         task = case.build()
         for _ in range(2):

@@ -22,7 +22,7 @@ import pytest
 import cugrad as torch
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.memory import budgeting, measuring, planning
+from cugrad.memory import budgeting, planning, rates
 from cugrad.memory.known_steps import bytes_of, size
 from cugrad.memory.planning import (
     COMPRESS,
@@ -47,7 +47,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
     monkeypatch.setattr(search, "WORK", search.WORK // 10)  # a plan that is good enough
     budgeting._learned.clear()
-    measuring._rates.clear()
+    rates._rates.clear()
     conformance.forget()
     yield
     assert not tracemalloc.is_tracing()

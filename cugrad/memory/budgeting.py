@@ -18,17 +18,16 @@ from . import planning
 from .engine import CopyEngine, engine_of
 from .geometry import root_of
 from .known_steps import BudgetError, Known, Learned, bytes_of, size
-from .measuring import Measurement, rates_of
+from .measuring import Measurement
 from .owner import Owner
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
+from .rates import CODEC, rates_of
 from .recipes import Recipe, Recorder, Value, piece_of
 from .recomputing import Again
 
 __all__ = ["BudgetError", "budget"]
 
 PLACEMENTS = (KEEP, OFFLOAD, RECOMPUTE, COMPRESS, DISK)
-CODEC = "bf16"
-
 _learned: dict[Any, Learned] = {}
 _lock = threading.Lock()
 
@@ -416,7 +415,7 @@ class budget(saved_tensors_hooks):
     def _learn(
         self, first: Any, names: list[str], sizes: list[int], measuring: Measurement
     ) -> None:
-        rates = rates_of(self._backend, self._index, self.limit // 32)
+        rates = rates_of(self._backend, self._index, self.limit // 32, self.placements)
         step = measuring.step(rates, self.placements, self._small, self._under_way)
         plan = planning.plan(step, self.limit, placements=self.placements)
         if plan.forecast.peak > self.limit:

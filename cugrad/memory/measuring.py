@@ -9,45 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend
-from .planning import Event, Step
+from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step
 from .planning import Value as Planned
+from .rates import Rates
 from .recipes import Recipe, Value
 
-__all__ = ["Measurement", "Rates", "rates_of"]
+__all__ = ["Measurement"]
 
-TEST_BYTES = 1 << 24  # of the copies that measure a link
-DISK_RATE = 1e9  # bytes per second, where nobody has measured it
-
-
-class Rates:
-    """Bytes per second that the link carries, each way."""
-
-    def __init__(self, backend: Backend, nbytes: int) -> None:
-        xp, stream = backend.xp, backend.stream()
-        device = xp.zeros(nbytes, "uint8")
-        host = backend.empty_pinned((nbytes,), np.dtype("uint8"))
-        seconds = []
-        stream.wait_event(backend.current_stream().record_event())
-        for a, b in ((host, device), (device, host), (host, device), (device, host)):
-            begin, end = backend.event(timing=True), backend.event(timing=True)
-            stream.record_event(begin)
-            backend.copy_async(a, b, stream)
-            stream.record_event(end)
-            end.synchronize()
-            seconds.append(begin.elapsed_time(end) / 1e3)
-        self.out, self.back = (nbytes / max(s, 1e-9) for s in seconds[2:])  # the first warm up
-
-
-_rates: dict[Any, Rates] = {}
-
-
-def rates_of(backend: Backend, index: int | None, most: int) -> Rates:
-    """The link's rates, measured once for each device by copies of `most` bytes, or fewer."""
-    key = backend.device_type, index
-    if key not in _rates:
-        with backend.use_device(index):
-            _rates[key] = Rates(backend, max(1, min(TEST_BYTES, most)))
-    return _rates[key]
 
 
 class _Seen:
@@ -84,6 +52,7 @@ class Measurement:
         self.backend = backend
         self.values: list[_Seen] = []
         self.spans: list[_Span] = []
+        self._left_out: list[tuple[Any, Any]] = []  # since the last span's end
         self._of_root: dict[int, _Seen] = {}  # by its id, the value that a storage holds now
         self.forward: int | None = None  # the number of ops before backward
         self.tracing = backend.device_type == "cpu" and not tracemalloc.is_tracing()
@@ -131,6 +100,7 @@ class Measurement:
         """It has ended; `back` bytes were here for it that had been away."""
         span = self.spans[-1]
         span.end, span.back = self.mark(), back
+        span.left_out, self._left_out = self._left_out, []
         span.peak = self.backend.max_memory_allocated()
         self.backend.reset_peak_memory_stats()
 
@@ -147,8 +117,7 @@ class Measurement:
 
     def left_out(self, before: Any) -> None:
         """From a mark to here the device did what belongs to no op."""
-        if self.spans:
-            self.spans[-1].left_out.append((before, self.mark()))
+        self._left_out.append((before, self.mark()))
 
     def made(self, value: Value, recipe: Recipe) -> None:
         """A value has got its number."""
@@ -204,30 +173,33 @@ class Measurement:
             base = max(0, span.peak - int(here[k]) - span.back)
             events.append(Event(max(seconds, 0.0) / 1e3, base, span.name))
             before = span.end
-        values = tuple([self._planned(seen, placements, small) for seen in self.values])
+        values = tuple([self._planned(seen, placements, small, rates) for seen in self.values])
         return Step(
             events=tuple(events), forward=self.forward, values=values,
-            out_rate=rates.out, in_rate=rates.back, disk_out_rate=DISK_RATE,
-            disk_in_rate=DISK_RATE, lookahead=backlog, backlog=backlog,
+            out_rate=rates.out, in_rate=rates.back, disk_out_rate=rates.disk_out,
+            disk_in_rate=rates.disk_back, lookahead=backlog, backlog=backlog,
         )
 
-    def _planned(self, seen: _Seen, placements: frozenset[str], small: int) -> Planned:
+    def _planned(
+        self, seen: _Seen, placements: frozenset[str], small: int, rates: Rates
+    ) -> Planned:
         """One value, as the planner sees it."""
         allowed = set(placements)
         if not seen.can_be_made:
-            allowed.discard("recompute")
+            allowed.discard(RECOMPUTE)
         if seen.nbytes < small:
-            allowed -= {"offload", "disk", "compress"}
+            allowed -= {OFFLOAD, DISK, COMPRESS}
         if seen.alive:
-            allowed = {"keep"}
+            allowed = {KEEP}
         if not seen.uses:
-            allowed &= {"keep", "recompute", "offload"}
-            allowed.add("recompute")
-        allowed.add("keep")
+            allowed &= {KEEP, RECOMPUTE, OFFLOAD}
+            allowed.add(RECOMPUTE)
+        allowed.add(KEEP)
         assert self.forward is not None
         return Planned(
             nbytes=0 if seen.alive else seen.nbytes, born=seen.born,
             dies=max(seen.born, min(seen.dies, self.forward - 1)),
             uses=tuple(seen.uses), inputs=tuple(dict.fromkeys(seen.inputs)),
-            placements=frozenset(allowed), stored={"compress": seen.nbytes // 2},
+            placements=frozenset(allowed), stored={COMPRESS: seen.nbytes // 2},
+            codec_seconds=seen.nbytes / rates.codec,
         )  # fmt: skip
