@@ -104,8 +104,8 @@ def _lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any,
 def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]:
     """The arguments with the tensor as it was: a copy, where the formulas need its value."""
     t = args[0]
-    saved = {op.inputs.index(n) for n in plan_of(op, mask).saves if n in op.inputs}
-    needed = any(args[i] is t for i in saved)
+    saves = plan_of(op, mask).saves
+    needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
     array = t._array.copy() if needed else t._array
     edge = edge_of(t) if t._requires_grad else None
     if edge is not None and edge.grad_fn is not None and edge.grad_fn.rare is not None:
@@ -115,17 +115,17 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
     before = make(array, t._requires_grad, edge)
     if needed and t._rare is not None and t._rare.tangents:
         keep_tangents(before, t)
-    return tuple(
-        [before if a is t else _operand(a, t, i in saved) for i, a in enumerate(args)]
-    )
+    kept = [before if a is t else a for a in args]
+    for i, a in enumerate(args):
+        if a is not t and isinstance(a, Tensor) and (a._counter is not None or a._rare):
+            kept[i] = _operand(a, t, op.inputs[i] in saves)
+    return tuple(kept)
 
 
-def _operand(x: Any, t: Tensor, needed: bool) -> Any:
+def _operand(x: Tensor, t: Tensor, needed: bool) -> Tensor:
     """Another operand: a copy where formulas need what is overwritten with `t`, a view of it say;
     with its place in the graph where that would be lost, as a view's is with its base.
     """
-    if not isinstance(x, Tensor):
-        return x
     lost = needed and shares_memory(x, t)
     hidden = x._requires_grad and x._node is None and x._rare is not None
     if not lost and not (hidden and x._base is not None):
