@@ -40,6 +40,7 @@ class Builder:
         self.memory: dict[int, tuple[int, int, float]] = {}  # when a thread's last event ended
         self.numbers: dict[Any, int] = {}  # of modules, among those of their class
         self.counts: dict[str, int] = {}
+        self.hierarchies: dict[tuple[Any, ...], str] = {(): ""}
 
     def begin(self, ident: int, name: str, seq: int, what: Any, time: int, end: int) -> None:
         """An event, which ends with the profile if nobody says otherwise."""
@@ -122,7 +123,9 @@ class Builder:
             event.kwinputs = dict(zip(detail.inputs, detail.args[len(args) :]))
         if detail.stack:
             event.stack = [f"{c.co_filename}({line}): {c.co_name}" for c, line in detail.stack]
-        event.module_hierarchy = hierarchy(detail.modules)
+        if detail.modules not in self.hierarchies:
+            self.hierarchies[detail.modules] = hierarchy(detail.modules)
+        event.module_hierarchy = self.hierarchies[detail.modules]
         if event.scope == RecordScope.MODULE:
             event.is_python_function = True
             kind = type(detail.owner).__name__

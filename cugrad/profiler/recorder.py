@@ -20,6 +20,7 @@ OP, NODE, MODULE = RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION, RecordSc
 SCOPES = {str(scope): scope for scope in RecordScope}
 CONTAINERS = {RecordScope.USER_SCOPE, RecordScope.MODULE,
               RecordScope.RECOMPUTE}  # their device time is that of what runs in them  # fmt: skip
+LONGEST = 64  # list of numbers that is noted
 STRIDE = 5  # entries of the log for a beginning, or an end
 
 
@@ -201,6 +202,8 @@ def described(value: Any) -> Any:
         name = str(value.dtype).removeprefix("torch.")
         return Shape(list(value.shape), list(value.stride()), name)
     if isinstance(value, (list, tuple)):
+        if len(value) > LONGEST and not any(isinstance(each, Tensor) for each in value):
+            return f"{type(value).__name__} of {len(value)}"
         return [described(each) for each in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,10 +34,26 @@ def write_trace(
     opened = gzip.open if target.suffix == ".gz" else open
     with opened(target, "wt", encoding="utf-8") as file:
         head = {"schemaVersion": 1, "displayTimeUnit": "ms", **(metadata or {})}
-        file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+        file.write(_json(head)[:-1] + ', "traceEvents": [\n')
         for index, entry in enumerate(entries_of(events)):
-            file.write((",\n" if index else "") + json.dumps(entry, default=str))
+            file.write((",\n" if index else "") + _json(entry))
         file.write("\n]}\n")
+
+
+def _json(entry: dict[str, Any]) -> str:
+    """An entry as JSON, which has no infinite numbers: they are texts."""
+    try:
+        return json.dumps(entry, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(entry), default=str, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
