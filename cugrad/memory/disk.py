@@ -19,9 +19,9 @@ class save_on_disk(_Offloading):
 
     Threads write and read while the ops run; each storage is written once, whatever views of it
     are saved, and its memory, of the host or of a device, is free when that is done. Parameters
-    stay. The file is gone with this object, and with the process, crash or not. What leaves a device
-    passes through page-locked memory, of `backlog` and `lookahead` bytes, by copies on side streams;
-    or to the disk at once, by GPUDirect Storage, where kvikio is installed.
+    stay. The file is gone with this object, and with the process, crash or not. What leaves a
+    device passes through page-locked memory, of `backlog` and `lookahead` bytes, by copies on side
+    streams; or goes to the disk at once, by GPUDirect Storage, where kvikio is installed.
 
     Args:
         directory: where the file is made; None: $TMPDIR, or /var/tmp.
