@@ -15,6 +15,7 @@ import pytest
 import cugrad
 from cugrad import nn
 from cugrad.autograd import mode, profiler
+from cugrad.nn.parallel.parallel_apply import parallel_apply
 from cugrad.profiler import RecordScope
 from cugrad.utils.checkpoint import checkpoint
 from tests.profiler_cases import leaf, names
@@ -64,6 +65,45 @@ def test_nothing_is_left_behind() -> None:
     assert not mode.state.observers and not mode.state.ranges
     cugrad.ones(2).exp()
     assert names(prof) == ["exp"]
+
+
+@pytest.mark.parametrize("options", [{}, {"record_shapes": True, "use_device": "simulated"}])
+def test_a_profile_entered_or_left_in_the_middle(options: dict[str, Any]) -> None:
+    class Switch(cugrad.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: cugrad.Tensor, switch: Any) -> cugrad.Tensor:
+            switch()
+            return x * 2
+
+    prof = profiler.profile(**options)
+    Switch.apply(leaf(3), prof.__enter__)
+    Switch.apply(leaf(3), prof.__exit__)
+    assert names(prof) == ["mul", "Switch"]
+    prof = profiler.profile(**options)
+    with profiler.record_function("begun before"):
+        prof.__enter__()
+        cugrad.ones(2).exp()
+    with profiler.record_function("ends after"):
+        prof.__exit__()
+        cugrad.ones(2).sin()
+    assert names(prof) == ["exp", "ends after"]
+    assert all(event.cpu_time_total >= 0 for event in prof.function_events)
+    assert not mode.state.observers and not mode.state.ranges
+
+
+def test_threads_of_a_parallel_module_do_not_mix() -> None:
+    nets = [nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(3)]
+    with profiler.profile(with_modules=True, with_stack=True, record_shapes=True) as prof:
+        outs = parallel_apply(nets, [(cugrad.ones(2, 3),)] * 3)
+        sum(out.sum() for out in outs).backward()
+    for event in prof.function_events:
+        if event.name in ("linear", "relu"):
+            assert event.module_hierarchy == f"Sequential.{int(event.name == 'relu')}"
+        if event.cpu_parent is not None:
+            assert event.cpu_parent.thread == event.thread
+    assert {event.scope for event in prof.function_events if event.name.startswith("nn.")} == {
+        RecordScope.MODULE
+    }
 
 
 def test_an_op_that_fails_is_seen() -> None:

@@ -164,7 +164,7 @@ def events_of(
     for i in range(0, len(log), STRIDE):
         ident, name, seq, what, time = log[i : i + STRIDE]
         if name is None:
-            builder.end(ident, seq, time, options)
+            builder.end(ident, seq, min(time, ended), options)
         else:
             builder.begin(ident, name, seq, what, time, ended)
         if deadline is not None and perf_counter() > deadline:
