@@ -152,7 +152,8 @@ def test_a_settled_step_fits(places: tuple[str, ...], share: float) -> None:
     for a, b in zip(found, wanted, strict=True):
         assert a.tobytes() == b.tobytes()
     report = last[-1].report()
-    assert report["peak"] == held.peak and report["peak_without"] > limit
+    assert report["peak"] == pytest.approx(held.peak, rel=0.05)  # of when the plan was tried
+    assert report["peak_without"] > limit
     assert set(report["placements"]) <= set(places)
     text = str(report)
     assert "limit" in text and places[1] in text and "least" in text
