@@ -38,6 +38,8 @@ def example(module: Any, lists: Any, device: str | None, rich: str) -> Any:
     shapes |= {"flops": 48} if rich == "flops" else {"stack": [line, "b.py(3): main"]}
     event("train", 0, 2_500_000, scope=7, is_user_annotation=True)
     product = event("mm", 10, 1500.5, sequence_nr=7, **(shapes if rich else {}))
+    for depth in range(3):  # each alone in one of its name: one event
+        event("again", 1600 + depth, 1700 - depth)
     event("copy", 20, 30, cpu_memory_usage=-300 if rich else 0)
     event("mm", 2000, 2500, sequence_nr=8, cpu_memory_usage=5_000_000, **(shapes if rich else {}))
     event("an_op_with_a_name_" * 5, 3000, 3000.25, flops=3_000_000 if rich == "flops" else 0)
@@ -106,6 +108,7 @@ def test_sums_and_trees_are_theirs() -> None:
         assert getattr(total, name) == getattr(mine, name), name
     assert repr(total) == repr(mine)
     assert expected.self_cpu_time_total == found.self_cpu_time_total
+    assert [each.name for each in found].count("again") == 1
 
 
 def test_stacks_are_theirs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # each is imported when it is first asked for
-    from .activities import ProfilerActivity, supported_activities
+    from .activities import ProfilerActivity, kineto_available, supported_activities
     from .correlate import Correlation, correlate
     from .cupti import trace_kernels
     from .event_list import EventList
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # each is imported when it is first asked for
     from .sessions import ProfilerAction, profile, schedule, tensorboard_trace_handler
 
 ROOMS = {
-    "activities": "ProfilerActivity supported_activities",
+    "activities": "ProfilerActivity kineto_available supported_activities",
     "correlate": "Correlation correlate",
     "cupti": "trace_kernels",
     "event_list": "EventList",
@@ -40,9 +40,9 @@ PLACES = {name: room for room, names in ROOMS.items() for name in names.split()}
 __all__ = [
     "Correlation", "DeviceType", "EventList", "FunctionEvent", "FunctionEventAvg", "Kernel",
     "MemorySample", "MemoryTimeline", "ProfilerAction", "ProfilerActivity", "RecordScope",
-    "correlate", "emit_itt", "emit_nvtx", "load_nsys", "load_nvprof", "parse_nvprof_trace",
-    "profile", "record_function", "schedule", "supported_activities", "tensorboard_trace_handler",
-    "trace_kernels",
+    "correlate", "emit_itt", "emit_nvtx", "kineto_available", "load_nsys", "load_nvprof",
+    "parse_nvprof_trace", "profile", "record_function", "schedule", "supported_activities",
+    "tensorboard_trace_handler", "trace_kernels",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import backends
 
-__all__ = ["ProfilerActivity", "parse_activities", "supported_activities"]
+__all__ = ["ProfilerActivity", "kineto_available", "parse_activities", "supported_activities"]
 
 
 class ProfilerActivity(Enum):
@@ -29,6 +29,15 @@ def supported_activities() -> set[ProfilerActivity]:
     if backends.is_usable("cuda"):
         found.add(ProfilerActivity.CUDA)
     return found
+
+
+def kineto_available() -> bool:
+    """Whether Kineto, PyTorch's own library, is used: no, Python and CUPTI do its work.
+
+    >>> kineto_available()
+    False
+    """
+    return False
 
 
 def parse_activities(

@@ -52,6 +52,7 @@ class EventList(list[Any]):
     def build_tree(self) -> EventList:
         """Finds what ran in what, by time and thread, and the stacks of nodes; answers itself."""
         self._populate_cpu_children()
+        self._merge_alone()
         self._set_backward_stacktraces()
         self._tree_built = True
         return self
@@ -72,6 +73,21 @@ class EventList(list[Any]):
                         break
                     around.pop()
                 around.append(event)
+
+    def _merge_alone(self) -> None:
+        """What is alone in an event of its own name is that event, as in PyTorch."""
+        gone: set[int] = set()
+        for event in sorted(self, key=lambda e: e.time_range.start, reverse=True):  # inner first
+            parent = event.cpu_parent
+            if parent is None or parent.name != event.name or len(parent.cpu_children) > 1:
+                continue
+            parent.cpu_children = event.cpu_children
+            parent.kernels += event.kernels
+            for child in event.cpu_children:
+                child.cpu_parent = parent
+            gone.add(id(event))
+        if gone:
+            self[:] = [event for event in self if id(event) not in gone]
 
     def _set_backward_stacktraces(self) -> None:
         """What runs in a node has the stack of the op that made the node."""
