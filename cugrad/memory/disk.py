@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
-from .disk_store import DiskStore
 from .offloading import _Offloading, check_numbers, codec_named
 from .owner import Owner
 
@@ -63,6 +62,8 @@ class save_on_disk(_Offloading):
     ) -> None:
         check_numbers("save_on_disk", min_bytes=min_bytes, limit=limit, lookahead=lookahead,
                       backlog=backlog)  # fmt: skip
+        from .disk_store import DiskStore  # milliseconds that `import cugrad` should not take
+
         self.store = DiskStore(
             directory, limit, when_full=when_full, direct=direct, backlog=backlog
         )

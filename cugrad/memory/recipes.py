@@ -251,11 +251,17 @@ class Recorder:
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         here = self._here
-        if state.call is None or here.nodes or state.levels or batched.in_use:
+        if state.call is None or here.nodes or state.levels:
             here.calls.append(None)
             return
         op, args, params, in_place = state.call
-        inputs = [self._source(x) for x in (args[0] if op.variadic else args)]
+        given = args[0] if op.variadic else args
+        if batched.in_use and batched.any_batched(
+            [x._array for x in given if isinstance(x, Tensor)]
+        ):
+            here.calls.append(None)
+            return
+        inputs = [self._source(x) for x in given]
         recipe = Recipe(op, params, inputs, self._next())
         recipe.in_place = in_place
         here.calls.append(recipe)
