@@ -257,8 +257,8 @@ def _name_of(device: str) -> str:
 class Runner:
     """Starts the processes, within the time that there is."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
+    def __init__(self, options: argparse.Namespace, program: str = __file__) -> None:
+        self.options, self.program = options, Path(program).resolve()
         self.ends = time.monotonic() + options.budget
 
     def start(self, words: list[str]) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class Runner:
         if left < 1:
             return {"skipped": f"not run: the {self.options.budget:g} s were over"}
         options = self.options
-        command = [sys.executable, str(Path(__file__).resolve()), "--device", options.device]
+        command = [sys.executable, str(self.program), "--device", options.device]
         command += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
         command += ["--tiny"] * options.tiny + ["--tf32"] * options.tf32
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

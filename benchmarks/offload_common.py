@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["PLACEMENTS", "Saved", "Task", "lower_bound", "markdown", "placement", "saved_bytes"]
+__all__ = ["PLACEMENTS", "Saved", "Task", "checkpointed", "lower_bound", "markdown", "placement",
+           "saved_bytes"]  # fmt: skip
+BLOCKS = ("Bottleneck", "BasicBlock", "Block", "_Twice")  # what people put checkpoints around
 
 # What stands around forward, by name: given the library, and for how many bytes one byte stands.
 PLACEMENTS: dict[str, Callable[[Any, float], Any]] = {
@@ -31,6 +34,22 @@ PLACEMENTS: dict[str, Callable[[Any, float], Any]] = {
 def placement(lib: Any, name: str, scale: float = 1.0) -> Any:
     """A context of this name, to be entered around every step's forward."""
     return PLACEMENTS[name](lib, scale)
+
+
+@contextlib.contextmanager
+def checkpointed(lib: Any, net: Any) -> Iterator[None]:
+    """Within it, each block of one of the `models` runs in a checkpoint of the library's."""
+    checkpoint = importlib.import_module(f"{lib.__name__}.utils.checkpoint").checkpoint
+
+    def wrapped(forward: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: checkpoint(forward, *args, use_reentrant=False)
+
+    with contextlib.ExitStack() as stack:
+        for block in net.modules():
+            if type(block).__name__ in BLOCKS:
+                block.forward = wrapped(block.forward)
+                stack.callback(delattr, block, "forward")
+        yield
 
 
 def lower_bound(
