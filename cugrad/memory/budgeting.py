@@ -196,6 +196,7 @@ class budget(saved_tensors_hooks):
         self._first: tuple[str, int] | None = None
         self._measuring: Measurement | None = None
         self.turned = False  # whether backward has begun
+        self._kept: list[Value] = []  # in forward: until an op that reads it, it is nobody's
         self._dropped = 0  # bytes that are to be made again, since the last that stays
         self._back = 0  # bytes that came back while the node ran
         self._most = 0  # bytes that were in use at most, ever, before it
@@ -245,6 +246,7 @@ class budget(saved_tensors_hooks):
                 alone = not plan.step.values[value.number].uses
                 if place in (OFFLOAD, DISK) or place == KEEP and alone:
                     self._place(value, value.root(), place)
+                    self._kept.append(value)
 
     def made(self, value: Value, recipe: Recipe) -> None:
         """A value of this step: is it the one that the plan expects?"""
@@ -296,6 +298,7 @@ class budget(saved_tensors_hooks):
 
     def node_begins(self, node: Any) -> None:
         self.turned = True
+        self._kept.clear()
         self._back = 0
         if self._measuring is not None:
             leaving = set()
