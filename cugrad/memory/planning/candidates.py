@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import accumulate
 
 from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
 
@@ -26,6 +27,7 @@ class Candidates:
         self.costs = self._costs()
         self.cheapest = [i for i in self.saved if RECOMPUTE in self.can[i]]
         self.cheapest.sort(key=self.ratio)
+        self.clock = list(accumulate([e.seconds for e in step.events], initial=0.0))
         self.last_reader = list(range(len(step.values)))
         for i, v in enumerate(step.values):
             for j in v.inputs:
@@ -135,4 +137,16 @@ class Candidates:
             if result[i] == KEEP and self.away in self.can[i]:
                 result[i] = self.away
                 left -= 1
+        return result
+
+    def spread(self, placements: list[str], share: float) -> list[str]:
+        """With as many away, at any time, as `share` of what the link carries until then."""
+        result, gone, step = list(placements), 0, self.step
+        rate = step.out_rate if self.away == OFFLOAD else step.disk_out_rate
+        for i in self.saved:
+            nbytes = self.values[i].nbytes
+            room = share * (rate * self.clock[self.values[i].born + 1] + step.backlog)
+            if result[i] == KEEP and self.away in self.can[i] and gone + nbytes <= room:
+                result[i] = self.away
+                gone += nbytes
         return result

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 
 from .forecast import Forecast
 from .holders import holders
 from .search import Search
-from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
+from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Plan", "plan"]
 
-# A step's plan begins as the fastest of a family that fits. Two numbers span the family: how many
-# seconds a byte may cost that is made again, and how many bytes may pass until something stays from
-# which the next ones are made. What then still exceeds the limit leaves: as much as the link
-# carries beside the ops, or the first values first, which have the longest time to go and to come
-# back. Room that is left over is given to what pays most for it; and then a search by small
-# changes betters the plan, until its forecasts have taken their time.
+# The plan is the fastest that was found to fit, by exact forecasts. First come what people choose
+# by hand, and a family that three numbers span: how many bytes leave, how many of the values are
+# made again, the cheapest first, and how many bytes of those may pass until something stays from
+# which the next ones are made. What then still exceeds the limit leaves. Room that is left over is
+# given to what pays most for it; and a search by small changes betters the plan. How many forecasts
+# all that takes depends on the size of the step only, so a plan is the same on any machine.
 
-SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the values, by what a byte of them costs to make
-COARSE = (1, 4, 16, 64)  # parts into which recomputation is cut
-FINE = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 64, 128)
-BISECTED = 3  # members of the family that copies are measured out for
+SEGMENTS = (1, 2, 4, 8, 16, 32, 64)  # parts into which recomputation is cut
+FINE = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 128)  # where everything is made again
+SHARES = (1.0, 0.5, 1.5)  # of what links carry unseen, that leave
+BY_HAND, FAMILY, COPIES, RUNS = 0.25, 0.4, 0.5, 0.75  # of the forecasts, until the end of each part
+STEPS = 64  # to which part of the values a bisection goes
 
 
 @dataclass(frozen=True)
@@ -44,132 +44,107 @@ class Plan:
 class _Family(Search):
     """Placements by rule, from which the search begins."""
 
-    def __init__(self, step: Step, limit: int, allowed: frozenset[str]) -> None:
-        super().__init__(step, limit, allowed)
-        last_use, dependents = self.forecaster.last_use, self.forecaster.dependents
-        self.saved = [i for i, v in enumerate(self.values) if v.uses and v.nbytes]
-        self.total = sum([self.values[i].nbytes for i in self.saved])
-        self.by_age = sorted(self.saved, key=lambda i: (self.values[i].born, -last_use[i]))
-        self.last_reader = [max([i, *dependents[i]]) for i in range(len(self.values))]
-        self.away = [OFFLOAD if OFFLOAD in c else DISK if DISK in c else "" for c in self.can]
-        self.clock = list(accumulate([e.seconds for e in step.events], initial=0.0))
-
-    def start(self) -> list[str]:
-        """Everything that is saved stays."""
-        return [KEEP if v.uses or RECOMPUTE not in c else RECOMPUTE
-                for v, c in zip(self.values, self.can)]  # fmt: skip
-
-    def recomputed(self, price: float, segment: float, blocks: bool = False) -> list[str]:
-        """What costs no more than `price` seconds a byte is made again, in segments.
-
-        A segment ends where all that follows is made of one value; `blocks`: and several read it.
-        """
-        placements, passed, reach = self.start(), 0.0, -1
-        for i, v in enumerate(self.values):
-            open_before = reach > i  # what is made of earlier ones, and is not there
-            reach = max(reach, self.last_reader[i])
-            ends = passed > segment and not open_before
-            if blocks and len(self.forecaster.dependents[i]) < 2:
-                ends = False
-            if not v.uses or RECOMPUTE not in self.can[i] or not v.nbytes:
-                if placements[i] != RECOMPUTE and v.uses:
-                    reach = max(reach, i) if open_before else i
-                if not v.uses and ends and v.nbytes:
-                    placements[i], passed, reach = KEEP, 0.0, i
-                continue
-            if self.costs[i] > price * v.nbytes:
-                continue
-            if ends:
-                passed, reach = 0.0, i
-                continue
-            placements[i] = RECOMPUTE
-            passed += v.nbytes
-        return placements
-
-    def family(self) -> Iterable[list[str]]:
-        """Placements without copies: nothing is made again, or what is cheap, in segments."""
-        costs, values = self.costs, self.values
-        ratios = sorted(
-            {costs[i] / values[i].nbytes for i in self.saved if RECOMPUTE in self.can[i]}
-        )
-        if not ratios:
+    def run(self) -> None:
+        """The search; ends at once if all that is saved may stay."""
+        if self.look(self.of.kept()).peak <= self.limit:
             return
-        prices = sorted({ratios[int((len(ratios) - 1) * share)] for share in SHARES})
-        for price in reversed(prices):
-            for parts in FINE if price == prices[-1] else COARSE:
-                yield self.recomputed(price, self.total / parts)
-        yield self.recomputed(prices[-1], 0.0)
-        yield self.recomputed(prices[-1], 0.0, blocks=True)
-        if any(COMPRESS in c for c in self.can):
-            yield [COMPRESS if COMPRESS in c and v.uses else p
-                   for v, c, p in zip(values, self.can, self.start())]  # fmt: skip
+        tried = [(self.look(chosen), chosen) for chosen in self.by_hand()]
+        tried.sort(key=lambda t: t[0].seconds)
+        for found, chosen in tried:
+            if self.promising(found) and not self.spent(BY_HAND):
+                self.look(self.of.spread(chosen, 1.0))
+        self.family()
+        over = [t for t in tried if t[0].peak > self.limit]
+        for found, chosen in over[:2] + over[2 :: max(1, len(over) // 4)]:
+            if self.promising(found) and not self.spent(COPIES):
+                self.fit_by_copies(chosen)
+        if self.best is None:
+            self.shrink()
+        if self.best is not None:
+            self.refine()
+            while not self.spent(RUNS) and self.improve_runs(RUNS):
+                pass
+            self.improve()
 
-    # ------------------------------------------------------------------ copies
+    def by_hand(self) -> Iterator[list[str]]:
+        """What people choose, and all made again in segments."""
+        yield from self.of.simple()
+        for parts in FINE:
+            yield self.of.recomputed(len(self.of.cheapest), self.of.total / parts)
 
-    def sent(self, placements: list[str], count: int) -> list[str]:
-        """With the first `count` of the kept values away."""
-        result, left = list(placements), count
-        for i in self.by_age:
-            if left <= 0:
-                break
-            if result[i] == KEEP and self.away[i]:
-                result[i] = self.away[i]
-                left -= 1
-        return result
+    def promising(self, found: Forecast) -> bool:
+        """Whether something as slow as this could still become the best."""
+        return self.best is None or found.seconds < self.best[1].seconds
 
-    def spread(self, placements: list[str], share: float) -> list[str]:
-        """With as many away, at any time, as `share` of what the link carries until then."""
-        result, gone, step = list(placements), 0, self.step
-        for i in self.by_age:
-            if result[i] == KEEP and self.away[i]:
-                rate = step.out_rate if self.away[i] == OFFLOAD else step.disk_out_rate
-                room = share * (rate * self.clock[self.values[i].born + 1] + step.backlog)
-                if gone + self.values[i].nbytes <= room:
-                    result[i] = self.away[i]
-                    gone += self.values[i].nbytes
-        return result
+    def family(self) -> None:
+        """For so many bytes that leave, and so many segments, as little recomputation as fits."""
+        step, seconds = self.step, [e.seconds for e in self.step.events]
+        out, back = ((step.out_rate, step.in_rate) if self.of.away == OFFLOAD
+                     else (step.disk_out_rate, step.disk_in_rate))  # fmt: skip
+        free = min(out * sum(seconds[: step.forward]), back * sum(seconds[step.forward :]))
+        groups: list[set[int]] = [set()]
+        for share in SHARES:
+            groups.append(self.of.movable(share * free, True))
+            spread = self.of.spread(self.of.kept(), share)
+            groups.append({i for i in self.of.saved if spread[i] == self.of.away})
+            groups.append(self.of.movable(share * free, False))
+        for k, gone in enumerate(groups):
+            if gone or not k:
+                for parts in SEGMENTS:
+                    if self.spent(FAMILY):
+                        return
+                    self.fit_by_recomputing(self.of.total / parts, gone)
+
+    def fit_by_recomputing(self, segment: float, gone: set[int]) -> None:
+        """Recomputes as little as fits the limit; what does not fit then, leaves."""
+        low, high = -1, len(self.of.cheapest)
+        least = max(1, high // STEPS)
+        top = self.of.recomputed(high, segment, gone)
+        if (found := self.look(top)).peak > self.limit:
+            if self.promising(found):
+                self.fit_by_copies(top)
+            return
+        while high - low > least:
+            middle = (low + high) // 2
+            found = self.look(self.of.recomputed(middle, segment, gone))
+            if found.peak <= self.limit:
+                high = middle
+            elif not self.promising(found):
+                return
+            else:
+                low = middle
 
     def fit_by_copies(self, placements: list[str]) -> None:
         """Sends out as few of the kept values as fit the limit."""
-        movable = sum([placements[i] == KEEP and self.away[i] != "" for i in self.by_age])
-        if movable == 0 or self.look(self.sent(placements, movable)).peak > self.limit:
-            return
+        kept = [i for i in self.of.saved if placements[i] == KEEP]
+        movable = sum([self.of.away in self.can[i] for i in kept])
         low, high = 0, movable
-        while high - low > max(1, movable // 64):
+        if not movable or self.look(self.of.sent(placements, high)).peak > self.limit:
+            return
+        while high - low > max(1, movable // STEPS):
             middle = (low + high) // 2
-            if self.look(self.sent(placements, middle)).peak <= self.limit:
+            found = self.look(self.of.sent(placements, middle))
+            if found.peak <= self.limit:
                 high = middle
+            elif not self.promising(found):
+                return
             else:
                 low = middle
-        few, many = 0.0, 8.0
-        for _ in range(6):
-            share = (few + many) / 2 if many < 2 else many / 2
-            if self.look(self.spread(placements, share)).peak <= self.limit:
-                many = share
-            elif share < many:
-                few = share
-                many = max(many, 2 * share) if many >= 2 else many
-                if many >= 2:
-                    many = min(many, 2 * share)
-
-    # ------------------------------------------------------------------ the last bytes
 
     def refine(self) -> None:
         """Gives what room is left to the values that gain most by it."""
-        for place in (RECOMPUTE, OFFLOAD, DISK, COMPRESS):
+        for place in (RECOMPUTE, self.of.away, COMPRESS, RECOMPUTE):
             assert self.best is not None
             placements = self.best[0]
-            paying = [i for i in self.by_age if placements[i] == place]
+            paying = [i for i in self.of.saved if placements[i] == place]
             if place == RECOMPUTE:
-                paying.sort(key=lambda i: self.costs[i] / self.values[i].nbytes)
-            paying.reverse()
+                paying.sort(key=lambda i: -self.of.ratio(i))
+            else:
+                paying.reverse()
             low, high = 0, len(paying) + 1
-            while high - low > 1 and paying:
+            while high - low > 1:
                 middle = (low + high) // 2
-                tried = list(placements)
-                for i in paying[:middle]:
-                    tried[i] = KEEP
-                if self.look(tried).peak <= self.limit:
+                if self.look(self.moved(placements, paying[:middle], KEEP)).peak <= self.limit:
                     low = middle
                 else:
                     high = middle
@@ -181,24 +156,7 @@ def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
     Where none fits, those with the least peak: the caller sees by `forecast.peak`.
     """
     search = _Family(step, limit, frozenset(placements))
-    if search.look(search.start()).peak > limit:
-        all_work = search.left
-        tried = [(search.look(p), p) for p in [search.start(), *search.family()]]
-        tried.sort(key=lambda t: t[0].seconds)
-        for found, chosen in tried:
-            if search.best is None or found.seconds < search.best[1].seconds:
-                search.look(search.spread(chosen, 1.0))
-        tried = [t for t in tried if t[0].peak > limit]
-        candidates = tried[:: max(1, len(tried) // BISECTED)] + tried[-1:]
-        for found, chosen in candidates:
-            if search.best is None or found.seconds < search.best[1].seconds:
-                if search.left > all_work // 3:
-                    search.fit_by_copies(chosen)
-        if search.best is None:
-            search.shrink(all_work // 8)
-        if search.best is not None:
-            search.refine()
-            search.improve()
+    search.run()
     assert search.least is not None
     chosen, found = search.best or search.least
     placed, least = search.least

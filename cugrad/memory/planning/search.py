@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 
+from .candidates import Candidates
 from .forecast import Forecast, Forecaster
 from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Search"]
 
-WORK = 320_000  # values that all forecasts of a plan may look at, together: about half a second
+WORK = 420_000  # values that all forecasts of a plan may look at, together: about half a second
 FEWEST, MOST = 80, 2500  # forecasts of a plan
 MEMORY = 24  # changes ago that the next one may be as slow as
 REPAIRS = 4  # values that leave, or stay, so that a change fits
@@ -22,21 +23,18 @@ class Search:
     def __init__(self, step: Step, limit: int, allowed: frozenset[str]) -> None:
         self.step, self.limit, self.forecaster = step, limit, Forecaster(step)
         self.values, n = step.values, len(step.values)
-        self.left = max(FEWEST, min(MOST, WORK // (n + 30)))  # forecasts that may still be made
-        self.can = [v.placements & allowed | {KEEP} for v in step.values]
+        self.all = max(FEWEST, min(MOST, WORK // (n + 30)))  # forecasts
+        self.left = self.all
+        self.of = Candidates(step, allowed)
+        self.can = self.of.can
         self.best: tuple[list[str], Forecast] | None = None
         self.least: tuple[list[str], Forecast] | None = None
         self.seen: dict[tuple[str, ...], Forecast] = {}
         self.movable = [i for i, v in enumerate(self.values) if v.nbytes and self.can[i] != {KEEP}]
-        self.costs = self._costs()
 
-    def _costs(self) -> list[float]:
-        """Seconds that each value takes to be made again, if all that is saved is there."""
-        step, costs = self.step, [0.0] * len(self.values)
-        for i, v in enumerate(self.values):
-            own = step.events[v.born].seconds if v.born >= 0 else 0.0
-            costs[i] = own + sum([costs[j] for j in v.inputs if not self.values[j].uses])
-        return costs
+    def spent(self, share: float) -> bool:
+        """Whether that share of the forecasts has been made."""
+        return self.left < (1 - share) * self.all
 
     def look(self, placements: Sequence[str]) -> Forecast:
         """A forecast; the placements are remembered if they are the best yet."""
@@ -56,8 +54,8 @@ class Search:
 
     # ------------------------------------------------------------------ small changes
 
-    def improve(self, spare: int = 0) -> None:
-        """Changes the best placements until nothing is `left` to spend but `spare` forecasts."""
+    def improve(self) -> None:
+        """Changes the best placements until all forecasts have been made."""
         if self.best is None or not self.movable:
             return
         random = Random(0)
@@ -65,7 +63,7 @@ class Search:
         now, found = self.best
         recent = [found.seconds] * MEMORY
         tries, most = 0, 50 * self.left
-        while self.left > spare and self.best[1].seconds > floor * (1 + 1e-9):
+        while self.left > 0 and self.best[1].seconds > floor * (1 + 1e-9):
             tries += 1
             if tries % 100 == 0:  # from the best again: what was slower has led nowhere
                 now, found = self.best
@@ -76,8 +74,10 @@ class Search:
                     return
                 continue
             after = self.look(tried)
+            if random.random() < 0.5:
+                tried, after = self.balance(tried, after, found)
             for _ in range(REPAIRS):
-                if after.peak <= self.limit or after.seconds >= found.seconds or self.left <= spare:
+                if after.peak <= self.limit or after.seconds >= found.seconds or self.left <= 0:
                     break
                 if not self.repair(random, tried, after):
                     break
@@ -87,12 +87,12 @@ class Search:
                 now, found = tried, after
             recent[slot] = found.seconds
 
-    def shrink(self, spare: int) -> None:
+    def shrink(self) -> None:
         """Changes the placements with the least peak so that it falls, until they fit."""
         if self.least is None or not self.movable:
             return
         random, tries, most = Random(0), 0, 50 * self.left
-        while self.left > spare and self.best is None and tries < most:
+        while self.left > 0 and self.best is None and tries < most:
             tries += 1
             now, found = self.least
             tried = list(now)
@@ -139,7 +139,7 @@ class Search:
             for place in self.can[i]:
                 if place in (KEEP, COMPRESS) and random.random() < 0.5:
                     continue
-                seconds = self.costs[i] if place == RECOMPUTE else 0.0
+                seconds = self.of.costs[i] if place == RECOMPUTE else 0.0
                 if place != RECOMPUTE:
                     rate = self.step.out_rate if place == OFFLOAD else self.step.disk_out_rate
                     seconds = random.random() * values[i].nbytes / rate
@@ -150,3 +150,76 @@ class Search:
             return False
         tried[chosen[0]] = chosen[1]
         return True
+
+    # ------------------------------------------------------------------ many at once
+
+    def moved(self, placements: list[str], chosen: Iterable[int], place: str) -> list[str]:
+        """With these values somewhere else, where they may be."""
+        result = list(placements)
+        for i in chosen:
+            if place in self.can[i]:
+                result[i] = place
+        return result
+
+    def balance(
+        self, tried: list[str], after: Forecast, found: Forecast
+    ) -> tuple[list[str], Forecast]:
+        """Placements, or what they become with just what fits, if that is better."""
+        room = self.limit - after.peak
+        options: list[list[str]] = []
+        if room < 0 and after.seconds < found.seconds:
+            for place in (RECOMPUTE, self.of.away):
+                options.append(self.moved(tried, self.payers(tried, place, -room), place))
+        elif room > 0 and after.seconds > found.seconds:
+            options.append(self.moved(tried, self.relieved(tried, room), KEEP))
+        for option in options:
+            other = self.look(option)
+            if other.peak <= self.limit and (
+                after.peak > self.limit or other.seconds < after.seconds
+            ):
+                tried, after = option, other
+        return tried, after
+
+    def improve_runs(self, share: float) -> bool:
+        """Changes the place of neighbours, many and then fewer; whether that was any better."""
+        assert self.best is not None
+        before, saved = self.best[1].seconds, self.of.saved
+        places = [p for p in (KEEP, self.of.away, RECOMPUTE, COMPRESS)
+                  if any(p in c for c in self.can)]  # fmt: skip
+        length = max(1, len(saved) // 8)
+        while length:
+            for start in range(0, len(saved), length):
+                for place in places:
+                    if self.spent(share):
+                        return False
+                    now, found = self.best
+                    tried = self.moved(now, saved[start : start + length], place)
+                    if tried != now:
+                        self.balance(tried, self.look(tried), found)
+            length //= 2
+        return self.best[1].seconds < before
+
+    def payers(self, placements: list[str], place: str, nbytes: int) -> list[int]:
+        """Kept values of `nbytes` or a little more that cost least elsewhere."""
+        kept = [i for i in self.of.saved if placements[i] == KEEP and place in self.can[i]]
+        if place == RECOMPUTE:
+            kept.sort(key=self.of.ratio)
+        chosen = []
+        for i in kept:
+            if nbytes <= 0:
+                break
+            chosen.append(i)
+            nbytes -= self.values[i].nbytes
+        return chosen
+
+    def relieved(self, placements: list[str], room: int) -> list[int]:
+        """Values of `room` bytes at most that pay most for not being kept."""
+        rate = 1 / (self.step.in_rate if self.of.away == OFFLOAD else self.step.disk_in_rate)
+        paying = [i for i in self.of.saved if placements[i] != KEEP]
+        paying.sort(key=lambda i: -(self.of.ratio(i) if placements[i] == RECOMPUTE else rate))
+        chosen = []
+        for i in paying:
+            if self.values[i].nbytes <= room:
+                chosen.append(i)
+                room -= self.values[i].nbytes
+        return chosen
