@@ -267,11 +267,13 @@ class budget(saved_tensors_hooks):
         self._first = first
         known = self._learned.known.get(first)
         if known and first not in self._learned.again:
-            if self._measuring is not None:
+            before = self._backend.memory_allocated()
+            if self._measuring is not None:  # since the op began that has made the value
+                before = self._measuring.before
                 self._measuring.close()
             self._following, self._measuring = known[-1], None
             if self.device.type != "cpu":
-                known[-1].begin(self.limit, self._backend.memory_allocated(), self.placements)
+                known[-1].begin(self.limit, before, self.placements)
             self._most = self._backend.max_memory_allocated()
             if not known[-1].settled:
                 if self.device.type == "cpu" and not tracemalloc.is_tracing():
