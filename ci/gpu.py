@@ -79,6 +79,10 @@ BENCHMARKS = [
         "offload beside torch",
         ["benchmarks/offload.py", "--device", "cuda", "--steps", "3", "--budget", "90"],
     ),
+    (
+        "budgets beside torch",
+        ["benchmarks/budget.py", "--device", "cuda", "--steps", "3", "--budget", "90"],
+    ),
     ("disk beside torch", ["benchmarks/disk.py", "--quick"]),
 ]
 
@@ -260,6 +264,7 @@ def run_all(
     for title, words in BENCHMARKS:
         if options.rehearse:
             words = [*(word.replace("cuda", "cpu") for word in words), "--quick"]
+            words += ["--rehearse"] * ("benchmarks/budget.py" in words)
         target = logs / (title.replace(" ", "-") + ".json")
         command = [sys.executable, *words, "--json", str(target)]
         benches.append(finish(Shard(title, command, limit=options.budget), deadline))

@@ -73,6 +73,35 @@ def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
     assert name == "each block" and 1.2 < float(time) < 1.3 and float(memory) < 0.6
 
 
+def test_budgets_fit_and_beat_what_people_choose_by_hand(tmp_path: Path) -> None:
+    results = tmp_path / "budget.json"
+    words = ["--check", "--only", "GPT", "--budgets", "2", "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/budget_simulated.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    most, least = json.loads(results.read_text())["rows"]
+    assert most["slowdown"] < 1.02 and least["slowdown"] < 1.3
+    assert 0.95 * least["limit"] <= least["peak"] <= least["limit"] < 0.7 * most["limit"]
+    assert least["step"] <= least["hand_step"]
+
+
+def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
+    results = tmp_path / "budget.json"
+    words = ["--rehearse", "--only", "GPT", "--steps", "1", "--warm-up", "4"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/budget.py", *words, "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads(results.read_text())["results"]
+    assert {"keep", "budget", "checkpoint"} <= {r["way"] for r in found if "step" in r}
+    for r in found:
+        if r["way"] == "budget" and "step" in r:
+            assert r["predicted"] > 0 and r["peak"] <= 1.05 * r["limit"]
+
+
 def test_offload_comes_close_to_what_the_link_allows(tmp_path: Path) -> None:
     results = tmp_path / "offload.json"
     words = ["--check", "--speed", "1", "--placements", "offload", "--json", str(results)]
