@@ -396,3 +396,21 @@ def test_a_step_over_its_limit_is_not_silent(monkeypatch: pytest.MonkeyPatch) ->
         warnings.simplefilter("always")
         trained("simulated", lambda: memory.budget(plain.peak // 2, device="simulated"), 9)
     assert not told or "over its limit" in str(told[0].message)
+
+
+@pytest.mark.filterwarnings("ignore:budget")
+def test_a_step_with_ops_in_place_is_followed() -> None:
+    w = torch.rand(64, 64, device="simulated", requires_grad=True)
+    x = torch.rand(256, 64, device="simulated")
+    known, found = [], []
+    for _ in range(5):
+        w.grad = None
+        with memory.budget("900KB", device="simulated") as plan:
+            h = x
+            for _ in range(8):
+                h = (h @ w).mul_(0.1).add_(0.2).sigmoid_() + h
+            h.sum().backward()
+        known.append(plan.last)
+        found.append(grad_of(w).tobytes())
+    assert known[0] is not None and all(k is known[0] for k in known) and known[0].tried
+    assert len(set(found)) == 1

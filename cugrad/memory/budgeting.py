@@ -196,7 +196,6 @@ class budget(saved_tensors_hooks):
         self._first: tuple[str, int] | None = None
         self._measuring: Measurement | None = None
         self.turned = False  # whether backward has begun
-        self._kept: list[Value] = []  # in forward: until an op that reads it, it is nobody's
         self._dropped = 0  # bytes that are to be made again, since the last that stays
         self._back = 0  # bytes that came back while the node ran
         self._most = 0  # bytes that were in use at most, ever, before it
@@ -224,14 +223,19 @@ class budget(saved_tensors_hooks):
             self._end()
 
     def op_begins(self, name: str, recipe: Recipe) -> None:
-        measuring = self._measuring
-        if measuring is None and self._first is None and self._following is None:
+        measuring, plan = self._measuring, self._following
+        if measuring is None and self._first is None and plan is None:
             measuring = self._measuring = Measurement(self._backend)
         if measuring is not None:
             for value in recipe.values():
                 if value.number >= 0:
                     measuring.reads(value.number)
             measuring.enter(name)
+        if plan is not None and not recipe.in_place:
+            for value in recipe.values():  # what stays is held from the first that is made of it
+                if value.held is None and value.views == 0:
+                    if plan.plan.placements[value.number] == KEEP:
+                        self._place(value, value.root(), KEEP)
 
     def op_ends(self, recipe: Recipe) -> None:
         if self._measuring is not None:
@@ -243,10 +247,8 @@ class budget(saved_tensors_hooks):
             value = ref()
             if value is not None and value.held is None and value.views == 0:
                 place = plan.plan.placements[value.number]
-                alone = not plan.step.values[value.number].uses
-                if place in (OFFLOAD, DISK) or place == KEEP and alone:
+                if place in (OFFLOAD, DISK):
                     self._place(value, value.root(), place)
-                    self._kept.append(value)
 
     def made(self, value: Value, recipe: Recipe) -> None:
         """A value of this step: is it the one that the plan expects?"""
@@ -300,7 +302,6 @@ class budget(saved_tensors_hooks):
 
     def node_begins(self, node: Any) -> None:
         self.turned = True
-        self._kept.clear()
         self._back = 0
         if self._measuring is not None:
             leaving = set()
