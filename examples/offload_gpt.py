@@ -89,6 +89,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--placement", choices=list(PLACEMENTS), default="offload",
                         help="where saved tensors wait (default: offload)")  # fmt: skip
+    parser.add_argument("--budget", metavar="SIZE",
+                        help="plan the whole step for as much memory, such as 30MB")  # fmt: skip
     parser.add_argument("--device", choices=["auto", "cpu", "cuda", "simulated"], default="auto",
                         help="auto takes the GPU if one is usable (default: auto); simulated "
                         "predicts a GPU's times")  # fmt: skip
@@ -165,6 +167,11 @@ class Trainer:
         ).to(device)  # fmt: skip
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=RATE)
         self.saving = PLACEMENTS[options.placement](torch)
+        if options.budget is not None:
+            try:
+                self.saving = torch.memory.budget(options.budget, device=device)
+            except ValueError as error:
+                raise UserError(f"argument --budget: {error}") from None
 
     def loss(self, part: Any) -> Any:
         """The mean of -log p of the next character, over one batch."""
@@ -179,7 +186,10 @@ class Trainer:
         self.optimizer.zero_grad()
         with self.saving:
             loss = self.loss(self.text.train)
-        loss.backward()
+            if self.options.budget is not None:
+                loss.backward()
+        if self.options.budget is None:
+            loss.backward()
         self.optimizer.step()
         return loss.detach()
 
@@ -273,10 +283,14 @@ def run(options: argparse.Namespace) -> None:
     size = sum(p.numel() for p in trainer.model.parameters())
     print(
         f"{len(text.train) + len(text.test):,} characters, {len(text.characters)} different; "
-        f"{size:,} parameters; {device}, placement {options.placement}"
+        f"{size:,} parameters; {device}, "
+        + (f"budget {options.budget}" if options.budget else f"placement {options.placement}")
     )
     began = time.perf_counter()
-    losses = trainer.train()
+    try:
+        losses = trainer.train()
+    except torch.memory.BudgetError as error:
+        raise UserError(str(error)) from None
     print(report(trainer, losses, time.perf_counter() - began))
     if options.sample:
         print(f"{'-' * 64}\n{trainer.sample(options.sample)}")
