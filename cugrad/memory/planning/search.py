@@ -14,6 +14,7 @@ __all__ = ["Search"]
 WORK = 420_000  # values that all forecasts of a plan may look at, together: about half a second
 FEWEST, MOST = 80, 2500  # forecasts of a plan
 MEMORY = 24  # changes ago that the next one may be as slow as
+STALE = 300  # changes in turn that lead to nothing new: there are few placements
 REPAIRS = 4  # values that leave, or stay, so that a change fits
 
 
@@ -62,16 +63,15 @@ class Search:
         floor = sum([e.seconds for e in self.step.events])
         now, found = self.best
         recent = [found.seconds] * MEMORY
-        tries, most = 0, 50 * self.left
-        while self.left > 0 and self.best[1].seconds > floor * (1 + 1e-9):
-            tries += 1
+        tries, left, stale = 0, self.left, 0
+        while self.left > 0 and self.best[1].seconds > floor * (1 + 1e-9) and stale < STALE:
+            tries, stale = tries + 1, stale + 1 if left == self.left else 0
+            left = self.left
             if tries % 100 == 0:  # from the best again: what was slower has led nowhere
                 now, found = self.best
                 recent = [found.seconds] * MEMORY
             tried = self.change(random, now)
             if tried is None:
-                if tries > most:
-                    return
                 continue
             after = self.look(tried)
             if random.random() < 0.5:
@@ -91,9 +91,10 @@ class Search:
         """Changes the placements with the least peak so that it falls, until they fit."""
         if self.least is None or not self.movable:
             return
-        random, tries, most = Random(0), 0, 50 * self.left
-        while self.left > 0 and self.best is None and tries < most:
-            tries += 1
+        random, left, stale = Random(0), self.left, 0
+        while self.left > 0 and self.best is None and stale < STALE:
+            stale = stale + 1 if left == self.left else 0
+            left = self.left
             now, found = self.least
             tried = list(now)
             if random.random() < 0.5:

@@ -61,4 +61,3 @@ class Step:
     disk_in_rate: float
     lookahead: int
     backlog: int
-    duplex: bool = True
