@@ -321,7 +321,9 @@ def clean() -> Iterator[None]:
 def fresh() -> None:
     gc.collect()
     engine._engines.clear()
-    mode.writes_watched.clear()
+    for watcher in tuple(mode.writes_watched):  # of engines that are gone
+        if type(getattr(watcher, "__self__", None)).__name__ == "Outbound":
+            mode.watch_writes(watcher, False)
     simulated.MACHINE.freed_pinned.clear()
     simulated.reset()
 
