@@ -225,7 +225,7 @@ class budget(saved_tensors_hooks):
     def op_begins(self, name: str, recipe: Recipe) -> None:
         measuring, plan = self._measuring, self._following
         if measuring is None and self._first is None and plan is None:
-            measuring = self._measuring = Measurement(self._backend)
+            measuring = self._measuring = Measurement(self._backend, self._in_use())
         if measuring is not None:
             for value in recipe.values():
                 if value.number >= 0:
@@ -269,11 +269,12 @@ class budget(saved_tensors_hooks):
         self._first = first
         known = self._learned.known.get(first)
         if known and first not in self._learned.again:
-            before = self._backend.memory_allocated()
+            before = self._in_use()
             if self._measuring is not None:  # since the op began that has made the value
                 before = self._measuring.before
                 self._measuring.close()
             self._following, self._measuring = known[-1], None
+            self._owner.lookahead = self._owner.backlog = known[-1].step.lookahead
             if self.device.type != "cpu":
                 known[-1].begin(self.limit, before, self.placements)
             self._most = self._backend.max_memory_allocated()
@@ -283,6 +284,14 @@ class budget(saved_tensors_hooks):
                     self._tracing = True
                 self._backend.reset_peak_memory_stats()
                 self._began = self._mark()
+
+    def _in_use(self) -> int:
+        """Bytes in use, but for those that the copies of the step before have yet to let go of."""
+        under_way = 0
+        if self._engine is not None:
+            self._engine.settle()
+            under_way = self._engine.out.leaving_bytes + self._engine.ahead
+        return max(0, self._backend.memory_allocated() - under_way)
 
     def _mark(self) -> Any:
         event = self._backend.event(timing=True)
@@ -422,8 +431,12 @@ class budget(saved_tensors_hooks):
         self, first: Any, names: list[str], sizes: list[int], measuring: Measurement
     ) -> None:
         rates = rates_of(self._backend, self._index, self.limit // 32, self.placements)
-        step = measuring.step(rates, self.placements, self._small, self._under_way)
-        plan = planning.plan(step, self.limit, placements=self.placements)
+        largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
+        for under_way in (max(self._under_way, min(largest, self.limit // 8)), self._under_way):
+            step = measuring.step(rates, self.placements, self._small, under_way)
+            plan = planning.plan(step, self.limit, placements=self.placements)
+            if plan.needs < 0.95 * self.limit:  # else fewer bytes under way may leave more room
+                break
         if plan.forecast.peak > self.limit:
             raise BudgetError(
                 f"budget: {size(self.limit)} are too few: this step needs at least "
@@ -451,6 +464,8 @@ class budget(saved_tensors_hooks):
             return
         end = self._mark()
         end.synchronize()
+        if self._engine is not None:  # the next step is not to count what this one's copies hold
+            self._engine.drain()
         known.correct(self.limit, peak, began.elapsed_time(end), self.placements)
 
     def report(self) -> Any:

@@ -35,6 +35,7 @@ class Known:
         self.fits, self.fails = 0, 0  # the largest such that fitted, the smallest that did not
         self.tried: list[Tried] = []  # steps that followed a plan
         self.settled = False
+        self.cold: tuple[Any, int] = (None, 0)  # a plan that ran once, and its peak
         self.first_peak = 0  # of the step that was measured
         self.before = self.shift = 0  # bytes in use before the step that was measured; more, now
 
@@ -63,8 +64,13 @@ class Known:
         What a forecast leaves out, blocks that the device's allocator cannot use at once, is much
         the same in the next plan. After some steps the best of those that were tried stays.
         """
-        self.tried.append(Tried(self.plan, peak, milliseconds))
         aim = limit - (limit >> 7)  # steps that follow one plan differ by some blocks
+        if self.plan.forecast.out_bytes and self.cold[0] is not self.plan and peak <= aim:
+            self.cold = self.plan, peak  # the next step knows the order of the copies back
+            return
+        if self.cold[0] is self.plan:
+            peak = max(peak, self.cold[1])
+        self.tried.append(Tried(self.plan, peak, milliseconds))
         left = aim - peak
         if left < 0:
             self.fails = min(self.limit, self.fails or self.limit)

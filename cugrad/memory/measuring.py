@@ -48,7 +48,7 @@ class _Span:
 class Measurement:
     """Watches one forward and its backward while a policy that needs little memory runs."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, before: int) -> None:
         self.backend = backend
         self.values: list[_Seen] = []
         self.spans: list[_Span] = []
@@ -58,7 +58,7 @@ class Measurement:
         self.tracing = backend.device_type == "cpu" and not tracemalloc.is_tracing()
         if self.tracing:
             tracemalloc.start()
-        self.begin, self.before = self.mark(), backend.memory_allocated()
+        self.begin, self.before = self.mark(), before
         backend.reset_peak_memory_stats()
 
     def close(self) -> None:
