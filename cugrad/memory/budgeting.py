@@ -231,7 +231,7 @@ class budget(saved_tensors_hooks):
                 if value.number >= 0:
                     measuring.reads(value.number)
             measuring.enter(name)
-        if plan is not None and not recipe.in_place:
+        if plan is not None:
             for value in recipe.values():  # what stays is held from the first that is made of it
                 if value.held is None and value.views == 0:
                     if plan.plan.placements[value.number] == KEEP:
@@ -274,9 +274,11 @@ class budget(saved_tensors_hooks):
                 before = self._measuring.before
                 self._measuring.close()
             self._following, self._measuring = known[-1], None
-            self._owner.lookahead = self._owner.backlog = known[-1].step.lookahead
             if self.device.type != "cpu":
                 known[-1].begin(self.limit, before, self.placements)
+            under_way = known[-1].step.lookahead
+            self._owner.backlog = under_way
+            self._owner.lookahead = 0 if known[-1].is_cold else under_way
             self._most = self._backend.max_memory_allocated()
             if not known[-1].settled:
                 if self.device.type == "cpu" and not tracemalloc.is_tracing():

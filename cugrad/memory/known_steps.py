@@ -46,6 +46,11 @@ class Known:
             and self.names[number] == name
         )
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether the plan is yet to run once, from which the order of its copies is learned."""
+        return self.plan.forecast.out_bytes > 0 and self.cold[0] is not self.plan
+
     def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
         """A step begins: if other things are in memory than were, as an optimizer's, it counts."""
         shift = before - self.before
@@ -65,8 +70,8 @@ class Known:
         the same in the next plan. After some steps the best of those that were tried stays.
         """
         aim = limit - (limit >> 7)  # steps that follow one plan differ by some blocks
-        if self.plan.forecast.out_bytes and self.cold[0] is not self.plan and peak <= aim:
-            self.cold = self.plan, peak  # the next step knows the order of the copies back
+        if self.is_cold and peak <= aim:
+            self.cold = self.plan, peak
             return
         if self.cold[0] is self.plan:
             peak = max(peak, self.cold[1])
