@@ -163,19 +163,23 @@ _INSTEAD = {
 }
 
 
-def __getattr__(name: str) -> _Any:
-    """Says of a name that is not here what to use; type checkers see it for what is set above.
+# What a script may never want is imported when it is asked for: name -> where it is.
+_LATER = {"models": "models", "utils": "utils", "serialization": "serialization",
+          "save": "serialization", "load": "serialization"}  # fmt: skip
 
-    What a script may never want is imported when it is asked for.
-    """
-    if name in ("models", "utils"):
-        return _import_module(f".{name}", __name__)
-    if name in ("serialization", "save", "load"):
-        module = _import_module(".serialization", __name__)
-        globals().update(serialization=module, save=module.save, load=module.load)
-        return globals()[name]
+
+def __getattr__(name: str) -> _Any:
+    """Says of a name that is not here what to use; type checkers see it for what is set above."""
+    home = _LATER.get(name)
+    if home is not None:
+        module = _import_module(f".{home}", __name__)
+        return globals().setdefault(name, module if name == home else getattr(module, name))
     use = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ", or not a name of PyTorch's"
     raise AttributeError(f"module 'cugrad' has no attribute {name!r}: not supported{use}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 # PyTorch's import paths for what lives in a higher room here.

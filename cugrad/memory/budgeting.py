@@ -462,7 +462,7 @@ class budget(saved_tensors_hooks):
                 "next one has another plan", stacklevel=5,
             )  # fmt: skip
         if known.settled:
-            known.exceeded(self.limit, peak)
+            known.exceeded(self.limit, peak, self.placements)
             return
         end = self._mark()
         end.synchronize()

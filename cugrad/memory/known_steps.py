@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import Any, NamedTuple
 
 from . import planning
@@ -22,6 +23,7 @@ class Tried(NamedTuple):
     """A plan, and what a step was that followed it."""
 
     plan: planning.Plan
+    limit: int  # that it was made for
     peak: int
     milliseconds: float
 
@@ -35,7 +37,9 @@ class Known:
         self.fits, self.fails = 0, 0  # the largest such that fitted, the smallest that did not
         self.tried: list[Tried] = []  # steps that followed a plan
         self.settled = False
-        self.cold: tuple[Any, int] = (None, 0)  # a plan that ran once, and its peak
+        self.followed: Any = None  # the plan of the last step
+        self.is_cold = False  # whether that step was its first: it learns the order of the copies
+        self.cold_peak = 0
         self.first_peak = 0  # of the step that was measured
         self.before = self.shift = 0  # bytes in use before the step that was measured; more, now
 
@@ -46,11 +50,6 @@ class Known:
             and self.names[number] == name
         )
 
-    @property
-    def is_cold(self) -> bool:
-        """Whether the plan is yet to run once, from which the order of its copies is learned."""
-        return self.plan.forecast.out_bytes > 0 and self.cold[0] is not self.plan
-
     def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
         """A step begins: if other things are in memory than were, as an optimizer's, it counts."""
         shift = before - self.before
@@ -60,6 +59,10 @@ class Known:
             self.fits = self.fails = 0
             self.settled = False
             self.tried.clear()
+        self.is_cold = self.plan.forecast.out_bytes > 0 and self.followed is not self.plan
+        self.followed = self.plan
+        if self.is_cold:
+            self.cold_peak = 0
 
     def correct(
         self, limit: int, peak: int, milliseconds: float, placements: frozenset[str]
@@ -71,48 +74,61 @@ class Known:
         """
         aim = limit - (limit >> 7)  # steps that follow one plan differ by some blocks
         if self.is_cold and peak <= aim:
-            self.cold = self.plan, peak
+            self.cold_peak = peak
             return
-        if self.cold[0] is self.plan:
-            peak = max(peak, self.cold[1])
-        self.tried.append(Tried(self.plan, peak, milliseconds))
+        peak = max(peak, self.cold_peak)
+        self.cold_peak = 0
+        self.tried.append(Tried(self.plan, self.limit, peak, milliseconds))
         left = aim - peak
         if left < 0:
             self.fails = min(self.limit, self.fails or self.limit)
-            self.fits = min(self.fits, self.fails)
+            self.fits = 0 if self.fits >= self.fails else self.fits
         else:
             self.fits = max(self.limit, self.fits)
         following = self.limit + left
         if self.fits and self.fails:
             following = (self.fits + self.fails) // 2
-        near = 0 <= left <= limit // 50 or left >= 0 and self.plan.keeps_all
+        elif left < 0:
+            following = min(following, self.limit - (limit >> 8))
+        near = 0 <= left <= limit // 100 or left >= 0 and self.plan.keeps_all
         moves = abs(following - self.limit) > limit >> 10
-        if not near and moves and len(self.tried) < ADJUSTMENTS:
+        more = ADJUSTMENTS if self.fitting(limit) else 2 * ADJUSTMENTS
+        if not near and moves and len(self.tried) < more:
             plan = planning.plan(self.step, following, placements=placements)
             if plan.forecast.peak <= following and plan.placements != self.plan.placements:
                 self.plan, self.limit = plan, following
                 return
         self.settle(limit)
 
+    def peaks(self) -> dict[int, int]:
+        """The highest peak of each plan that was tried, by its id."""
+        found: dict[int, int] = {}
+        for t in self.tried:
+            found[id(t.plan)] = max(found.get(id(t.plan), 0), t.peak)
+        return found
+
+    def fitting(self, limit: int) -> list[Tried]:
+        """Steps with plans that never exceeded the limit."""
+        peaks = self.peaks()
+        return [t for t in self.tried if peaks[id(t.plan)] <= limit]
+
     def settle(self, limit: int) -> None:
         """Takes the fastest plan that was never over the limit; BudgetError if there is none."""
-        most = {id(t.plan): 0 for t in self.tried}
-        for t in self.tried:
-            most[id(t.plan)] = max(most[id(t.plan)], t.peak)
-        fitting = [t for t in self.tried if most[id(t.plan)] <= limit]
+        fitting = self.fitting(limit)
         if not fitting:
-            least = min(self.tried, key=lambda t: most[id(t.plan)])
+            peaks = self.peaks()
+            least = min(self.tried, key=lambda t: peaks[id(t.plan)])
             raise BudgetError(
                 f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
-                f"needs least took {size(least.peak)}. {least.plan.holders}"
+                f"needs least took {size(peaks[id(least.plan)])}. {least.plan.holders}"
             )
         best = min(fitting, key=lambda t: t.milliseconds)
-        self.plan, self.settled = best.plan, True
+        self.plan, self.limit, self.settled = best.plan, best.limit, True
 
-    def exceeded(self, limit: int, peak: int) -> None:
+    def exceeded(self, limit: int, peak: int, placements: frozenset[str]) -> None:
         """A step that followed the plan that had been settled on took more than those before."""
-        self.tried.append(Tried(self.plan, peak, 0.0))
-        self.settle(limit)
+        self.settled = self.is_cold = False
+        self.correct(limit, peak, inf, placements)
 
 
 class Learned:
