@@ -9,6 +9,7 @@ import numpy as np
 from . import dtypes
 from .autograd.record import recorded
 from .backends import backend_of
+from .backends.batched import levels_of
 from .ops import random as draw
 from .random import Generator, _float_dtype, _source, can_be_read, check_bounds
 from .tensor import Tensor, make
@@ -62,6 +63,11 @@ def _without_gradient(input: Tensor, drawn: Tensor) -> Tensor:
 
 def overwritten(tensor: Tensor, array: Any) -> Tensor:
     """A tensor with the elements of an array of its shape, cast."""
+    if set(levels_of(array)) - set(levels_of(tensor._array)):
+        raise RuntimeError(
+            "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
+            "appear like same randomness. Draw out of place, or ask for randomness='same'."
+        )
     return tensor.copy_(make(array.astype(tensor._array.dtype, copy=False)))
 
 

@@ -155,3 +155,39 @@ def test_batched_cotangents(line: Any, backend: Any) -> None:
                 assert_close(got, batch.first.host(want._array), line.dtype, 10, f"input {k}")
 
 
+
+
+@over_lines()
+def test_a_batch_of_batches(line: Any, backend: Any) -> None:
+    """A vmap within a vmap computes what one vmap over all examples does, gradients too."""
+    batch = Batch(line, backend)
+    wanted = batch.mapped
+    if not wanted:
+        return
+    function = batch.function(wanted)
+    rng = np.random.default_rng(line.seed + 5)
+    inner = [i for i in wanted if i in batch.first.differentiable]
+    v = [None if g is None else make(g) for g in batch.first.cotangents(rng)] if inner else []
+
+    def both(*given: Tensor) -> tuple[Tensor, ...]:
+        xs = [x.detach().requires_grad_(i in inner) for i, x in zip(wanted, given, strict=True)]
+        found = function(*xs)
+        pairs = [(o, g) for o, g in zip(found, v, strict=False) if g is not None]
+        leaves = [x for x in xs if x.requires_grad]
+        if not pairs or not leaves:
+            return tuple([o.detach() for o in found])
+        grads = grad([o for o, _ in pairs], leaves, [g for _, g in pairs])
+        return (*[o.detach() for o in found], *grads)
+
+    stacked = batch.stacked(wanted)
+    single = quietly(lambda: vmap(both, randomness="same")(*stacked), backend)
+    nested = quietly(
+        lambda: vmap(vmap(both, randomness="same"), randomness="same")(
+            *[cugrad.stack([x, x.roll(1, 0)]) for x in stacked]
+        ), backend,
+    )  # fmt: skip
+    for nr, (got, want) in enumerate(zip(nested, single, strict=True)):
+        for b in range(B):
+            for i, like in ((0, b), (1, b - 1)):
+                a, w = batch.first.host(got._array[i, b]), batch.first.host(want._array[like])
+                assert_close(a, w, line.dtype, 10 * line.tolerance, f"result {nr} of {i}, {b}")

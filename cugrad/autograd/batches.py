@@ -38,7 +38,7 @@ def over_batch(
             "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
             f"{sizes} for the mapped dimension"
         )
-    level = batched.BatchLevel(sizes[0], randomness)
+    level = batched.opened_level(sizes[0], randomness)
     level.asks_functions = False
     inside = [None if x is None else recorded.vmap_wrap(x, level, 0) for x in tensors]
     with batched.active(level):

@@ -159,8 +159,8 @@ def _by_rule(
                 raise _incompatible(result)
             return {key: wrapped(output[key], by_key[key]) for key in output}
         if isinstance(output, (tuple, list)):
-            dims = dim if isinstance(dim, (tuple, list)) else [dim] * len(output)
-            if len(dims) != len(output):
+            dims = dim if isinstance(dim, (tuple, list, dict)) else [dim] * len(output)
+            if dims is dim and type(dim) is not type(output) or len(dims) != len(output):
                 raise _incompatible(result)
             return type(output)([wrapped(o, d) for o, d in zip(output, dims, strict=True)])
         if isinstance(dim, (tuple, list, dict)):

@@ -409,6 +409,8 @@ class Active(threading.local):
     """
 
     transforms: tuple[Any, ...] = ()
+    noted: tuple[list[BatchLevel], ...] = ()  # lists of the levels that are opened
+    again: Iterator[BatchLevel] | None = None  # levels to open, of a function that runs again
 
     @property
     def levels(self) -> list[BatchLevel]:
@@ -418,6 +420,41 @@ class Active(threading.local):
 
 GRAD = object()
 running = Active()
+
+
+def opened_level(size: int, randomness: str) -> BatchLevel:
+    """A level for a vmap that begins: in the second run of a checkpoint the one it had in the
+    first, whose arrays backward holds.
+    """
+    level = None if running.again is None else next(running.again, None)
+    if level is None or (level.size, level.randomness) != (size, randomness):
+        level = BatchLevel(size, randomness)
+    for levels in running.noted:
+        levels.append(level)
+    return level
+
+
+@contextmanager
+def noting(levels: list[BatchLevel]) -> Iterator[None]:
+    """The levels that are opened inside are added to the list."""
+    before = running.noted
+    running.noted = (*before, levels)
+    try:
+        yield
+    finally:
+        running.noted = before
+
+
+@contextmanager
+def opened_again(levels: list[BatchLevel], transforms: tuple[Any, ...]) -> Iterator[None]:
+    """Inside, a vmap opens the levels of a list, one after the other, among these transforms."""
+    before = running.noted, running.again
+    running.noted, running.again = (), iter(levels)
+    try:
+        with lowered(transforms):
+            yield
+    finally:
+        running.noted, running.again = before
 
 
 @contextmanager

@@ -70,6 +70,7 @@ class BatchedNamespace:
                     return rule(backend, inner, *args, **kwargs)
                 return inner(*args, **kwargs)
 
+            found.__name__ = name  # a vmap within this one looks at it, as at NumPy's
         self.__dict__[name] = found
         return found
 
@@ -161,7 +162,7 @@ def _elementwise(backend: BatchedBackend, inner: Any, *args: Any, **kwargs: Any)
 
 def shifted(axis: Any, ndim: int) -> Any:
     """Axes of the logical array as axes of its values."""
-    if isinstance(axis, (tuple, list)):
+    if isinstance(axis, (tuple, list, range)):
         return tuple([a % ndim + 1 if ndim else 1 for a in axis])
     return axis % ndim + 1 if ndim else 1
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.record import recorded
-from ..backends.batched import BatchLevel, active, levels_of
+from ..backends.batched import BatchLevel, active, levels_of, opened_level
 from ..functions import FUNCTIONS
+from ..random import default_generators
 from ..tensor import Tensor
 from .trees import broadcast, flatten, mismatch, unflatten
 
@@ -57,26 +58,35 @@ def vmap(
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        _check_out_dims(func, out_dims)
         leaves, form = flatten((args, kwargs))
         dims = _dims(func, in_dims, args, kwargs)
         size = _size(leaves, dims)
         if chunk_size is None or chunk_size >= size:
             return _run(func, leaves, form, dims, out_dims, randomness, size)
         parts = []
+        generators = default_generators() if randomness == "same" else []
+        before = [generator.get_state() for generator in generators]
         for start in range(0, size, chunk_size):
+            for generator, drawn_from in zip(generators, before, strict=True):
+                generator.set_state(drawn_from)
             count = min(chunk_size, size - start)
             piece = [
                 x if d is None else x.narrow(d, start, count)
                 for x, d in zip(leaves, dims, strict=True)
             ]
             parts.append(_run(func, piece, form, dims, out_dims, randomness, count))
-        return _joined(parts, out_dims)
+        return _joined(func, parts, out_dims)
 
     return wrapped
 
 
 def _name(func: Any) -> str:
-    return getattr(func, "__name__", type(func).__name__)
+    if hasattr(func, "__name__"):
+        return str(func.__name__)
+    if isinstance(func, functools.partial):
+        return f"functools.partial({_name(func.func)}, ...)"
+    return repr(func)
 
 
 def _dims(func: Any, in_dims: Any, args: Any, kwargs: Any) -> list[int | None]:
@@ -87,7 +97,7 @@ def _dims(func: Any, in_dims: Any, args: Any, kwargs: Any) -> list[int | None]:
             f"{where}: expected `in_dims` to be int or a (potentially nested) tuple matching the "
             f"structure of inputs, got: {type(in_dims)}."
         )
-    if not args and not kwargs:
+    if not args:
         raise ValueError(
             f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you "
             "are trying to vmap over a function with no inputs. The latter is unsupported."
@@ -144,7 +154,7 @@ def _size(leaves: list[Any], dims: list[int | None]) -> int:
 def _run(
     func: Any, leaves: Any, form: Any, dims: Any, out_dims: Any, randomness: str, size: int
 ) -> Any:
-    level = BatchLevel(size, randomness)
+    level = opened_level(size, randomness)
     inside = [
         x if d is None else recorded.vmap_wrap(x, level, d)
         for x, d in zip(leaves, dims, strict=True)
@@ -154,20 +164,34 @@ def _run(
     with active(level):
         result = func(*args, **kwargs)
     outputs, shape = flatten(result)
-    name = f"vmap({_name(func)}, ..., out_dims={out_dims})"
-    if not all(type(d) in (int, type(None)) for d in flatten(out_dims)[0]):
-        raise ValueError(
-            f"{name}: `out_dims` must be an int, None or a python collection of ints representing "
-            "where in the outputs the vmapped dimension should appear."
-        )
-    where = broadcast(out_dims, result, f"{name}(<inputs>): out_dims", "outputs")
+    where = _places(func, out_dims, result)
     return unflatten(
         shape, [_out(func, level, x, d) for x, d in zip(outputs, where, strict=True)]
     )
 
 
+def _check_out_dims(func: Any, out_dims: Any) -> None:
+    """ValueError for what says no dimensions."""
+    if not all(isinstance(d, (int, type(None))) for d in flatten(out_dims)[0]):
+        raise ValueError(
+            f"vmap({_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a "
+            "python collection of ints representing where in the outputs the vmapped dimension "
+            "should appear."
+        )
+
+
+def _places(func: Any, out_dims: Any, result: Any) -> list[int | None]:
+    """The dimension per output; a tuple of one will do for a function that returns a tensor."""
+    if isinstance(result, Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        return list(out_dims)
+    what = f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims"
+    return broadcast(out_dims, result, what, "outputs")
+
+
 def _out(func: Any, level: BatchLevel, x: Any, d: Any) -> Any:
     if not isinstance(x, Tensor):
+        if d is None:
+            return x
         raise ValueError(
             f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
             f"{type(x)}. Did you mean to set out_dims= to None for output?"
@@ -190,9 +214,9 @@ def _out(func: Any, level: BatchLevel, x: Any, d: Any) -> Any:
     return recorded.vmap_unwrap(x, level, d % span)
 
 
-def _joined(parts: list[Any], out_dims: Any) -> Any:
+def _joined(func: Any, parts: list[Any], out_dims: Any) -> Any:
     """The results of chunks, joined where the mapped dimension stands."""
-    where = broadcast(out_dims, parts[0], "vmap: out_dims", "outputs")
+    where = _places(func, out_dims, parts[0])
     form = flatten(parts[0])[1]
     columns = zip(*[flatten(p)[0] for p in parts], strict=True)
     return unflatten(

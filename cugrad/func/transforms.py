@@ -158,9 +158,10 @@ def _split(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 def _only_tensors(outputs: list[Any], name: str, returned: str) -> None:
     """RuntimeError where a function returned nothing, or something else than tensors."""
-    if not outputs:
+    if not outputs or len(outputs) == 1 and outputs[0] is None:
         raise RuntimeError(
-            f"{name}: Expected f to be a function that has non-empty output (got output = [])"
+            f"{name}: Expected f to be a function that has non-empty output (got output = "
+            f"{outputs})"
         )
     for o in outputs:
         if not isinstance(o, Tensor):

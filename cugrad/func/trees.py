@@ -91,9 +91,8 @@ def broadcast(prefix: Any, tree: Any, what: str, of: str) -> list[Any]:
     def walk(prefix: Any, node: Any) -> list[Any]:
         if not isinstance(prefix, (list, tuple, dict)):
             return [prefix] * len(flatten(node)[0])
-        same = isinstance(node, dict) == isinstance(prefix, dict) and (
-            isinstance(node, (list, tuple, dict)) and len(node) == len(prefix)
-        )
+        both_dicts = isinstance(prefix, dict) and isinstance(node, dict)
+        same = (both_dicts or type(node) is type(prefix)) and len(node) == len(prefix)
         if not same or isinstance(prefix, dict) and set(prefix) != set(node):
             raise ValueError(mismatch(what, whole, tree, of))
         keys: Any = list(node) if isinstance(node, dict) else range(len(node))

@@ -69,10 +69,14 @@ def functional_call(
 def _merged(dicts: State | Sequence[State]) -> State:
     if isinstance(dicts, dict):
         return dict(dicts)
-    if not isinstance(dicts, Sequence) or not all(isinstance(d, dict) for d in dicts):
+    if not isinstance(dicts, Sequence):
         raise ValueError(
             "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
             f"{type(dicts)}"
+        )
+    if not all(isinstance(d, dict) for d in dicts):
+        raise ValueError(
+            "Expected all elements of parameter_and_buffer_dicts to be dictionaries"
         )
     merged: State = {}
     for part in dicts:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.batched import BatchLevel, noting, opened_again, running
 from ..device import default_device
 from ..device import device as Device
 from ..ops.random import drawn_again, noted
@@ -43,19 +44,23 @@ def devices_of(values: Any) -> list[Device]:
 
 
 class Surroundings:
-    """What a function found when it ran: the default device, and the states of the generators that
-    it drew from, of whatever device; those only where `with_random`.
+    """What a function found when it ran: the default device, the transforms that it ran in and the
+    levels of its own vmaps, and the states of the generators that it drew from, of whatever device;
+    those only where `with_random`.
     """
 
-    __slots__ = ("_device", "_book")
+    __slots__ = ("_device", "_book", "_transforms", "_levels")
 
     def __init__(self, with_random: bool) -> None:
         self._device = default_device()
         self._book: dict[Any, Any] | None = {} if with_random else None
+        self._transforms, self._levels = running.transforms, list[BatchLevel]()
 
-    def noted(self) -> Any:
+    @contextmanager
+    def noted(self) -> Iterator[None]:
         """The context for the function's first run."""
-        return nullcontext() if self._book is None else noted(self._book)
+        with noting(self._levels), nullcontext() if self._book is None else noted(self._book):
+            yield
 
     @contextmanager
     def again(self) -> Iterator[None]:
@@ -63,7 +68,8 @@ class Surroundings:
 
         It leaves no trace on the generators.
         """
-        with Device(self._device):  # a new one: a device remembers where it was entered
+        # a new device: one remembers where it was entered
+        with Device(self._device), opened_again(self._levels, self._transforms):
             if self._book is not None:
                 with drawn_again(self._book):
                     yield

@@ -1,0 +1,177 @@
+"""What PyTorch's own tests of torch.func ask for and the other tests had missed."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+Point = namedtuple("Point", "a b")
+
+
+@pytest.fixture(autouse=True)
+def quiet(lib: Any) -> Iterator[None]:
+    """What the libraries warn of is not what these tests are about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("output", [None, ()])
+def test_functions_that_return_nothing(lib: Any, output: Any) -> None:
+    x, words = lib.randn(3), "Expected f to be a function that has non-empty output"
+    with pytest.raises(RuntimeError, match=rf"vjp\(f, \*primals\): {words}"):
+        lib.func.vjp(lambda _: output, x)
+    with pytest.raises(RuntimeError, match=rf"jvp\(f, primals, tangents\): {words}"):
+        lib.func.jvp(lambda _: output, (x,), (x,))
+    for transform in (lib.func.jacrev, lib.func.jacfwd):
+        with pytest.raises(RuntimeError, match=rf"(vjp|jvp).+: {words}"):
+            transform(lambda _: output)(x)
+
+
+def test_functional_call_takes_dicts_alone(lib: Any) -> None:
+    layer, x = lib.nn.Linear(2, 2), lib.ones(2)
+    with pytest.raises(ValueError, match="Expected all elements of parameter_and_buffer_dicts"):
+        lib.func.functional_call(layer, (3,), x)
+    with pytest.raises(ValueError, match="to be a dict, or a list/tuple of dicts"):
+        lib.func.functional_call(layer, 3, x)
+
+
+def test_out_dims_of_a_single_output(lib: Any) -> None:
+    x = lib.randn(2, 3)
+    assert lib.vmap(lambda x: x, out_dims=(1,))(x).shape == (3, 2)
+    with pytest.raises(ValueError, match="not compatible"):
+        lib.vmap(lambda x: x, out_dims=(0, 0))(x)
+
+
+def test_what_is_no_tensor_passes_where_out_dims_are_none(lib: Any) -> None:
+    x = lib.randn(2, 3)
+    found = lib.vmap(lambda x: (x, "hello world"), out_dims=(0, None))(x)
+    assert lib.equal(found[0], x) and found[1] == "hello world"
+    assert lib.vmap(lambda x: "hello world", out_dims=None)(x) == "hello world"
+    assert lib.vmap(lambda x: (None, 3), out_dims=(None, None))(x) == (None, 3)
+
+
+def test_out_dims_are_looked_at_before_the_function_runs(lib: Any) -> None:
+    def never(x: Any) -> Any:
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="must be an int, None or a python collection of ints"):
+        lib.vmap(never, out_dims="lol")(lib.ones(2))
+
+
+def test_in_dims_are_of_the_same_kind_as_the_inputs(lib: Any) -> None:
+    x = lib.randn(3)
+    with pytest.raises(ValueError, match="in_dims is not compatible with the structure"):
+        lib.vmap(lambda z: z[0] + z[1], in_dims=((0, 0),))([x, x])
+    with pytest.raises(ValueError, match="in_dims is not compatible with the structure"):
+        lib.vmap(lambda z: z[0] + z[1], in_dims=([0, 0],))((x, x))
+    assert lib.vmap(lambda z: z[0] + z[1], in_dims=([0, 0],))([x, x]).shape == (3,)
+    with pytest.raises(ValueError, match="not compatible"):
+        lib.vmap(lambda x: Point(x, x), out_dims=(0, 0))(x)
+
+
+def test_errors_of_vmap_name_the_function(lib: Any) -> None:
+    class Pair(lib.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x, 1
+
+    x = lib.randn(3)
+    with pytest.raises(ValueError, match=r"vmap\(Pair\(\), \.\.\.\): `Pair\(\)` must only return"):
+        lib.vmap(Pair())(x)
+    with pytest.raises(ValueError, match=r"functools.partial\(mul, \.\.\.\)"):
+        lib.vmap(functools.partial(lib.mul, x), in_dims=(0, 0))(x)
+    with pytest.raises(ValueError, match="got no inputs"):
+        lib.vmap(lambda x: x)(x=x)  # arguments by name are not mapped over
+
+
+def test_chunks_draw_the_same(lib: Any) -> None:
+    def drawn(x: Any) -> Any:
+        return x * 0 + lib.randn(2)
+
+    found = lib.vmap(drawn, randomness="same", chunk_size=2)(lib.ones(5, 2))
+    assert lib.equal(found, found[:1].expand(5, 2))
+    found = lib.vmap(drawn, randomness="different", chunk_size=2)(lib.ones(5, 2))
+    assert not lib.equal(found[0], found[2])
+
+
+def test_different_numbers_do_not_fit_what_is_not_mapped_over(lib: Any) -> None:
+    y = lib.zeros(3)
+    with pytest.raises(RuntimeError, match="Cannot ask for different inplace randomness on an unb"):
+        lib.vmap(lambda x: x + y.normal_(), randomness="different")(lib.zeros(4, 3))
+    found = lib.vmap(lambda x: x + y.normal_(), randomness="same")(lib.zeros(4, 3))
+    assert lib.equal(found[0], y) and lib.equal(found[3], y)
+
+
+def test_out_dims_of_a_function_s_own_rule(lib: Any) -> None:
+    class Listed(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return [lib.zeros(x.shape)]
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Any) -> Any:
+            return [lib.zeros(x.shape[1:])], (None,)
+
+    with pytest.raises(RuntimeError, match="returned an incompatible"):
+        lib.vmap(Listed.apply)(lib.randn(2, 3))
+
+
+def test_matrices_in_a_vmap_within_a_vmap(lib: Any) -> None:
+    x = lib.randn(2, 3, 4, 5)
+    assert lib.equal(lib.vmap(lib.vmap(lambda a: a.mT))(x), x.mT)
+    assert lib.equal(lib.vmap(lib.vmap(lambda a: a.transpose(0, 1)))(x), x.mT)
+    inner = lib.vmap(lib.vmap(lib.inner))(x, x)
+    assert lib.allclose(inner, x @ x.mT, atol=1e-5)
+    shifts = lib.vmap(lib.vmap(lambda a: a.roll(1)))(x)
+    assert lib.equal(shifts[1, 2], x[1, 2].roll(1))
+    spectra = lib.vmap(lib.vmap(lib.fft.fftn))(x)
+    assert lib.allclose(spectra, lib.fft.fftn(x, dim=(2, 3)), atol=1e-4)
+
+
+def test_a_vmap_within_a_checkpoint(lib: Any) -> None:
+    """What backward computes again meets gradients of the first run's vmap."""
+    checkpoint = importlib.import_module(f"{lib.__name__}.utils.checkpoint").checkpoint
+    x = lib.randn(4, 3, dtype=lib.float64, requires_grad=True)
+
+    def nested(x: Any) -> Any:
+        return lib.vmap(lib.vmap(lambda y: (y.sin() * y).exp()))(x).cos()
+
+    def twice(x: Any) -> Any:
+        return checkpoint(nested, lib.vmap(lib.sin)(x), use_reentrant=False)
+
+    for function in (nested, twice):
+        (want,) = lib.autograd.grad(function(x).sum(), x)
+        out = checkpoint(function, x, use_reentrant=False)
+        (found,) = lib.autograd.grad(out.sum(), x, retain_graph=True)
+        assert lib.equal(found, want)
+        rows = lib.eye(4, dtype=x.dtype)
+        (found,) = lib.autograd.grad(out.sum(1), x, rows, is_grads_batched=True)
+        assert lib.allclose(found.sum(0), want)
+
+
+def test_a_checkpoint_that_draws_under_batched_gradients(lib: Any) -> None:
+    """The second run is no part of the vmap that backward runs in."""
+    if lib.__name__ == "torch":
+        pytest.skip("PyTorch refuses to draw in the second run")
+    checkpoint = importlib.import_module(f"{lib.__name__}.utils.checkpoint").checkpoint
+    x = lib.randn(4, 3, requires_grad=True)
+
+    def function(x: Any) -> Any:
+        return lib.nn.functional.dropout(x.sin(), 0.5).exp().sum(1)
+
+    found = []
+    for run in (function, functools.partial(checkpoint, function, use_reentrant=False)):
+        lib.manual_seed(0)
+        out = run(x)
+        found += lib.autograd.grad(out, x, lib.eye(4), is_grads_batched=True)
+    assert lib.equal(*found)
