@@ -325,6 +325,38 @@ def test_an_optimizers_memory_counts_when_it_comes() -> None:
     assert peaks[-1] <= limit
 
 
+@pytest.mark.filterwarnings("ignore:budget")
+def test_micro_batches_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients are there from the second one on: two amounts, each with a plan that is kept."""
+    plans: list[Plan] = []
+    make_plan = planning.plan
+
+    def counted(*args: Any, **kwargs: Any) -> Plan:
+        plans.append(make_plan(*args, **kwargs))
+        return plans[-1]
+
+    monkeypatch.setattr(planning, "plan", counted)
+    net = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)]).to("simulated")
+    x = torch.rand(256, 128, device="simulated")
+    for step in range(14):
+        if step == 10:
+            settled = len(plans)
+        net.zero_grad()
+        for _ in range(3):
+            with memory.budget("2MB", device="simulated") as plan:
+                h = x
+                for layer in net:
+                    h = torch.tanh(layer(h))
+                h.sum().backward()
+                del h
+    assert plan.last is not None and len(plan.last.courses) == 2
+    assert len(plans) == settled
+    backend = backends.get("simulated")
+    report = plan.report()
+    assert report["memory"][0] >= backend.memory_allocated()  # what is there already counts
+    assert report["predicted_peak"] == pytest.approx(report["peak"], rel=0.1)
+
+
 def test_fewer_bits_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "plan", by_chance("bits", (COMPRESS,)))
     _, found = trained(

@@ -12,6 +12,7 @@ import pytest
 import cugrad as torch
 from cugrad import memory
 from cugrad.backends import simulated
+from cugrad.memory import budgeting
 from cugrad.nn import functional as F
 from tests import test_offload_conformance as conformance
 from tests.offload_cases import CASES
@@ -71,6 +72,25 @@ def test_memory_falls() -> None:
     assert cheap < 0.5 * plain
     endless, _ = peak_of(memory.recompute(chain=1000))  # all of forward, once more
     assert endless > 1.3 * cheap
+    simulated.reset()
+
+
+@pytest.mark.parametrize("how", ["recompute", "budget"])
+def test_a_loss_that_is_alive_keeps_nothing(how: str) -> None:
+    """Neither in the middle of backward nor after it: scores are the largest tensor of many."""
+    backend = conformance.backends.get("simulated")
+    w = (torch.rand(64, 64, device="simulated") * 0.1).requires_grad_()
+    for _ in range(2):
+        w.grad = None
+        with memory.recompute() if how == "recompute" else memory.budget("1GB", device="simulated"):
+            before = backend.memory_allocated()
+            h = torch.rand(512, 64, device="simulated") @ w
+            loss = F.cross_entropy(h @ w, torch.zeros(512, dtype=torch.int64, device="simulated"))
+            del h
+            loss.backward()
+            assert backend.memory_allocated() - before <= w.nbytes + 512
+        assert loss.item() > 0
+    budgeting._learned.clear()
     simulated.reset()
 
 

@@ -55,7 +55,7 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
             "budget: no step was seen yet; report() tells of steps whose forward and backward ran "
             "within it"
         )
-    step, plan = known.step, known.plan
+    step, plan = known.now.step, known.plan
     forecaster = Forecaster(step)
     keep = [KEEP if v.uses else p for v, p in zip(step.values, plan.placements)]
     without = forecaster(keep)

@@ -17,7 +17,7 @@ from ..tensor import Tensor, make
 from . import planning
 from .engine import CopyEngine, engine_of
 from .geometry import root_of
-from .known_steps import BudgetError, Known, Learned, bytes_of, size
+from .known_steps import BudgetError, Course, Known, Learned, bytes_of, size
 from .measuring import Measurement
 from .owner import Owner
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
@@ -274,11 +274,13 @@ class budget(saved_tensors_hooks):
                 before = self._measuring.before
                 self._measuring.close()
             self._following, self._measuring = known[-1], None
-            if self.device.type != "cpu":
+            if self.device.type == "cpu":
+                known[-1].now.begin()
+            else:
                 known[-1].begin(self.limit, before, self.placements)
             under_way = known[-1].step.lookahead
             self._owner.backlog = under_way
-            self._owner.lookahead = 0 if known[-1].is_cold else under_way
+            self._owner.lookahead = 0 if known[-1].now.is_cold else under_way
             self._most = self._backend.max_memory_allocated()
             if not known[-1].settled:
                 if self.device.type == "cpu" and not tracemalloc.is_tracing():
@@ -312,7 +314,9 @@ class budget(saved_tensors_hooks):
         return None
 
     def node_begins(self, node: Any) -> None:
-        self.turned = True
+        if not self.turned:
+            self.turned = True
+            self._walk.turn()
         self._back = 0
         if self._measuring is not None:
             leaving = set()
@@ -444,9 +448,8 @@ class budget(saved_tensors_hooks):
                 f"budget: {size(self.limit)} are too few: this step needs at least "
                 f"{size(plan.needs)}. {plan.holders}"
             )
-        known = Known(names, sizes, step, plan)
-        known.limit = self.limit
-        known.before, known.first_peak = measuring.before, measuring.peak
+        known = Known(names, sizes, step, measuring.before, Course(step, 0, self.limit, plan))
+        known.first_peak = measuring.peak
         plans = self._learned.known.setdefault(first, [])
         plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
         self._learned.again.discard(first)
@@ -462,13 +465,13 @@ class budget(saved_tensors_hooks):
                 "next one has another plan", stacklevel=5,
             )  # fmt: skip
         if known.settled:
-            known.exceeded(self.limit, peak, self.placements)
+            known.now.exceeded(self.limit, peak, self.placements)
             return
         end = self._mark()
         end.synchronize()
         if self._engine is not None:  # the next step is not to count what this one's copies hold
             self._engine.drain()
-        known.correct(self.limit, peak, began.elapsed_time(end), self.placements)
+        known.now.correct(self.limit, peak, began.elapsed_time(end), self.placements)
 
     def report(self) -> Any:
         """What the step does to memory, and why; a dict that prints as a page and can be drawn."""

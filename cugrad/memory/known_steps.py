@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from . import planning
 
 __all__ = ["BudgetError", "Known", "Learned", "Tried", "bytes_of", "size"]
 
+COURSES = 4  # amounts of other things in memory, for which a step has a plan each
 ADJUSTMENTS = 6  # steps after which a plan is corrected by what was measured
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
          "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}  # fmt: skip
@@ -28,37 +30,21 @@ class Tried(NamedTuple):
     milliseconds: float
 
 
-class Known:
-    """A step that was measured, and what is done in the next one like it."""
+class Course:
+    """The plan for a step that begins with so much else in memory, and what came of it."""
 
-    def __init__(self, names: list[str], sizes: list[int], step: Any, plan: Any) -> None:
-        self.names, self.sizes, self.step, self.plan = names, sizes, step, plan
-        self.limit = 0  # that the plan was made for
+    def __init__(self, step: planning.Step, shift: int, limit: int, plan: planning.Plan) -> None:
+        self.step, self.shift, self.plan = step, shift, plan
+        self.limit = limit  # that the plan was made for
         self.fits, self.fails = 0, 0  # the largest such that fitted, the smallest that did not
         self.tried: list[Tried] = []  # steps that followed a plan
         self.settled = False
         self.followed: Any = None  # the plan of the last step
         self.is_cold = False  # whether that step was its first: it learns the order of the copies
         self.cold_peak = 0
-        self.first_peak = 0  # of the step that was measured
-        self.before = self.shift = 0  # bytes in use before the step that was measured; more, now
 
-    def matches(self, number: int, name: str, nbytes: int) -> bool:
-        return (
-            number < len(self.sizes)
-            and self.sizes[number] == nbytes
-            and self.names[number] == name
-        )
-
-    def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
-        """A step begins: if other things are in memory than were, as an optimizer's, it counts."""
-        shift = before - self.before
-        if abs(shift - self.shift) > limit >> 7:
-            self.shift, self.limit = shift, limit - shift
-            self.plan = planning.plan(self.step, self.limit, placements=placements)
-            self.fits = self.fails = 0
-            self.settled = False
-            self.tried.clear()
+    def begin(self) -> None:
+        """A step begins, and follows the plan."""
         self.is_cold = self.plan.forecast.out_bytes > 0 and self.followed is not self.plan
         self.followed = self.plan
         if self.is_cold:
@@ -129,6 +115,58 @@ class Known:
         """A step that followed the plan that had been settled on took more than those before."""
         self.settled = self.is_cold = False
         self.correct(limit, peak, inf, placements)
+
+
+class Known:
+    """A step that was measured, and what is done in the next one like it.
+
+    What else is in memory as it begins may differ: an optimizer's state comes after the first
+    step, and gradients that are added to are there from the second micro-batch on. Each such
+    amount has a course of its own.
+    """
+
+    def __init__(
+        self, names: list[str], sizes: list[int], step: planning.Step, before: int, now: Course
+    ) -> None:
+        self.names, self.sizes, self.step = names, sizes, step
+        self.before = before  # bytes in use before the step that was measured
+        self.now, self.courses = now, [now]
+        self.first_peak = 0  # of the step that was measured
+
+    @property
+    def plan(self) -> planning.Plan:
+        return self.now.plan
+
+    @property
+    def tried(self) -> list[Tried]:
+        return self.now.tried
+
+    @property
+    def settled(self) -> bool:
+        return self.now.settled
+
+    def matches(self, number: int, name: str, nbytes: int) -> bool:
+        return (
+            number < len(self.sizes)
+            and self.sizes[number] == nbytes
+            and self.names[number] == name
+        )
+
+    def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
+        """A step begins with so many bytes in use: it takes the course for that, or a new one."""
+        shift = before - self.before
+        self.now = min(self.courses, key=lambda course: abs(course.shift - shift))
+        if abs(self.now.shift - shift) > limit >> 7:
+            step = moved(self.step, shift)
+            self.now = Course(step, shift, limit, planning.plan(step, limit, placements=placements))
+            self.courses[:] = [*self.courses[1 - COURSES :], self.now]
+        self.now.begin()
+
+
+def moved(step: planning.Step, shift: int) -> planning.Step:
+    """A step with so much more in memory all the time."""
+    events = tuple([replace(e, base=max(0, e.base + shift)) for e in step.events])
+    return replace(step, events=events)
 
 
 class Learned:

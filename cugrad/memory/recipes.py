@@ -207,6 +207,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.known: dict[int, Any] = {}  # by the id of the root: a Value, or a reference to one
+        self.grown = False  # whether a value has come since backward began
         self._next, self._here = itertools.count().__next__, _Here()
 
     def __enter__(self) -> Recorder:
@@ -242,6 +243,18 @@ class Recorder:
                 value = self._enter(root, tensor.counter, recipe)
                 recipe.pending.append((value, root))
         return value
+
+    def turn(self) -> None:
+        """Backward begins: what no saved value is made of is forgotten, with what it is made of.
+
+        Else a loss that is alive through backward would keep what it was computed from.
+        """
+        for key, value in list(self.known.items()):
+            if type(value) is not weakref.ref:
+                self.known[key] = weakref.ref(value)
+            elif value() is None:
+                self.known.pop(key, None)
+        self.grown = False
 
     def hold(self, value: Value, root: Any) -> None:
         """Keeps a value; who knows it from now on is who was told how to make something of it."""
@@ -331,7 +344,7 @@ class Recorder:
                 known.pop(key, None)
 
         value.root = weakref.ref(root, forget)
-        known[key] = value
+        known[key], self.grown = value, True
         return value
 
 

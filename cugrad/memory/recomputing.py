@@ -146,6 +146,8 @@ class recompute(saved_tensors_hooks):
 
     def unpack_hook(self, packed: Any) -> Tensor:
         """The tensor that was packed, in one storage with its aliases."""
+        if self._recorder.grown:
+            self._recorder.turn()
         return make(packed.array()) if isinstance(packed, Again) else packed
 
     def _can_make(self, value: Value) -> bool:
