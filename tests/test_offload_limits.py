@@ -266,17 +266,22 @@ def test_after_the_first_step_nothing_is_asked_for_before_it_is_on_its_way() -> 
     "many_outputs", "unfolded", "overlapping",
 ])  # fmt: skip
 def test_each_byte_leaves_once(name: str) -> None:
-    """Bytes copied by bytes of unique storage: 1.00; and parameters stay."""
-    made = []
+    """Bytes copied by bytes of unique storage: 1.00; and parameters stay.
+
+    Who first saves a part, and then all of a storage, cannot know; from the second step on he does.
+    """
+    made: list[offload] = []
 
     def make() -> Any:
         made.append(offload())
         return made[-1]
 
-    assert_same(run(name, "simulated", Placement(make, moves=True)), name, name)
-    # a part that is saved before all of it leaves twice: who saves it cannot know
-    wanted = 1.06 if name == "parts_then_all_of_a_storage" else 1.0
-    assert [round(context.stats.copied_ratio, 2) for context in made] == [wanted] * len(made)
+    forget()
+    for step in range(3):
+        del made[:]
+        assert_same(run(name, "simulated", Placement(make, moves=True)), name, name)
+        if step or name != "parts_then_all_of_a_storage":
+            assert [context.stats.copied_ratio for context in made] == [1.0] * len(made)
     for context in made:
         assert context.stats.moved_back_bytes <= context.stats.moved_to_host_bytes
 

@@ -12,11 +12,13 @@ from ..autograd.mode import state
 from ..autograd.ranges import ranged
 from ..backends import Backend
 from ..tensor import Tensor
+from .families import Part
 from .geometry import array_at, is_alone, memory_of, root_of, span_of
 from .outbound import Outbound
 from .owner import Owner
 from .session import Plan, Session, Stored, View, bytes_under_way
 from .stats import Meter, wait_for
+from .storages import Storages, fresh_bytes, relate
 
 __all__ = ["CopyEngine", "engine_of"]
 
@@ -51,8 +53,7 @@ class CopyEngine:
                 stream.name = name
         self.ahead = 0  # bytes brought back and not yet asked for
         self.gone: deque[tuple[int, int, Any, Any, Any]] = deque()  # of storages that were dropped
-        self._live: dict[int, list[weakref.ref[Stored]]] = {}  # by the id of the root
-        self._sweep = 64
+        self.storages = Storages()
         self._plans: OrderedDict[Any, Session] = OrderedDict()
         self._here = _Here()
 
@@ -98,10 +99,15 @@ class CopyEngine:
         index = len(session.sizes)
         for other in reversed(self._plans.values()):
             sizes = other.sizes
-            if other is session or len(sizes) <= index or sizes[index] != nbytes:
+            if other is session or len(sizes) <= index or other.key != session.key:
                 continue
-            if other.key == session.key and sizes[:index] == session.sizes:
-                return other.learned()
+            if sizes[index] != nbytes and not other.families:
+                continue
+            plan = other.learned() if other.families else None
+            if plan is not None:  # of fewer storages than were sent in parts
+                sizes = plan.sizes
+            if sizes[index : index + 1] == [nbytes] and sizes[:index] == session.sizes:
+                return plan or other.learned()
         return None
 
     # ------------------------------------------------------------------ out
@@ -119,56 +125,48 @@ class CopyEngine:
             self._settle(owner, session)
             geometry = None
             if GATHER * array.nbytes <= high - low:
-                geometry = (first, array.dtype, array.shape, array.strides)
-            stored = self._known(root, counter, low, high, geometry, array.dtype)
+                geometry = (low, high, first, array.dtype, array.shape, array.strides)
+            stored = self.storages.known(root, counter, low, high, geometry, array.dtype)
             if stored is None:
                 stored = self._store(session, owner, array, counter, root, size, low, high,
                                      geometry)  # fmt: skip
                 self._settle(owner, session)
+            elif stored.family is not None and stored.session is session:
+                stored.family.see(low, high, geometry, array.nbytes, stored.index)
             meter, saving = session.meter, state.saving
             label = None if meter is None or saving is None else (saving.name(), saving.seq)
             if meter is not None:
                 meter.look(self.out.away - self.ahead)
             return View(stored, first, array, label)
 
-    def _known(
-        self, root: Any, counter: list[int], low: int, high: int, geometry: Any, dtype: Any
-    ) -> Stored | None:
-        """A span of this storage, at this version, that covers the bytes from low to high.
-
-        What was encoded serves views of the dtype that it was encoded as, and no others.
-        """
-        for ref in self._live.get(id(root), ()):
-            s = ref()
-            if s is None or s.counter is not counter or s.version != counter[0]:
-                continue
-            if s.root() is not root or s.form is not None and s.form[1] != dtype:
-                continue
-            if s.gathered is not None:
-                if s.gathered == geometry:
-                    return s
-            elif s.low <= low and high <= s.low + s.nbytes:
-                return s
-        return None
-
     def _store(
         self, session: Session, owner: Owner, array: Any, counter: list[int], root: Any, size: int,
         low: int, high: int, geometry: Any,
     ) -> Stored:  # fmt: skip
         """A new span, on its way out."""
-        stats = owner.stats
+        stats, others = owner.stats, self.storages.others(root, counter)
+        if geometry is None:
+            if 2 * (high - low) >= size:
+                low, high = 0, size
+            asked = high - low
+        else:
+            asked = array.nbytes
+        stays, hull = session.expects(asked, low, high, size)
+        alone = Part(low, high, geometry, asked, len(session.sizes)) if others or hull else None
+        if hull is not None and owner.codec is None:
+            low, high, geometry = hull.low, hull.high, None
         if geometry is not None:
             source = root_of(array.copy(order="C"))
             stored = Stored(session, owner, counter, root, 0, source.nbytes, geometry)
             fresh = source.nbytes
         else:
-            if 2 * (high - low) >= size:
-                low, high = 0, size
+            source = root
             stored = Stored(session, owner, counter, root, low, high - low, None)
-            source, fresh = root, self._fresh(root, counter, low, high)
-        self._register(root, stored)
+            fresh = fresh_bytes(low, high, others) if others else high - low
+        if alone is not None and owner.codec is None:
+            relate(session, stored, others, alone, size)
+        self.storages.add(root, stored)
         stats.unique_bytes += fresh
-        stays = session.expects(stored.nbytes)
         if stays == "last" and owner.codec is not None and owner.keep_last is None:
             stays = None  # which of two values is read must not depend on time
         if session.meter is not None:
@@ -176,20 +174,8 @@ class CopyEngine:
             session.meter.kept_bytes += 0 if stays is None else stored.nbytes
         encode = owner.codec is not None and array.dtype == root.dtype
         self.out.send(stored, source, stays, encode, session.meter)
-        session.add(stored)
+        session.add(stored, asked)
         return stored
-
-    def _fresh(self, root: Any, counter: list[int], low: int, high: int) -> int:
-        """The bytes of a span that no other span of this version has."""
-        fresh, others = high - low, self._live.get(id(root))
-        if others:
-            others[:] = [ref for ref in others if ref() is not None]
-            for ref in others:
-                s = ref()
-                if s is None or s.root() is not root or s.version != counter[0] or s.gathered:
-                    continue
-                fresh -= max(0, min(high, s.low + s.nbytes) - max(low, s.low))
-        return max(fresh, 0)
 
     def _send_away(self, stored: Stored) -> None:
         """Drops what was brought back, or was held to be used from where it is."""
@@ -200,22 +186,10 @@ class CopyEngine:
             stored.away = stored.nbytes
             self.out.away += stored.away
 
-    def _alive(self) -> list[Stored]:
-        """All spans that somebody still wants."""
-        found = [ref() for refs in list(self._live.values()) for ref in refs]
-        return [stored for stored in found if stored is not None]
-
-    def _register(self, root: Any, stored: Stored) -> None:
-        self._live.setdefault(id(root), []).append(weakref.ref(stored))
-        if len(self._live) > self._sweep:
-            self._live = {
-                key: refs for key, refs in self._live.items() if any(r() is not None for r in refs)
-            }
-            self._sweep = max(64, 2 * len(self._live))
-
     def _settle(self, owner: Owner, session: Session) -> None:
         """Lets go of what has left, and of what nobody wants; bounds what is on its way."""
-        self._bury()
+        if self.gone:
+            self._bury()
         backlog = bytes_under_way(owner.backlog, session.largest_moved) + session.may_use(False)
         self.out.settle(backlog, session.meter)
 
@@ -258,7 +232,7 @@ class CopyEngine:
         try:
             held = self.out.leaving_bytes + self.ahead + len(self.gone)
             self.inward.synchronize()
-            for stored in self._alive():
+            for stored in self.storages.all():
                 stored.session.tight = True
                 if stored.restored is not None:  # on the host, too
                     held += 1
@@ -333,11 +307,14 @@ class CopyEngine:
         root = stored.root()
         if root is None:
             return held, False
-        if held is not None and not left and not stored.last and is_alone(root):
+        ours = is_alone(root, self.storages.held(id(root)))  # whole, or in parts
+        if held is not None and not left and not stored.last and ours:
             stored.session.lapsed.add(stored.index)
         if (stored.restored is None or stored.fresh) and (leaving or held is None):
-            why = "last" if leaving and stored.gathered is None else "alive"
-            stored.session.stayed.setdefault(stored.index, why)
+            if leaving and stored.gathered is None:
+                stored.session.stayed.setdefault(stored.index, "last")
+            elif not ours:
+                stored.session.stayed.setdefault(stored.index, "alive")
         if held is not None and stored.gathered is None:
             return held, False
         flat = memory_of(self.backend.xp, root)
@@ -370,11 +347,11 @@ class CopyEngine:
         """What was fetched is the storage, from now on: of what is saved again, too."""
         flat = stored.restored = self._decoded(stored, stored.restored)
         root, _, _, stored.low, _ = span_of(flat, root_of(flat))
-        stored.fresh, stored.arrived, stored.gathered = False, None, None
+        stored.fresh, stored.arrived, stored.gathered, stored.family = False, None, None, None
         self.out.away -= stored.away
         stored.away = 0
         stored.root = weakref.ref(root)
-        self._register(root, stored)
+        self.storages.add(root, stored)
 
     def _decoded(self, stored: Stored, flat: Any) -> Any:
         if stored.form is None:

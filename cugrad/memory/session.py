@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .families import Family, Hull, together
 from .owner import Owner
 from .stats import Meter
 
@@ -21,12 +22,14 @@ class Stored:
     """One span of a storage, as it was at one version; every saved view of it shares this.
 
     A view that needs little of what it spans is gathered first: `gathered` is then its geometry.
+    `family` has the parts of the storage that were saved one by one, where there are several.
     """
 
     __slots__ = (
         "session", "owner", "index", "counter", "version", "root", "low", "nbytes", "gathered",
         "stream", "device", "block", "host", "form", "sent", "copied", "last_use", "restored",
-        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "last", "__weakref__",
+        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "last",
+        "family", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +56,7 @@ class Stored:
         self.sent = nbytes  # as stored on the host
         self.last = False  # it stayed because it is among the last ones
         self.fresh = False  # `restored` is as it came back: to be waited for, and decoded
+        self.family: Family | None = None
 
     def __del__(self) -> None:
         try:
@@ -110,18 +114,25 @@ class Plan:
 
     `kept` maps the index of a storage that is not worth moving to the reason; `link_bound` says
     of forward and of backward whether the copies take longer than the ops. Where memory is `tight`
-    nothing stays only because that is faster.
+    nothing stays only because that is faster. A storage with a hull sends that, and not only the
+    part of it that is saved first, whose size is in `sizes`.
     """
 
-    __slots__ = ("sizes", "order", "place", "kept", "link_bound", "tight")
+    __slots__ = ("sizes", "order", "place", "kept", "link_bound", "tight", "hulls")
 
     def __init__(
         self, sizes: list[int], order: list[int], kept: dict[int, str],
         link_bound: tuple[bool, bool] = (False, False), tight: bool = False,
+        hulls: dict[int, Hull] | None = None,
     ) -> None:  # fmt: skip
         self.sizes, self.order, self.kept = sizes, order, kept
-        self.link_bound, self.tight = link_bound, tight
+        self.link_bound, self.tight, self.hulls = link_bound, tight, hulls
         self.place = {index: k for k, index in enumerate(order)}
+
+    def bytes_of(self, index: int) -> int:
+        """The bytes that a storage sends."""
+        hull = self.hulls.get(index) if self.hulls else None
+        return self.sizes[index] if hull is None else hull.high - hull.low
 
 
 def _no_run() -> None:
@@ -141,7 +152,9 @@ class Session:
         self.largest = self.largest_moved = 0  # bytes of a storage
         self.alive = 0  # storages that somebody still wants
         self.room = 0  # bytes of the last storages, not yet there or gone again; see may_use
-        self.sizes: list[int] = []
+        self.sizes: list[int] = []  # of what was asked for
+        self.grown: dict[int, int] = {}  # and of what was sent, where that is more
+        self.families: list[Family] = []
         self.stored: list[weakref.ref[Stored]] = []
         self.asked: dict[int, None] = {}  # indices in the order of their first unpack
         self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
@@ -154,8 +167,11 @@ class Session:
         self.cursor = 0  # how far, in the expected order, storages were brought back
         self._chain: Plan | None = None
 
-    def expects(self, nbytes: int) -> str | None:
-        """Why the next storage is not worth moving; None if it is, or nobody knows.
+    def expects(
+        self, nbytes: int, low: int, high: int, size: int
+    ) -> tuple[str | None, Hull | None]:
+        """Why the next storage is not worth moving, None if it is, or nobody knows; and what to
+        send of it in the place of the bytes from `low` to `high`, where others will follow.
 
         An earlier session that began like this one, best after the same predecessor, has taught
         us. Where a size differs it is another one that we follow, or none.
@@ -168,11 +184,18 @@ class Session:
             self._follow(self.engine.learned_of_another(self, nbytes))
         plan = self.plan
         if plan is None:
-            return None
-        why = plan.kept.get(index)
+            return None, None
+        why, hull = plan.kept.get(index), None
+        if plan.hulls:
+            hull = plan.hulls.get(index)
+            if hull is not None:
+                if hull.size != size or low < hull.low or hull.high < high:
+                    hull = None
+                else:
+                    nbytes = hull.high - hull.low
         if why == "last":
             self.room -= nbytes
-        return why
+        return why, hull
 
     def _follow(self, plan: Plan | None) -> None:
         """What is expected from here on."""
@@ -180,18 +203,21 @@ class Session:
         if plan is not None:
             here = len(self.sizes)
             ours = [i for i, why in plan.kept.items() if why == "last" and i >= here]
-            self.room = sum([plan.sizes[i] for i in ours])
+            self.room = sum([plan.bytes_of(i) for i in ours])
 
-    def add(self, stored: Stored) -> None:
-        """Enters a storage whose copy has begun."""
+    def add(self, stored: Stored, asked: int) -> None:
+        """Enters a storage whose copy has begun, and of which so many bytes were asked for."""
         nbytes = stored.nbytes
         self.alive += 1
-        self.sizes.append(nbytes)
+        if nbytes != asked:
+            self.grown[len(self.sizes)] = nbytes
+        self.sizes.append(asked)
         self.stored.append(weakref.ref(stored))
         self.signature = hash((self.signature, nbytes))
-        self.largest = max(self.largest, nbytes)
-        if stored.device is None or stored.block is not None:
-            self.largest_moved = max(self.largest_moved, nbytes)
+        if nbytes > self.largest:
+            self.largest = nbytes
+        if nbytes > self.largest_moved and (stored.device is None or stored.block is not None):
+            self.largest_moved = nbytes
 
     def learned(self) -> Plan | None:
         """The plan for a next step like this one; None before backward has asked for anything.
@@ -211,23 +237,29 @@ class Session:
         if tight and keep_last is None:
             keep_last = 0
         left = keep_last if keep_last is not None else bytes_under_way(backlog, self.largest)
+        sent = self.sizes
+        if self.grown:
+            sent = [self.grown.get(i, n) for i, n in enumerate(sent)]
         late = None if self.meter is None else self.meter.late()
         if late is not None:  # and if all of it had moved
             plan = {} if known is None else known.kept
-            stayed = sum([self.sizes[i] for i, why in plan.items() if why == "last"])
+            stayed = sum([sent[i] for i, why in plan.items() if why == "last"])
             late = late[0] + stayed, late[1] + stayed
             bound = late[0] > 0, late[1] > 0
         else:
             bound = (False, False) if known is None else known.link_bound
         excess = 0 if late is None else late[0]  # bytes at the end for which the link had no time
-        for index in range(len(self.sizes) - 1, -1, -1):
-            left -= self.sizes[index]
+        for index in range(len(sent) - 1, -1, -1):
+            left -= sent[index]
             if left < 0:
                 break
             if keep_last is not None or excess > 0 or seen.get(index) == "last":
                 kept.setdefault(index, "last")
-            excess -= self.sizes[index]
-        return Plan(self.sizes, list(self.asked), kept, bound, tight)
+            excess -= sent[index]
+        if not self.families:
+            return Plan(self.sizes, list(self.asked), kept, bound, tight)
+        sizes, order, kept, hulls = together(self.families, self.sizes, list(self.asked), kept)
+        return Plan(sizes, order, kept, bound, tight, hulls)
 
     def may_use(self, backward: bool) -> int:
         """The room of the last storages, which stay, while they are not on the device.

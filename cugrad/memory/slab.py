@@ -111,7 +111,10 @@ class PinnedSlab:
         larger = [s for s, blocks in self._free.items() if s > size and blocks]
         if not larger:
             return None
-        block = self._free[min(larger)].popleft()
+        smallest = min(larger)
+        block = self._free[smallest].popleft()
+        if not self._free[smallest]:  # or each cut would leave a size to look at
+            del self._free[smallest]
         rest = Block(block.chunk, block.start + size, block.size - size, block.events)
         self._free[rest.size].appendleft(rest)
         return Block(block.chunk, block.start, size, block.events)

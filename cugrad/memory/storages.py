@@ -1,0 +1,118 @@
+"""Knows which spans of which storages have been sent, at which version; finds them again."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from .families import Family, Part
+from .session import Session, Stored
+
+__all__ = ["Storages", "fresh_bytes", "relate"]
+
+
+class Storages:
+    """The spans that somebody still wants, by the id of the root in whose memory they were."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, list[weakref.ref[Stored]]] = {}
+        self._sweep = 64
+
+    def add(self, root: Any, stored: Stored) -> None:
+        """Enters a span of a root's memory."""
+        self._live.setdefault(id(root), []).append(weakref.ref(stored))
+        if len(self._live) > self._sweep:
+            self._live = {
+                key: refs for key, refs in self._live.items() if any(r() is not None for r in refs)
+            }
+            self._sweep = max(64, 2 * len(self._live))
+
+    def all(self) -> list[Stored]:
+        """All spans."""
+        found = [ref() for refs in list(self._live.values()) for ref in refs]
+        return [stored for stored in found if stored is not None]
+
+    def held(self, key: int) -> int:
+        """How many spans hold memory of the root of this id: in the place where it was."""
+        count = 0
+        for ref in self._live.get(key, ()):
+            s = ref()
+            if s is not None and s.device is not None and s.form is None and s.gathered is None:
+                count += 1
+        return count
+
+    def known(
+        self, root: Any, counter: list[int], low: int, high: int, geometry: Any, dtype: Any
+    ) -> Stored | None:
+        """A span of this storage, at this version, that covers the bytes from low to high.
+
+        What was encoded serves views of the dtype that it was encoded as, and no others.
+        """
+        for ref in self._live.get(id(root), ()):
+            s = ref()
+            if s is None or s.counter is not counter or s.version != counter[0]:
+                continue
+            if s.root() is not root or s.form is not None and s.form[1] != dtype:
+                continue
+            if s.gathered is not None:
+                if s.gathered == geometry:
+                    return s
+            elif s.low <= low and high <= s.low + s.nbytes:
+                return s
+        return None
+
+    def others(self, root: Any, counter: list[int]) -> Sequence[Stored]:
+        """The spans of a storage at this version."""
+        refs = self._live.get(id(root))
+        if not refs:
+            return ()
+        now, found, gone = counter[0], [], False
+        for ref in refs:
+            s = ref()
+            if s is None:
+                gone = True
+            elif s.counter is counter and s.version == now and s.root() is root:
+                found.append(s)
+        if gone:
+            refs[:] = [ref for ref in refs if ref() is not None]
+        return found
+
+
+def fresh_bytes(low: int, high: int, others: Sequence[Stored]) -> int:
+    """The bytes of a span that no other one has."""
+    dense = sorted((s.low, s.low + s.nbytes) for s in others if s.gathered is None)
+    found, at = high - low, low
+    for below, above in dense:
+        found -= max(0, min(above, high) - max(below, at))
+        at = max(at, above)
+    for s in others:
+        if s.gathered is not None:
+            first, last = s.gathered[:2]
+            within = low <= first and last <= high
+            if within and not any(below <= first and last <= above for below, above in dense):
+                found -= s.nbytes
+    return max(found, 0)
+
+
+def relate(
+    session: Session, stored: Stored, others: Sequence[Stored], part: Part, size: int
+) -> None:
+    """Takes note that a session saves a storage of this size in parts, of which one is new."""
+    family = None
+    for other in others:
+        if other.session is session and other.form is None:
+            family = other.family
+            if family is None:
+                family = other.family = Family(size)
+                session.families.append(family)
+                low, high = other.low, other.low + other.nbytes
+                if other.gathered is not None:
+                    low, high = other.gathered[:2]
+                family.add(Part(low, high, other.gathered, other.nbytes, other.index))
+            break
+    if family is None:
+        family = Family(size)
+        session.families.append(family)
+    stored.family = family
+    family.add(part)
