@@ -23,7 +23,6 @@ import cugrad as torch
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory import budgeting, planning, rates
-from cugrad.memory.known_steps import bytes_of, size
 from cugrad.memory.planning import (
     COMPRESS,
     DISK,
@@ -34,6 +33,7 @@ from cugrad.memory.planning import (
     Plan,
     search,
 )
+from cugrad.memory.sizes import bytes_of, size
 from cugrad.nn import functional as F
 from tests import test_offload_conformance as conformance
 from tests.offload_cases import CASES
@@ -382,7 +382,7 @@ def test_the_disk_gives_back_what_it_got(device: str, monkeypatch: pytest.Monkey
     [(5, 5), ("12GiB", 12 << 30), ("1.5 MB", 1_500_000), (" 500kib ", 512_000), ("7", 7)],
 )
 def test_sizes(limit: Any, wanted: int) -> None:
-    assert bytes_of(limit) == wanted
+    assert bytes_of(limit, "budget: limit") == wanted
 
 
 @pytest.mark.parametrize("limit", ["", "12 parsecs", 0, -1, "-3GB", True, None, "GiB"])
@@ -399,7 +399,17 @@ def test_wrong_arguments() -> None:
     for places in ("keep", ("offload",), ("keep", "away")):
         with pytest.raises(ValueError, match="budget: placements: got .* want several of keep,"):
             memory.budget(100, placements=places)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="no step was seen yet"):
+    for places in (None, 5):
+        with pytest.raises(ValueError, match="budget: placements: got "):
+            memory.budget(100, placements=places)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'compress' is not lossless; it needs lossless=False"):
+        memory.budget(100, placements=("keep", "compress"))
+    with pytest.raises(TypeError, match="budget: lossless: got 'no', want True or False"):
+        memory.budget(100, lossless="no")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="budget: host_limit: got -4, want bytes"):
+        memory.budget(100, host_limit=-4)
+    assert memory.budget(100, host_limit="4GB").host_limit == 4 * 10**9
+    with pytest.raises(RuntimeError, match="no forward and backward ran within it"):
         memory.budget(100).report()
 
 
@@ -418,6 +428,67 @@ def test_another_thread_is_told() -> None:
         thread.start()
         thread.join()
     assert "make one for each thread" in str(errors[0])
+
+
+def test_budgets_do_not_nest() -> None:
+    with memory.budget("1GB") as plan:
+        for inner in (plan, memory.budget("500MB")):
+            with pytest.raises(RuntimeError, match="is entered within one of 953.7 MiB"), inner:
+                pass
+    with plan:
+        pass
+
+
+def test_a_budget_around_forward_alone_is_told_where_backward_is() -> None:
+    x = torch.rand(64, 64, device="simulated", requires_grad=True)
+    plan = memory.budget("1GB", device="simulated")
+    with plan:
+        y = (x * x).exp().sum()
+    with pytest.warns(UserWarning, match="backward runs after the budget has ended") as told:
+        y.backward()
+    assert told[0].filename == __file__
+    with plan:  # an evaluation is none of that
+        (x * x).exp().sum()
+    with plan:
+        (x * x).exp().sum().backward()
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_a_budget_for_another_device_is_told(device: str) -> None:
+    other = "cpu" if device == "simulated" else "simulated"
+    x = torch.rand(64, 64, device=other, requires_grad=True)
+    wanted = "budget: the limit is for the memory of '.*', and .* is on '.*'; say device="
+    with pytest.warns(UserWarning, match=wanted), memory.budget("1GB", device=device) as plan:
+        (x * x).exp().sum().backward()
+    assert set(plan.report()["placements"]) <= {KEEP}
+
+
+def test_what_is_on_another_device_takes_no_room() -> None:
+    x = torch.rand(512, 512, requires_grad=True)
+    for _ in range(3):
+        x.grad = None
+        with memory.budget("1GB", device="simulated") as plan:
+            ((x * x).exp().to("simulated") * 2).sin().sum().backward()
+    assert plan.report()["peak_without"] < 5 * x.nbytes
+    np.testing.assert_allclose(
+        grad_of(x), (4 * x * (x * x).exp() * (2 * (x * x).exp()).cos()).detach().numpy(), rtol=1e-3
+    )
+
+
+def test_what_does_not_fit_can_be_looked_at() -> None:
+    plan = memory.budget("300KB", device="simulated")
+    with pytest.raises(memory.BudgetError, match="needs at least .* Give it that much, or make"):
+        trained("simulated", lambda: plan, 1)
+    report = plan.report()
+    assert report["peak"] == report["needs"] > 300_000 == report["limit"]
+
+
+def test_a_report_of_a_roomy_limit_says_nothing_of_the_least() -> None:
+    plan = memory.budget("12GB", device="simulated")
+    trained("simulated", lambda: plan, 1)
+    lines = str(plan.report()).splitlines()
+    assert lines[0].split() == ["limit", "11.18", "GiB"]
+    assert "MiB" in lines[1] and lines[3].startswith("held by              At its peak, in ")
 
 
 def test_a_step_over_its_limit_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:

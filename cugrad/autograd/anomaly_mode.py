@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled",
-    "set_detect_anomaly",
+    "set_detect_anomaly", "warn_user",
 ]  # fmt: skip
 
 PACKAGE = __name__.partition(".")[0]
@@ -171,17 +171,17 @@ def report(node: Node | None) -> None:
         known = {} if node is None or node.rare is None else node.rare.metadata or {}
         lines = "".join(known.get("traceback_", ()))
         if not lines:
-            _warn(
+            warn_beside(
                 f"Error detected in {name}. No forward pass information available. Enable detect "
                 "anomaly during forward pass for more information."
             )
         elif parent:
-            _warn(
+            warn_beside(
                 f"\n\nPrevious calculation was induced by {name}. Traceback of forward call that "
                 f"induced the previous calculation:\n{lines}"
             )
         else:
-            _warn(
+            warn_beside(
                 f"Error detected in {name}. Traceback of forward call that caused the error:\n"
                 f"{lines}"
             )
@@ -190,8 +190,16 @@ def report(node: Node | None) -> None:
             return
 
 
-def _warn(text: str) -> None:
-    """A warning at the line of the user's that runs backward."""
+def warn_beside(text: str) -> None:
+    """A warning while an error is on its way, which it must not hide where warnings are errors."""
+    try:
+        warn_user(text)
+    except Warning as warning:
+        print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
+
+
+def warn_user(text: str) -> None:
+    """A warning at the line of the user's that is running."""
     depth, frame = 1, sys._getframe(0)
     while frame.f_back is not None and _is_ours(frame):
         depth, frame = depth + 1, frame.f_back

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .planning import KEEP, Forecaster
+from .sizes import size
 
 if TYPE_CHECKING:
     from .budgeting import budget
@@ -33,11 +34,16 @@ class BudgetReport(dict[str, Any]):
             ) from error
         drawn = figure.Figure(figsize=(9, 4), layout="constrained")
         ax = drawn.subplots()
-        divisor, unit = _unit(max(self["memory_without"], default=1))
+        most = max(self["memory_without"], default=1)
+        unit, divisor = next(
+            (unit, n) for unit, n in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+            if most >= n or n == 1 << 10
+        )  # fmt: skip
         for name, label in (("memory_without", "all kept"), ("memory", "planned")):
             ax.step(range(len(self[name])), [b / divisor for b in self[name]], label=label,
                     where="mid")  # fmt: skip
-        ax.axhline(self["limit"] / divisor, color="grey", linestyle="--", label="limit")
+        if self["limit"] < 2 * most:  # else the lines would lie at the bottom
+            ax.axhline(self["limit"] / divisor, color="grey", linestyle="--", label="limit")
         ax.axvline(self["forward_ops"] - 0.5, color="grey", linewidth=0.5)
         ax.set_xlabel("ops of forward, nodes of backward")
         ax.set_ylabel(f"{unit} in use")
@@ -52,8 +58,8 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
     """The report of what the last step followed, or taught; RuntimeError before there was one."""
     if known is None:
         raise RuntimeError(
-            "budget: no step was seen yet; report() tells of steps whose forward and backward ran "
-            "within it"
+            "budget: there is nothing to report: no forward and backward ran within it, or they "
+            "began like a step that is known and went on otherwise, and the next one is measured"
         )
     step, plan = known.now.step, known.plan
     forecaster = Forecaster(step)
@@ -78,39 +84,34 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
         recompute_seconds=found.recompute_seconds, stall_seconds=float(sum(found.stalls)),
         out_bytes=moved, back_bytes=found.in_bytes, out_rate=step.out_rate, in_rate=step.in_rate,
         memory=found.memory.tolist(), memory_without=without.memory.tolist(),
-        holders=plan.holders, needs=plan.needs, steps_tried=len(known.tried),
+        holders=plan.holders, needs=None if plan.keeps_all else plan.needs,
+        steps_tried=len(known.tried),
     )  # fmt: skip
 
 
-def _unit(nbytes: float) -> tuple[float, str]:
-    for divisor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if nbytes >= divisor:
-            return float(divisor), unit
-    return 1.0, "bytes"
-
-
 def _lines(report: BudgetReport) -> list[str]:
-    divisor, unit = _unit(report["limit"])
-
-    def size(nbytes: float) -> str:
-        return f"{nbytes / divisor:.3f} {unit}"
-
     def ms(seconds: float | None) -> str:
-        return "not measured" if seconds is None else f"{seconds * 1e3:.3f} ms"
+        return "" if seconds is None else f"{seconds * 1e3:.3f} ms"
 
+    forecast = f"forecast {size(report['predicted_peak'])}"
+    tried = report["seconds"] is not None
     lines = [
         f"limit                {size(report['limit'])}",
-        f"peak                 {size(report['peak'])}, forecast {size(report['predicted_peak'])}; "
-        f"with all kept {size(report['peak_without'])}",
-        f"step                 {ms(report['seconds'])}, forecast "
+        f"peak                 {size(report['peak']) + ', ' if tried else ''}{forecast}; with all "
+        f"kept {size(report['peak_without'])}",
+        f"step                 {ms(report['seconds']) + ', ' if tried else ''}forecast "
         f"{ms(report['predicted_seconds'])}; its ops alone {ms(report['seconds_without'])}",
-        f"made again           {ms(report['recompute_seconds'])}",
-        f"waits for copies     {ms(report['stall_seconds'])}; {size(report['out_bytes'])} go at "
-        f"{report['out_rate'] / 1e9:.1f} GB/s, and come at {report['in_rate'] / 1e9:.1f}",
-        f"least                {size(report['needs'])}. {report['holders']}",
-        "",
-        "placement      tensors  bytes",
     ]
+    if report["recompute_seconds"]:
+        lines.append(f"made again           {ms(report['recompute_seconds'])}")
+    if report["out_bytes"]:
+        lines.append(
+            f"waits for copies     {ms(report['stall_seconds'])}; {size(report['out_bytes'])} go "
+            f"at {report['out_rate'] / 1e9:.1f} GB/s, and come at {report['in_rate'] / 1e9:.1f}"
+        )
+    least = "held by" if report["needs"] is None else "least"
+    needs = "" if report["needs"] is None else f"{size(report['needs'])}. "
+    lines += [f"{least:<20} {needs}{report['holders']}", "", "placement      tensors  bytes"]
     for place, line in sorted(report["placements"].items()):
         lines.append(f"{place:<14} {line['tensors']:>7}  {size(line['bytes'])}")
     return lines

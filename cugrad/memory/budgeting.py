@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from .. import backends
+from ..autograd.anomaly_mode import warn_user
 from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
-from ..autograd.mode import state
 from ..device import default_device
 from ..device import device as Device
 from ..tensor import Tensor, make
 from . import planning
 from .engine import CopyEngine, engine_of
 from .geometry import root_of
-from .known_steps import BudgetError, Course, Known, Learned, bytes_of, size
+from .known_steps import ADVICE, BudgetError, Course, Known, Learned
 from .measuring import Measurement
 from .owner import Owner
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
 from .rates import CODEC, rates_of
-from .recipes import Recipe, Recorder, Value, piece_of
+from .recipes import Recipe, Value, piece_of
 from .recomputing import Again
+from .sizes import bytes_of, size
+from .walk import Walk
 
 __all__ = ["BudgetError", "budget"]
 
 PLACEMENTS = (KEEP, OFFLOAD, RECOMPUTE, COMPRESS, DISK)
 _learned: dict[Any, Learned] = {}
 _lock = threading.Lock()
+
+
+class _Entered(threading.local):
+    """The budget that a thread is in."""
+
+    budget: budget | None = None
+
+
+_entered = _Entered()
 
 
 class Away:
@@ -58,48 +69,6 @@ class Encoded:
 
     def array(self) -> Any:
         return self.codec.decode(self.xp, self.payload, *self.kind)
-
-
-class Walk(Recorder):
-    """Numbers the values of a step as they are made, and tells its budget of each."""
-
-    def __init__(self, owner: budget) -> None:
-        super().__init__()
-        self.owner = owner
-
-    def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
-        calls = self._here.calls
-        if state.call is not None and not self._here.nodes and state.grad_enabled:
-            self.owner.op_will_begin()
-        if self.owner.turned:
-            calls.append(None)
-            return
-        super().op_begin(name, seq, args)
-        recipe = calls[-1]
-        if recipe is not None:
-            self.owner.op_begins(name, recipe)
-
-    def op_end(self, name: str, seq: int, result: Any) -> None:
-        calls = self._here.calls
-        recipe = calls[-1] if calls else None
-        super().op_end(name, seq, result)
-        if recipe is not None:
-            self.owner.op_ends(recipe)
-
-    def node_begin(self, node: Any) -> None:
-        super().node_begin(node)
-        if self._here.nodes == 1:
-            self.owner.node_begins(node)
-
-    def node_end(self, node: Any) -> None:
-        if self._here.nodes == 1:
-            self.owner.node_ends()
-        super().node_end(node)
-
-    def _enter(self, root: Any, counter: list[int], recipe: Recipe) -> Value:
-        value = super()._enter(root, counter, recipe)
-        self.owner.made(value, recipe)
-        return value
 
 
 class budget(saved_tensors_hooks):
@@ -146,10 +115,16 @@ class budget(saved_tensors_hooks):
         *,
         placements: tuple[str, ...] = PLACEMENTS,
         lossless: bool = True,
-        host_limit: int | None = None,
+        host_limit: int | str | None = None,
         device: Device | str | None = None,
     ) -> None:
-        self.limit, self.lossless, self.host_limit = bytes_of(limit), bool(lossless), host_limit
+        self.limit = bytes_of(limit, "budget: limit", least=1)
+        if not isinstance(lossless, bool):
+            raise TypeError(f"budget: lossless: got {lossless!r}, want True or False")
+        self.lossless = lossless
+        if host_limit is not None:
+            host_limit = bytes_of(host_limit, "budget: host_limit")
+        self.host_limit = host_limit
         self.device = default_device() if device is None else Device(device)
         self._backend = backends.get(self.device.type)
         self._index = self.device.index
@@ -169,17 +144,23 @@ class budget(saved_tensors_hooks):
         if self.device.type != "cpu":
             self._engine = engine_of(self._backend, self._index)
         self._thread: int | None = None
+        self._left = False  # whether the last step ended before its backward
         self.last: Known | None = None  # what the last step followed, or taught
         self._fresh()
 
     def _allowed(self, placements: Any) -> frozenset[str]:
-        wrong = [p for p in placements if p not in PLACEMENTS]
-        if isinstance(placements, str) or wrong or KEEP not in placements:
+        several = isinstance(placements, Iterable) and not isinstance(placements, str)
+        given = tuple(placements) if several else ()
+        if KEEP not in given or any(p not in PLACEMENTS for p in given):
             raise ValueError(
                 f"budget: placements: got {placements!r}, want several of {', '.join(PLACEMENTS)}, "
                 "'keep' among them"
             )
-        allowed = set(placements)
+        if self.lossless and COMPRESS in given and given != PLACEMENTS:
+            raise ValueError(
+                "budget: placements: 'compress' is not lossless; it needs lossless=False"
+            )
+        allowed = set(given)
         if self.lossless:
             allowed.discard(COMPRESS)
         if self.device.type == "cpu":
@@ -196,6 +177,7 @@ class budget(saved_tensors_hooks):
         self._first: tuple[str, int] | None = None
         self._measuring: Measurement | None = None
         self.turned = False  # whether backward has begun
+        self._saves = False  # whether something was saved
         self._dropped = 0  # bytes that are to be made again, since the last that stays
         self._back = 0  # bytes that came back while the node ran
         self._most = 0  # bytes that were in use at most, ever, before it
@@ -206,7 +188,13 @@ class budget(saved_tensors_hooks):
         here = threading.get_ident()
         if self._thread not in (None, here):
             raise RuntimeError("budget: it is entered in another thread; make one for each thread")
-        self._thread = here
+        if _entered.budget is not None:
+            raise RuntimeError(
+                f"budget: one of {size(self.limit)} is entered within one of "
+                f"{size(_entered.budget.limit)}, which would see nothing of what is saved from "
+                "here on; use one, around the whole step"
+            )
+        _entered.budget, self._thread = self, here
         super().__enter__()
         self._walk.__enter__()
         return self
@@ -214,7 +202,7 @@ class budget(saved_tensors_hooks):
     def __exit__(self, *exc: Any) -> None:
         self._walk.__exit__(*exc)
         super().__exit__(*exc)
-        self._thread = None
+        _entered.budget = self._thread = None
         self._end(failed=exc[0] is not None)
 
     def op_will_begin(self) -> None:
@@ -259,14 +247,14 @@ class budget(saved_tensors_hooks):
         if number == 0:
             self._begin((name, value.nbytes))
         if self._measuring is not None:
-            self._measuring.made(value, recipe)
+            self._measuring.made(value, recipe, self._is_ours(value.root()))
         plan = self._following
         if plan is not None and not plan.matches(number, name, value.nbytes):
             self._following = self._other(plan)
 
     def _begin(self, first: tuple[str, int]) -> None:
         """The first value says which plans there may be."""
-        self._first = first
+        self._first, self._left = first, False
         known = self._learned.known.get(first)
         if known and first not in self._learned.again:
             before = self._in_use()
@@ -335,6 +323,7 @@ class budget(saved_tensors_hooks):
     def pack_hook(self, tensor: Tensor) -> Any:
         """A piece of a value that waits elsewhere; the tensor itself, if it stays."""
         value = self._walk.value_of(tensor)
+        self._saves = True
         if value is None or self.turned:
             return tensor
         root = root_of(tensor._array)
@@ -350,6 +339,12 @@ class budget(saved_tensors_hooks):
 
     def unpack_hook(self, packed: Any) -> Tensor:
         """The tensor that was packed."""
+        if self._left and not self.turned:
+            self._left = False
+            warn_user(
+                "budget: backward runs after the budget has ended, so this step is not planned; "
+                "put forward and backward into one `with memory.budget(...)`"
+            )
         if not isinstance(packed, Again):
             return packed
         measuring, value = self._measuring, packed.piece.value
@@ -378,6 +373,8 @@ class budget(saved_tensors_hooks):
 
     def _place(self, value: Value, root: Any, place: str) -> None:
         """Puts a value where it waits for backward."""
+        if place != KEEP and not self._is_ours(root):
+            place = KEEP
         if place == RECOMPUTE and value.recipe is not None:
             return
         if place in (OFFLOAD, DISK):
@@ -390,6 +387,11 @@ class budget(saved_tensors_hooks):
         if value.held is None:
             self._walk.hold(value, root)
         value.recipe = None
+
+    def _is_ours(self, root: Any) -> bool:
+        """Whether a storage is on the device that the limit is for."""
+        backend = backends.backend_of(root)
+        return backend is self._backend and backend.device_index(root) in (None, self._index)
 
     def _sent(self, value: Value, root: Any, place: str) -> Any:
         tensor = make(root)
@@ -416,7 +418,7 @@ class budget(saved_tensors_hooks):
         names, sizes, turned, most, began = (
             self.names, self.sizes, self.turned, self._most, self._began
         )  # fmt: skip
-        tracing = self._tracing
+        tracing, self._left = self._tracing, self._saves and not turned and not failed
         self._fresh()
         self._walk.known.clear()
         if measuring is not None:
@@ -436,6 +438,11 @@ class budget(saved_tensors_hooks):
     def _learn(
         self, first: Any, names: list[str], sizes: list[int], measuring: Measurement
     ) -> None:
+        if measuring.elsewhere and not any(seen.nbytes for seen in measuring.values):
+            warn_user(
+                f"budget: the limit is for the memory of '{self.device}', and what this step makes "
+                f"is on '{measuring.elsewhere}'; say device='{measuring.elsewhere}'"
+            )
         rates = rates_of(self._backend, self._index, self.limit // 32, self.placements)
         largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
         for under_way in (max(self._under_way, min(largest, self.limit // 8)), self._under_way):
@@ -443,27 +450,27 @@ class budget(saved_tensors_hooks):
             plan = planning.plan(step, self.limit, placements=self.placements)
             if plan.needs < 0.95 * self.limit:  # else fewer bytes under way may leave more room
                 break
+        known = Known(names, sizes, step, measuring.before, Course(step, 0, self.limit, plan))
+        known.first_peak, self.last = measuring.peak, known
         if plan.forecast.peak > self.limit:
             raise BudgetError(
                 f"budget: {size(self.limit)} are too few: this step needs at least "
-                f"{size(plan.needs)}. {plan.holders}"
+                f"{size(plan.needs)}, and room for an optimizer's state if that is yet to come. "
+                f"{plan.holders} {ADVICE}"
             )
-        known = Known(names, sizes, step, measuring.before, Course(step, 0, self.limit, plan))
-        known.first_peak = measuring.peak
         plans = self._learned.known.setdefault(first, [])
         plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
         self._learned.again.discard(first)
-        self.last = known
 
     def _look(self, known: Known, peak: int, most: int, began: Any) -> None:
         """Compares a step with its limit and its forecast; plans again where it missed."""
         if known.settled and (peak <= self.limit or peak <= most):  # perhaps of long ago
             return
         if peak > self.limit and known.tried:
-            warnings.warn(
+            warn_user(
                 f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}; the "
-                "next one has another plan", stacklevel=5,
-            )  # fmt: skip
+                "next one has another plan"
+            )
         if known.settled:
             known.now.exceeded(self.limit, peak, self.placements)
             return

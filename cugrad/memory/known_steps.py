@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
 from . import planning
+from .sizes import size
 
-__all__ = ["BudgetError", "Known", "Learned", "Tried", "bytes_of", "size"]
+__all__ = ["BudgetError", "Course", "Known", "Learned", "Tried"]
 
+ADVICE = (
+    "Give it that much, or make the step smaller: fewer examples at a time and their gradients "
+    "added up, or what is computed at that place in parts."
+)
 COURSES = 4  # amounts of other things in memory, for which a step has a plan each
 ADJUSTMENTS = 6  # steps after which a plan is corrected by what was measured
-UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-         "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}  # fmt: skip
 
 
 class BudgetError(RuntimeError):
@@ -106,7 +108,7 @@ class Course:
             least = min(self.tried, key=lambda t: peaks[id(t.plan)])
             raise BudgetError(
                 f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
-                f"needs least took {size(peaks[id(least.plan)])}. {least.plan.holders}"
+                f"needs least took {size(peaks[id(least.plan)])}. {least.plan.holders} {ADVICE}"
             )
         best = min(fitting, key=lambda t: t.milliseconds)
         self.plan, self.limit, self.settled = best.plan, best.limit, True
@@ -175,20 +177,3 @@ class Learned:
     def __init__(self) -> None:
         self.known: dict[tuple[str, int], list[Known]] = {}
         self.again: set[tuple[str, int]] = set()  # steps that began like this and went on otherwise
-
-
-def bytes_of(limit: Any) -> int:
-    """The bytes of a number, or of a text such as "12GiB", "500 MB"."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(limit).lower())
-    if isinstance(limit, bool) or found is None or found[2] not in UNITS or float(found[1]) <= 0:
-        raise ValueError(f"budget: limit: got {limit!r}, want bytes, as 12_000_000_000 or '12GiB'")
-    return int(float(found[1]) * UNITS[found[2]])
-
-
-def size(nbytes: float) -> str:
-    """Bytes for people."""
-    units = ["B", "KiB", "MiB", "GiB"]
-    while abs(nbytes) >= 1024 and len(units) > 1:
-        nbytes /= 1024
-        del units[0]
-    return f"{nbytes:.4g} {units[0]}"

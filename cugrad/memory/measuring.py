@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Backend
+from ..backends import Backend, backend_of
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step
 from .planning import Value as Planned
 from .rates import Rates
@@ -54,6 +54,7 @@ class Measurement:
         self.spans: list[_Span] = []
         self._left_out: list[tuple[Any, Any]] = []  # since the last span's end
         self._of_root: dict[int, _Seen] = {}  # by its id, the value that a storage holds now
+        self.elsewhere: Any = None  # another device, on which values were made
         self.forward: int | None = None  # the number of ops before backward
         self.tracing = backend.device_type == "cpu" and not tracemalloc.is_tracing()
         if self.tracing:
@@ -119,11 +120,15 @@ class Measurement:
         """From a mark to here the device did what belongs to no op."""
         self._left_out.append((before, self.mark()))
 
-    def made(self, value: Value, recipe: Recipe) -> None:
-        """A value has got its number."""
+    def made(self, value: Value, recipe: Recipe, is_ours: bool) -> None:
+        """A value has got its number; it takes no room if it is on another device."""
         seen = _Seen(value, len(self.spans) - 1)
         self.values.append(seen)
         root = value.root()
+        if not is_ours:
+            self.elsewhere = backend_of(root).device_type
+            seen.nbytes, seen.can_be_made = 0, False
+            return
         before, self._of_root[id(root)] = self._of_root.get(id(root)), seen
         if before is not None and before.gone is None:  # changed in place: the memory is this one's
             before.gone = max(before.born, seen.born - 1)

@@ -42,8 +42,13 @@ class Report(dict[str, Any]):
 
         Saved to `path` if given. ImportError without matplotlib.
         """
-        from matplotlib.figure import Figure
-
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError(
+                "saving.report().plot() draws with matplotlib, which is not installed; install it "
+                "with: pip install matplotlib"
+            ) from error
         figure = Figure(figsize=(10, 6), layout="constrained")
         upper, lower, last = figure.subplots(3, 1, height_ratios=[2, 2, 3])
         moved = {"moved": self["moved_to_host_bytes"], **self["kept"]}

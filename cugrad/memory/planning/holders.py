@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..sizes import size
 from .forecast import Forecast
 from .step import KEEP, RECOMPUTE, Step
 
 __all__ = ["holders"]
-
-
-def size(nbytes: float) -> str:
-    """Bytes for people."""
-    for unit, bytes_of in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= bytes_of:
-            return f"{nbytes / bytes_of:.3g} {unit}"
-    return f"{nbytes:.0f} bytes"
 
 
 def holders(step: Step, placements: Sequence[str], found: Forecast) -> str:
