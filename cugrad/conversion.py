@@ -15,7 +15,7 @@ from .autograd.record import recorded
 from .backends import backend_of, get
 from .backends.batched import per_example, raise_if_read
 from .device import device as Device
-from .tensor import Tensor, make
+from .tensor import Size, Tensor, make
 
 __all__ = ["METHODS"]
 
@@ -289,6 +289,35 @@ def new_tensor(
     )
 
 
+def new(self: Tensor, *data: Any) -> Tensor:
+    """PyTorch's old `new_empty(*size)`, or `new_tensor(data)`, with this tensor's dtype, device.
+
+    >>> import cugrad as torch
+    >>> torch.ones(2).new(2, 3).shape, torch.ones(2).new([1, 2])
+    (torch.Size([2, 3]), tensor([1., 2.]))
+    """
+    first = data[0] if data else 0
+    if len(data) < 2 and not isinstance(first, (int, Size)):
+        return new_tensor(self, first.detach() if isinstance(first, Tensor) else first)
+    return creation.empty(*(data or (0,)), dtype=self.dtype, device=self.device)
+
+
+def _volatile(self: Tensor) -> bool:
+    """False, with a warning: `no_grad` is what took its place."""
+    warnings.warn(
+        "volatile was removed (Variable.volatile is always False)", UserWarning, stacklevel=2
+    )
+    return False
+
+
+def _set_volatile(self: Tensor, value: Any) -> None:
+    warnings.warn(
+        "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
 def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(
         self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
@@ -303,9 +332,10 @@ def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
+VOLATILE = property(_volatile, _set_volatile)
 METHODS: dict[str, Any] = {
     f.__name__: f
-    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new_tensor)
+    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new, new_tensor)
 }
 METHODS.update({
     "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),

@@ -11,7 +11,15 @@ from .autograd.record import recorded
 from .backends import backend_of
 from .backends.batched import levels_of
 from .ops import random as draw
-from .random import Generator, _float_dtype, _source, can_be_read, check_bounds
+from .random import (
+    Generator,
+    _float_dtype,
+    _source,
+    bernoulli,
+    can_be_read,
+    check_bounds,
+    multinomial,
+)
 from .tensor import Tensor, make
 
 __all__ = ["METHODS", "binomial", "poisson"]
@@ -196,6 +204,6 @@ def _one_past(kind: np.dtype[Any]) -> int:
 
 METHODS = {
     f.__name__: f
-    for f in (bernoulli_, cauchy_, exponential_, geometric_, log_normal_, normal_, random_,
-              uniform_)
+    for f in (bernoulli, bernoulli_, cauchy_, exponential_, geometric_, log_normal_, multinomial,
+              normal_, random_, uniform_)
 }  # fmt: skip

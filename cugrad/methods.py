@@ -47,6 +47,8 @@ def detach_(self: Tensor) -> Tensor:
             "Can't detach views in-place. Use detach() instead. (A view's history is that of its "
             "base.)"
         )
+    if self._node is not None:
+        _ = self.counter  # what has one is looked at by the nodes that saved it
     self._node, self._requires_grad = None, False
     if self._rare is not None and self._rare.tangents:
         self._rare.tangents = None
@@ -118,11 +120,27 @@ def _part(read: Callable[[Tensor], Tensor]) -> property:
     return property(read, write)
 
 
+def _set_backward_hooks(self: Tensor, hooks: Any) -> None:
+    """The hooks of a leaf, by whatever keys; those of others are at their node, and registered."""
+    if self.grad_fn is None:
+        leaf_rare(self).tensor_hooks[0] = HookDict(hooks or {})
+
+
+def _dir(self: Tensor) -> list[str]:
+    """The names that can be read, as `dir` lists them."""
+    away = () if self.is_cuda else ("__cuda_array_interface__",)
+    return [name for name in object.__dir__(self) if name not in away]
+
+
 METHODS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (backward, detach, detach_, log_softmax, register_hook,
                             register_post_accumulate_grad_hook, retain_grad, softmax)
 }  # fmt: skip
-METHODS.update({"where": _where, "__repr__": tensor_text})
+METHODS.update({"where": _where, "__repr__": tensor_text, "__dir__": _dir})
+hooks_of: Any = vars(Tensor)["_backward_hooks"]
+PROPERTIES_TO_SET = {
+    "_backward_hooks": hooks_of.setter(_set_backward_hooks), "volatile": conversion.VOLATILE,
+}  # fmt: skip
 
 
 def attach(more: dict[str, Callable[..., Any]]) -> None:
@@ -138,5 +156,7 @@ def attach(more: dict[str, Callable[..., Any]]) -> None:
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
     for name, read in read_only.items():
         setattr(Tensor, name, property(read))
+    for name, both in PROPERTIES_TO_SET.items():
+        setattr(Tensor, name, both)
     for name in ("real", "imag"):
         setattr(Tensor, name, _part(FUNCTIONS[name]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,12 @@ class Fresh(threading.local):
     counter: list[int] | None = None
 
 
+NO_LEAF = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
+    "attribute won't be populated during autograd.backward(). If you indeed want the .grad field "
+    "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
+    "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead."
+)
 UNCOUNTED = Uncounted([0])
 fresh = Fresh()
 
@@ -323,7 +330,10 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient, None before the first backward."""
+        """The accumulated gradient, None before the first backward; non-leaves have none, and
+        warn."""
+        if self._grad is None and self._requires_grad and not (self.is_leaf or self.retains_grad):
+            warnings.warn(NO_LEAF, stacklevel=2)
         return self._grad
 
     @grad.setter

@@ -304,7 +304,6 @@ sample("linalg_vector_norm", away((3, 4)), ord=1, dim=(1,))
 sample("linalg_vector_norm", away((3, 4)), ord=3, dim=(0,), keepdim=True)
 sample("linalg_vector_norm", distinct((2, 3, 4)), ord=float("inf"), dim=(1, 2))
 sample("linalg_vector_norm", distinct((2, 3)), ord=-float("inf"), dim=(1,))
-sample("linalg_vector_norm", (2, 3), ord=0, dim=(1,))
 for _name in ("any", "all"):
     sample(_name, boolean((3, 4)), reference=_over(_name), torch=_like(_name))
     sample(_name, integers((3, 4), 2), dim=(1,), keepdim=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends import backend_of
+from ..backends.owners import root_of
 from ..tensor import Tensor, make
 from .record import recorded
 
@@ -32,7 +33,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
             ) from None
         known.counter[0] += 1
         return
-    if exclusive and g.base is None and g.strides == array.strides and g.dtype == array.dtype:
+    if exclusive and root_of(g) is g and g.strides == array.strides and g.dtype == array.dtype:
         leaf._grad = make(g)
     else:
         leaf._grad = make(_laid_out(g, array))
@@ -41,7 +42,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
 def accumulate_recorded(leaf: Tensor, g: Tensor) -> None:
     """Sets `leaf.grad` to a copy of `g` with the layout of the leaf, or to a new sum; recorded."""
     known = leaf._grad
-    kept = recorded.clone(g) if known is None else known + g
+    kept = recorded.copy(make(leaf._array), g) if known is None else known + g
     like = (leaf if known is None else known)._array
     if type(kept._array) is type(like) and kept._array.strides != like.strides:
         if known is None or is_dense(like):

@@ -280,9 +280,10 @@ class Run:
         rare = leaf._rare
         hooks: NodeRare | None = None if rare is None else rare.leaf
         g = None if g is NOTHING else g
+        given = g
+        shared = getrefcount(g)
         if hooks is not None:
             (g,) = run_tensor_hooks(hooks, [g], self.recording)
-            exclusive = False  # a hook may have kept it
         if self.captures is not None:
             wanted = self.captures.get((leaf, 0))
             if wanted is not None:
@@ -291,6 +292,9 @@ class Run:
                 return
         if hooks is not None and hooks.pre_hooks:
             (g,) = run_pre_hooks(hooks, [g], self.recording)
+        if hooks is not None:  # which may have kept it, or made another
+            count = getrefcount(g)
+            exclusive = exclusive and count <= shared if g is given else count <= UNSHARED
         observers = state.observers
         for observer in observers:
             observer.node_begin(accumulator(leaf))

@@ -393,6 +393,20 @@ class InplaceFunction(Function):
         self.inplace = inplace
 
 
+class Error(BackwardCFunction):
+    """The node that refuses, by PyTorch's name; an edge for each gradient, None for None."""
+
+    places: tuple[bool, ...] = ()
+
+    def name(self) -> str:
+        return "torch::autograd::Error"
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        ends = iter(super().next_functions)
+        return tuple([next(ends) if there else (None, 0) for there in self.places])
+
+
 class _Twice(Function):
     """Passes gradients through, and refuses to be differentiated."""
 
@@ -413,6 +427,9 @@ class _Twice(Function):
         )
 
 
+Error._forward_cls, _Twice._backward_cls = _Twice, Error
+
+
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a `backward` that is not itself differentiable: differentiating it is an error."""
 
@@ -430,6 +447,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         sealed = _Twice.apply(*[values[i].detach().requires_grad_() for i in indices])
         for i, t in zip(indices, sealed, strict=True):
             values[i] = t
+            t.grad_fn.places = tuple([isinstance(v, Tensor) for v in values])
         return tuple(values) if several else values[0]
 
     return wrapper

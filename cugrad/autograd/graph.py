@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -67,7 +67,18 @@ def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
     >>> x._version
     1
     """
-    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+    several = (tensor,) if isinstance(tensor, Tensor) else tensor
+    if not isinstance(several, Iterable):
+        raise RuntimeError(
+            "increment_version expect a Iterable[Tensor] as input, got "
+            f"{type(tensor).__name__}"
+        )
+    for t in several:
+        if not isinstance(t, Tensor):
+            raise RuntimeError(
+                "increment_version expects each element of the iterable to be a tensor, got "
+                f"{type(t).__name__}"
+            )
         t.counter[0] += 1
 
 

@@ -192,7 +192,10 @@ class Node:
         >>> a.grad
         tensor([2., 2.])
         """
-        return add_hook(self.get_rare().post_hooks, fn)
+        rare = self.get_rare()
+        handle = RemovableHandle(rare.post_hooks)
+        rare.post_hooks[handle.id] = fn  # looked at when it is called, as in PyTorch
+        return handle
 
     def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
         """Calls `fn(grad_outputs)` before the node runs; it may return new grad_outputs.

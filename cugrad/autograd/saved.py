@@ -145,6 +145,16 @@ def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
     return tuple(found) if any(found) else None
 
 
+def check_attached(node: Any, index: int) -> None:
+    """RuntimeError when the saved input `index` has lost its history to `detach_` since."""
+    edge = None if node.saved is FREED else node.edge_of_entry(index)
+    if edge is not None and not isinstance(edge, Tensor):
+        raise RuntimeError(
+            "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(). "
+            "This is not supported, please use out-of-place `.detach()` instead"
+        )
+
+
 def check_version(node: Any, index: int) -> None:
     """InplaceError when saved entry `index` was changed in place since it was saved."""
     entry = node.saved[index]
@@ -152,6 +162,8 @@ def check_version(node: Any, index: int) -> None:
         found = 0 if entry._counter is None else entry._counter[0]
         wanted = 0 if node.versions is None else node.versions[index]
         if found == wanted:
+            if entry._node is None and not entry._requires_grad:
+                check_attached(node, index)
             return
         shape, maker, output = entry.shape, entry.grad_fn, entry.output_nr
     elif type(entry) is tuple:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autograd.mode import state
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..dtypes import as_dtype
@@ -361,8 +362,12 @@ def set_(
     self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
 ) -> Tensor:
     """Makes this tensor the elements of another one, sharing its memory; without one, empty."""
-    if self._requires_grad:
-        raise RuntimeError("set_: cannot change the memory of a tensor that requires grad")
+    if self._requires_grad and state.grad_enabled:
+        leaf = "a leaf Variable that requires grad is being used in an in-place operation. "
+        raise RuntimeError(
+            f"{leaf if self.is_leaf else ''}set_: cannot change the memory of a tensor that "
+            "requires grad; no_grad() allows it"
+        )
     if source is None:
         self._array = backend_of(self._array).xp.empty((0,), self._array.dtype)
         return self

@@ -322,7 +322,9 @@ row("copy_slices", "self src",
 
 # Floating-point numbers by their parts ------------------------------------------------------------
 
-row("nextafter", "self other", "nextafter")
+row("nextafter", "self other", "nextafter", ELEMENTWISE,
+    self=lambda m, g, self, other: m.masked_fill(g, m.eq(self, other), 0),
+    other=lambda g: g * 0)  # fmt: skip
 
 
 def _two_to(m: Any, g: Any, self: Any, mantissa: Any) -> Any:

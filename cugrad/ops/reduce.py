@@ -386,6 +386,7 @@ row(
     self=lambda m, g, self, result, self_shape, ord, dim, keepdim: (
         kept(m, g, self_shape, dim, keepdim)
         * _norm_slope(m, self, result, self_shape, ord, dim, keepdim)
+        if ord != 0 else None  # a count has no gradient, not one of zero
     ),
     jvp=lambda m, self, self_t, result, self_shape, ord, dim, keepdim: m.sum(
         _inner(m, _norm_slope(m, self, result, self_shape, ord, dim, keepdim), self_t),
