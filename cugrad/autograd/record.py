@@ -116,6 +116,15 @@ class OpNode(Node):
         return self.plan.op.name_of_node(self.params)
 
     @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """Of inputs for which there are formulas, which an index, or a mask, is not."""
+        formulas = () if self.plan.op.variadic else self.plan.op.formulas
+        ends = super().next_functions
+        if len(formulas) != len(ends):
+            return ends
+        return tuple([end for end, formula in zip(ends, formulas, strict=True) if formula])
+
+    @property
     def params(self) -> dict[str, Any]:
         return NO_PARAMS if self.meta is None else self.meta[1]
 
