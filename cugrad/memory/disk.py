@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
-from .offloading import _Offloading, check_numbers, codec_named
+from .offloading import _Offloading, checked_sizes, codec_named
 from .owner import Owner
 
 __all__ = ["save_on_disk"]
@@ -49,26 +49,27 @@ class save_on_disk(_Offloading):
         self,
         directory: str | os.PathLike[str] | None = None,
         *,
-        min_bytes: int = 1 << 16,
-        limit: int | None = None,
+        min_bytes: int | str = 1 << 16,
+        limit: int | str | None = None,
         when_full: str = "host",
-        lookahead: int | None = None,
-        backlog: int | None = None,
+        lookahead: int | str | None = None,
+        backlog: int | str | None = None,
         direct: bool = True,
         compress: Any = None,
         filter: Callable[[Tensor], bool] | None = None,
         device_type: str | None = None,
         timing: bool = True,
     ) -> None:
-        check_numbers("save_on_disk", min_bytes=min_bytes, limit=limit, lookahead=lookahead,
-                      backlog=backlog)  # fmt: skip
+        least, most, ahead, leaving = checked_sizes(
+            "save_on_disk", min_bytes=min_bytes, limit=limit, lookahead=lookahead, backlog=backlog
+        )
         from .disk_store import DiskStore  # milliseconds that `import cugrad` should not take
 
         self.store = DiskStore(
-            directory, limit, when_full=when_full, direct=direct, backlog=backlog
+            directory, most, when_full=when_full, direct=direct, backlog=leaving
         )
         owner = Owner(
-            min_bytes, 0, lookahead, backlog, None, False, self.store, codec_named(compress),
+            least, 0, ahead, leaving, None, False, self.store, codec_named(compress),
             bool(timing),
         )  # fmt: skip
         super().__init__(owner, device_type, filter)

@@ -58,6 +58,8 @@ def scratch_directory(directory: Any = None) -> str:
 
         usual = "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
         directory = os.environ.get("TMPDIR") or usual
+    if not isinstance(directory, (str, bytes, os.PathLike)):
+        raise TypeError(f"save_on_disk: directory: got {directory!r}, want a path")
     path = os.path.realpath(os.fsdecode(directory))
     what = f"save_on_disk: directory {path!r}"
     if not os.path.exists(path):

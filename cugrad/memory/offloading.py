@@ -13,6 +13,7 @@ from .engine import CopyEngine, engine_of
 from .owner import Owner
 from .report import Report, report_of
 from .session import View
+from .sizes import bytes_of
 from .stats import OffloadStats
 
 __all__ = ["offload", "save_on_cpu"]
@@ -138,7 +139,8 @@ class offload(_Offloading):
     views share it again when they are back. Parameters stay, and so does what a step before has
     shown to be on the device anyway, or to be needed before it would have left. Backward's order
     is learned, too: what comes next is brought back while the ops before it run. Gradients are
-    bitwise those without, unless `compress` says otherwise.
+    bitwise those without, unless `compress` says otherwise. Sizes are numbers of bytes, or text as
+    "8GiB".
 
     Args:
         min_bytes: storages smaller than this stay.
@@ -172,33 +174,35 @@ class offload(_Offloading):
     def __init__(
         self,
         *,
-        min_bytes: int = 1 << 16,
-        keep_last: int | None = None,
-        lookahead: int | None = None,
-        backlog: int | None = None,
-        host_limit: int | None = None,
+        min_bytes: int | str = 1 << 16,
+        keep_last: int | str | None = None,
+        lookahead: int | str | None = None,
+        backlog: int | str | None = None,
+        host_limit: int | str | None = None,
         spill: Any = None,
         compress: Any = None,
         filter: Callable[[Tensor], bool] | None = None,
         device_type: str | None = None,
         timing: bool = True,
     ) -> None:
-        check_numbers("offload", min_bytes=min_bytes, keep_last=keep_last, lookahead=lookahead,
-                      backlog=backlog, host_limit=host_limit)  # fmt: skip
+        least, last, ahead, leaving, locked = checked_sizes(
+            "offload", min_bytes=min_bytes, keep_last=keep_last, lookahead=lookahead,
+            backlog=backlog, host_limit=host_limit,
+        )  # fmt: skip
         owner = Owner(
-            min_bytes, keep_last, lookahead, backlog, host_limit, True, _spill_of(spill),
-            codec_named(compress), bool(timing)
+            least, last, ahead, leaving, locked, True, _spill_of(spill), codec_named(compress),
+            bool(timing),
         )  # fmt: skip
         super().__init__(owner, device_type, filter)
 
 
-def check_numbers(name: str, **numbers: Any) -> None:
-    """ValueError for what is no number of bytes; None is one where it has a meaning."""
-    for argument, value in numbers.items():
-        if value is None and argument != "min_bytes":
-            continue
-        if not isinstance(value, int) or value < 0:
-            raise ValueError(f"{name}: {argument}: got {value!r}, want bytes, a number >= 0")
+def checked_sizes(name: str, **sizes: Any) -> list[Any]:
+    """The bytes of each; ValueError for what is no size. None is one where it has a meaning."""
+    return [
+        None if given is None and argument != "min_bytes"
+        else bytes_of(given, f"{name}: {argument}")
+        for argument, given in sizes.items()
+    ]  # fmt: skip
 
 
 def codec_named(compress: Any) -> Any:

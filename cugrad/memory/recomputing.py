@@ -12,6 +12,7 @@ from ..ops.table import TABLE
 from ..tensor import Tensor, make
 from .geometry import root_of
 from .recipes import Piece, Recipe, Recorder, Value, piece_of, rebuilt, remember
+from .sizes import size
 
 __all__ = ["Again", "RecomputeStats", "recompute"]
 
@@ -39,6 +40,12 @@ class RecomputeStats:
     saved_bytes: int = 0  # of all saved tensors, with those that share a storage
     dropped_bytes: int = 0  # of storages that nothing keeps for backward
     kept_bytes: int = 0  # of saved tensors that stay: made by a costly op, or nobody knows how
+
+    def __str__(self) -> str:
+        return (
+            f"{self.saved_tensors:,} tensors saved, {size(self.saved_bytes)}; "
+            f"{size(self.dropped_bytes)} dropped, {size(self.kept_bytes)} kept"
+        )
 
 
 class Again:
@@ -175,9 +182,17 @@ def _names_of(ops: Any) -> frozenset[str] | None:
     if ops == "all":
         return frozenset(TABLE)
     if isinstance(ops, str) or not isinstance(ops, Iterable):
-        raise TypeError(f"recompute: ops: got {ops!r}, want None, 'all', or several names of ops")
+        raise TypeError(
+            f"recompute: ops: got {ops!r}, want None, 'all', or several names of ops, as ['exp']"
+        )
     names = [op if isinstance(op, str) else getattr(op, "__name__", repr(op)) for op in ops]
     for name in names:
         if name not in TABLE:
-            raise ValueError(f"recompute: ops: {name!r} is not among the ops of docs/ops.md")
+            from difflib import get_close_matches
+
+            near = get_close_matches(name.lower(), TABLE, 3)
+            raise ValueError(
+                f"recompute: ops: {name!r} is not among the ops of docs/ops.md"
+                + (f"; did you mean {' or '.join(map(repr, near))}?" if near else "")
+            )
     return frozenset(names)
