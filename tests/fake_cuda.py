@@ -54,6 +54,7 @@ def clothed(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         made = ndarray.__new__(ndarray)
         made._host = host = np.asarray(value)
+        made._data = None
         made._base = owner_of(made)
         if not host.flags.writeable:  # CuPy has no read-only arrays
             host.flags.writeable = True
@@ -84,23 +85,54 @@ def owner_of(made: ndarray) -> Any:
 LIVE: dict[int, tuple[weakref.ref[Host], int]] = {}  # id -> an array that owns memory, bytes
 
 
-def count(host: Host) -> None:
+def count(host: Host, own: bool = True) -> None:
     """Counts the memory under an array as the device's, for as long as anybody holds it."""
     while isinstance(host.base, np.ndarray):
         host = host.base
     key = id(host)
     if key not in LIVE:
-        blocks = -(-host.nbytes // 512) * 512
+        blocks = -(-host.nbytes // 512) * 512 if own else 0
         LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), blocks
+
+
+class Memory:
+    """cupy.cuda.Memory: a block that an array of its own has."""
+
+    def __init__(self, ptr: int, size: int, held: Any) -> None:
+        self.ptr, self.size, self.device_id, self._held = ptr, size, 0, held
+
+    def bytes(self) -> Any:
+        """The bytes, for an array that knows nothing of the one that has them."""
+        found = (ctypes.c_ubyte * self.size).from_address(self.ptr)
+        found.held = self._held  # type: ignore[attr-defined]
+        return found
+
+
+class UnownedMemory(Memory):
+    """cupy.cuda.UnownedMemory: memory of somebody else's."""
+
+    def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
+        if device_id < 0:
+            raise RuntimeError("UnownedMemory requires explicit device ID for a null pointer.")
+        super().__init__(ptr, size, owner)
+        self._owner = owner
+
+
+class MemoryPointer:
+    """cupy.cuda.MemoryPointer."""
+
+    def __init__(self, mem: Memory, offset: int) -> None:
+        self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
 
 class ndarray:
     """cupy.ndarray, holding a NumPy array that nobody sees."""
 
-    __slots__ = ("_host", "_base", "__weakref__")
+    __slots__ = ("_host", "_base", "_data", "__weakref__")
     __array_priority__ = 100
     _host: Host
     _base: Any
+    _data: Any
 
     def __init__(
         self,
@@ -110,16 +142,23 @@ class ndarray:
         strides: Any = None,
         order: str = "C",
     ) -> None:
-        buffer = None if memptr is None else memptr.of
-        self._host = np.ndarray(shape, dtype, buffer, 0, strides, order)  # type: ignore[call-overload]
-        self._base = None
-        if buffer is None:
-            OWNERS[id(self._host)] = self
-        count(self._host)
+        buffer = None if memptr is None else memptr.mem.bytes()
+        start = 0 if memptr is None else memptr.ptr - memptr.mem.ptr
+        self._host = np.ndarray(shape, dtype, buffer, start, strides, order)  # type: ignore[call-overload]
+        self._base, self._data = None, memptr
+        OWNERS[id(self._host)] = self
+        count(self._host, memptr is None)
 
     @property
     def data(self) -> Any:
-        return SimpleNamespace(ptr=self._host.ctypes.data, of=self._host)
+        if self._data is not None:
+            return self._data
+        root = self if self._base is None else self._base
+        start = self._host.ctypes.data
+        if root._data is not None:  # a view of what names no base
+            return MemoryPointer(root._data.mem, start - root._data.mem.ptr)
+        memory = Memory(root._host.ctypes.data, root._host.nbytes, root._host)
+        return MemoryPointer(memory, start - memory.ptr)
 
     @property
     def device(self) -> Any:
@@ -160,7 +199,8 @@ class ndarray:
             names, positional = parameters_of_method(name)
             if not set(kwargs) <= set(names) or len(args) > positional:
                 raise TypeError(f"cupy.ndarray.{name} takes {names}, got {len(args)}, {[*kwargs]}")
-            return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+            function = getattr(self._host, name)  # of an array that is there until the end
+            return clothed(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
         return method
 
@@ -352,7 +392,8 @@ class Module(ModuleType):
             return Module(f"{self.__name__}.{name}", real)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+            function = getattr(self._host, name)  # of an array that is there until the end
+            return clothed(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
         return call if callable(real) and not isinstance(real, type) else found
 
@@ -371,7 +412,9 @@ class Generator:
 
 
 def as_strided(x: ndarray, shape: Any = None, strides: Any = None) -> Any:
-    return clothed(np.lib.stride_tricks.as_strided(x._host, shape, strides))
+    """As CuPy's: the view names no base."""
+    shape = x.shape if shape is None else tuple(shape)
+    return ndarray(shape, x.dtype, x.data, x.strides if strides is None else tuple(strides))
 
 
 def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
@@ -655,6 +698,7 @@ def install() -> None:
     cuda = Module(
         "cupy.cuda", SimpleNamespace(), runtime=runtime, Stream=Stream, Event=Event, Device=Device,
         PinnedMemory=PinnedMemory, PinnedMemoryPointer=PinnedMemoryPointer,
+        UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,
         get_current_stream=lambda device_id=-1: STATE.streams[-1],
         get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=lambda: 1,
         get_allocator=lambda: STATE.allocator,

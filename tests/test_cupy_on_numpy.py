@@ -39,6 +39,7 @@ class NumpyAsCupy:
 @pytest.fixture
 def xp(monkeypatch: pytest.MonkeyPatch) -> cupy_namespace.CupyNamespace:
     monkeypatch.setattr(cupy_namespace, "cupy", NumpyAsCupy())
+    monkeypatch.setattr(cupy_namespace, "as_strided", np.lib.stride_tricks.as_strided)
     atomic = {"int32", "int64", "uint32", "uint64", "float16", "float32", "float64"}
 
     def scatter_add(a: Array, slices: Any, value: Any) -> None:

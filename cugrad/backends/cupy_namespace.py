@@ -4,6 +4,7 @@ otherwise.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import cupy
@@ -12,6 +13,7 @@ import numpy as np
 
 from .cupy_codecs import CodecKernels
 from .cupy_gemm import matmul
+from .cupy_windows import as_strided
 
 __all__ = ["CupyNamespace"]
 
@@ -68,6 +70,7 @@ class CupyNamespace:
     codecs = CodecKernels()
     matmul = staticmethod(matmul)
     linalg = CheckedLinalg()
+    lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()
 
     def __getattr__(self, name: str) -> Any:
@@ -177,7 +180,7 @@ class CupyNamespace:
                 raise ValueError(f"sliding_window_view: window {window} is longer than {shape[a]}")
             shape[a] -= window - 1
         strides = x.strides + tuple([x.strides[a] for a in axes])
-        return cupy.lib.stride_tricks.as_strided(x, (*shape, *windows), strides)
+        return as_strided(x, (*shape, *windows), strides)
 
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:

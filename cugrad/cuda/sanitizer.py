@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.owners import root_of
 from ..backends.races import Access, Clock, Clocks, Shadow
 from .devices import cuda_backend
 
@@ -212,7 +213,7 @@ class CheckedNames:
         if isinstance(found, type):
             return found
         if not callable(found):
-            inner = type(found).__name__ in ("module", "Module", "CheckedLinalg", "CupyxSpecial")
+            inner = type(found).__name__ in INNER
             return CheckedNames(self._sanitizer, found, f"{name}.") if inner else found
         s, full = self._sanitizer, self._prefix + name
 
@@ -225,7 +226,7 @@ class CheckedNames:
             if name in CHANGE_FIRST:
                 written.append(args[0])
             given = name in CHANGE_FIRST or kwargs.get("out") is not None
-            fresh = written if given else [a for a in written if a.base is None]
+            fresh = written if given else [a for a in written if root_of(a) is a]
             if fresh:  # a view alone is no kernel
                 s.operation(full, s.backend.current_stream(), read, fresh)
             return result
@@ -235,6 +236,7 @@ class CheckedNames:
         return function
 
 
+INNER = frozenset(["module", "Module", "SimpleNamespace", "CheckedLinalg", "CupyxSpecial"])
 ALLOCATE = frozenset(["empty", "empty_like", "may_share_memory"])
 CHANGE_FIRST = frozenset(["copyto", "index_add", "index_reduce", "put", "place", "putmask"])
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backends.owners import root_of
 from ..ops.strided import address_of
 
 __all__ = ["Span", "array_at", "in_memory_order", "is_alone", "memory_of", "root_of", "span_of"]
@@ -20,20 +21,6 @@ class Span(NamedTuple):
     first: int
     low: int
     high: int
-
-
-def root_of(array: Any) -> Any:
-    """The array that owns an array's memory; itself, where it is no view.
-
-    >>> import numpy as np
-    >>> a = np.zeros((4, 6))
-    >>> root_of(a[1:, ::2].T) is a
-    True
-    """
-    kind, base = type(array), array.base
-    while base is not None and type(base) is kind:
-        array, base = base, base.base
-    return array
 
 
 def in_memory_order(array: Any) -> Any:

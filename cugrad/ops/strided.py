@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.owners import root_of
 from .table import LINEAR, NONE, row
 
 Shape = tuple[int, ...]
@@ -28,9 +29,7 @@ def storage_of(array: Any) -> tuple[Any, int]:
 
     What NumPy calls the base of a view, all the way down; on a GPU the block of the allocator.
     """
-    root = array
-    while getattr(root, "base", None) is not None and type(root.base) is type(array):
-        root = root.base
+    root = root_of(array)
     if not (root.flags.c_contiguous or root.flags.f_contiguous):  # a part of memory not our own
         return array, 0
     flat = (root if root.flags.c_contiguous else root.T).reshape(-1)
