@@ -89,6 +89,19 @@ SPACES: dict[str, tuple[str, ...]] = {
         "get_crc32_options", "set_default_load_endianness", "get_default_load_endianness",
         "location_tag", "default_restore_location",
     ),
+    "nn.Module": (
+        "register_forward_pre_hook", "register_forward_hook", "register_full_backward_pre_hook",
+        "register_full_backward_hook", "register_backward_hook", "register_state_dict_pre_hook",
+        "register_state_dict_post_hook", "register_load_state_dict_pre_hook",
+        "register_load_state_dict_post_hook", "get_extra_state", "set_extra_state", "state_dict",
+        "load_state_dict",
+    ),
+    "nn.modules.module": (
+        "register_module_parameter_registration_hook", "register_module_buffer_registration_hook",
+        "register_module_module_registration_hook", "register_module_forward_pre_hook",
+        "register_module_forward_hook", "register_module_full_backward_pre_hook",
+        "register_module_full_backward_hook", "register_module_backward_hook",
+    ),
     "nn.parallel": (
         "DataParallel", "data_parallel", "replicate", "scatter", "gather", "parallel_apply",
         "DistributedDataParallel",

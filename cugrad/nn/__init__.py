@@ -150,9 +150,9 @@ from .upsampling import (
 
 
 def __getattr__(name: str) -> _Any:
-    """`parallel` and DataParallel are imported when they are asked for."""
-    if name == "parallel":
-        return _import_module(".parallel", __name__)
+    """`modules`, `parallel` and DataParallel are imported when they are asked for."""
+    if name in ("modules", "parallel"):
+        return _import_module(f".{name}", __name__)
     if name == "DataParallel":
         return _import_module(".parallel", __name__).DataParallel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

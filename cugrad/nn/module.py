@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from .. import dtypes
 from ..autograd.mode import no_grad
-from ..autograd.mode import state as watched
-from ..autograd.node import HookDict, RemovableHandle
-from ..autograd.ranges import ranged
+from ..autograd.node import HookDict, RemovableHandle, add_hook
 from ..tensor import Tensor
 from . import state
-from .backward_hooks import BackwardHooks
-from .tree import Tree
+from .calling import Called
 
 Self = TypeVar("Self", bound="Module")
-
-
-class _Hook(NamedTuple):
-    call: Callable[..., Any]
-    with_kwargs: bool
-    always_call: bool
-
-
-def _add_hook(hooks: HookDict, hook: Any, prepend: bool) -> RemovableHandle:
-    handle = RemovableHandle(hooks)
-    behind = dict(hooks) if prepend else {}
-    for key in behind:
-        del hooks[key]
-    hooks[handle.id] = hook
-    hooks.update(behind)
-    return handle
+NONE: Mapping[int, Any] = MappingProxyType({})
 
 
 def indent(text: str) -> str:
@@ -41,7 +24,7 @@ def indent(text: str) -> str:
     return "\n".join([first] + ["  " + line if line.strip() else "" for line in rest])
 
 
-class Module(Tree):
+class Module(Called):
     """Base class of all layers and models: subclass it, assign parts, write `forward`.
 
     Parameters, buffers and submodules assigned as attributes are registered by name and take part
@@ -60,133 +43,15 @@ class Module(Tree):
     """
 
     _version: int = 1  # of the state_dict layout, raised when a subclass's keys change
+    # hooks of state_dict; those of a module are in a dict of its own
+    _state_dict_pre_hooks: Mapping[int, Any] = NONE
+    _state_dict_hooks: Mapping[int, Any] = NONE
+    _load_state_dict_pre_hooks: Mapping[int, Any] = NONE
+    _load_state_dict_post_hooks: Mapping[int, Any] = NONE
 
     def __init__(self) -> None:
         super().__init__()
         self.training = True
-        self._forward_pre_hooks = HookDict()
-        self._forward_hooks = HookDict()
-        self._backward_pre_hooks = HookDict()
-        self._backward_hooks = HookDict()
-
-    # --- calling
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's output; every subclass writes its own."""
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
-        )
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if watched.ranges:
-            with ranged(f"nn.Module: {type(self).__name__}", "module", owner=self):
-                return self._call_with_hooks(args, kwargs)
-        if (self._forward_hooks or self._forward_pre_hooks
-                or self._backward_hooks or self._backward_pre_hooks):  # fmt: skip
-            return self._call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
-
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result, called, behind = None, set(), None
-        try:
-            for hook in list(self._forward_pre_hooks.values()):
-                args, kwargs = self._run_pre_hook(hook, args, kwargs)
-            if self._backward_hooks or self._backward_pre_hooks:
-                pre_hooks = self._backward_pre_hooks.values()
-                behind = BackwardHooks(self, self._backward_hooks.values(), pre_hooks)
-                args = behind.around_inputs(args)
-            result = self.forward(*args, **kwargs)
-            for key, hook in list(self._forward_hooks.items()):
-                called.add(key)
-                result = self._run_hook(hook, args, kwargs, result)
-            return result if behind is None else behind.around_outputs(result)
-        except BaseException:
-            for key, hook in list(self._forward_hooks.items()):
-                if hook.always_call and key not in called:
-                    result = self._run_hook(hook, args, kwargs, result)
-            raise
-
-    def _run_pre_hook(
-        self, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if not hook.with_kwargs:
-            changed = hook.call(self, args)
-            if changed is None:
-                return args, kwargs
-            return (changed if isinstance(changed, tuple) else (changed,)), kwargs
-        changed = hook.call(self, args, kwargs)
-        if changed is None:
-            return args, kwargs
-        if isinstance(changed, tuple) and len(changed) == 2:
-            return changed
-        raise RuntimeError(
-            f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
-            f"but got {changed}."
-        )
-
-    def _run_hook(
-        self, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> Any:
-        changed = (
-            hook.call(self, args, kwargs, result)
-            if hook.with_kwargs
-            else hook.call(self, args, result)
-        )
-        return result if changed is None else changed
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(module, args)` before every forward; what it returns replaces `args`.
-
-        With `with_kwargs` the hook is called as `hook(module, args, kwargs)` and may return
-        `(args, kwargs)`. The handle's `remove()` takes the hook out again.
-        """
-        return _add_hook(self._forward_pre_hooks, _Hook(hook, with_kwargs, False), prepend)
-
-    def register_forward_hook(
-        self,
-        hook: Callable[..., Any],
-        *,
-        prepend: bool = False,
-        with_kwargs: bool = False,
-        always_call: bool = False,
-    ) -> RemovableHandle:
-        """Call `hook(module, args, output)` after every forward; its result replaces the output.
-
-        With `with_kwargs` the hook is called as `hook(module, args, kwargs, output)`; with
-        `always_call` also when forward raised. The handle's `remove()` takes the hook out.
-        """
-        return _add_hook(self._forward_hooks, _Hook(hook, with_kwargs, always_call), prepend)
-
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(module, grad_output)` when the gradients of the outputs have come.
-
-        It gets them as a tuple, with None for what is no tensor; what it returns replaces them.
-        """
-        return _add_hook(self._backward_pre_hooks, hook, prepend)
-
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have come.
-
-        Both are tuples, with None for what is no tensor; what the hook returns replaces
-        `grad_input`. Where no input requires a gradient it is called with the outputs'. Positional
-        arguments of forward that are tensors count as inputs; neither they nor the outputs may be
-        changed in place.
-
-        >>> import cugrad as torch
-        >>> layer = torch.nn.ReLU()
-        >>> handle = layer.register_full_backward_hook(lambda m, inputs, outputs: (inputs[0] * 2,))
-        >>> x = torch.ones(2, requires_grad=True)
-        >>> layer(x).sum().backward()
-        >>> x.grad
-        tensor([2., 2.])
-        """
-        return _add_hook(self._backward_hooks, hook, prepend)
 
     # --- modes, dtypes, devices
 
@@ -336,6 +201,60 @@ class Module(Tree):
             RuntimeError: lists every missing or unexpected key and every size mismatch.
         """
         return state.load(self, state_dict, strict, assign)
+
+    def _own_hooks(self, name: str) -> HookDict:
+        """The hooks of one kind, in a dict of this module's own from the first one on."""
+        return self.__dict__.setdefault(name, HookDict())
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, prefix, keep_vars)` before `state_dict` collects the module's own."""
+        return add_hook(self._own_hooks("_state_dict_pre_hooks"), hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` once the module's entries, and
+        those below it, are in `state_dict`, which the hook may change. It must return None.
+        """
+        return add_hook(self._own_hooks("_state_dict_hooks"), state.PostHook(hook))
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """The same; what the hook of the module that was asked returns, replaces the result."""
+        return add_hook(self._own_hooks("_state_dict_hooks"), hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
+        unexpected_keys, error_msgs)` before the module's own entries are read.
+        """
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False
+    ) -> RemovableHandle:
+        """The same; without `with_module` the hook is not given the module."""
+        before = state.PreLoadHook(hook, with_module)
+        return add_hook(self._own_hooks("_load_state_dict_pre_hooks"), before)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, incompatible_keys)` once the module, and what is below it, is loaded.
+
+        The hook may change the lists `missing_keys` and `unexpected_keys`. It must return None.
+        """
+        return add_hook(self._own_hooks("_load_state_dict_post_hooks"), hook)
+
+    def get_extra_state(self) -> Any:
+        """What else `state_dict` is to hold of the module; with `set_extra_state` for a subclass
+        to write.
+        """
+        raise RuntimeError(
+            "Reached a code path in Module.get_extra_state() that should never be called: write "
+            "get_extra_state and set_extra_state in a subclass"
+        )
+
+    def set_extra_state(self, state: Any) -> None:
+        """Takes back what `get_extra_state` has returned."""
+        raise RuntimeError(
+            "Reached a code path in Module.set_extra_state() that should never be called: write "
+            "get_extra_state and set_extra_state in a subclass"
+        )
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

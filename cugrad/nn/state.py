@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..autograd.mode import no_grad
@@ -12,6 +12,9 @@ from .parameter import Parameter
 
 if TYPE_CHECKING:
     from .module import Module
+
+
+EXTRA = "_extra_state"  # the key of what a module saves beside tensors
 
 
 class IncompatibleKeys(NamedTuple):
@@ -33,6 +36,30 @@ class StateDict(OrderedDict[str, Any]):
     _metadata: dict[str, dict[str, Any]]
 
 
+class PostHook:
+    """A hook of `state_dict` that may change the dict, and not replace it."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, *args: Any) -> None:
+        if self.hook(*args) is not None:
+            raise RuntimeError("state_dict post-hook must return None")
+
+
+class PreLoadHook:
+    """A hook that sees what a module is about to read."""
+
+    def __init__(self, hook: Callable[..., Any], with_module: bool) -> None:
+        self.hook, self.with_module = hook, with_module
+
+    def __call__(self, module: Module, *args: Any) -> None:
+        if self.with_module:
+            self.hook(module, *args)
+        else:
+            self.hook(*args)
+
+
 def collect(
     module: Module, destination: OrderedDict[str, Any] | None, prefix: str, keep_vars: bool
 ) -> OrderedDict[str, Any]:
@@ -41,14 +68,20 @@ def collect(
         destination = StateDict()
         destination._metadata = {}
     metadata = getattr(destination, "_metadata", None)
+    local = {"version": module._version}
     if metadata is not None:
-        metadata[prefix[:-1]] = {"version": module._version}
+        metadata[prefix[:-1]] = local
+    for hook in module._state_dict_pre_hooks.values():
+        hook(module, prefix, keep_vars)
     module._save_to_state_dict(destination, prefix, keep_vars)
     for name, child in module._modules.items():
         if child is not None:
             child.state_dict(
                 destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars
             )
+    for hook in module._state_dict_hooks.values():
+        replaced = hook(module, destination, prefix, local)
+        destination = destination if replaced is None else replaced
     return destination
 
 
@@ -62,6 +95,14 @@ def save_own(module: Module, destination: dict[str, Any], prefix: str, keep_vars
     """Write the module's own parameters and persistent buffers."""
     for name, tensor in _own_state(module).items():
         destination[prefix + name] = tensor if keep_vars else tensor.detach()
+    if _overrides(module, "get_extra_state"):
+        destination[prefix + EXTRA] = module.get_extra_state()
+
+
+def _overrides(module: Module, name: str) -> bool:
+    from .module import Module
+
+    return getattr(type(module), name) is not getattr(Module, name)
 
 
 def load(
@@ -71,21 +112,29 @@ def load(
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
     metadata = getattr(state_dict, "_metadata", None) or {}
-    entries = dict(state_dict)  # an override of _load_from_state_dict may rename keys
     missing: list[str] = []
     unexpected: list[str] = []
     errors: list[str] = []
 
-    def visit(part: Module, prefix: str) -> None:
+    def visit(part: Module, prefix: str, entries: dict[str, Any]) -> None:
         local = dict(metadata.get(prefix[:-1], {}))
         if assign:
             local["assign_to_params_buffers"] = True
+        if part._load_state_dict_pre_hooks:  # they see, and may change, what is below the module
+            entries = {k: v for k, v in entries.items() if k.startswith(prefix)}
         part._load_from_state_dict(entries, prefix, local, True, missing, unexpected, errors)
         for name, child in part._modules.items():
             if child is not None:
-                visit(child, f"{prefix}{name}.")
+                visit(child, f"{prefix}{name}.", entries)
+        for hook in part._load_state_dict_post_hooks.values():
+            if hook(part, IncompatibleKeys(missing, unexpected)) is not None:
+                raise AssertionError(
+                    "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "
+                    "to return new values, if incompatible_keys need to be modified, it should be "
+                    "done inplace."
+                )
 
-    visit(module, "")
+    visit(module, "", dict(state_dict))  # an override of _load_from_state_dict may rename keys
     if strict and unexpected:
         errors.insert(0, f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
     if strict and missing:
@@ -114,6 +163,11 @@ def load_own(
     error_msgs: list[str],
 ) -> None:
     """Copy the entries under `prefix` into the module's own tensors; note what does not fit."""
+    for hook in list(module._load_state_dict_pre_hooks.values()):
+        hook(
+            module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+            error_msgs,
+        )  # fmt: skip
     own = _own_state(module)
     for name, tensor in own.items():
         key = prefix + name
@@ -124,9 +178,17 @@ def load_own(
                 error_msgs.append(error)
         elif strict:
             missing_keys.append(key)
+    extra = prefix + EXTRA
+    if not _overrides(module, "set_extra_state"):
+        if strict and extra in state_dict:
+            unexpected_keys.append(extra)
+    elif extra in state_dict:
+        module.set_extra_state(state_dict[extra])
+    elif strict:
+        missing_keys.append(extra)
     if strict:
         for key in state_dict:
-            if key.startswith(prefix):
+            if key.startswith(prefix) and key != extra:
                 head, dot, _ = key[len(prefix) :].partition(".")
                 if head not in (module._modules if dot else own):
                     unexpected_keys.append(key)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from ..tensor import Tensor
+from .global_hooks import registered
 from .parameter import Parameter
 
 Self = TypeVar("Self", bound="Tree")
@@ -45,7 +46,7 @@ class Tree:
             if name in own["_parameters"]:
                 self._reject(value, "parameter", name, "nn.Parameter")
             self._forget(name, keep="_modules")
-            self._modules[name] = value
+            self._modules[name] = registered("module", self, name, value)
         elif name in own.get("_parameters", ()):
             if value is not None:
                 self._reject(value, "parameter", name, "nn.Parameter")
@@ -53,11 +54,11 @@ class Tree:
         elif name in own.get("_modules", ()):
             if value is not None:
                 self._reject(value, "child module", name, "nn.Module")
-            self._modules[name] = None
+            self._modules[name] = registered("module", self, name, None)
         elif name in own.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
                 self._reject(value, "buffer", name, "Tensor")
-            self._buffers[name] = value
+            self._buffers[name] = registered("buffer", self, name, value)
         else:
             object.__setattr__(self, name, value)
 
@@ -124,6 +125,8 @@ class Tree:
                 f"created explicitly. To express '{name}' as a function of another Tensor, "
                 "compute the value in the forward() method."
             )
+        if param is not None:
+            param = registered("parameter", self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -134,7 +137,7 @@ class Tree:
                 f"cannot assign '{typename(tensor)}' object to buffer '{name}' "
                 "(cugrad.Tensor or None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = registered("buffer", self, name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -145,7 +148,7 @@ class Tree:
         if module is not None and not isinstance(module, Tree):
             raise TypeError(f"{typename(module)} is not a Module subclass")
         self._check_name("module", "_modules", name)
-        self._modules[name] = module
+        self._modules[name] = registered("module", self, name, module)
 
     register_module = add_module
 

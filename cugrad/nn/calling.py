@@ -1,0 +1,188 @@
+"""Calls modules through their hooks, and registers these."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.mode import state as watched
+from ..autograd.node import HookDict, RemovableHandle
+from ..autograd.ranges import ranged
+from .backward_hooks import BackwardHooks, add_plain_hooks
+from .global_hooks import Hook, added, check_kinds, common, everywhere
+from .tree import Tree
+
+__all__ = ["Called"]
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+class Called(Tree):
+    """What is called as a function, computes `forward`, and tells its hooks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._forward_pre_hooks = HookDict()
+        self._forward_hooks = HookDict()
+        self._backward_pre_hooks = HookDict()
+        self._backward_hooks = HookDict()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the module's output; every subclass writes its own."""
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if watched.ranges:
+            with ranged(f"nn.Module: {type(self).__name__}", "module", owner=self):
+                return self._call_with_hooks(args, kwargs)
+        if (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks
+                or self._backward_pre_hooks or everywhere):  # fmt: skip
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _call_with_hooks(self, args: Args, kwargs: Kwargs) -> Any:
+        result, called, behind = None, set(), None
+        try:
+            for hook in [*common("forward_pre"), *self._forward_pre_hooks.values()]:
+                args, kwargs = self._run_pre_hook(hook, args, kwargs)
+            full = [*common("full"), *self._backward_hooks.values()]
+            plain = common("plain")
+            if full or self._backward_pre_hooks or everywhere:
+                plain += [hook for hook in full if hook.kind == "plain"]
+                hooks = [hook.call for hook in full if hook.kind != "plain"]
+                early = [*common("backward_pre"), *self._backward_pre_hooks.values()]
+                if hooks or early:
+                    behind = BackwardHooks(self, hooks, [hook.call for hook in early])
+                    args = behind.around_inputs(args)
+            result = self.forward(*args, **kwargs)
+            for hook in [*common("forward"), *self._forward_hooks.values()]:
+                called.add(id(hook))
+                result = self._run_hook(hook, args, kwargs, result)
+            result = result if behind is None else behind.around_outputs(result)
+            if plain:
+                add_plain_hooks(self, [hook.call for hook in plain], args, result)
+            return result
+        except Exception:
+            self._run_always(called, args, kwargs, result)
+            raise
+
+    def _run_always(self, called: set[int], args: Args, kwargs: Kwargs, result: Any) -> None:
+        """The hooks that run although forward, or another hook, has failed."""
+        for hooks, of in ((common("forward"), "global "), (self._forward_hooks.values(), "")):
+            for hook in list(hooks):
+                if not hook.always_call or id(hook) in called:
+                    continue
+                try:
+                    result = self._run_hook(hook, args, kwargs, result)
+                except Exception as error:
+                    warnings.warn(
+                        f"{of}module forward hook with ``always_call=True`` raised an exception "
+                        f"that was silenced as another error was raised in forward: {error}",
+                        stacklevel=4,
+                    )
+
+    def _run_pre_hook(self, hook: Hook, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        if not hook.with_kwargs:
+            changed = hook.call(self, args)
+            if changed is None:
+                return args, kwargs
+            return (changed if isinstance(changed, tuple) else (changed,)), kwargs
+        changed = hook.call(self, args, kwargs)
+        if changed is None:
+            return args, kwargs
+        if isinstance(changed, tuple) and len(changed) == 2:
+            return changed
+        raise RuntimeError(
+            f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
+            f"but got {changed}."
+        )
+
+    def _run_hook(self, hook: Hook, args: Args, kwargs: Kwargs, result: Any) -> Any:
+        changed = (
+            hook.call(self, args, kwargs, result)
+            if hook.with_kwargs
+            else hook.call(self, args, result)
+        )
+        return result if changed is None else changed
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before every forward; what it returns replaces `args`.
+
+        With `with_kwargs` the hook is called as `hook(module, args, kwargs)` and may return
+        `(args, kwargs)`. The handle's `remove()` takes the hook out again.
+        """
+        return added(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
+        """Call `hook(module, args, output)` after every forward; its result replaces the output.
+
+        With `with_kwargs` the hook is called as `hook(module, args, kwargs, output)`; with
+        `always_call` also when forward raised. The handle's `remove()` takes the hook out.
+        """
+        return added(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, grad_output)` when the gradients of the outputs have come.
+
+        It gets them as a tuple, with None for what is no tensor; what it returns replaces them.
+        """
+        return added(self._backward_pre_hooks, Hook(hook), prepend)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have come.
+
+        Both are tuples, with None for what is no tensor; what the hook returns replaces
+        `grad_input`. Where no input requires a gradient it is called with the outputs'. Positional
+        arguments of forward that are tensors count as inputs; neither they nor the outputs may be
+        changed in place.
+
+        >>> import cugrad as torch
+        >>> layer = torch.nn.ReLU()
+        >>> handle = layer.register_full_backward_hook(lambda m, inputs, outputs: (inputs[0] * 2,))
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> layer(x).sum().backward()
+        >>> x.grad
+        tensor([2., 2.])
+        """
+        check_kinds("on a single Module", self._backward_hooks.values(), "full")
+        return added(self._backward_hooks, Hook(hook, kind="full"), prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Deprecated: call `hook(module, grad_input, grad_output)` with what the node that made the
+        output was given and returned, which need not be the gradients of the module's inputs.
+
+        `register_full_backward_hook` sees those; a module can have hooks of one kind.
+        """
+        check_kinds("on a single Module", self._backward_hooks.values(), "plain")
+        return added(self._backward_hooks, Hook(hook, kind="plain"))
+
+    # PyTorch's names for which hooks want what, by the numbers of their handles
+
+    @property
+    def _forward_pre_hooks_with_kwargs(self) -> dict[int, bool]:
+        return {key: True for key, h in self._forward_pre_hooks.items() if h.with_kwargs}
+
+    @property
+    def _forward_hooks_with_kwargs(self) -> dict[int, bool]:
+        return {key: True for key, h in self._forward_hooks.items() if h.with_kwargs}
+
+    @property
+    def _forward_hooks_always_called(self) -> dict[int, bool]:
+        return {key: True for key, h in self._forward_hooks.items() if h.always_call}
