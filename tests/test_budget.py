@@ -430,6 +430,25 @@ def test_another_thread_is_told() -> None:
     assert "make one for each thread" in str(errors[0])
 
 
+def test_the_peak_that_a_user_reads_is_his() -> None:
+    """Since he has reset it; a budget looks at each step, and at each op of the first."""
+    backend = backends.get("simulated")
+    for _ in range(3):
+        trained("simulated", lambda: memory.budget("3MB", device="simulated"), 1)
+        before = backend.memory_allocated()
+        backend.reset_peak_memory_stats()
+        x = torch.rand(256, 256, device="simulated", requires_grad=True)
+        with memory.budget("3MB", device="simulated"):
+            (x * x).exp().sum().backward()
+        peak = backend.max_memory_allocated()
+        assert peak >= before + 2 * x.nbytes
+        torch.zeros(1 << 20, device="simulated")
+        assert backend.max_memory_allocated() > peak
+        with memory.budget("3MB", device="simulated"):
+            (x * x).exp().sum().backward()
+        assert backend.max_memory_allocated() > peak
+
+
 def test_budgets_do_not_nest() -> None:
     with memory.budget("1GB") as plan:
         for inner in (plan, memory.budget("500MB")):
@@ -477,7 +496,7 @@ def test_what_is_on_another_device_takes_no_room() -> None:
 
 def test_what_does_not_fit_can_be_looked_at() -> None:
     plan = memory.budget("300KB", device="simulated")
-    with pytest.raises(memory.BudgetError, match="needs at least .* Give it that much, or make"):
+    with pytest.raises(memory.BudgetError, match="needs at least .* Raise the limit, or make"):
         trained("simulated", lambda: plan, 1)
     report = plan.report()
     assert report["peak"] == report["needs"] > 300_000 == report["limit"]

@@ -176,6 +176,10 @@ class CupyBackend:
         """Begins to watch the peak of the current device, from now."""
         self._peaks.reset()
 
+    def raise_peak_memory_stats(self, nbytes: int) -> None:
+        """The peak was that, at least: for who has reset it and is no user."""
+        self._peaks.raise_to(nbytes)
+
     def memory_reserved(self) -> int:
         """Bytes that the pool holds of the current device, in use or not."""
         return cupy.get_default_memory_pool().total_bytes()

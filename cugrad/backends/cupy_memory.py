@@ -39,6 +39,11 @@ class PeakMeter:
                 self._watching = True
         self._peaks[cupy.cuda.runtime.getDevice()] = self._pool.used_bytes()
 
+    def raise_to(self, nbytes: int) -> None:
+        """The current device's peak was that, at least."""
+        device = cupy.cuda.runtime.getDevice()
+        self._peaks[device] = max(nbytes, self._peaks.get(device, 0))
+
     def peak(self) -> int:
         """The most bytes in use on the current device since its reset().
 

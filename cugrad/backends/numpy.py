@@ -311,6 +311,9 @@ class NumpyBackend:
         if tracemalloc.is_tracing():
             tracemalloc.reset_peak()
 
+    def raise_peak_memory_stats(self, nbytes: int) -> None:
+        """Nothing: tracemalloc cannot be told."""
+
     def empty_cache(self) -> None:
         pass
 

@@ -61,7 +61,7 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
             "budget: there is nothing to report: no forward and backward ran within it, or they "
             "began like a step that is known and went on otherwise, and the next one is measured"
         )
-    step, plan = known.now.step, known.plan
+    step, plan, beyond = known.now.step, known.plan, known.beyond
     forecaster = Forecaster(step)
     keep = [KEEP if v.uses else p for v, p in zip(step.values, plan.placements)]
     without = forecaster(keep)
@@ -77,13 +77,14 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
     moved = found.out_bytes
     return BudgetReport(
         limit=owner.limit, placements=placed, forward_ops=step.forward,
-        peak=tried[-1].peak if tried else found.peak, predicted_peak=found.peak,
-        peak_without=without.peak, seconds=tried[-1].milliseconds / 1e3 if tried else None,
+        peak=tried[-1].peak if tried else found.peak + beyond, predicted_peak=found.peak + beyond,
+        peak_without=without.peak + beyond, seconds=tried[-1].milliseconds / 1e3 if tried else None,
         predicted_seconds=found.seconds, seconds_without=seconds,
         bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
         recompute_seconds=found.recompute_seconds, stall_seconds=float(sum(found.stalls)),
         out_bytes=moved, back_bytes=found.in_bytes, out_rate=step.out_rate, in_rate=step.in_rate,
-        memory=found.memory.tolist(), memory_without=without.memory.tolist(),
+        memory=(found.memory + beyond).tolist(),
+        memory_without=(without.memory + beyond).tolist(),
         holders=plan.holders, needs=None if plan.keeps_all else plan.needs,
         steps_tried=len(known.tried),
     )  # fmt: skip

@@ -180,7 +180,7 @@ class budget(saved_tensors_hooks):
         self._saves = False  # whether something was saved
         self._dropped = 0  # bytes that are to be made again, since the last that stays
         self._back = 0  # bytes that came back while the node ran
-        self._most = 0  # bytes that were in use at most, ever, before it
+        self._most = 0  # bytes that were in use at most before it, which is told again in the end
         self._began: Any = None
         self._tracing = False
 
@@ -269,13 +269,13 @@ class budget(saved_tensors_hooks):
             under_way = known[-1].step.lookahead
             self._owner.backlog = under_way
             self._owner.lookahead = 0 if known[-1].now.is_cold else under_way
-            self._most = self._backend.max_memory_allocated()
             if not known[-1].settled:
                 if self.device.type == "cpu" and not tracemalloc.is_tracing():
                     tracemalloc.start()
                     self._tracing = True
-                self._backend.reset_peak_memory_stats()
                 self._began = self._mark()
+            self._most = self._backend.max_memory_allocated()
+            self._backend.reset_peak_memory_stats()
 
     def _in_use(self) -> int:
         """Bytes in use, but for those that the copies of the step before have yet to let go of."""
@@ -424,6 +424,7 @@ class budget(saved_tensors_hooks):
         if measuring is not None:
             measuring.close()
         peak = self._backend.max_memory_allocated()
+        self._backend.raise_peak_memory_stats(most)
         if tracing:
             tracemalloc.stop()
         if failed or first is None or not turned:
@@ -433,7 +434,7 @@ class budget(saved_tensors_hooks):
         elif plan is not None:
             self.last = plan
             if len(plan.sizes) == len(sizes):
-                self._look(plan, peak, most, began)
+                self._look(plan, peak, began)
 
     def _learn(
         self, first: Any, names: list[str], sizes: list[int], measuring: Measurement
@@ -462,9 +463,9 @@ class budget(saved_tensors_hooks):
         plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
         self._learned.again.discard(first)
 
-    def _look(self, known: Known, peak: int, most: int, began: Any) -> None:
+    def _look(self, known: Known, peak: int, began: Any) -> None:
         """Compares a step with its limit and its forecast; plans again where it missed."""
-        if known.settled and (peak <= self.limit or peak <= most):  # perhaps of long ago
+        if known.settled and peak <= self.limit:
             return
         if peak > self.limit and known.tried:
             warn_user(

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from . import planning
 from .sizes import size
 
-__all__ = ["BudgetError", "Course", "Known", "Learned", "Tried"]
+__all__ = ["ADVICE", "BudgetError", "Course", "Known", "Learned", "Tried"]
 
 ADVICE = (
-    "Give it that much, or make the step smaller: fewer examples at a time and their gradients "
-    "added up, or what is computed at that place in parts."
+    "Raise the limit, or make the step smaller: fewer examples at a time, their gradients added "
+    "up, or in parts what is computed there."
 )
 COURSES = 4  # amounts of other things in memory, for which a step has a plan each
 ADJUSTMENTS = 6  # steps after which a plan is corrected by what was measured
@@ -134,6 +134,7 @@ class Known:
         self.before = before  # bytes in use before the step that was measured
         self.now, self.courses = now, [now]
         self.first_peak = 0  # of the step that was measured
+        self.beyond = 0  # bytes in use before the last step, more than its course was made for
 
     @property
     def plan(self) -> planning.Plan:
@@ -162,6 +163,7 @@ class Known:
             step = moved(self.step, shift)
             self.now = Course(step, shift, limit, planning.plan(step, limit, placements=placements))
             self.courses[:] = [*self.courses[1 - COURSES :], self.now]
+        self.beyond = shift - self.now.shift
         self.now.begin()
 
 

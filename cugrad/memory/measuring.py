@@ -60,11 +60,13 @@ class Measurement:
         if self.tracing:
             tracemalloc.start()
         self.begin, self.before = self.mark(), before
+        self._most = backend.max_memory_allocated()  # before, which is told again in the end
         backend.reset_peak_memory_stats()
 
     def close(self) -> None:
         """What comes after the last node counts as that one's, too; the times are all taken."""
         self._gap()
+        self.backend.raise_peak_memory_stats(max(self._most, self.peak))
         if self.tracing:
             tracemalloc.stop()
             self.tracing = False

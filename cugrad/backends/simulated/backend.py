@@ -194,6 +194,9 @@ class SimulatedBackend:
     def reset_peak_memory_stats(self) -> None:
         self.machine.pool.peak = self.memory_allocated()
 
+    def raise_peak_memory_stats(self, nbytes: int) -> None:
+        self.machine.pool.peak = max(nbytes, self.machine.pool.peak)
+
     def empty_cache(self) -> None:
         with self.machine.lock:
             self.machine.pool.release()
