@@ -150,8 +150,8 @@ from .upsampling import (
 
 
 def __getattr__(name: str) -> _Any:
-    """`modules`, `parallel` and DataParallel are imported when they are asked for."""
-    if name in ("modules", "parallel"):
+    """`modules`, `parallel`, `utils` and DataParallel are imported when they are asked for."""
+    if name in ("modules", "parallel", "utils"):
         return _import_module(f".{name}", __name__)
     if name == "DataParallel":
         return _import_module(".parallel", __name__).DataParallel

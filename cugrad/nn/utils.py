@@ -1,0 +1,159 @@
+"""Gradients and parameters of a model taken together: their norm, clipped, as one vector."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+
+from .. import linalg
+from ..autograd import no_grad
+from ..creation import tensor
+from ..functions.arithmetic import clamp
+from ..functions.copies import cat, stack
+from ..tensor import Tensor
+
+__all__ = [
+    "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
+    "parameters_to_vector", "vector_to_parameters",
+]  # fmt: skip
+
+Tensors = Tensor | Iterable[Tensor]
+
+
+def _several(name: str, tensors: Tensors) -> list[Tensor]:
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    found = list(tensors)
+    for each in found:
+        if not isinstance(each, Tensor):
+            raise TypeError(
+                f"{name}: got {type(each).__name__} among the parameters, want Tensors, as of "
+                "model.parameters()"
+            )
+    if not found and isinstance(tensors, Iterator):
+        warnings.warn(
+            "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
+        )
+    return found
+
+
+def _gradients(parameters: list[Tensor]) -> list[Tensor]:
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+@no_grad()
+def _norm_of(tensors: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
+    tensors = [t for t in tensors if t.numel()]
+    if not tensors:
+        return tensor(0.0)
+    norm_type = float(norm_type)
+    norms = [linalg.vector_norm(t, norm_type).to(tensors[0].device) for t in tensors]
+    total = linalg.vector_norm(stack(norms), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+            "so it cannot be clipped. To disable this error and scale the gradients by the "
+            "non-finite norm anyway, set `error_if_nonfinite=False`"
+        )
+    return total
+
+
+@no_grad()
+def _scale(gradients: list[Tensor], max_norm: float, total_norm: Tensor) -> None:
+    factor = clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)  # no look at it: no waiting
+    for gradient in gradients:
+        gradient.mul_(factor.to(gradient.device))
+
+
+def get_total_norm(
+    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
+    """The norm of tensors, as if they were one vector; the device is not waited for.
+
+    RuntimeError with `error_if_nonfinite`, which waits, for a norm that is nan or infinite.
+
+    >>> import cugrad as torch
+    >>> torch.nn.utils.get_total_norm([torch.tensor([3.]), torch.tensor([[4.]])])
+    tensor(5.)
+    """
+    return _norm_of(_several("get_total_norm", tensors), norm_type, error_if_nonfinite)
+
+
+def clip_grads_with_norm_(parameters: Tensors, max_norm: float, total_norm: Tensor) -> None:
+    """Scales the gradients, in place, as `clip_grad_norm_` does, by a norm that is known.
+
+    >>> import cugrad as torch
+    >>> w = torch.zeros(2, requires_grad=True)
+    >>> w.grad = torch.tensor([3., 4.])
+    >>> torch.nn.utils.clip_grads_with_norm_([w], 1.0, torch.tensor(10.0))
+    >>> w.grad
+    tensor([0.3000, 0.4000])
+    """
+    _scale(_gradients(_several("clip_grads_with_norm_", parameters)), max_norm, total_norm)
+
+
+def clip_grad_norm_(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Scales the gradients in place so that their norm, taken together, is `max_norm` at most.
+
+    The norm that they had; the device is not waited for. RuntimeError with `error_if_nonfinite`,
+    which waits, for a norm that is nan or infinite. Source: Pascanu et al. 2013,
+    https://arxiv.org/abs/1211.5063, in PyTorch's form: by max_norm / (norm + 1e-6).
+
+    >>> import cugrad as torch
+    >>> w = torch.zeros(2, requires_grad=True)
+    >>> w.grad = torch.tensor([3., 4.])
+    >>> torch.nn.utils.clip_grad_norm_([w], max_norm=1.0), w.grad
+    (tensor(5.), tensor([0.6000, 0.8000]))
+    """
+    gradients = _gradients(_several("clip_grad_norm_", parameters))
+    total = _norm_of(gradients, norm_type, error_if_nonfinite)
+    _scale(gradients, max_norm, total)
+    return total
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensors, clip_value: float) -> None:
+    """Clips each element of the gradients, in place, to [-clip_value, clip_value].
+
+    >>> import cugrad as torch
+    >>> w = torch.zeros(2, requires_grad=True)
+    >>> w.grad = torch.tensor([3., -0.5])
+    >>> torch.nn.utils.clip_grad_value_([w], 1.0)
+    >>> w.grad
+    tensor([ 1.0000, -0.5000])
+    """
+    clip_value = float(clip_value)
+    for gradient in _gradients(_several("clip_grad_value_", parameters)):
+        gradient.clamp_(-clip_value, clip_value)
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All parameters, flat, one behind the other: a new tensor, which gradients flow through.
+
+    >>> import cugrad as torch
+    >>> torch.nn.utils.parameters_to_vector([torch.zeros(1, 2), torch.ones(1)])
+    tensor([0., 0., 1.])
+    """
+    return cat([p.reshape(-1) for p in _several("parameters_to_vector", parameters)])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Gives parameters the elements of a vector, by views of it.
+
+    >>> import cugrad as torch
+    >>> w = torch.zeros(1, 2, requires_grad=True)
+    >>> torch.nn.utils.vector_to_parameters(torch.tensor([1., 2.]), [w])
+    >>> w
+    tensor([[1., 2.]], requires_grad=True)
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    at = 0
+    for parameter in _several("vector_to_parameters", parameters):
+        parameter.data = vec[at : at + parameter.numel()].view_as(parameter).data
+        at += parameter.numel()

@@ -1,0 +1,93 @@
+"""nn.utils: gradients clipped, parameters as a vector, as in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+
+SHAPES = [(3, 4), (5,), (), (0,)]
+
+
+def parameters_of(lib: Any, dtype: str = "float32", scale: float = 1.0) -> list[Any]:
+    rng = np.random.default_rng(0)
+    made = []
+    for shape in SHAPES:
+        p = lib.tensor(rng.standard_normal(shape), dtype=getattr(lib, dtype)).requires_grad_()
+        p.grad = lib.tensor(scale * rng.standard_normal(shape), dtype=getattr(lib, dtype))
+        made.append(p)
+    made.append(lib.tensor([1.0], requires_grad=True))  # without a gradient
+    return made
+
+
+def grads(parameters: list[Any]) -> list[Any]:
+    return [p.grad.double().tolist() for p in parameters if p.grad is not None]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, 3, float("inf"), "inf"])
+@pytest.mark.parametrize("max_norm", [0.5, 1e4])
+def test_norms_are_clipped(dtype: str, norm_type: Any, max_norm: float) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (cugrad, torch):
+        parameters = parameters_of(lib, dtype)
+        norm = lib.nn.utils.clip_grad_norm_(iter(parameters), max_norm, norm_type)
+        assert norm.dtype == getattr(lib, dtype) and not norm.requires_grad
+        other = parameters_of(lib, dtype)
+        given = [p.grad for p in other if p.grad is not None]
+        total = lib.nn.utils.get_total_norm(given, norm_type)
+        lib.nn.utils.clip_grads_with_norm_(other, max_norm, total)
+        assert grads(other) == grads(parameters)
+        found.append((norm.item(), [np.array(g) for g in grads(parameters)]))
+    rtol = 2e-3 if dtype == "float16" else 1e-6
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=rtol)
+    for a, b in zip(found[0][1], found[1][1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-7)
+
+
+def test_values_are_clipped(lib: Any) -> None:
+    parameters = parameters_of(lib)
+    lib.nn.utils.clip_grad_value_(parameters, 0.25)
+    assert all(np.abs(np.array(g)).max(initial=0) <= 0.25 for g in grads(parameters))
+    lib.nn.utils.clip_grad_value_(parameters[0], 0.125)
+    assert np.abs(np.array(grads(parameters)[0])).max() <= 0.125
+
+
+def test_what_is_not_finite(lib: Any) -> None:
+    parameters = parameters_of(lib)
+    parameters[1].grad[0] = float("nan")
+    with pytest.raises(RuntimeError, match="of order 2.0 .* is non-finite, so it cannot be"):
+        lib.nn.utils.clip_grad_norm_(parameters, 1.0, error_if_nonfinite=True)
+    assert lib.nn.utils.clip_grad_norm_(parameters, 1.0).isnan()
+    with pytest.warns(UserWarning, match="`parameters` is an empty generator"):
+        assert lib.nn.utils.clip_grad_norm_((p for p in []), 1.0) == 0
+
+
+def test_parameters_are_a_vector(lib: Any) -> None:
+    parameters = parameters_of(lib)
+    vector = lib.nn.utils.parameters_to_vector(parameters)
+    assert vector.shape == (19,) and vector.requires_grad
+    lib.nn.utils.vector_to_parameters(vector.detach() * 2, parameters)
+    again = lib.nn.utils.parameters_to_vector(parameters)
+    assert again.tolist() == (2 * vector).tolist()
+    assert parameters[0].is_leaf and parameters[0].requires_grad
+    with pytest.raises(TypeError, match="expected torch.Tensor, but got"):
+        lib.nn.utils.vector_to_parameters([1.0], parameters)
+
+
+def test_what_is_no_parameter() -> None:
+    with pytest.raises(TypeError, match="clip_grad_norm_: got str among the parameters, want Ten"):
+        cugrad.nn.utils.clip_grad_norm_(dict(cugrad.nn.Linear(1, 1).named_parameters()), 1.0)
+
+
+def test_devices_mix_and_nothing_waits() -> None:
+    w, v = (cugrad.ones(3, device=d, requires_grad=True) for d in ("simulated", "cpu"))
+    w.grad, v.grad = cugrad.full((3,), 3.0, device="simulated"), cugrad.full((3,), 4.0)
+    norm = cugrad.nn.utils.clip_grad_norm_([w, v], 1.0)
+    assert norm.device.type == "simulated"
+    assert norm.item() == pytest.approx(75**0.5)
+    assert v.grad.tolist() == pytest.approx([4 / 75**0.5] * 3)
