@@ -220,11 +220,12 @@ def test_ranges_of_the_user() -> None:
     x = cugrad.ones(2)
     with profiler.record_function("nobody looks"):
         pass
-    with profiler.profile() as prof:
+    with profiler.profile(record_shapes=True) as prof:
         step(x)
         step(x)
-    assert names(prof) == ["decorated", "inner(3)", "exp"] * 2
+    assert names(prof) == ["decorated", "inner", "exp"] * 2
     outer, inner, exp = prof.function_events[:3]
+    assert inner.concrete_inputs == ["3"] and inner.input_shapes == [[]]
     assert exp.cpu_parent is inner and inner.cpu_parent is outer
     assert outer.scope == RecordScope.USER_SCOPE and outer.is_user_annotation
     assert outer.self_cpu_time_total == pytest.approx(

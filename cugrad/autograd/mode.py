@@ -29,7 +29,7 @@ class RangeObserver(Observer, Protocol):
 
     `scope` is one of "user", "module", "optimizer", "copy", "stall", "prefetch", "recompute".
     `nbytes` is what a copy moves, `stream` where its device work is queued (the current stream if
-    None), `owner` the module.
+    None), `owner` the module, or the text that the user gives with a name.
     """
 
     def range_begin(

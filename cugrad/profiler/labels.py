@@ -21,7 +21,7 @@ class record_function:
 
     Args:
         name: what it is called.
-        args: a text that is put behind the name, in parentheses.
+        args: a text that goes with it: `event.concrete_inputs` of a profile with `record_shapes`.
 
     >>> import cugrad as torch
     >>> x = torch.randn((1, 1), requires_grad=True)
@@ -39,8 +39,7 @@ class record_function:
         self._ranges: list[Any] = []
 
     def __enter__(self) -> record_function:
-        name = self.name if self.args is None else f"{self.name}({self.args})"
-        entered = ranged(name, "user")
+        entered = ranged(self.name, "user", owner=self.args)
         entered.__enter__()
         self._ranges.append(entered)
         return self

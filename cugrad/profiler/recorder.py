@@ -144,6 +144,8 @@ class Recorder:
                 return
             self._modules.setdefault(get_ident(), []).append(owner)
             detail.owner = owner
+        elif owner is not None and self.options.shapes:
+            detail.args = (owner,)
         detail.nbytes = nbytes
         if self.options.stack:
             detail.stack = lines_of_caller()
