@@ -291,6 +291,20 @@ def test_an_error_in_a_step_teaches_nothing() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:budget")
+def test_what_an_error_leaves_in_memory_ends_no_training() -> None:
+    """One step that begins with too much in use warns; those after it fit again."""
+    plain, _ = trained("simulated", nullcontext, 2)
+    limit = int(0.7 * plain.peak)
+    trained("simulated", lambda: memory.budget(limit, device="simulated"), 6)
+    left = torch.zeros(limit // 8, device="simulated")  # half of it
+    with pytest.warns(UserWarning, match=r"over its limit of .* were in use as it began\)"):
+        trained("simulated", lambda: memory.budget(limit, device="simulated"), 1)
+    del left
+    found, _ = trained("simulated", lambda: memory.budget(limit, device="simulated"), 1)
+    assert found.peak <= limit
+
+
 def test_what_is_too_small_says_what_is_needed() -> None:
     with pytest.raises(memory.BudgetError, match=r"needs at least .* At its peak, in \w+"):
         trained("simulated", lambda: memory.budget("300KB", device="simulated"), 2)

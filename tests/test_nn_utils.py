@@ -9,7 +9,7 @@ import pytest
 
 import cugrad
 
-SHAPES = [(3, 4), (5,), (), (0,)]
+SHAPES = [(3, 4), (5,), (1,), ()]
 
 
 def parameters_of(lib: Any, dtype: str = "float32", scale: float = 1.0) -> list[Any]:
@@ -70,7 +70,7 @@ def test_what_is_not_finite(lib: Any) -> None:
 def test_parameters_are_a_vector(lib: Any) -> None:
     parameters = parameters_of(lib)
     vector = lib.nn.utils.parameters_to_vector(parameters)
-    assert vector.shape == (19,) and vector.requires_grad
+    assert vector.shape == (20,) and vector.requires_grad
     lib.nn.utils.vector_to_parameters(vector.detach() * 2, parameters)
     again = lib.nn.utils.parameters_to_vector(parameters)
     assert again.tolist() == (2 * vector).tolist()
@@ -82,6 +82,14 @@ def test_parameters_are_a_vector(lib: Any) -> None:
 def test_what_is_no_parameter() -> None:
     with pytest.raises(TypeError, match="clip_grad_norm_: got str among the parameters, want Ten"):
         cugrad.nn.utils.clip_grad_norm_(dict(cugrad.nn.Linear(1, 1).named_parameters()), 1.0)
+
+
+def test_empty_gradients_count_for_nothing() -> None:
+    w, v = (cugrad.ones(n, requires_grad=True) for n in (0, 2))
+    w.grad, v.grad = cugrad.ones(0), cugrad.tensor([3.0, 4.0])
+    for norm_type, norm in ((2, 5.0), (float("inf"), 4.0)):
+        assert cugrad.nn.utils.clip_grad_norm_([w, v], 10.0, norm_type) == norm
+    assert cugrad.nn.utils.clip_grad_norm_([w], 1.0) == 0
 
 
 def test_devices_mix_and_nothing_waits() -> None:

@@ -467,10 +467,10 @@ class budget(saved_tensors_hooks):
         """Compares a step with its limit and its forecast; plans again where it missed."""
         if known.settled and peak <= self.limit:
             return
-        if peak > self.limit and known.tried:
+        if peak > self.limit:
             warn_user(
-                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}; the "
-                "next one has another plan"
+                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)} "
+                f"({size(known.here)} were in use as it began); that corrects the next ones' plan"
             )
         if known.settled:
             known.now.exceeded(self.limit, peak, self.placements)

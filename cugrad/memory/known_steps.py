@@ -86,6 +86,8 @@ class Course:
             if plan.forecast.peak <= following and plan.placements != self.plan.placements:
                 self.plan, self.limit = plan, following
                 return
+        if left < 0 and len(self.tried) == 1:  # perhaps of what an error has left in memory
+            return
         self.settle(limit)
 
     def peaks(self) -> dict[int, int]:
@@ -134,6 +136,7 @@ class Known:
         self.before = before  # bytes in use before the step that was measured
         self.now, self.courses = now, [now]
         self.first_peak = 0  # of the step that was measured
+        self.here = before  # bytes in use before the last step
         self.beyond = 0  # bytes in use before the last step, more than its course was made for
 
     @property
@@ -163,7 +166,7 @@ class Known:
             step = moved(self.step, shift)
             self.now = Course(step, shift, limit, planning.plan(step, limit, placements=placements))
             self.courses[:] = [*self.courses[1 - COURSES :], self.now]
-        self.beyond = shift - self.now.shift
+        self.here, self.beyond = before, shift - self.now.shift
         self.now.begin()
 
 
