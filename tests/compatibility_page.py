@@ -59,6 +59,16 @@ SPACES: dict[str, tuple[str, ...]] = {
         "profile", "emit_nvtx", "emit_itt", "load_nvprof", "parse_nvprof_trace",
         "record_function", "EventList", "FunctionEvent",
     ),
+    "profiler": (
+        "profile", "schedule", "tensorboard_trace_handler", "ProfilerAction", "ProfilerActivity",
+        "record_function", "kineto_available", "supported_activities", "ExecutionTraceObserver",
+    ),
+    "profiler.profile": (
+        "start", "stop", "step", "events", "key_averages", "export_chrome_trace", "export_stacks",
+        "export_memory_timeline", "add_metadata", "add_metadata_json", "preset_metadata_json",
+        "toggle_collection_dynamic", "get_trace_id", "set_custom_trace_id_callback",
+        "prepare_trace", "start_trace", "stop_trace",
+    ),
     "func": (
         "grad", "grad_and_value", "vjp", "jvp", "linearize", "jacrev", "jacfwd", "hessian",
         "vmap", "functional_call", "stack_module_state", "functionalize",
@@ -149,10 +159,12 @@ NOTES: dict[str, Note] = {
     "autograd.graph.Node._register_hook_dict": PRIVATE,
     "autograd.graph.set_warn_on_accumulate_grad_stream_mismatch": Note(
         "absent", "Gradients are added on the stream of the caller, without a warning."),
+    "profiler.ExecutionTraceObserver": Note("absent", "For the replay tools of PyTorch."),
+    "profiler.profile.export_memory_timeline": Note(
+        "absent", "`profiler.MemoryTimeline` has the picture, as HTML, PNG and JSON."),
     "func.functionalize": Note("absent", "For PyTorch's compilers."),
     "func.debug_unwrap": Note("absent", "There are no wrappers to look into."),
     "Tensor.grad_dtype": Note("absent", "`.grad` has the dtype of the tensor."),
-    "Tensor.volatile": Note("absent", "Removed from PyTorch: it warns and answers False."),
     "Tensor.reinforce": Note("absent", "Removed from PyTorch: it raises."),
     "Tensor.name": Note("absent", "Of the deprecated Variable; always None."),
     "serialization.register_package": NO_STORAGE,
