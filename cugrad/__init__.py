@@ -165,7 +165,11 @@ _INSTEAD = {
 
 # What a script may never want is imported when it is asked for: name -> where it is.
 _LATER = {"models": "models", "utils": "utils", "serialization": "serialization",
-          "save": "serialization", "load": "serialization"}  # fmt: skip
+          "save": "serialization", "load": "serialization", "amp": "amp",
+          **dict.fromkeys(("autocast", "clear_autocast_cache", "get_autocast_dtype",
+                           "is_autocast_cache_enabled", "is_autocast_enabled",
+                           "set_autocast_cache_enabled", "set_autocast_dtype",
+                           "set_autocast_enabled"), "amp")}  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
@@ -183,8 +187,13 @@ def __dir__() -> list[str]:
 
 
 # PyTorch's import paths for what lives in a higher room here.
-autograd.graph.save_on_cpu = memory.save_on_cpu
-autograd.graph.save_on_disk = memory.save_on_disk  # our own, beside it
+def _placement(name: str) -> _Any:
+    if name not in ("save_on_cpu", "save_on_disk"):  # the latter is our own
+        raise AttributeError(f"module 'cugrad.autograd.graph' has no attribute {name!r}")
+    return vars(autograd.graph).setdefault(name, getattr(memory, name))
+
+
+autograd.graph.__getattr__ = _placement
 func.functional_call = nn.stateless.functional_call
 func.stack_module_state = nn.stateless.stack_module_state
 func.replace_all_batch_norm_modules_ = nn.stateless.replace_all_batch_norm_modules_

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import creation, dtypes
+from .autograd.mode import state
 from .autograd.record import recorded
 from .functions.arguments import array_of, cast
 from .functions.copies import roll
 from .functions.out import accepting
 from .ops.dims import canonical_dim, canonical_dims, int_tuple
+from .ops.table import TABLE
 from .tensor import Tensor
 
 __all__ = [
@@ -42,6 +44,8 @@ def _normalization(norm: Any, forward: bool) -> int:
 
 def _prepared(input: Tensor, function: str) -> Tensor:
     """The input in a dtype that has a transform."""
+    if state.autocast is not None:
+        (input,) = state.autocast(TABLE["fft_c2c"], (input,))
     dtype = array_of(input, function).dtype
     if dtype.kind in "biu":
         return cast(input, dtypes.get_default_dtype())

@@ -81,6 +81,12 @@ SPACES: dict[str, tuple[str, ...]] = {
         "set_checkpoint_debug_enabled", "CheckpointPolicy", "SelectiveCheckpointContext",
         "create_selective_checkpoint_contexts", "SAC_IGNORED_OPS", "GraphExecGroup",
     ),
+    "amp": ("autocast", "GradScaler", "custom_fwd", "custom_bwd", "is_autocast_available"),
+    "amp.GradScaler": (
+        "scale", "unscale_", "step", "update", "get_scale", "get_growth_factor",
+        "set_growth_factor", "get_backoff_factor", "set_backoff_factor", "get_growth_interval",
+        "set_growth_interval", "is_enabled", "state_dict", "load_state_dict",
+    ),
     "Tensor": (
         "backward", "grad", "grad_fn", "requires_grad", "requires_grad_", "is_leaf", "detach",
         "detach_", "register_hook", "register_post_accumulate_grad_hook", "retain_grad",
@@ -186,10 +192,13 @@ NOTES: dict[str, Note] = {
         "differs", "No safetensors. Files of before PyTorch 1.6 only with `weights_only`. "
         "With `weights_only` it refuses compressed records, tensors that reach beyond their "
         "storage, and pickles that copy more than they hold."),
+    "amp.autocast": Note(
+        "differs", "Also for `simulated`, by CUDA's lists. A weight that changes within a region is "
+        "cast again. What cugrad has no op for (fused RNN cells) is on no list."),
     "utils.checkpoint.checkpoint": Note(
         "more", "Random numbers are those of forward from whatever generator they come; tensors "
         "among the keywords count. `determinism_check` also knows `ops` and `bits`, and an error "
-        "names the op. Backward may ask for a tensor twice. There is no autocast to restore."),
+        "names the op. Backward may ask for a tensor twice."),
     "utils.checkpoint.create_selective_checkpoint_contexts": Note(
         "differs", "Ops are named as docs/ops.md has them, or by their functions: there is no "
         "`torch.ops.aten`. CPU_OFFLOAD moves, by the copies of `memory.offload`, of the one given "

@@ -144,6 +144,7 @@ THREAD_LOCALS = {
     "cugrad.device": "_state",
     "cugrad.dtypes": "_default",
     "cugrad.ops.random": "again",
+    "cugrad.autograd.autocast": "settings",
     "cugrad.autograd.engine": "task",
 }
 

@@ -76,6 +76,7 @@ class State(threading.local):
     saving: Any = None  # the node whose saved tensors are being packed
     call: Any = None  # what an observer sees begin: (op, args, params, whether in place)
     stand_in: Any = None  # the value of the next op, which need not be computed
+    autocast: Callable[..., Any] | None = None  # (op, inputs): the inputs in the dtype to run in
     before_op: Callable[..., None] | None = None  # sees each op, its arguments, its parameters
     levels: tuple[Level, ...] = ()  # of forward mode, the innermost last
     evaluating: Any = None  # the node whose backward runs, while anomalies are looked for
@@ -84,7 +85,7 @@ class State(threading.local):
 
     def refresh(self) -> None:
         if self.observers or self.levels or anomaly.enabled or self.stand_in is not None or (
-            self.before_op is not None
+            self.before_op is not None or self.autocast is not None
         ):
             self.fast = UNUSUAL
         elif self.inference:

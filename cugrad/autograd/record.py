@@ -198,6 +198,8 @@ def plan_of(op: Op, mask: int) -> Plan:
 
 def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
+    if state.autocast is not None:
+        args = state.autocast(op, args)
     if state.observers:
         return observed(op, args, params, _unobserved)
     if state.before_op is not None:

@@ -14,6 +14,7 @@ from ..backends import batched, started
 from ..cuda import index_checks
 from ..ops import random
 from ..tensor import fresh
+from .autocast import settings
 from .mode import state
 
 __all__ = ["is_deep", "run_in_thread"]
@@ -34,8 +35,8 @@ def run_in_thread(call: Callable[[], Any], *own: threading.local) -> Any:
     These are the library's thread-local states, `own` among them, the current devices and streams,
     and context variables. Waits for the thread.
     """
-    shared = (state, fresh, device._state, dtypes._default, batched.running, index_checks._state,
-              random.again)  # fmt: skip
+    shared = (state, settings, fresh, device._state, dtypes._default, batched.running,
+              index_checks._state, random.again)  # fmt: skip
     states = [(local, dict(vars(local))) for local in (*shared, *own)]
     places = [(b, b.current_device(), b.current_stream())
               for b in started() if b.device_type != "cpu"]  # fmt: skip

@@ -6,6 +6,7 @@ from math import log, pi
 from typing import Any
 
 from .. import dtypes
+from ..autograd.autocast import autocasts
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..creation import ones_like
@@ -103,6 +104,7 @@ def isreal(input: Tensor) -> Tensor:
     return ones_like(input, dtype=dtypes.bool_)
 
 
+@autocasts
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..tensor import Tensor
 from .arguments import array_of
@@ -18,6 +19,7 @@ Labels = tuple[
 ]  # one for each dim; the dims of an ellipsis are ".0", ".1", ... from behind
 
 
+@autocasts
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Sums of products of elements, where dims that share a letter run together.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd.autocast import nothing_cast
 from ..autograd.inplace import apply_inplace
 from ..ops.table import TABLE
 from ..tensor import Tensor
@@ -15,7 +16,9 @@ __all__ = ["METHODS"]
 
 def _inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        return apply_inplace(TABLE["copy"], (self, function(self, *args, **options)))
+        with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
+            result = function(self, *args, **options)
+        return apply_inplace(TABLE["copy"], (self, result))
 
     call.__name__ = function.__name__ + "_"
     call.__qualname__ = f"Tensor.{call.__name__}"

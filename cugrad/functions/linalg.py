@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor
@@ -82,6 +83,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     return recorded.dot(input, tensor)
 
 
+@autocasts
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """As `dot`, with the first vector conjugated where it is complex."""
     complex_ = array_of(input, "vdot").dtype.kind == "c"
@@ -197,6 +199,7 @@ def _affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any
     return affine(function, input, product, beta, alpha)
 
 
+@autocasts
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
@@ -204,11 +207,13 @@ def addmm(
     return _affine("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
+@autocasts
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
     return _affine("addmv", input, mv(mat, vec), beta, alpha)
 
 
+@autocasts
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
@@ -216,6 +221,7 @@ def baddbmm(
     return _affine("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
+@autocasts
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:

@@ -51,7 +51,7 @@ def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
     >>> torch.ones(2, 3).sum(axis=1, keepdims=True).shape
     torch.Size([2, 1])
     """
-    code = getattr(function, "__code__", None)
+    code = _code(function)
     if code is None or not {"dim", "keepdim"} & set(_names(code)):
         return function
     return _wrapped(function.__name__, function, frozenset(_names(code)), takes_out=False)
@@ -68,7 +68,7 @@ def accepting(
     """
     made = {}
     for name, function in functions.items():
-        code = getattr(function, "__code__", None)
+        code = _code(function)
         names = () if code is None else _names(code)
         if code is None or code.co_flags & 0x08:  # **more: a compiled row calls `called` itself
             made[name] = function
@@ -79,6 +79,13 @@ def accepting(
         call.__qualname__ = name
         made[name] = call
     return made
+
+
+def _code(function: Callable[..., Any]) -> Any:
+    """Of the function itself, where autocast has decorated it."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__code__", None)
 
 
 def _names(code: Any) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from .. import dtypes
+from ..autograd.autocast import autocasts
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..ops.dims import canonical_dim, canonical_dims, reduced_dims
@@ -396,6 +397,7 @@ def vector_norm(
     return recorded.linalg_vector_norm(x, ord, dims, keepdim)
 
 
+@autocasts
 def norm(
     input: Tensor,
     p: float | str | None = "fro",

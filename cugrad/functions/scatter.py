@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autograd.autocast import autocasts
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..backends import backend_of
@@ -121,6 +122,7 @@ def scatter(
     return _along("scatter", "scatter", input, dim, index, src)
 
 
+@autocasts
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy with out[index[i][j]][j] += src[i][j] for dim 0, and so on; duplicates add up."""
     return _along("scatter_add", "scatter_add", input, dim, index, src)
@@ -235,6 +237,7 @@ def index_add(
     return _restored(recorded.index_add(tall, index, source, dim, alpha), input)
 
 
+@autocasts
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the slices of `source` at the places along `dim` that `index` names."""
     tall, dim, index, source = _slices("index_copy", input, dim, index, source, IndexError)
@@ -328,6 +331,7 @@ def _put_arguments(
     return values, advanced or ()
 
 
+@autocasts
 def index_put(
     input: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool = False
 ) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..creation import tensor
@@ -63,6 +64,7 @@ def nanmean(
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@autocasts
 def quantile(
     input: Tensor,
     q: Any,
@@ -83,6 +85,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
+@autocasts
 def nanquantile(
     input: Tensor,
     q: Any,
@@ -298,6 +301,7 @@ def corrcoef(input: Tensor) -> Tensor:
 # Distances ----------------------------------------------------------------------------------------
 
 
+@autocasts
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of `input - other`, over all elements.
 
@@ -309,6 +313,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return vector_norm(recorded.sub(input, other), p)
 
 
+@autocasts
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice along `dim`, shrunk to the p-norm `maxnorm` where its norm is larger.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd.autocast import POLICIES, autocasts
 from ..errors import LinAlgError
 from ..functions.linalg import matmul
 from ..functions.out import accepting
@@ -45,6 +46,11 @@ def _pinverse(input: Any, rcond: float = 1e-15) -> Any:
     return pinv(input, rcond)
 
 
+def _cast(functions: dict[str, Any]) -> dict[str, Any]:
+    """Those that autocast runs in float32 on a CPU know it."""
+    return {name: autocasts(f) if name in POLICIES["cpu"] else f for name, f in functions.items()}
+
+
 # torch's own names for these, which are methods of Tensor too.
 METHODS: dict[str, Callable[..., Any]] = {
     "addr": older.addr, "cholesky": _cholesky,
@@ -56,11 +62,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     "ormqr": factors.ormqr, "pinverse": _pinverse, "qr": older.qr, "slogdet": slogdet,
     "svd": older.svd, "triangular_solve": least_squares.triangular_solve,
 }  # fmt: skip
+METHODS = _cast(METHODS)
 FUNCTIONS = accepting({
     **METHODS, **{name: getattr(distances, name) for name in distances.__all__},
     "chain_matmul": older.chain_matmul, "frobenius_norm": older.frobenius_norm,
     "lu_unpack": factors.lu_unpack, "nuclear_norm": older.nuclear_norm,
     "tensordot": products.tensordot,
 })  # fmt: skip
-_HERE = {name: globals()[name] for name in __all__}
+_HERE = _cast({name: globals()[name] for name in __all__})
 globals().update(accepting(_HERE, __name__, ("diagonal", "matrix_exp", "vander")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import creation, random
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..dtypes import bool_
 from ..functions.arguments import array_of
@@ -24,6 +25,7 @@ MODES = {
 }  # fmt: skip
 
 
+@autocasts
 def cdist(
     x1: Tensor,
     x2: Tensor,
@@ -72,6 +74,7 @@ def _by_products(x1: Tensor, x2: Tensor) -> Tensor:
     return recorded.masked_fill(recorded.sqrt(recorded.masked_fill(both, same, 1)), same, 0)
 
 
+@autocasts
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The distances in the norm `p` of each row from each later one, as one vector.
 
@@ -95,6 +98,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return vector_norm(gap, p, 1)
 
 
+@autocasts
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1 W x2 for each of the matrices of `weight`, plus `bias`.
 

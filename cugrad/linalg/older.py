@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import creation
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..functions.arguments import array_of, return_type
 from ..functions.linalg import affine, outer
@@ -48,6 +49,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     return factors.lu_solve(LU_data, LU_pivots, b)
 
 
+@autocasts
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of matrices in the cheapest order, as linalg.multi_dot."""
     for each in matrices:
@@ -58,6 +60,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
 
 
+@autocasts
 def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..dtypes import promote_types
 from ..functions.arguments import array_of, cast
@@ -19,6 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@autocasts
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross products of the vectors of length 3 along `dim`; the other dims broadcast.
 
@@ -62,6 +64,7 @@ def cross_of_first(input: Tensor, other: Tensor, dim: int | None = None) -> Tens
 cross_of_first.__name__ = cross_of_first.__qualname__ = "cross"
 
 
+@autocasts
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sums of conj(x) y along `dim`."""
     if array_of(x, "linalg.vecdot", "x").dtype.kind == "c":
@@ -113,6 +116,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return reshape(blocks * within, tuple([m * n for m, n in zip(a, b, strict=True)]))
 
 
+@autocasts
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sums of products over dims of both: the last of `a` and the first of `b`, or two lists.
 
@@ -155,6 +159,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     return reshape(mm(left, right), tuple(out))
 
 
+@autocasts
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of two or more matrices in the order that costs least.
 

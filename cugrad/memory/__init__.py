@@ -3,24 +3,27 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .disk import save_on_disk
-from .offloading import offload, save_on_cpu
-from .report import Report, lower_bound
-from .stats import OffloadStats
-
 if TYPE_CHECKING:
     from .budgeting import BudgetError, budget
+    from .disk import save_on_disk
     from .disk_store import DiskStore
+    from .offloading import offload, save_on_cpu
     from .recomputing import RecomputeStats, recompute
+    from .report import Report, lower_bound
+    from .stats import OffloadStats
 
 __all__ = [
     "BudgetError", "DiskStore", "OffloadStats", "RecomputeStats", "Report", "budget",
     "lower_bound", "offload", "recompute", "save_on_cpu", "save_on_disk",
 ]  # fmt: skip
 
-# What most programs never use is imported when it is.
-_LATER = {"BudgetError": "budgeting", "budget": "budgeting", "DiskStore": "disk_store",
-          "RecomputeStats": "recomputing", "recompute": "recomputing"}  # fmt: skip
+# What many programs never use is imported when it is.
+_LATER = {
+    "BudgetError": "budgeting", "budget": "budgeting", "DiskStore": "disk_store",
+    "OffloadStats": "stats", "RecomputeStats": "recomputing", "recompute": "recomputing",
+    "Report": "report", "lower_bound": "report", "offload": "offloading",
+    "save_on_cpu": "offloading", "save_on_disk": "disk",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

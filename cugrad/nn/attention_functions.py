@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .. import dtypes
+from ..autograd.autocast import autocasts
 from ..autograd.mode import state
 from ..autograd.record import recorded
 from ..creation import zeros
@@ -20,6 +21,7 @@ BLOCK = 1 << 24  # scores that are held at once where no gradient will be asked 
 cat, pad = FUNCTIONS["cat"], FUNCTIONS["constant_pad_nd"]
 
 
+@autocasts
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

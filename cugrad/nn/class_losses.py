@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import dtypes
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..functions.bounds import is_looked_at
 from ..tensor import Tensor
@@ -52,6 +53,7 @@ def _class_dim(input: Tensor) -> int:
     return 0 if input.dim() == 1 else 1
 
 
+@autocasts
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -70,6 +72,7 @@ def nll_loss(
     return recorded.nll_loss(input, target, weight, reduction, ignore_index)[0]
 
 
+@autocasts
 def cross_entropy(
     input: Tensor,
     target: Tensor,

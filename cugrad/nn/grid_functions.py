@@ -7,6 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..creation import ones
 from ..dtypes import float32
@@ -105,6 +106,7 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
+@autocasts
 def grid_sample(
     input: Tensor,
     grid: Tensor,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..dtypes import float32, uint8
@@ -126,6 +127,7 @@ def _output_size(
     return sizes, tuple(map(float, factors))
 
 
+@autocasts
 def interpolate(
     input: Tensor,
     size: Ints | None = None,

@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import Any
 
+from ..autograd.autocast import autocasts
 from ..autograd.mode import no_grad
 from ..autograd.record import recorded
 from ..creation import full_like
@@ -44,7 +45,7 @@ def _broadcast(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         f"Using a target size ({target.shape}) that is different to the input size "
         f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
         "Please ensure they have the same size.",
-        stacklevel=3,
+        stacklevel=4,
     )
     first, second = broadcast_tensors(input, target)
     return first, second
@@ -58,6 +59,7 @@ def _check_weight(weight: Tensor, input: Tensor) -> None:
 # Differences --------------------------------------------------------------------------------------
 
 
+@autocasts
 def mse_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -80,6 +82,7 @@ def _weighted_mean(losses: Tensor, weight: Tensor, input: Tensor, reduction: str
     return total / weight.sum() if reduction == "mean" else total
 
 
+@autocasts
 def l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -95,6 +98,7 @@ def l1_loss(
     return _weighted_mean(losses, weight, input, reduction)
 
 
+@autocasts
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -111,6 +115,7 @@ def smooth_l1_loss(
     return _reduced(recorded.where(size < beta, near, size - 0.5 * beta), reduction)
 
 
+@autocasts
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -136,6 +141,7 @@ def huber_loss(
 # Probabilities ------------------------------------------------------------------------------------
 
 
+@autocasts
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -156,6 +162,7 @@ def binary_cross_entropy(
     return _reduced(losses if weight is None else losses * weight, reduction)
 
 
+@autocasts
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -191,6 +198,7 @@ def multilabel_soft_margin_loss(
     return _reduced((losses if weight is None else losses * weight).mean(-1), reduction)
 
 
+@autocasts
 def kl_div(
     input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -207,7 +215,7 @@ def kl_div(
             "'batchmean' divides only by the batch size, and aligns with the KL div math "
             "definition.'mean' will be changed to behave the same as 'batchmean' in the next major "
             "release.",
-            stacklevel=2,
+            stacklevel=3,
         )
     if log_target:
         losses = target.exp() * (target - input)
@@ -260,6 +268,7 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
     return var
 
 
+@autocasts
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -287,12 +296,14 @@ def poisson_nll_loss(
 # Margins ------------------------------------------------------------------------------------------
 
 
+@autocasts
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)), for targets 1 and -1, without overflow."""
     check_reduction(reduction)
     return _reduced(-recorded.log_sigmoid(target * input), reduction)
 
 
+@autocasts
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Tensor:
@@ -302,6 +313,7 @@ def hinge_embedding_loss(
     return _reduced(apart + recorded.where(target != -1, input, 0), reduction)
 
 
+@autocasts
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Tensor:
@@ -322,6 +334,7 @@ def pairwise_distance(
     return recorded.linalg_vector_norm(x1 - x2 + eps, p, (max(x1.dim(), x2.dim()) - 1,), keepdim)
 
 
+@autocasts
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -353,6 +366,7 @@ def triplet_margin_loss(
     return _reduced(recorded.clamp_min(margin + near - far, 0), reduction)
 
 
+@autocasts
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`; lengths count as at least eps."""
     first, second = broadcast_tensors(x1, x2)
@@ -363,6 +377,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return (direction(first) * direction(second)).sum(dim)
 
 
+@autocasts
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Tensor:

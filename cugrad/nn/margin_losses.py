@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..creation import as_tensor, full, zeros
@@ -59,6 +60,7 @@ def triplet_margin_with_distance_loss(
     return _reduced((margin + near - far).clamp(min=0), reduction)
 
 
+@autocasts
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -115,6 +117,7 @@ def _check_classes(target: Tensor, classes: int) -> None:
             raise RuntimeError(f"target out of range: want class numbers in [0, {classes})")
 
 
+@autocasts
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean"
 ) -> Tensor:
@@ -157,6 +160,7 @@ def multilabel_margin_loss(
 # Alignments ---------------------------------------------------------------------------------------
 
 
+@autocasts
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd.autocast import casting
 from ..backends.batched import BatchLevel, noting, opened_again, running
 from ..device import default_device
 from ..device import device as Device
@@ -46,13 +47,13 @@ def devices_of(values: Any) -> list[Device]:
 class Surroundings:
     """What a function found when it ran: the default device, the transforms that it ran in and the
     levels of its own vmaps, and the states of the generators that it drew from, of whatever device;
-    those only where `with_random`.
+    those only where `with_random`; and what autocast was set to.
     """
 
-    __slots__ = ("_device", "_book", "_transforms", "_levels")
+    __slots__ = ("_device", "_book", "_transforms", "_levels", "_casts")
 
     def __init__(self, with_random: bool) -> None:
-        self._device = default_device()
+        self._device, self._casts = default_device(), casting()
         self._book: dict[Any, Any] | None = {} if with_random else None
         self._transforms, self._levels = running.transforms, list[BatchLevel]()
 
@@ -69,7 +70,7 @@ class Surroundings:
         It leaves no trace on the generators.
         """
         # a new device: one remembers where it was entered
-        with Device(self._device), opened_again(self._levels, self._transforms):
+        with self._casts, Device(self._device), opened_again(self._levels, self._transforms):
             if self._book is not None:
                 with drawn_again(self._book):
                     yield

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from ...autograd.autocast import settings
 from ...autograd.mode import state
 from ...backends import get
 from ...ops.random import again
@@ -49,7 +50,7 @@ def parallel_apply(
             )
     named = kwargs_tup or [{}] * count
     places = [None if d is None else device_of(d) for d in devices or [None] * count]
-    modes = [(local, dict(vars(local))) for local in (state, again)]
+    modes = [(local, dict(vars(local))) for local in (state, settings, again)]
     results: list[Any] = [None] * count
     errors: list[tuple[BaseException, str] | None] = [None] * count
 

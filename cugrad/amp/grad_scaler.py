@@ -1,0 +1,251 @@
+"""The scale of a loss whose gradients are float16, so that small ones do not vanish."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from ..autograd.mode import no_grad
+from ..creation import full
+from ..cuda import is_available as cuda_is_available
+from ..dtypes import float16, float32
+from ..tensor import Tensor
+
+__all__ = ["GradScaler"]
+
+READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
+
+
+class Seen:
+    """What has become of one optimizer since the last `update()`."""
+
+    def __init__(self) -> None:
+        self.stage = READY
+        self.found_inf: dict[Any, Tensor] = {}  # device -> 1.0 if a gradient there is not finite
+
+
+class GradScaler:
+    """Scales a loss so that float16 gradients do not vanish, and skips steps that overflowed.
+
+    The scale grows by `growth_factor` after `growth_interval` steps with finite gradients, and
+    shrinks by `backoff_factor` after one without. `step` waits for the device once, to learn which.
+
+    Args:
+        device: "cuda", "cpu" or "simulated"; "cuda" without a GPU disables it, with a warning.
+        init_scale: the first scale.
+        growth_factor, backoff_factor: factors of the scale, above 1 and below 1.
+        growth_interval: steps.
+        enabled: False: everything passes through.
+
+    >>> import cugrad as torch
+    >>> net = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    >>> with torch.autocast("cpu", dtype=torch.float16):
+    ...     loss = net(torch.ones(3, 4)).sum()
+    >>> scaler.scale(loss).backward()
+    >>> scaler.step(optimizer)
+    >>> scaler.update()
+    >>> scaler.get_scale()
+    1024.0
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        if enabled and device == "cuda" and not cuda_is_available():
+            warnings.warn(
+                "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
+                stacklevel=2,
+            )
+            enabled = False
+        self._device, self._enabled = device, enabled
+        if enabled and growth_factor <= 1.0:
+            raise AssertionError("The growth factor must be > 1.0.")
+        if enabled and backoff_factor >= 1.0:
+            raise AssertionError("The backoff factor must be < 1.0.")
+        self._init_scale = init_scale
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval = growth_interval
+        self._finite_steps = 0  # since the scale changed
+        self._scale: Tensor | None = None  # made where the first loss is
+        self._seen: dict[int, Seen] = {}  # by id of the optimizer
+
+    def scale(self, outputs: Any) -> Any:
+        """A loss, or losses in a list or tuple, times the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            if self._scale is None:
+                self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
+            return outputs * self._scale.to(outputs.device)
+        if isinstance(outputs, Iterable):
+            scaled = map(self.scale, outputs)
+            return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else scaled
+        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divides an optimizer's gradients by the scale, before they are clipped, say.
+
+        Raises:
+            RuntimeError: it was called for this optimizer already, or after `step`.
+            ValueError: gradients are float16: parameters must be float32.
+        """
+        if not self._enabled:
+            return
+        scale = self._started("unscale_")
+        seen = self._seen.setdefault(id(optimizer), Seen())
+        if seen.stage == UNSCALED:
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since the last update()."
+            )
+        if seen.stage == STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        inverse = scale.double().reciprocal().float()
+        with no_grad():
+            for grad in _grads_of(optimizer):
+                if grad.dtype is float16:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                bad = grad.isfinite().all().logical_not().float()
+                known = seen.found_inf.get(grad.device)
+                seen.found_inf[grad.device] = bad if known is None else known.maximum(bad)
+                grad.mul_(inverse.to(grad.device))
+        seen.stage = UNSCALED
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """`optimizer.step(...)` with gradients unscaled; None, and no step, if one is not finite.
+
+        Raises:
+            RuntimeError: a closure is given, or it was called since the last `update` already.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs:
+            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        self._started("step")
+        seen = self._seen.setdefault(id(optimizer), Seen())
+        if seen.stage == STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+        if seen.stage == READY:
+            self.unscale_(optimizer)
+        if not seen.found_inf:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
+        seen.stage = STEPPED
+        if any(found.item() for found in seen.found_inf.values()):
+            return None
+        return optimizer.step(*args, **kwargs)
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Ends an iteration: the scale is kept, grows or shrinks, or becomes `new_scale`."""
+        if not self._enabled:
+            return
+        scale = self._started("update")
+        if isinstance(new_scale, Tensor):
+            if new_scale.numel() != 1 or new_scale._requires_grad or (
+                new_scale.device.type != self._device
+            ):
+                raise AssertionError(
+                    "new_scale should be a float or a 1-element torch.cuda.FloatTensor or "
+                    "torch.FloatTensor with requires_grad=False."
+                )
+            scale.copy_(new_scale.reshape(()))
+        elif new_scale is not None:
+            scale.fill_(new_scale)
+        else:
+            found = [t for seen in self._seen.values() for t in seen.found_inf.values()]
+            if not found:
+                raise AssertionError("No inf checks were recorded prior to update.")
+            if any(t.item() for t in found):
+                scale.mul_(self._backoff_factor)
+                self._finite_steps = 0
+            else:
+                self._finite_steps += 1
+                if self._finite_steps == self._growth_interval:
+                    grown = scale * self._growth_factor
+                    if grown.isfinite().item():
+                        scale.copy_(grown)
+                    self._finite_steps = 0
+        self._seen = {}
+
+    def _started(self, what: str) -> Tensor:
+        if self._scale is None:
+            raise AssertionError(
+                f"Attempted {what} but _scale is None.  This may indicate your script did not use "
+                "scaler.scale(loss or outputs) earlier in the iteration."
+            )
+        return self._scale
+
+    def get_scale(self) -> float:
+        """The scale; 1.0 if disabled. Waits for the device."""
+        if not self._enabled:
+            return 1.0
+        return self._init_scale if self._scale is None else self._scale.item()
+
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied by after `growth_interval` finite steps."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Another growth factor."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied by after a step that overflowed."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Another backoff factor."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """The finite steps after which the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Another growth interval."""
+        self._growth_interval = new_interval
+
+    def is_enabled(self) -> bool:
+        """Whether it scales."""
+        return self._enabled
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it knows, to be saved; {} if disabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(),
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._finite_steps,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what `state_dict` returned. RuntimeError for an empty one."""
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError(
+                "The source state dict is empty, possibly because it was saved "
+                "from a disabled instance of GradScaler."
+            )
+        self._init_scale = state_dict["scale"]
+        if self._scale is not None:
+            self._scale.fill_(state_dict["scale"])
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._finite_steps = state_dict["_growth_tracker"]
+
+
+def _grads_of(optimizer: Any) -> list[Any]:
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    return [param.grad for param in params if param.grad is not None]

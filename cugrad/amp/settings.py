@@ -1,0 +1,55 @@
+"""What autocast is set to in this thread, asked and told by function."""
+
+from __future__ import annotations
+
+from .. import dtypes
+from ..autograd.autocast import (
+    Setting,
+    clear_autocast_cache,
+    is_autocast_cache_enabled,
+    setting,
+    settings,
+    switch_autocast,
+)
+
+__all__ = [
+    "clear_autocast_cache", "get_autocast_dtype", "is_autocast_cache_enabled",
+    "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_dtype",
+    "set_autocast_enabled",
+]  # fmt: skip
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether autocast is on for a type of device, "cuda" if none is named.
+
+    >>> import cugrad as torch
+    >>> with torch.autocast("cpu"):
+    ...     torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled()
+    (True, False)
+    """
+    return setting("cuda" if device_type is None else device_type).enabled
+
+
+def set_autocast_enabled(device_type: str, enabled: bool) -> None:
+    """Turns autocast on or off for a type of device, in this thread."""
+    switch_autocast(device_type, setting(device_type)._replace(enabled=enabled))
+
+
+def get_autocast_dtype(device_type: str) -> dtypes.dtype:
+    """The lower precision of a type of device.
+
+    >>> import cugrad as torch
+    >>> torch.get_autocast_dtype("cpu"), torch.get_autocast_dtype("cuda")
+    (torch.bfloat16, torch.float16)
+    """
+    return setting(device_type).dtype
+
+
+def set_autocast_dtype(device_type: str, dtype: dtypes.dtype) -> None:
+    """Sets the lower precision of a type of device, in this thread."""
+    switch_autocast(device_type, Setting(setting(device_type).enabled, dtypes.as_dtype(dtype)))
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Whether weights are cast once only, in this thread."""
+    settings.cache_enabled = enabled

@@ -1,0 +1,309 @@
+"""Autocast: the dtype in which an op runs, by its name and by the device of what it takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from .. import dtypes
+from ..backends import batched
+from ..ops.table import Op
+from ..tensor import Tensor
+from .mode import state
+from .record import recorded
+
+__all__ = [
+    "Setting", "autocasts", "casting", "clear_autocast_cache", "is_autocast_cache_enabled",
+    "leave", "nothing_cast", "setting", "settings", "switch_autocast",
+]  # fmt: skip
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Which ops run in the lower precision, which in float32, and which in the widest dtype that they
+# are given: PyTorch's lists (aten/src/ATen/autocast_mode.h), by the names of rows and functions.
+# AS_GIVEN are functions that call ops of these lists and are not to be cast themselves.
+LOWER, FULL, WIDEST, AS_GIVEN, REFUSED = "lower", "float32", "widest", "as given", "refused"
+
+_LOWER = """
+    linear mm bmm matmul baddbmm addmm addbmm convolution convolution_input prelu prelu_kernel
+    scaled_dot_product_attention vecdot
+"""
+_LOSSES = """
+    cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div ctc_loss
+    binary_cross_entropy_with_logits poisson_nll_loss cosine_embedding_loss hinge_embedding_loss
+    margin_ranking_loss multi_margin_loss multilabel_margin_loss soft_margin_loss
+    triplet_margin_loss
+"""
+CUDA = {
+    LOWER: _LOWER + "addmv addr mv einsum multi_dot chain_matmul",
+    FULL: _LOSSES + """
+        acos asin cosh tan sinh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt pow square
+        softplus native_layer_norm native_group_norm rms_norm cosine_similarity dist pdist cdist
+        renorm logsumexp prod sum cumprod cumsum softmax log_softmax linalg_vector_norm norm
+        interpolate
+    """,
+    WIDEST: "addcdiv addcmul atan2 bilinear cross linalg_cross dot vdot tensordot grid_sample "
+            "index_put scatter_add cat stack",
+    REFUSED: "binary_cross_entropy",
+}  # fmt: skip
+CPU = {
+    LOWER: _LOWER,
+    FULL: _LOSSES + """
+        binary_cross_entropy avg_pool3d max_pool3d_with_indices pad_edges cdist prod trace quantile
+        nanquantile grid_sample fft_c2c fft_c2r fft_r2c cholesky cholesky_inverse
+        cholesky_solve eig eigh eigvals eigvalsh geqrf householder_product inv lstsq lu_solve
+        matrix_rank cond pinverse qr solve svd svdvals tensorinv tensorsolve
+    """,
+    AS_GIVEN: "bilinear",
+    WIDEST: "cat stack index_copy",
+}  # fmt: skip
+
+
+def _by_name(lists: dict[str, str]) -> dict[str, str]:
+    return {name: kind for kind, names in lists.items() for name in names.split()}
+
+
+POLICIES = dict.fromkeys(("cuda", "simulated"), _by_name(CUDA)) | {"cpu": _by_name(CPU)}
+FLOAT32 = dtypes.float32.numpy
+
+
+class Setting(NamedTuple):
+    """What autocast does with tensors of one type of device."""
+
+    enabled: bool
+    dtype: dtypes.dtype
+
+
+class Settings(threading.local):
+    """What this thread has asked for, by type of device, and the weights it has cast."""
+
+    def __init__(self) -> None:
+        self.of = {"cpu": Setting(False, dtypes.bfloat16), "cuda": Setting(False, dtypes.float16),
+                   "simulated": Setting(False, dtypes.float16)}  # fmt: skip
+        self.lower: dict[str, dtypes.dtype] = {}  # those of the types where it is on
+        self.cache_enabled = True
+        self.nesting = 0
+        self.cache: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}  # by id of the weight
+
+
+settings = Settings()
+
+
+def setting(device_type: str) -> Setting:
+    """What autocast does on a type of device. RuntimeError for one that it does not know."""
+    found = settings.of.get(device_type)
+    if found is None:
+        raise RuntimeError(
+            f"User specified an unsupported autocast device_type '{device_type}'; "
+            f"want one of {', '.join(settings.of)}"
+        )
+    return found
+
+
+def switch_autocast(device_type: str, to: Setting) -> None:
+    """Sets what autocast does on a type of device, in this thread, from now on."""
+    settings.of = {**settings.of, device_type: to}
+    _refresh()
+
+
+def _refresh() -> None:
+    lower = {kind: s.dtype for kind, s in settings.of.items() if s.enabled}
+    if lower or settings.lower:
+        settings.lower = lower
+        _switch(cast_inputs if lower else None)
+
+
+def _switch(to: Any) -> None:
+    state.autocast = to
+    state.refresh()
+
+
+def clear_autocast_cache() -> None:
+    """Lets go of the weights that autocast has cast in this thread."""
+    settings.cache.clear()
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether weights are cast once for the whole outermost region, in this thread."""
+    return settings.cache_enabled
+
+
+class nothing_cast:
+    """Within it, no op is cast."""
+
+    __slots__ = ("_was",)
+
+    def __enter__(self) -> None:
+        self._was = state.autocast
+        if self._was is not None:
+            _switch(None)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._was is not None:
+            _switch(self._was)
+
+
+class casting:
+    """Within it autocast is set to what it was when this was made, in whatever thread."""
+
+    __slots__ = ("_settings", "_before")
+
+    def __init__(self) -> None:
+        self._settings = settings.of, settings.cache_enabled
+        self._before: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._before.append((settings.of, settings.cache_enabled))
+        settings.nesting += 1
+        self._set(*self._settings)
+
+    def __exit__(self, *exc: object) -> None:
+        leave()
+        self._set(*self._before.pop())
+
+    @staticmethod
+    def _set(of: dict[str, Setting], cache_enabled: bool) -> None:
+        settings.of, settings.cache_enabled = of, cache_enabled
+        _refresh()
+
+
+def leave() -> None:
+    """A region ends; with the outermost one the casts of weights go."""
+    settings.nesting -= 1
+    if settings.nesting == 0:
+        clear_autocast_cache()
+
+
+# ---------------------------------------------------------------------- casts
+
+
+def cast_inputs(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs of a row as they are to be for the thread's autocast."""
+    given = args[0] if op.variadic else args
+    cast = _cast(op.name, given)
+    if cast is given:
+        return args
+    return (cast,) if op.variadic else tuple(cast)
+
+
+def autocasts(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that autocast takes for one op, by its name, though it calls several.
+
+    Its tensors are cast; what it calls is not cast again.
+    """
+    name = function.__name__
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if state.autocast is None:
+            return function(*args, **kwargs)
+        kind = _policy(name, [*_flat(args), *_flat(kwargs.values())])
+        if kind is None:
+            return function(*args, **kwargs)
+        flat = [*args, *kwargs.values()]
+        cast = _cast_nested(name, flat)
+        with nothing_cast():
+            return function(
+                *cast[: len(args)], **dict(zip(kwargs, cast[len(args) :], strict=True))
+            )
+
+    return run
+
+
+def _flat(values: Any) -> list[Tensor]:
+    found = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif type(value) in (list, tuple):
+            found.extend(_flat(value))
+    return found
+
+
+def _cast_nested(name: str, values: list[Any]) -> list[Any]:
+    """Values with their tensors cast, also those in lists and tuples of them."""
+    cast = iter(_cast(name, _flat(values)))
+
+    def put(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return next(cast)
+        if type(value) in (list, tuple):
+            return type(value)(put(v) for v in value)
+        return value
+
+    return [put(value) for value in values]
+
+
+def _policy(name: str, tensors: Sequence[Any]) -> str | None:
+    """What autocast says of an op on these, if it is on for the device of one of them."""
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and (kind := tensor.device.type) in settings.lower:
+            return POLICIES[kind].get(name)
+    return None
+
+
+def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
+    """The values an op is given, its floating-point tensors cast; the same sequence if none is."""
+    policy = _policy(name, values)
+    if policy is None or policy == AS_GIVEN:
+        return values
+    if policy == REFUSED:
+        raise RuntimeError(
+            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to "
+            "autocast.\nMany models use a sigmoid layer right before the binary cross entropy "
+            "layer.\n"
+            "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_"
+            "with_logits\nor torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and "
+            "BCEWithLogits are\nsafe to autocast."
+        )
+    wanted = [_wanted(policy, value) for value in values]
+    if policy == WIDEST and FLOAT32 not in [
+        value._array.dtype for value, dtype in zip(values, wanted, strict=True) if dtype is not None
+    ]:
+        return values
+    if all(
+        dtype is None or value._array.dtype == dtype
+        for value, dtype in zip(values, wanted, strict=True)
+    ):
+        return values
+    return [
+        value if dtype is None else converted(value, dtype)
+        for value, dtype in zip(values, wanted, strict=True)
+    ]
+
+
+def _wanted(policy: str, value: Any) -> Any:
+    """The dtype for one value; None for what stays: integers, float64, what is elsewhere."""
+    if not isinstance(value, Tensor) or value._array.dtype.kind not in "fV":
+        return None
+    if value._array.dtype.itemsize > 4:
+        return None
+    lower = settings.lower.get(value.device.type)
+    if lower is None:
+        return None
+    return lower.numpy if policy == LOWER else FLOAT32
+
+
+def converted(value: Tensor, dtype: Any) -> Tensor:
+    """A tensor in another dtype; that of a weight is kept until the outermost region ends."""
+    if value._array.dtype == dtype:
+        return value
+    if not (
+        settings.cache_enabled
+        and settings.nesting
+        and dtype is not FLOAT32
+        and value._array.dtype == FLOAT32
+        and value._requires_grad
+        and value.is_leaf
+        and not value._is_view()
+        and not (state.levels or state.inference or batched.running.transforms)
+    ):
+        return recorded.to_dtype(value, dtype)
+    key = id(value), state.grad_enabled
+    found = settings.cache.get(key)
+    if found is None or found[1] != value._version or found[2]._array.dtype != dtype:
+        found = settings.cache[key] = value, value._version, recorded.to_dtype(value, dtype)
+    return found[2]
