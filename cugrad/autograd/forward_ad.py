@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..backends import backend_of
+from ..ops.strided import storage_of
 from ..tensor import Tensor, make
 from .contexts import Context
 from .dual import below, enter, hide_tangent, leave, set_tangent, tangent_of
@@ -86,7 +87,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         )
     if tangent_of(tangent, current) is not None:
         raise RuntimeError(
-            "Expected the tangent of a dual tensor to have no tangent of the same level"
+            "Setting a forward grad that itself has a forward gradient at the same level 0 is not "
+            "supported: the tangent is a dual tensor."
         )
     dual = tensor.view_as(tensor)
     tangent = _laid_out(tangent, tensor)
@@ -114,12 +116,18 @@ def check_dual(tensor: Tensor, tangent: Tensor) -> None:
 
 
 def _laid_out(tangent: Tensor, like: Tensor) -> Tensor:
-    """A tangent in the dtype and the strides of its tensor: a copy where it has others."""
-    overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
-    alike = type(like._array) is type(tangent._array)  # not one of them of a vmap
-    if overlaps or not alike or tangent.stride() == like.stride():
-        return tangent
+    """A tangent in the dtype and the strides of its tensor: a copy where it has others, or where
+    the tensor is part of more memory, or less.
+    """
     home = like._array
+    overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
+    alike = type(home) is type(tangent._array)  # not one of them of a vmap
+    if overlaps or not alike or backend_of(home).name == "batched":
+        return tangent
+    if tangent.stride() == like.stride():
+        sizes = [storage_of(x)[0].size for x in (home, tangent._array)]
+        if sizes[0] == sizes[1] or not home.size:
+            return tangent
     laid: Tensor = make(backend_of(home).xp.zeros_like(home)).copy_(tangent)
     return laid
 

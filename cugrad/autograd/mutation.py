@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..tensor import Tensor
 from .mode import no_grad, pop_hooks, push_hooks, state
@@ -29,11 +30,15 @@ class Kept:
 
 
 class MutationContext:
-    """What one `allow_mutation_on_saved_tensors` holds; `copies` counts what had to be copied."""
+    """What one `allow_mutation_on_saved_tensors` holds; `copies` counts what had to be copied.
+
+    `cloned` has the copies that are still saved, and `tid_to_weakhandle` what is saved as it is.
+    """
 
     def __init__(self) -> None:
         self.copies = 0
-        self._kept: dict[tuple[Any, ...], weakref.ref[Kept]] = {}
+        self.cloned: WeakKeyDictionary[Kept, Tensor] = WeakKeyDictionary()
+        self.tid_to_weakhandle: WeakValueDictionary[tuple[Any, ...], Kept] = WeakValueDictionary()
         self._storages: dict[int, list[weakref.ref[Kept]]] = {}
         self._counters: dict[int, list[int]] = {}  # keeps the ids above from being reused
         self._open = True
@@ -41,11 +46,10 @@ class MutationContext:
     def pack(self, tensor: Tensor) -> Kept:
         counter, array = tensor.counter, tensor._array
         key = (id(counter), counter[0], id(array), array.shape, array.strides)
-        ref = self._kept.get(key)
-        known = None if ref is None else ref()
+        known = self.tid_to_weakhandle.get(key)
         if known is None:
             known = Kept(tensor, key)
-            self._kept[key] = weakref.ref(known)
+            self.tid_to_weakhandle[key] = known
             self._counters[id(counter)] = counter
             self._storages.setdefault(id(counter), []).append(weakref.ref(known))
         return known
@@ -59,20 +63,20 @@ class MutationContext:
         """Copies what is saved of a storage that is about to change; nobody else has it then."""
         for ref in self._storages.pop(id(tensor.counter), ()):
             kept = ref()
-            if kept is not None and kept.tensor is not None:
+            if kept is None:
+                continue
+            if kept.tensor is not None:
                 with no_grad():
-                    kept.tensor = kept.tensor.clone()
+                    self.cloned[kept] = kept.tensor = kept.tensor.clone()
                 self.copies += 1
-            if kept is not None:
-                self._kept.pop(kept.key, None)
+            self.tid_to_weakhandle.pop(kept.key, None)
 
     def clear(self) -> None:
         self._open = False
-        for ref in self._kept.values():
-            kept = ref()
-            if kept is not None:
-                kept.tensor = None
-        self._kept.clear()
+        for kept in (*self.tid_to_weakhandle.values(), *self.cloned):
+            kept.tensor = None
+        self.tid_to_weakhandle.clear()
+        self.cloned.clear()
         self._storages.clear()
         self._counters.clear()
 

@@ -12,7 +12,7 @@ from ..backends import backend_of, batched
 from ..dtypes import of as dtype_of
 from ..ops.promotion import REFUSED, SCALARS, meet, refuse, share_device
 from ..ops.table import ELEMENTWISE, TABLE, Op, raw
-from ..tensor import Tensor, make
+from ..tensor import UNCOUNTED, Tensor, make
 from . import saved as saving
 from .anomaly_mode import note
 from .dual import apply_dual
@@ -253,7 +253,11 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     if op.many:
         single, op = False, op.counted(len(value))
     outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
-    if op.view:
+    if op.view and args[0]._counter is UNCOUNTED:
+        mask = 0  # nothing leads to an inference tensor through its views
+        for out in outputs:
+            out._counter = UNCOUNTED
+    elif op.view:
         for out in outputs:
             attach(out, args[0], op, params, NORMAL if single else MULTIPLE)
     if mask and state.grad_enabled:

@@ -123,6 +123,8 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
     """Makes `view` known as the result of a view op on `parent`."""
     if parent._counter is UNCOUNTED:  # no view of an inference tensor is remembered
         view._counter = UNCOUNTED
+        if parent._requires_grad and state.grad_enabled:
+            raise TypeError("a view of an inference tensor is recorded nowhere")
         return
     if not state.grad_enabled:
         creation = INFERENCE if state.inference else NO_GRAD

@@ -329,7 +329,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Another shape in place: the same memory where it is large enough, else new memory with the
     old elements in front. What is new is not initialised.
     """
-    if self._requires_grad:
+    if self._requires_grad and not state.inference:
         raise RuntimeError("cannot resize variables that require grad")
     shape = D.int_tuple(varargs(sizes))
     if any(n < 0 for n in shape):
