@@ -16,6 +16,7 @@ from .families import Part
 from .geometry import array_at, is_alone, memory_of, root_of, span_of
 from .outbound import Outbound
 from .owner import Owner
+from .pieces import bring
 from .session import Plan, Session, Stored, View, bytes_under_way
 from .stats import Meter, wait_for
 from .storages import Storages, fresh_bytes, relate
@@ -173,7 +174,10 @@ class CopyEngine:
             session.meter.unique_bytes += fresh
             session.meter.kept_bytes += 0 if stays is None else stored.nbytes
         encode = owner.codec is not None and array.dtype == root.dtype
-        self.out.send(stored, source, stays, encode, session.meter)
+        if others and geometry is None:
+            self.out.send(stored, source, stays, encode, session.meter, others)
+        else:
+            self.out.send(stored, source, stays, encode, session.meter)
         session.add(stored, asked)
         return stored
 
@@ -252,8 +256,10 @@ class CopyEngine:
         stored, compute = view.stored, self.backend.current_stream()
         session, owner = stored.session, stored.owner
         meter = session.meter
-        offset, strides = view.offset, view.strides
         with self._lock:
+            if stored.home is not None:
+                stored = view.moved()
+            offset, strides = view.offset, view.strides
             if meter is not None:
                 meter.turn(compute)
             if task.running and session.run() is not task.running[-1]:
@@ -387,6 +393,8 @@ class CopyEngine:
         while self.ahead < limit and k < len(chain.order):
             stored = session.stored[chain.order[k]]()
             k += 1
+            while stored is not None and stored.home is not None:
+                stored = stored.home[0]
             if stored is None or stored.stream != compute or stored.ahead:
                 continue
             if stored.restored is not None:
@@ -442,7 +450,10 @@ class CopyEngine:
         began = None if meter is None else meter.mark(self.inward)
         name = "offload: copy to device" if how == "copy" else "offload: prefetch"
         with ranged(name, how, nbytes, self.inward):
-            self.backend.copy_async(flat, block.array[:nbytes], self.inward)
+            if stored.pieces is None:
+                self.backend.copy_async(flat, block.array[:nbytes], self.inward)
+            else:
+                bring(self.backend, flat, stored.pieces, self.inward)
         if meter is None:
             arrived = self.inward.record_event()
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from ..autograd.mode import state, watch_writes
@@ -12,6 +13,7 @@ from ..backends import Backend
 from ..tensor import Tensor
 from .geometry import in_memory_order, memory_of, root_of
 from .owner import Owner
+from .pieces import adopt, covered_by, gaps_between, send
 from .session import Stored, bytes_under_way
 from .slab import Block, PinnedSlab
 from .staging import HostCopy, Staging
@@ -44,9 +46,12 @@ class Outbound:
         self._leaving: deque[tuple[Any, weakref.ref[Stored], int, Any, Any]] = deque()
 
     def send(
-        self, stored: Stored, source: Any, stays: str | None, encode: bool, meter: Meter | None
-    ) -> None:
-        """Starts the copy out of a storage, unless the plan says that it stays."""
+        self, stored: Stored, source: Any, stays: str | None, encode: bool, meter: Meter | None,
+        others: Sequence[Stored] = (),
+    ) -> None:  # fmt: skip
+        """Starts the copy out of a storage, unless the plan says that it stays; what the others
+        have of it need not leave again.
+        """
         owner, compute = stored.owner, self.backend.current_stream()
         stored.stream = compute
         flat = memory_of(self.backend.xp, source)
@@ -59,7 +64,8 @@ class Outbound:
             return
         if encode and owner.codec.applies(source.dtype):
             flat = self._encoded(stored, source, flat, owner)
-        self._copy(stored, flat, owner, meter)
+        inner = covered_by(stored, others) if others and not changeable else None
+        self._copy(stored, flat, owner, meter, inner)
         if changeable and stored.device is not None:
             if stored.copied is None:  # there was no room: what stays is not what is written to
                 stored.device = stored.device.copy()
@@ -73,12 +79,21 @@ class Outbound:
         owner.stats.keep("last", -stored.nbytes)
         self._copy(stored, flat, owner, None)
 
-    def _copy(self, stored: Stored, flat: Any, owner: Owner, meter: Meter | None) -> None:
-        """Starts the copy of some bytes, and holds them until they have left."""
-        stats, compute = owner.stats, stored.stream
-        stored.sent = flat.nbytes
+    def _copy(
+        self, stored: Stored, flat: Any, owner: Owner, meter: Meter | None,
+        inner: list[Stored] | None = None,
+    ) -> None:  # fmt: skip
+        """Starts the copy of some bytes, and holds them until they have left. What the inner ones
+        have already sent of them becomes a part of this.
+        """
+        stats, compute, nbytes = owner.stats, stored.stream, flat.nbytes
+        stored.sent = nbytes
+        gaps = None
+        if inner:
+            gaps = gaps_between(stored, inner)
+            nbytes = sum([high - low for low, high in gaps])
         if owner.pinned and owner.spill is None:
-            block, staged = self.slab.take(flat.nbytes, owner.host_limit), False
+            block, staged = self.slab.take(nbytes, owner.host_limit), False
         else:
             block, staged = self._block(stored, flat, owner)
         if block is None:
@@ -89,14 +104,19 @@ class Outbound:
             self.stream.wait_event(event)
         self.stream.wait_event(compute.record_event())
         began = None if meter is None else meter.mark(self.stream)
-        with ranged("offload: copy to host", "copy", flat.nbytes, self.stream):
-            self.backend.copy_async(block.array[: flat.nbytes], flat, self.stream)
-        stats.moved_to_host_bytes += flat.nbytes
+        with ranged("offload: copy to host", "copy", nbytes, self.stream):
+            if gaps is None:
+                self.backend.copy_async(block.array[:nbytes], flat, self.stream)
+            else:
+                send(self.backend, flat, block, gaps, self.stream)
+        stats.moved_to_host_bytes += nbytes
         if meter is None:
             stored.copied = stored.last_use = self.stream.record_event()
         else:
             stored.copied = stored.last_use = meter.mark(self.stream)
-            meter.out.append((began, stored.copied, flat.nbytes))
+            meter.out.append((began, stored.copied, nbytes))
+        if gaps is not None and inner:
+            adopt(stored, inner, gaps)
         self._hold(stored, flat)
         if staged:
             self.staging.send(stored)

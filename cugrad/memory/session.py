@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .families import Family, Hull, together
@@ -28,8 +28,8 @@ class Stored:
     __slots__ = (
         "session", "owner", "index", "counter", "version", "root", "low", "nbytes", "gathered",
         "stream", "device", "block", "host", "form", "sent", "copied", "last_use", "restored",
-        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "last",
-        "family", "__weakref__",
+        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "last", "family",
+        "pieces", "home", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -38,7 +38,8 @@ class Stored:
     ) -> None:  # fmt: skip
         self.session, self.owner, self.index = session, owner, len(session.sizes)
         self.counter, self.version = counter, counter[0]
-        self.root, self.low, self.nbytes = weakref.ref(root), low, nbytes
+        self.root: Callable[[], Any] = weakref.ref(root)
+        self.low, self.nbytes = low, nbytes
         self.gathered = gathered
         self.stream: Any = None  # the compute stream whose memory it is
         self.device: Any = None  # the bytes where they were, while something must hold them
@@ -57,6 +58,12 @@ class Stored:
         self.last = False  # it stayed because it is among the last ones
         self.fresh = False  # `restored` is as it came back: to be waited for, and decoded
         self.family: Family | None = None
+        self.pieces: list[Any] | None = None  # where its bytes are, if not all in its block
+        self.home: Any = None  # (span, offset): the larger one that has become its place
+
+    def _blocks(self) -> Iterable[Any]:
+        """Those of all pieces."""
+        return {id(piece.block): piece.block for piece in self.pieces or ()}.values()
 
     def __del__(self) -> None:
         try:
@@ -70,7 +77,8 @@ class Stored:
                     (self.ahead, self.away, self.restored, self.arrived, self.stream)
                 )
             if self.block is not None:
-                engine.out.slab.give_back(self.block, self.last_use)
+                for block in (self.block,) if self.pieces is None else self._blocks():
+                    engine.out.slab.give_back(block, self.last_use)
         except (AttributeError, TypeError):
             pass  # half made, or the interpreter is shutting down
 
@@ -91,9 +99,18 @@ class View:
         stored.views += 1
         stored.waiting += 1
 
+    def moved(self) -> Stored:
+        """The span that has taken the place of the one that this was a view of."""
+        while self.stored.home is not None:
+            self.stored, shift = self.stored.home
+            self.offset += shift
+        return self.stored
+
     def __del__(self) -> None:
         try:
             stored = self.stored
+            if stored.home is not None:
+                stored = self.moved()
             stored.views -= 1
             if self.round != stored.round:
                 stored.waiting -= 1
