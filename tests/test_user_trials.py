@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import cugrad as torch
-from cugrad import memory
+from cugrad import memory, profiler
+from cugrad.profiler.__main__ import main
 
 
 def test_sizes_are_numbers_or_text(tmp_path: Path) -> None:
@@ -41,6 +42,23 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: memory.recompute(ops=[torch.nn.ReLU]), ValueError,
         "'ReLU' is not among the ops of docs/ops.md; did you mean 'relu'",
     ),
+    "schedule": (
+        lambda: profiler.profile(schedule=3), TypeError,  # type: ignore[arg-type]
+        r"profile: schedule: got 3, want a function, of the number of a step; schedule\(wait=1",
+    ),
+    "handler": (
+        lambda: profiler.profile(on_trace_ready="logs"), TypeError,  # type: ignore[arg-type]
+        "profile: on_trace_ready: got 'logs', want a function, of the profile; tensorboard_tr",
+    ),
+    "one_activity": (
+        lambda: profiler.profile(activities=profiler.ProfilerActivity.CPU), TypeError,  # type: ignore[arg-type]
+        r"profile: activities: got .*, want several, as \[ProfilerActivity.CPU\]",
+    ),
+    "correlate_a_profile": (
+        lambda: profiler.correlate(profiler.profile()), TypeError,  # type: ignore[arg-type]
+        r"correlate: got profile, want the events of a profile, prof.events\(\), or of a file",
+    ),
+    "correlate_a_path": (lambda: profiler.correlate("step.sqlite"), TypeError, "load_nsys"),  # type: ignore[arg-type]
     "directory": (
         lambda: memory.save_on_disk(5), TypeError, "directory: got 5, want a path",  # type: ignore[arg-type]
     ),
@@ -60,3 +78,35 @@ def test_what_recompute_did_can_be_read() -> None:
         y = x.exp().tanh().sum()
     y.backward()
     assert str(dropping.stats) == "2 tensors saved, 512 KiB; 512 KiB dropped, 0 B kept"
+
+
+def test_what_was_in_use_on_entry_never_grows() -> None:
+    """Gradients of the step before are let go of within; those on their way are none of that."""
+    net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)]).to("simulated")
+    optimizer = torch.optim.AdamW(net.parameters())
+    x = torch.rand(32, 64, device="simulated")
+    for _ in range(2):
+        with profiler.MemoryTimeline("simulated") as timeline:
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+    entry = [sample.before for sample in timeline.samples]
+    assert entry == sorted(entry, reverse=True)
+    assert max(sample.other for sample in timeline.samples) > 0
+    assert " 0.00 " not in timeline.explain().partition("other")[0].replace("0.00 MiB", "")
+
+
+def test_times_of_the_host_are_not_called_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as prof:
+        torch.rand(3, requires_grad=True).exp().sum().backward()
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    assert main(["report", str(tmp_path / "trace.json")]) == 0
+    head = capsys.readouterr().out.splitlines()[2].split(" | ")
+    assert [each.strip() for each in head[:5]] == [
+        "forward op", "calls", "on the host", "backward", "on the host"
+    ]  # fmt: skip
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "trace.json"), "--limit", "-3"])
+    assert "got '-3', want a number of rows, 0 or more" in capsys.readouterr().err

@@ -44,6 +44,12 @@ def report(path: Path, out: Path | None, limit: int) -> str:
     return f"{path}: {note}\n\n{correlation.table(limit)}"
 
 
+def _rows(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got {text!r}, want a number of rows, 0 or more")
+    return int(text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; 2 where the file, or an argument, is no good."""
     parser = argparse.ArgumentParser(prog="python -m cugrad.profiler", description=DESCRIPTION)
@@ -51,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = commands.add_parser("report", description=DESCRIPTION, help="what each op cost")
     command.add_argument("file", type=Path, metavar="FILE")
     command.add_argument("--html", type=Path, metavar="OUT", help="write a page as well")
-    command.add_argument("--limit", type=int, default=60, metavar="N", help="rows to print (60)")
+    command.add_argument("--limit", type=_rows, default=60, metavar="N", help="rows to print (60)")
     options = parser.parse_args(arguments)
     try:
         text = report(options.file, options.html, options.limit)

@@ -50,6 +50,8 @@ def parse_activities(
     """
     if activities is None:
         return supported_activities(), {}
+    if not isinstance(activities, Iterable):
+        raise TypeError(f"profile: activities: got {activities!r}, want several, as [{activities}]")
     found: set[ProfilerActivity] = set()
     filters: dict[ProfilerActivity, set[str]] = {}
     for item in activities:

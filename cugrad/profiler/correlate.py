@@ -126,6 +126,7 @@ class Correlation:
     def __init__(self, rows: Iterable[OpRow], calls: Iterable[Call] = ()) -> None:
         self.rows = list(rows)
         self.calls = list(calls)
+        self.timed = "kernels"  # whose times they are
 
     def row(self, name: str) -> OpRow:
         """The row of a forward op; KeyError where there is none."""
@@ -147,6 +148,7 @@ class Correlation:
         for row in self.rows:
             for cost in (row.forward, row.backward, row.double_backward):
                 cost.kernels, cost.kernel_us = cost.ranges, cost.host_us
+        self.timed = "on the host"
         return self
 
     def sorted(self) -> list[OpRow]:
@@ -155,7 +157,7 @@ class Correlation:
 
     def table(self, row_limit: int = 100) -> str:
         """The table "forward op | kernels | backward | kernels | copies | stalls", as text."""
-        return table_of(self.sorted(), row_limit)
+        return table_of(self.sorted(), row_limit, self.timed)
 
     def __str__(self) -> str:
         return self.table()
@@ -292,11 +294,11 @@ def _stem(name: str) -> str:
 # ---------------------------------------------------------------------- text
 
 
-def table_of(rows: list[OpRow], row_limit: int) -> str:
+def table_of(rows: list[OpRow], row_limit: int, timed: str = "kernels") -> str:
     """Rows as text; columns of the double backward only where there is one."""
     double = any(row.double_nodes for row in rows[:row_limit])
-    head = ["forward op", "calls", "kernels", "backward", "kernels"]
-    head += ["double backward", "kernels"] * double + ["copies", "stalls"]
+    head = ["forward op", "calls", timed, "backward", timed]
+    head += ["double backward", timed] * double + ["copies", "stalls"]
     lines = [head]
     for row in rows[:row_limit]:
         total = row.total
@@ -349,6 +351,11 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
     >>> row.forward.kernel_us, row.nodes, row.backward.kernel_us
     (10.0, {'MulBackward0': 1}, 15.0)
     """
+    if not isinstance(events, Iterable) or isinstance(events, (str, bytes)):
+        raise TypeError(
+            f"correlate: got {type(events).__name__}, want the events of a profile, prof.events(), "
+            "or of a file, load_nsys(path)"
+        )
     ordered = sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end))
     measured = any(each.use_device for each in ordered)
     spans: dict[int, Span] = {}

@@ -29,7 +29,7 @@ def memory_page(timeline: dict[str, Any], title: str = "Memory over a step") -> 
 def report_page(found: Correlation, title: str, note: str = "") -> str:
     """The page of what `correlate` has found."""
     rows = [row.as_dict() for row in found.sorted()]
-    return _page(title, note, {"rows": rows}, "report.js")
+    return _page(title, note, {"rows": rows, "timed": found.timed}, "report.js")
 
 
 def _page(title: str, note: str, data: Any, script: str) -> str:

@@ -250,6 +250,11 @@ class MemoryTimeline:
                 moved[name] = getattr(sample, name) + part
             if rest != sample.before:
                 self.samples[i] = sample._replace(before=rest, **moved)
+        least = self.start
+        for i, sample in enumerate(self.samples):  # what is gone does not come back: it is other
+            least = min(least, sample.before)
+            if sample.before > least:
+                self.samples[i] = sample._replace(before=least)
 
     # ------------------------------------------------------------------ the peak
 
@@ -299,11 +304,12 @@ class MemoryTimeline:
             return "no op ran inside the timeline"
         top = max(self.samples, key=lambda sample: sample.bytes)
         found = self.alive_at_peak()
+        shown = min(row_limit, sum([x.bytes >= top.bytes / 1000 for x in found]))
         rows: list[tuple[str, ...]] = [
-            (_mib(x.bytes), str(x.tensors), x.category, x.op, x.line) for x in found[:row_limit]
+            (_mib(x.bytes), str(x.tensors), x.category, x.op, x.line) for x in found[:shown]
         ]
-        if len(found) > row_limit:
-            more = found[row_limit:]
+        if len(found) > shown:
+            more = found[shown:]
             total, tensors = sum(x.bytes for x in more), sum(x.tensors for x in more)
             rows.append((_mib(total), str(tensors), "", f"{len(more)} more", ""))
         before, other = top.before, top.other

@@ -35,6 +35,12 @@ NONE, WARMUP, RECORD, SAVE = ProfilerAction
 Schedule = Callable[[int], ProfilerAction]
 
 
+MADE_BY = {
+    "schedule": "of the number of a step; schedule(wait=1, warmup=1, active=3) makes one",
+    "on_trace_ready": "of the profile; tensorboard_trace_handler(directory) makes one",
+}
+
+
 def schedule(
     *,
     wait: int,
@@ -163,6 +169,9 @@ class profile:
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:
+        for name, given in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
+            if given is not None and not callable(given):
+                raise TypeError(f"profile: {name}: got {given!r}, want a function, {MADE_BY[name]}")
         self.activities, self.activity_filters = parse_activities(activities)
         if use_cuda is not None:
             warnings.warn("`use_cuda` is deprecated, use `activities` argument instead",

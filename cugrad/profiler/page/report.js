@@ -18,7 +18,8 @@ const times = (count, us) => count ? `${count} / ${microseconds(us)}` : "";
 
 const page = document.getElementById("page");
 page.append(figures([
-  [microseconds(sum((row) => row.total.kernel_us)), `in ${sum((r) => r.total.kernels)} kernels`],
+  [microseconds(sum((row) => row.total.kernel_us)),
+    data.timed === "kernels" ? `in ${sum((r) => r.total.kernels)} kernels` : data.timed],
   [microseconds(sum((row) => row.total.copy_us)),
     `in ${sum((r) => r.total.copies)} copies of ${bytes(sum((r) => r.total.copy_bytes))}`],
   [microseconds(sum((row) => row.total.stall_us)), `in ${sum((r) => r.total.stalls)} stalls`],
@@ -31,15 +32,15 @@ page.append(element("div", { class: "bar-of-controls", id: "keys" },
 const columns = [
   { title: "forward op", value: (row) => row.kind === "node" ? "" : row.name },
   { title: "calls", value: (row) => row.forward.calls, number: true },
-  { title: "kernels", value: (row) => row.forward.kernel_us, number: true,
+  { title: data.timed, value: (row) => row.forward.kernel_us, number: true,
     text: (row) => times(row.forward.kernels, row.forward.kernel_us) },
   { title: "backward", value: (row) => names(row.nodes) },
-  { title: "kernels", value: (row) => row.backward.kernel_us, number: true,
+  { title: data.timed, value: (row) => row.backward.kernel_us, number: true,
     text: (row) => times(row.backward.kernels, row.backward.kernel_us) },
 ];
 if (double) columns.push(
   { title: "double backward", value: (row) => names(row.double_nodes) },
-  { title: "kernels", value: (row) => row.double_backward.kernel_us, number: true,
+  { title: data.timed, value: (row) => row.double_backward.kernel_us, number: true,
     text: (row) => times(row.double_backward.kernels, row.double_backward.kernel_us) });
 columns.push(
   { title: "copies", value: (row) => row.total.copy_us, number: true,
