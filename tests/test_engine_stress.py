@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import cugrad as torch
+from cugrad import backends
 
 # Threads ------------------------------------------------------------------------------------------
 
@@ -453,3 +454,23 @@ def test_ten_thousand_steps() -> None:
     finally:
         tracemalloc.stop()
     assert grown < CACHES, grown
+
+
+def test_a_second_backward_holds_no_second_set_of_gradients() -> None:
+    device = backends.get("simulated")
+    layers = [torch.nn.Linear(256, 256) for _ in range(10)]
+    net = torch.nn.Sequential(*layers, layers[0]).to("simulated")  # one has two gradients to add
+    x = torch.randn(4, 256, device="simulated")
+    nbytes = sum(p.numel() * p.element_size() for p in net.parameters())
+    used = []
+    for _ in range(3):
+        before = device.memory_allocated()
+        device.reset_peak_memory_stats()
+        net(x).square().mean().backward()
+        used.append((device.max_memory_allocated() - before) / nbytes)
+    assert 1.0 <= used[0] < 1.3 and max(used[1:]) < 0.35
+    first = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+    net(x).square().mean().backward()
+    for three, once in zip(first, net.parameters(), strict=True):
+        assert (three == once.grad + once.grad + once.grad).all()

@@ -32,6 +32,7 @@ from .undefined import NOTHING, listeners
 __all__ = ["ImperativeEngine", "run_backward"]
 
 LEAVES_LAST = 1 << 62
+LARGE = 1 << 16  # bytes of a leaf whose gradient is not to wait, should it have one already
 
 
 def _count_unshared() -> int:
@@ -97,7 +98,7 @@ class Run:
         seen = self.grads.get(node)
         if seen is None:
             if isinstance(node, Tensor):
-                if node._rare is None or not self.awaits(node):
+                if node._rare is None and node._grad is None or not self.awaits(node):
                     self.leaves += 1
                     heappush(self.heap, (self.leaves, node))
             else:
@@ -124,7 +125,7 @@ class Run:
         """Where no gradient goes along an edge, what runs without one is still visited."""
         if isinstance(edge, Tensor):
             wanted = self.needed is None or edge in self.needed
-            if wanted and edge._rare is not None and self.awaits(edge):
+            if wanted and self.awaits(edge):
                 self.arrived(edge)
             return
         for node in listeners(edge, self.passed):
@@ -134,18 +135,24 @@ class Run:
                 heappush(self.heap, (-node.seq, node))
 
     def awaits(self, leaf: Tensor) -> bool:
-        """Whether a leaf is visited once it has all its gradients: one with hooks, as in PyTorch.
+        """Whether a leaf is visited once it has all its gradients. Others come last.
 
-        An optimizer in such a hook frees the gradient while backward runs. Others come last.
+        One with hooks is, as in PyTorch: an optimizer in such a hook frees the gradient while
+        backward runs. So is one that is large and has a gradient, which takes up the new one.
         """
-        if not self.counted and has_hooks(leaf):
+        if not self.counted and self.is_eager(leaf):
             self.counted = True
             ends = [edge for node in (self.needed or reachable(self.starts))
                     if not isinstance(node, Tensor) for edge in node.edges]  # fmt: skip
             for end in (*self.starts, *ends):
-                if isinstance(end, Tensor) and has_hooks(end) and end not in self.grads:
+                if isinstance(end, Tensor) and self.is_eager(end) and end not in self.grads:
                     self.awaited[end] = self.awaited.get(end, 0) + 1
         return leaf in self.awaited
+
+    def is_eager(self, leaf: Tensor) -> bool:
+        if leaf._rare is not None and has_hooks(leaf):
+            return True
+        return self.accumulating and leaf._grad is not None and leaf._array.nbytes >= LARGE
 
     def arrived(self, leaf: Tensor) -> None:
         """One of the gradients that a leaf waits for has come, or will not."""
