@@ -241,6 +241,30 @@ def blocks_of_the_host_are_reused() -> None:
 
 
 @program
+def blocks_that_were_taken_over_are_reused() -> None:
+    """A row has left before the matrix: its block comes back with that, and is given to another."""
+    side, saving = DEVICE.stream(), offload()
+    slab = engine.engine_of(DEVICE, 0).out.slab
+    slab.chunk = 2048
+    for n in (128, 384):  # of the row, and of the rest
+        with saving:
+            t = leaf(512).detach()
+            packed = [saving.pack_hook(t[:128]), saving.pack_hook(t)]
+        del t
+        DEVICE.synchronize()
+        engine.engine_of(DEVICE, 0).settle()
+        with DEVICE.use_stream(side):
+            back = saving.unpack_hook(packed[1])
+        del packed
+        with saving:
+            again = (leaf(n) * 3).sin()
+        DEVICE.default_stream().wait_event(side.record_event())
+        assert back is not None and again is not None
+        del back, again
+        slab.release()
+
+
+@program
 def another_stream_asks_for_what_has_left() -> None:
     """It is ordered behind the op that saved it, and not behind the copy that this led to."""
     side, main = DEVICE.stream(), DEVICE.default_stream()

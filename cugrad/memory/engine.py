@@ -194,6 +194,8 @@ class CopyEngine:
         """Lets go of what has left, and of what nobody wants; bounds what is on its way."""
         if self.gone:
             self._bury()
+        if not self.out.leaving_bytes and not self.out.staging.bytes:
+            return
         backlog = bytes_under_way(owner.backlog, session.largest_moved) + session.may_use(False)
         self.out.settle(backlog, session.meter)
 
@@ -393,8 +395,6 @@ class CopyEngine:
         while self.ahead < limit and k < len(chain.order):
             stored = session.stored[chain.order[k]]()
             k += 1
-            while stored is not None and stored.home is not None:
-                stored = stored.home[0]
             if stored is None or stored.stream != compute or stored.ahead:
                 continue
             if stored.restored is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .families import Family, Hull, together
@@ -61,9 +61,10 @@ class Stored:
         self.pieces: list[Any] | None = None  # where its bytes are, if not all in its block
         self.home: Any = None  # (span, offset): the larger one that has become its place
 
-    def _blocks(self) -> Iterable[Any]:
-        """Those of all pieces."""
-        return {id(piece.block): piece.block for piece in self.pieces or ()}.values()
+    def _taken_over(self) -> list[Any]:
+        """The blocks of pieces but its own."""
+        blocks = {id(piece.block): piece.block for piece in self.pieces or ()}.values()
+        return [block for block in blocks if block is not self.block]
 
     def __del__(self) -> None:
         try:
@@ -77,8 +78,10 @@ class Stored:
                     (self.ahead, self.away, self.restored, self.arrived, self.stream)
                 )
             if self.block is not None:
-                for block in (self.block,) if self.pieces is None else self._blocks():
-                    engine.out.slab.give_back(block, self.last_use)
+                engine.out.slab.give_back(self.block, self.last_use)
+                if self.pieces is not None:
+                    for block in self._taken_over():
+                        engine.out.slab.give_back(block, self.last_use)
         except (AttributeError, TypeError):
             pass  # half made, or the interpreter is shutting down
 
