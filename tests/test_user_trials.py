@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,11 @@ import pytest
 import cugrad as torch
 from cugrad import memory, profiler
 from cugrad.profiler.__main__ import main
+from cugrad.utils.checkpoint import (
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 
 def test_sizes_are_numbers_or_text(tmp_path: Path) -> None:
@@ -35,12 +41,45 @@ def test_what_is_no_size(given: Any) -> None:
         memory.save_on_disk(limit=given)
 
 
+def checkpointed(function: Any = torch.exp, **kwargs: Any) -> Any:
+    x = torch.ones(3, requires_grad=True)
+    return checkpoint(function, x, use_reentrant=False, **kwargs)
+
+
+def selecting(policy: Any) -> Any:
+    return functools.partial(create_selective_checkpoint_contexts, policy)
+
+
 MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "min_bytes": (lambda: memory.offload(min_bytes=None), ValueError, "min_bytes: got None"),  # type: ignore[arg-type]
     "ops_text": (lambda: memory.recompute(ops="exp"), TypeError, r"several names .* \['exp'\]"),
     "ops_module": (
         lambda: memory.recompute(ops=[torch.nn.ReLU]), ValueError,
         "'ReLU' is not among the ops of docs/ops.md; did you mean 'relu'",
+    ),
+    "context_fn": (
+        lambda: checkpointed(context_fn=3), TypeError,
+        "checkpoint: context_fn: got 3, want a function that returns two contexts",
+    ),
+    "contexts": (
+        lambda: checkpointed(context_fn=create_selective_checkpoint_contexts(["exp"])), TypeError,
+        "checkpoint: context_fn: got .* as functools.partial",
+    ),
+    "one_context": (
+        lambda: checkpointed(context_fn=memory.offload), TypeError,
+        "checkpoint: context_fn: it returned <.*offload.*>, want a function that returns two",
+    ),
+    "policy": (
+        lambda: checkpointed(context_fn=selecting(lambda *a, **k: "save")), TypeError,
+        "the policy answered 'save' for exp, want a CheckpointPolicy, or whether to keep",
+    ),
+    "aten": (
+        lambda: torch.ops.aten.mm.default, AttributeError,  # type: ignore[attr-defined]
+        "has no attribute 'aten': an op goes by its name in docs/ops.md, as 'mm'",
+    ),
+    "segments": (
+        lambda: checkpoint_sequential([torch.exp], 0, torch.ones(3), use_reentrant=False),
+        ValueError, "checkpoint_sequential: segments: got 0, want a number, 1 or more",
     ),
     "schedule": (
         lambda: profiler.profile(schedule=3), TypeError,  # type: ignore[arg-type]

@@ -34,3 +34,11 @@ __all__ = [
     "fold", "index", "linalg", "nn", "norm", "pad", "pool", "reduce", "scan", "scatter", "shape",
     "softmax", "sorting", "special", "special_functions", "statistics", "strided",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """Says what to use in the place of PyTorch's `torch.ops.aten`."""
+    said = f"module {__name__!r} has no attribute {name!r}"
+    if name == "aten":
+        said += ": an op goes by its name in docs/ops.md, as 'mm' for torch.ops.aten.mm.default"
+    raise AttributeError(said)

@@ -111,7 +111,7 @@ def checkpoint(
         raise ValueError(
             f"determinism_check should be one of {list(TRAITS)}, but got {determinism_check}"
         )
-    forward, again = context_fn()
+    forward, again = _contexts_of(context_fn)
     if not state.grad_enabled:
         return function(*args, **kwargs)
     surroundings = Surroundings(preserve)
@@ -132,6 +132,20 @@ def checkpoint(
             "checkpoint cannot return a value for a failed forward."
         )
     return found
+
+
+def _contexts_of(context_fn: Any) -> tuple[Any, Any]:
+    """The contexts of the two runs; TypeError for what gives none."""
+    wanted = (
+        "a function that returns two contexts, for forward and for the second run, as "
+        "functools.partial(create_selective_checkpoint_contexts, ops)"
+    )
+    if not callable(context_fn):
+        raise TypeError(f"checkpoint: context_fn: got {context_fn!r}, want {wanted}")
+    found = context_fn()
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise TypeError(f"checkpoint: context_fn: it returned {found!r}, want {wanted}")
+    return found[0], found[1]
 
 
 def checkpoint_sequential(
@@ -161,6 +175,10 @@ def checkpoint_sequential(
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:
         raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    if not isinstance(segments, int) or segments < 1:
+        raise ValueError(
+            f"checkpoint_sequential: segments: got {segments!r}, want a number, 1 or more"
+        )
     steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
     size = len(steps) // segments
 

@@ -129,6 +129,11 @@ class _Forward(_Observing):
             state.refresh()
         if isinstance(policy, bool):
             policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
+        elif policy is not None and not isinstance(policy, CheckpointPolicy):
+            raise TypeError(
+                f"create_selective_checkpoint_contexts: the policy answered {policy!r} for {name}, "
+                "want a CheckpointPolicy, or whether to keep the result"
+            )
         outputs = result if type(result) is tuple else (result,)
         kept = None
         if policy in SAVE or policy in OFFLOAD:
