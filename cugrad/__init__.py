@@ -164,7 +164,7 @@ _INSTEAD = {
 
 
 # What a script may never want is imported when it is asked for: name -> where it is.
-_LATER = {"models": "models", "utils": "utils", "serialization": "serialization",
+_LATER = {"_C": "_C", "models": "models", "utils": "utils", "serialization": "serialization",
           "save": "serialization", "load": "serialization", "amp": "amp",
           **dict.fromkeys(("autocast", "clear_autocast_cache", "get_autocast_dtype",
                            "is_autocast_cache_enabled", "is_autocast_enabled",

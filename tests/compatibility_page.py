@@ -142,7 +142,7 @@ NOTES: dict[str, Note] = {
     "autograd.NestedIOFunction": Note("absent", "Legacy, and without `forward` in PyTorch too."),
     "autograd.function.NestedIOFunction": Note("absent", "The same."),
     "autograd.set_multithreading_enabled": Note(
-        "absent", "Backward runs in the thread that calls it: there is nothing to switch off."),
+        "differs", "Backward runs in the thread that calls it in both cases."),
     "autograd.kineto_available": Note("absent", "PyTorch's profiler library is not used."),
     "autograd.Function.vmap": Note(
         "differs", "`in_dims` names the dimension that `torch.vmap` was given for its own inputs, "

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "cugrad"
 # one another in one direction only. `__init__` alone is the public face, at the top.
 LAYERS = [
     ["__init__"],
-    ["nn", "optim", "amp", "data", "models", "serialization"],
+    ["nn", "optim", "amp", "data", "models", "serialization", "_C"],
     ["utils", "distributed"],
     ["profiler"],
     ["memory"],

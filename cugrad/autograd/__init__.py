@@ -13,13 +13,14 @@ from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .inference import inference_mode
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .saved import SavedTensor
+from .threads import is_multithreading_enabled, set_multithreading_enabled
 from .variable import Variable
 
 __all__ = [
     "Function", "GradcheckError", "SavedTensor", "Variable", "anomaly_mode", "backward",
     "detect_anomaly", "enable_grad", "forward_ad", "functional", "grad", "grad_mode", "gradcheck",
-    "gradgradcheck", "graph", "inference_mode", "is_grad_enabled", "no_grad",
-    "set_detect_anomaly", "set_grad_enabled",
+    "gradgradcheck", "graph", "inference_mode", "is_grad_enabled", "is_multithreading_enabled",
+    "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from heapq import heappop, heappush
+from itertools import count
 from sys import getrefcount
 from typing import Any
 
@@ -33,6 +34,7 @@ __all__ = ["ImperativeEngine", "run_backward"]
 
 LEAVES_LAST = 1 << 62
 LARGE = 1 << 16  # bytes of a leaf whose gradient is not to wait, should it have one already
+next_pass = count().__next__
 
 
 def _count_unshared() -> int:
@@ -77,6 +79,7 @@ class Run:
         self.awaited: dict[Tensor, int] = {}  # leaves with hooks: the gradients still to come
         self.counted = False
         self.callbacks: list[Callable[[], Any]] = []
+        self.number = next_pass()
         self.starts: list[Any] = []  # the nodes that gradients were first sent to
         self.accumulating = True  # into `.grad`, else captured
         self._reached: set[Any] | None = None

@@ -278,6 +278,7 @@ def _node(op: Op, mask: int) -> str:
                 counted.append(f"({name}.__class__ in NUMBERS or {name}._counter is None)")
             else:
                 counted.append(f"{name}._counter is None")
+    entries += ["None"] * op.held
     edges = [f"{n}._node or edge_of({n})" if mask >> i & 1 else "None"
              for i, n in enumerate(op.inputs)]  # fmt: skip
     lines += [f"_node.edges = ({', '.join(edges)},)", "_node.rare = None"]

@@ -423,8 +423,8 @@ def new_node(
             entries.extend(inputs)
         else:
             entries.append(inputs[op.inputs.index(name)])
-    node.saved = tuple(entries)
-    node.versions = saving.versions_of(node.saved) if entries else None
+    node.versions = saving.versions_of(tuple(entries)) if entries else None
+    node.saved = (*entries, None) if op.held else tuple(entries)
     shapes, dtypes, complex_ = [], [], bool(outputs) and outputs[0]._array.dtype.kind == "c"
     for x in inputs:
         if isinstance(x, Tensor):

@@ -15,9 +15,57 @@ from ..cuda import index_checks
 from ..ops import random
 from ..tensor import fresh
 from .autocast import settings
+from .contexts import Context
 from .mode import state
 
-__all__ = ["is_deep", "run_in_thread"]
+__all__ = [
+    "is_deep", "is_multithreading_enabled", "run_in_thread", "set_multithreading_enabled",
+]  # fmt: skip
+
+
+class Wishes(threading.local):
+    """What this thread has said of threads."""
+
+    multithreading = True
+
+
+wishes = Wishes()
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` has said last; True to begin with."""
+    return wishes.multithreading
+
+
+class set_multithreading_enabled(Context):
+    """Says whether backward may use threads of its own. Here it never does, as PyTorch under False.
+
+    Sets at once; as a context manager it sets back at the end; a decorator, too.
+
+    >>> import cugrad as torch
+    >>> with torch.autograd.set_multithreading_enabled(False):
+    ...     torch.autograd.is_multithreading_enabled()
+    False
+    >>> torch.autograd.is_multithreading_enabled()
+    True
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self.mode, self._previous = mode, wishes.multithreading
+        wishes.multithreading = mode
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        wishes.multithreading = self._previous
+
+    def __call__(self, function: Any) -> Any:
+        wishes.multithreading = self._previous  # used as a decorator: set when the function runs
+        return super().__call__(function)
+
+    def clone(self) -> set_multithreading_enabled:
+        return set_multithreading_enabled(self.mode)
 
 
 def is_deep() -> bool:

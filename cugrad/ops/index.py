@@ -37,7 +37,7 @@ def is_mask(index: Any) -> bool:
 row(
     "index", "self",
     lambda xp, self, indices: self[indices],
-    LINEAR,
+    LINEAR, held=True,
     self=lambda m, g, self_shape, indices: m.index_backward(g, self_shape, indices),
     doc="indices: what NumPy takes, with arrays of the same backend",
 )  # fmt: skip
@@ -76,7 +76,7 @@ row(
     "index_put", "self values", _index_put, NONE,
     self=lambda m, g, indices, accumulate: g if accumulate else m.index_zero(g, indices),
     values=lambda m, g, values_shape, indices: m.sum_to_shape(m.index(g, indices), values_shape),
-    jvp=_index_put_jvp, inplace=_put_in,
+    jvp=_index_put_jvp, inplace=_put_in, held=True,
     doc="a copy of self with values at indices",
 )  # fmt: skip
 

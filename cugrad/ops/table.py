@@ -42,7 +42,7 @@ class Op:
     __slots__ = (
         "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind",
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
-        "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace",
+        "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class Op:
         holomorphic: bool = True,
         node: str | Callable[..., str] | None = None,
         inplace: Callable[..., None] | None = None,
+        held: bool = False,
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -74,6 +75,7 @@ class Op:
         hidden = nondifferentiable.split()
         self.differentiable = tuple(i for i, o in enumerate(self.outputs) if o not in hidden)
         self.holomorphic, self.inplace = holomorphic, inplace
+        self.held = held  # its parameters count as saved: backward frees the node
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward

@@ -1,0 +1,98 @@
+"""PyTorch's private names that its own tests, and some libraries, read: what a pass will do."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from .autograd.engine import task
+from .autograd.function import Function, once_differentiable
+from .autograd.mode import state
+from .autograd.node import AccumulateGrad, Node
+from .tensor import Tensor
+
+__all__: list[str] = []
+
+
+def _will_engine_execute_node(node: Any) -> bool:
+    """Whether the backward pass that is running computes what a node makes, or has done so.
+
+    RuntimeError outside of a pass, and for a leaf in `autograd.grad()`, whose node does not run.
+    """
+    if not task.running:
+        raise RuntimeError(
+            "_get_should_execute_nodes should only be called during the backward pass"
+        )
+    if not isinstance(node, Node):
+        raise RuntimeError(
+            f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}"
+        )
+    run = task.running[-1]
+    end: Any = node.variable if isinstance(node, AccumulateGrad) else node
+    if end is not node and (end, 0) in (run.captures or ()):
+        raise RuntimeError(
+            "A leaf node was passed to _will_engine_execute_node but we are currently running "
+            "autograd.grad(). This is currently not supported."
+        )
+    return run.will_visit(end)
+
+
+def _current_graph_task_id() -> int:
+    """The number of the backward pass that is running, -1 outside of one."""
+    return task.running[-1].number if task.running else -1
+
+
+def _saved_tensors_hooks_is_enabled() -> bool:
+    """Whether `disable_saved_tensors_hooks` is not in force."""
+    return state.hooks_disabled is None
+
+
+class _Undefined(Function):
+    """Passes values on, and no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> Any:
+        return tuple([t.clone() for t in tensors])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return (None,) * len(grads)
+
+
+class UndefinedGrad:
+    """A call that returns its tensor, and stops its gradient: none arrives, not one of zeros."""
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        made = _Undefined.apply(*tensors)
+        return made[0] if len(made) == 1 else made
+
+
+class DelayedError:
+    """A call that returns its tensors, whose gradient is an error of this text."""
+
+    def __init__(self, msg: str, num_inputs: int) -> None:
+        self.msg, self.num_inputs = msg, num_inputs
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        made = _Delayed.apply(self.msg, *tensors)
+        return made[0] if self.num_inputs == 1 else made
+
+
+class _Delayed(Function):
+    """Passes values on, and raises for a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, msg: str, *tensors: Tensor) -> Any:
+        ctx.msg = msg
+        return tuple([t.clone() for t in tensors])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError(ctx.msg)
+
+
+_functions = SimpleNamespace(
+    AccumulateGrad=AccumulateGrad, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad
+)
+_autograd = SimpleNamespace(_saved_tensors_hooks_is_enabled=_saved_tensors_hooks_is_enabled)
