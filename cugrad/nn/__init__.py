@@ -56,7 +56,7 @@ from .fold import (
     Fold,
     Unfold,
 )
-from .linear import Linear
+from .linear import Bilinear, Linear
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -113,7 +113,7 @@ from .padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -136,7 +136,7 @@ from .pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from .shape import Flatten, Identity
+from .shape import Flatten, Identity, Unflatten
 from .sparse import Embedding, EmbeddingBag
 from .upsampling import (
     ChannelShuffle,
@@ -153,6 +153,8 @@ def __getattr__(name: str) -> _Any:
     """`modules`, `parallel`, `utils` and DataParallel are imported when they are asked for."""
     if name in ("modules", "parallel", "utils"):
         return _import_module(f".{name}", __name__)
+    if name in ("ParameterDict", "ParameterList"):
+        return getattr(_import_module(".parameter_containers", __name__), name)
     if name == "DataParallel":
         return _import_module(".parallel", __name__).DataParallel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -189,6 +191,8 @@ __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm2d",
+    "Bilinear",
+    "Buffer",
     "CELU",
     "ChannelShuffle",
     "CircularPad1d",
@@ -279,6 +283,7 @@ __all__ = [
     "Tanhshrink",
     "Threshold",
     "TripletMarginLoss",
+    "Unflatten",
     "Unfold",
     "Upsample",
     "UpsamplingBilinear2d",

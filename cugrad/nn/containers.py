@@ -126,6 +126,22 @@ class Sequential(_Numbered):
             return NotImplemented
         return self.extend(other)
 
+    def __mul__(self, other: int) -> Sequential:
+        return Sequential(*(list(self) * _times(other)))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: int) -> Sequential:
+        return self.extend(list(self) * (_times(other) - 1))
+
+
+def _times(other: Any) -> int:
+    if not isinstance(other, int):
+        raise TypeError(f"unsupported operand type(s) for *: Sequential and {type(other)}")
+    if other <= 0:
+        raise ValueError(f"Non-positive multiplication factor {other} for Sequential")
+    return other
+
 
 class ModuleList(_Numbered):
     """A list of modules, registered so that their parameters are found; it has no forward.

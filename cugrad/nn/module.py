@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from .. import dtypes
 from ..autograd.mode import no_grad
 from ..autograd.node import HookDict, RemovableHandle, add_hook
+from ..creation import empty_like
 from ..tensor import Tensor
 from . import state
 from .calling import Called
@@ -143,6 +144,10 @@ class Module(Called):
 
         return self._apply(convert)
 
+    def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:
+        """Move parameters and buffers to a device without their values, which are left open."""
+        return self._apply(lambda tensor: empty_like(tensor, device=device), recurse)
+
     def cuda(self: Self, device: int | str | None = None) -> Self:
         """Move parameters and buffers to a GPU, the current one by default."""
         return self._apply(lambda tensor: tensor.cuda(device))
@@ -178,15 +183,18 @@ class Module(Called):
 
     def state_dict(
         self,
-        *,
+        *args: Any,
         destination: OrderedDict[str, Any] | None = None,
         prefix: str = "",
         keep_vars: bool = False,
     ) -> OrderedDict[str, Any]:
         """Every parameter and persistent buffer by dotted name, sharing memory with the module.
 
-        `keep_vars` gives the parameters themselves instead of detached tensors.
+        `keep_vars` gives the parameters themselves instead of detached tensors. Arguments by
+        position are deprecated.
         """
+        if args:
+            destination, prefix, keep_vars = state.by_position(args, destination, prefix, keep_vars)
         return state.collect(self, destination, prefix, keep_vars)
 
     def load_state_dict(

@@ -1,4 +1,4 @@
-"""Parameter: the tensor that a Module finds by itself."""
+"""Parameter and Buffer: the tensors that a Module finds by itself."""
 
 from __future__ import annotations
 
@@ -41,3 +41,29 @@ class Parameter(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.detach(), self.requires_grad)
+
+
+class _Buffers(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor) and getattr(value, "_is_buffer", False)
+
+
+class Buffer(metaclass=_Buffers):
+    """A tensor that a Module registers as a buffer when it is assigned as an attribute.
+
+    A Tensor is made, which shares the memory of `data`; `persistent` puts it in the state_dict.
+
+    >>> import cugrad as torch
+    >>> layer = torch.nn.Module()
+    >>> layer.mean = torch.nn.Buffer(torch.zeros(2))
+    >>> layer.state_dict()["mean"]
+    tensor([0., 0.])
+    """
+
+    persistent: bool
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
+        source = empty(0) if data is None else data
+        made: Any = source.detach().requires_grad_(source.requires_grad)
+        made.persistent, made._is_buffer = persistent, True
+        return made

@@ -1,7 +1,8 @@
-"""Layers that only change a tensor's shape: Flatten, Identity."""
+"""Layers that only change a tensor's shape: Flatten, Unflatten, Identity."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..tensor import Tensor
@@ -29,6 +30,40 @@ class Flatten(Module):
     def extra_repr(self) -> str:
         """The two dimensions."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Split dimension `dim` into several, of the sizes `unflattened_size`; one may be -1.
+
+    >>> import cugrad as torch
+    >>> torch.nn.Unflatten(1, (2, 5))(torch.zeros(3, 10)).shape
+    torch.Size([3, 2, 5])
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        if not isinstance(dim, int):
+            raise TypeError(f"unflatten: dim must be an int, got {type(dim).__name__}")
+        if not isinstance(unflattened_size, Sequence):
+            raise TypeError(
+                "unflattened_size must be a tuple or list of ints, got "
+                f"{type(unflattened_size).__name__}"
+            )
+        for position, size in enumerate(unflattened_size):
+            if not isinstance(size, int):
+                raise TypeError(
+                    "unflattened_size must be tuple of ints, but found element of type "
+                    f"{type(size).__name__} at pos {position}"
+                )
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Split the dimension of one tensor."""
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """The dimension and the sizes."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Identity(Module):

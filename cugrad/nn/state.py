@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,20 @@ class StateDict(OrderedDict[str, Any]):
     """Tensors by dotted name, with the layout version of every module as `_metadata`."""
 
     _metadata: dict[str, dict[str, Any]]
+
+
+def by_position(args: tuple[Any, ...], *named: Any) -> tuple[Any, Any, Any]:
+    """The options of `state_dict` where some are given in the old way; those by name count."""
+    warnings.warn(
+        "Positional args are being deprecated, use kwargs instead. Refer to "
+        "https://pytorch.org/docs/main/generated/torch.nn.Module.html#torch.nn.Module.state_dict"
+        " for details.",
+        FutureWarning,
+        stacklevel=3,
+    )
+    given = (*args, *(None, "", False)[len(args) :])
+    destination = given[0] if named[0] is None else named[0]
+    return destination, named[1] or given[1], named[2] or given[2]
 
 
 class PostHook:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ..tensor import Tensor
 from .global_hooks import registered
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 
 Self = TypeVar("Self", bound="Tree")
 
@@ -59,6 +59,11 @@ class Tree:
             if value is not None and not isinstance(value, Tensor):
                 self._reject(value, "buffer", name, "Tensor")
             self._buffers[name] = registered("buffer", self, name, value)
+        elif isinstance(value, Tensor) and isinstance(value, Buffer):
+            if "_buffers" not in own:
+                raise AttributeError("cannot assign buffer before Module.__init__() call")
+            self._forget(name, keep="_buffers")
+            self.register_buffer(name, value, value.persistent)
         else:
             object.__setattr__(self, name, value)
 
@@ -241,6 +246,24 @@ class Tree:
             if not isinstance(module, Tree):
                 raise AttributeError(f"`{name}` is not an nn.Module")
         return module
+
+    def set_submodule(self, target: str, module: Tree, strict: bool = False) -> None:
+        """Puts a module at a dotted path; `strict`: in the place of one that is there.
+
+        Raises ValueError for an empty path or what is no module, AttributeError for a path on which
+        something is missing, or no module.
+        """
+        if target == "":
+            raise ValueError("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Tree):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        if not isinstance(module, Tree):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path."""
