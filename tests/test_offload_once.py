@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import cugrad
 from cugrad.backends import get, simulated
-from cugrad.memory import offload, save_on_cpu, save_on_disk
+from cugrad.memory import offload, save_on_cpu, save_on_disk, storages
 from cugrad.memory.engine import CopyEngine, engine_of
 from cugrad.memory.geometry import root_of
 
@@ -140,10 +141,9 @@ def test_from_the_second_step_on_each_byte_leaves_once_and_no_other(engine: Copy
                 continue
             assert moved == wanted and stats.copied_ratio == 1.0
             assert stats.moved_back_bytes <= wanted
-            for a, p in zip(back, program.saved(step)):
-                for b, q in zip(back, program.saved(step)):
-                    shared = root_of(a._array) is root_of(b._array)
-                    assert shared or not overlap(p, q)
+            pairs = list(zip(back, program.saved(step)))
+            for (a, p), (b, q) in combinations(pairs, 2):
+                assert root_of(a._array) is root_of(b._array) or not overlap(p, q)
     assert twice > PROGRAMS / 2  # or nothing was shown
 
 
@@ -246,6 +246,7 @@ NESTED = {
     "side by side": ((4, 6), (6, 8), (8, 10), (3, 11), (0, N), (5, 9)),
     "nothing is left": ((0, 8), (8, 16), (16, N), (0, N)),
     "two covers": ((3, 5), (2, 6), (14, 15), (13, 17), (0, N), (2, 17)),
+    "many, then all": (*((k, k + 1) for k in range(N)), (5, 9), (0, N), (3, 4)),
     "one overlaps": ((3, 6), (5, 8), (2, 9), (0, N)),
 }
 
@@ -421,13 +422,24 @@ def test_codecs_read_what_they_wrote() -> None:
     assert found[0] == found[1] == found[2]
 
 
-def test_many_parts_cost_no_more_each_than_few() -> None:
-    """Windows over a long sequence: the hull is found, and nothing is looked for in a long list."""
-    t = cugrad.tensor(values(400, 8))
+@pytest.mark.parametrize("size", [1, 3])
+def test_many_parts_cost_no_more_each_than_few(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a long sequence, or windows over it: nothing is looked for in a long list."""
+    near, looked = storages.Spans.near, [0]
+
+    def counted(self: Any, low: int, high: int) -> Any:
+        found = near(self, low, high)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(storages.Spans, "near", counted)
     hooks = moving()
     for step in range(3):
-        packed = [hooks.pack_hook(t[k : k + 3]) for k in range(398)]
-        hooks.unpack_hook(packed[-1])
-        assert len({id(p.stored) for p in packed}) == (398 if step == 0 else 1)
-        del packed
-        t = t.clone()
+        t = cugrad.tensor(values(400, 8, seed=step))
+        packed = [hooks.pack_hook(t[k : k + size]) for k in range(398)]
+        wanted = [t[k : k + size].cpu().numpy().tobytes() for k in range(398)]
+        del t
+        assert len({id(p.stored) for p in packed}) == (398 if step == 0 or size == 1 else 1)
+        for k in range(397, -1, -1):
+            assert hooks.unpack_hook(packed.pop()).cpu().numpy().tobytes() == wanted[k]
+    assert len(looked) > 398 and max(looked) <= 2 * size

@@ -145,13 +145,12 @@ class CopyEngine:
         low: int, high: int, geometry: Any,
     ) -> Stored:  # fmt: skip
         """A new span, on its way out."""
-        stats, others = owner.stats, self.storages.others(root, counter)
+        stats, asked = owner.stats, array.nbytes
         if geometry is None:
             if 2 * (high - low) >= size:
                 low, high = 0, size
             asked = high - low
-        else:
-            asked = array.nbytes
+        others = self.storages.others(root, counter, low, high)
         stays, hull = session.expects(asked, low, high, size)
         alone = Part(low, high, geometry, asked, len(session.sizes)) if others or hull else None
         if hull is not None and owner.codec is None:

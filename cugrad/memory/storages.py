@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,21 +12,61 @@ from .session import Session, Stored
 
 __all__ = ["Storages", "fresh_bytes", "relate"]
 
+FEW = 12  # spans of one storage that are looked through one by one
+
+
+class Spans:
+    """Many spans of one storage, by the place where they begin."""
+
+    __slots__ = ("lows", "dense", "longest", "rest")
+
+    def __init__(self, refs: list[weakref.ref[Stored]]) -> None:
+        self.lows, self.dense = list[int](), list[weakref.ref[Stored]]()
+        self.longest = 0  # bytes of a span
+        self.rest: list[weakref.ref[Stored]] = []  # what was gathered, or encoded
+        for ref in refs:
+            self.add(ref)
+
+    def add(self, ref: weakref.ref[Stored]) -> None:
+        s = ref()
+        if s is None or s.root() is None or s.version != s.counter[0]:
+            return
+        if s.gathered is not None or s.form is not None:
+            self.rest.append(ref)
+            return
+        place = bisect_right(self.lows, s.low)
+        self.lows.insert(place, s.low)
+        self.dense.insert(place, ref)
+        self.longest = max(self.longest, s.nbytes)
+
+    def near(self, low: int, high: int) -> list[weakref.ref[Stored]]:
+        """Those that may have some of these bytes."""
+        first = bisect_right(self.lows, low - self.longest)
+        return self.dense[first : bisect_left(self.lows, high)] + self.rest
+
 
 class Storages:
     """The spans that somebody still wants, by the id of the root in whose memory they were."""
 
     def __init__(self) -> None:
         self._live: dict[int, list[weakref.ref[Stored]]] = {}
+        self._many: dict[int, Spans] = {}
         self._sweep = 64
 
     def add(self, root: Any, stored: Stored) -> None:
         """Enters a span of a root's memory."""
-        self._live.setdefault(id(root), []).append(weakref.ref(stored))
+        refs, ref = self._live.setdefault(id(root), []), weakref.ref(stored)
+        refs.append(ref)
+        if len(refs) > FEW:
+            if id(root) in self._many:
+                self._many[id(root)].add(ref)
+            else:
+                self._many[id(root)] = Spans(refs)
         if len(self._live) > self._sweep:
             self._live = {
                 key: refs for key, refs in self._live.items() if any(r() is not None for r in refs)
             }
+            self._many = {key: spans for key, spans in self._many.items() if key in self._live}
             self._sweep = max(64, 2 * len(self._live))
 
     def all(self) -> list[Stored]:
@@ -49,7 +90,10 @@ class Storages:
 
         What was encoded serves views of the dtype that it was encoded as, and no others.
         """
-        for ref in self._live.get(id(root), ()):
+        refs = self._live.get(id(root), ())
+        if len(refs) > FEW:
+            refs = self._many[id(root)].near(low, high)
+        for ref in refs:
             s = ref()
             if s is None or s.counter is not counter or s.version != counter[0]:
                 continue
@@ -62,13 +106,18 @@ class Storages:
                 return s
         return None
 
-    def others(self, root: Any, counter: list[int]) -> Sequence[Stored]:
-        """The spans of a storage at this version."""
+    def others(self, root: Any, counter: list[int], low: int, high: int) -> Sequence[Stored]:
+        """Spans of a storage at this version: all that have bytes of these; at least one."""
         refs = self._live.get(id(root))
         if not refs:
             return ()
+        some = refs
+        if len(refs) > FEW:
+            some = self._many[id(root)].near(low, high)
+            if not some:
+                some = refs[-1:]
         now, found, gone = counter[0], [], False
-        for ref in refs:
+        for ref in some:
             s = ref()
             if s is None:
                 gone = True
@@ -76,6 +125,8 @@ class Storages:
                 found.append(s)
         if gone:
             refs[:] = [ref for ref in refs if ref() is not None]
+            if self._many.pop(id(root), None) is not None and len(refs) > FEW:
+                self._many[id(root)] = Spans(refs)
         return found
 
 
