@@ -149,3 +149,21 @@ def test_times_of_the_host_are_not_called_kernels(
     with pytest.raises(SystemExit):
         main(["report", str(tmp_path / "trace.json"), "--limit", "-3"])
     assert "got '-3', want a number of rows, 0 or more" in capsys.readouterr().err
+
+
+def test_small_models_are_told_of_the_backlog() -> None:
+    """All that they save may be under way at once, so that memory does not fall."""
+    net = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(8)]).to("simulated")
+    x = torch.rand(2048, 128, device="simulated")
+    found = []
+    for sizes in ({}, {"keep_last": 0, "backlog": "1MB", "lookahead": "1MB"}):
+        saving = memory.offload(**sizes)
+        for _ in range(3):
+            net.zero_grad()
+            with saving:
+                loss = net(x).square().mean()
+            loss.backward()
+        found.append(saving.report())
+    assert "name a smaller `backlog` and `lookahead`" in found[0]["verdict"]
+    assert "buys" not in found[1]["verdict"]
+    assert " 0.00 " not in str(found[1])

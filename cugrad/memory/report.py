@@ -6,6 +6,7 @@ from typing import Any
 
 from .engine import CopyEngine
 from .owner import Owner
+from .sizes import size
 from .stats import Meter, Times
 
 __all__ = ["Report", "lower_bound", "report_of"]
@@ -140,14 +141,23 @@ def _verdict(found: Report) -> str:
     if not found["moved_to_host_bytes"] and not found["encoded_bytes"]:
         why = max(found["kept"], key=found["kept"].get, default="already on the host")
         return f"nothing was moved: all saved tensors stayed ({why})"
+    times = found.get("times")
+    if times and times["back_bytes"] > 0.05 * found["saving_peak_without"]:
+        less = found["saving_peak_without"] - found["saving_peak"]
+        if less < 0.25 * times["back_bytes"]:
+            return (
+                f"offload buys little: {size(times['back_bytes'])} left, and the peak is lower by "
+                f"{size(less)}, for all that leaves may be under way at once; name a smaller "
+                "`backlog` and `lookahead` (if not given, two of the largest storages, and 64 MiB "
+                "at least)"
+            )
     peak, without = found.get("device_peak", 0), found.get("device_peak_without", 0)
     if peak and peak > 0.98 * without:
         return (
-            f"offload buys nothing: the device's peak, {_mib(peak)}, is at a time when nothing "
+            f"offload buys nothing: the device's peak, {size(peak)}, is at a time when nothing "
             "that was saved is away (where tensors are saved, it had been "
-            f"{_mib(found['saving_peak_without'])} without offload)"
+            f"{size(found['saving_peak_without'])} without offload)"
         )
-    times = found.get("times")
     if not times:
         return "no times were taken: run a step with timing=True, and its backward"
     rates = {
@@ -167,21 +177,21 @@ def _verdict(found: Report) -> str:
 def _lines(found: Report) -> list[str]:
     """The page that a report prints as."""
     lines = [
-        f"saved       {found['saved_tensors']:,} tensors, {_mib(found['saved_bytes'])}",
-        f"unique      {_mib(found['unique_bytes'])} that were to move",
-        f"moved       {_mib(found['moved_to_host_bytes'])} out, "
-        f"{_mib(found['moved_back_bytes'])} back; copied / unique {found['copied_ratio']:.2f}",
+        f"saved       {found['saved_tensors']:,} tensors, {size(found['saved_bytes'])}",
+        f"unique      {size(found['unique_bytes'])} that were to move",
+        f"moved       {size(found['moved_to_host_bytes'])} out, "
+        f"{size(found['moved_back_bytes'])} back; copied / unique {found['copied_ratio']:.2f}",
     ]
     kept = dict(sorted(found["kept"].items(), key=lambda item: -item[1]))
     if found["already_on_host"]:
         kept["already on the host"] = found["already_on_host"]
-    lines += [f"stayed      {_mib(nbytes)}: {why}" for why, nbytes in kept.items()]
+    lines += [f"stayed      {size(nbytes)}: {why}" for why, nbytes in kept.items()]
     for name, what in (("forwarded", "used before they had left"),
                        ("on_demand", "asked for before they were on their way back"),
                        ("pageable_bytes", "in ordinary host memory, which is slower"),
                        ("disk_bytes", "on disk")):  # fmt: skip
         if found[name]:
-            lines.append(f"of these    {_mib(found[name])} {what}")
+            lines.append(f"of these    {size(found[name])} {what}")
     if found.get("error"):
         error = found["error"]
         lines.append(f"{found['codec']:<11} relative error {error['relative_rms']:.2e} (RMS), "
@@ -192,13 +202,13 @@ def _lines(found: Report) -> list[str]:
             f"forward     {_ms(t['forward'])}, and {_ms(t['stalled_forward'])} waiting",
             f"backward    {_ms(t['backward'])}, and {_ms(t['stalled_backward'])} waiting",
             f"link        {found['to_host_rate'] / 1e9:.1f} GB/s to the host, "
-            f"{found['to_device_rate'] / 1e9:.1f} GB/s back; {_mib(found['pinned_bytes'])} locked",
+            f"{found['to_device_rate'] / 1e9:.1f} GB/s back; {size(found['pinned_bytes'])} locked",
             f"bound       {_ms(found['bound'])}; this step took {found['over_bound']:.3f} of it, "
             f"{found['slowdown']:.3f} of one without copies",
-            f"peak        {_mib(found['saving_peak'])} while saving, "
-            f"{_mib(found['saving_peak_without'])} without offload"
-            + (f"; {_mib(found['device_peak'])} in all, {_mib(found['device_peak_without'])} "
-               "without" if "device_peak" in found else ""),
+            f"peak        {size(found['saving_peak'])} while saving, "
+            f"{size(found['saving_peak_without'])} without offload"
+            + (f"; {size(found['device_peak'])} in all, {size(found['device_peak_without'])} "
+               "or more without" if "device_peak" in found else ""),
         ]
         longest = [f"{_ms(s)} {name}" for name, s in list(found["stalls"].items())[:5]]
         if longest:
@@ -209,7 +219,3 @@ def _lines(found: Report) -> list[str]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.3f} ms"
-
-
-def _mib(nbytes: float) -> str:
-    return f"{nbytes / MIB:,.2f} MiB"
