@@ -64,7 +64,9 @@ class Outbound:
             return
         if encode and owner.codec.applies(source.dtype):
             flat = self._encoded(stored, source, flat, owner)
-        inner = covered_by(stored, others) if others and not changeable else None
+        inner = None
+        if others and not changeable and stored.form is None:
+            inner = covered_by(stored, others)
         self._copy(stored, flat, owner, meter, inner)
         if changeable and stored.device is not None:
             if stored.copied is None:  # there was no room: what stays is not what is written to
