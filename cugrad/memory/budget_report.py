@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .planning import KEEP, Forecaster
+from .planning import DISK, KEEP, OFFLOAD, Forecaster
 from .sizes import size
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
         bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
         recompute_seconds=found.recompute_seconds, stall_seconds=float(sum(found.stalls)),
         out_bytes=moved, back_bytes=found.in_bytes, out_rate=step.out_rate, in_rate=step.in_rate,
+        disk_out_rate=step.disk_out_rate, disk_in_rate=step.disk_in_rate,
         memory=(found.memory + beyond).tolist(),
         memory_without=(without.memory + beyond).tolist(),
         holders=plan.holders, needs=None if plan.keeps_all else plan.needs,
@@ -106,9 +107,17 @@ def _lines(report: BudgetReport) -> list[str]:
     if report["recompute_seconds"]:
         lines.append(f"made again           {ms(report['recompute_seconds'])}")
     if report["out_bytes"]:
+        links = [
+            f"{where} at {out / 1e9:.1f} GB/s, back at {back / 1e9:.1f}"
+            for place, where, out, back in (
+                (OFFLOAD, "to the host", report["out_rate"], report["in_rate"]),
+                (DISK, "to the disk", report["disk_out_rate"], report["disk_in_rate"]),
+            )
+            if place in report["placements"]
+        ]
         lines.append(
             f"waits for copies     {ms(report['stall_seconds'])}; {size(report['out_bytes'])} go "
-            f"at {report['out_rate'] / 1e9:.1f} GB/s, and come at {report['in_rate'] / 1e9:.1f}"
+            f"{'; '.join(links)}"
         )
     least = "held by" if report["needs"] is None else "least"
     needs = "" if report["needs"] is None else f"{size(report['needs'])}. "

@@ -22,7 +22,7 @@ from .measuring import Measurement
 from .owner import Owner
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
 from .rates import CODEC, rates_of
-from .recipes import Recipe, Value, piece_of
+from .recipes import Recipe, Value, piece_of, returned
 from .recomputing import Again
 from .sizes import bytes_of, size
 from .walk import Walk
@@ -179,7 +179,7 @@ class budget(saved_tensors_hooks):
         self.turned = False  # whether backward has begun
         self._saves = False  # whether something was saved
         self._dropped = 0  # bytes that are to be made again, since the last that stays
-        self._back = 0  # bytes that came back while the node ran
+        self._back: dict[int, int] = {}  # bytes that came back while the node ran, by value
         self._most = 0  # bytes that were in use at most before it, which is told again in the end
         self._began: Any = None
         self._tracing = False
@@ -305,8 +305,8 @@ class budget(saved_tensors_hooks):
         if not self.turned:
             self.turned = True
             self._walk.turn()
-        self._back = 0
         if self._measuring is not None:
+            self._back = {}
             leaving = set()
             if self._engine is not None:
                 leaving = {id(root_of(entry[4])) for entry in self._engine.out._leaving}
@@ -316,7 +316,8 @@ class budget(saved_tensors_hooks):
     def node_ends(self) -> None:
         if self._measuring is not None:
             ahead = 0 if self._engine is None else self._engine.ahead
-            self._measuring.leave(self._back + ahead)
+            back = self._back | {id(value): value.nbytes for value in returned()}
+            self._measuring.leave(sum(back.values()) + ahead)
 
     # ------------------------------------------------------------------ saved tensors
 
@@ -350,12 +351,12 @@ class budget(saved_tensors_hooks):
         measuring, value = self._measuring, packed.piece.value
         if measuring is None:
             return make(packed.array())
-        before, was_here = measuring.mark(), value.here() is not None
+        before, was_here = measuring.pause(), value.here() is not None
         array = packed.array()
-        measuring.left_out(before)
+        measuring.resume(before)
         measuring.uses(value)
         if not was_here or value.present is not None:
-            self._back += value.nbytes
+            self._back[id(value)] = value.nbytes
         return make(array)
 
     def _safe(self, value: Value) -> str:
@@ -378,10 +379,10 @@ class budget(saved_tensors_hooks):
         if place == RECOMPUTE and value.recipe is not None:
             return
         if place in (OFFLOAD, DISK):
-            before = None if self._measuring is None else self._measuring.mark()
+            before = None if self._measuring is None else self._measuring.pause()
             value.held = self._sent(value, root, place)
             if self._measuring is not None:
-                self._measuring.left_out(before)
+                self._measuring.resume(before)
         elif place == COMPRESS and root.flags.c_contiguous and _codec().applies(root.dtype):
             value.held = Encoded(self._backend.xp, _codec(), root)
         if value.held is None:

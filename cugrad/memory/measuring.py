@@ -104,7 +104,7 @@ class Measurement:
         span = self.spans[-1]
         span.end, span.back = self.mark(), back
         span.left_out, self._left_out = self._left_out, []
-        span.peak = self.backend.max_memory_allocated()
+        span.peak = max(span.peak, self.backend.max_memory_allocated())
         self.backend.reset_peak_memory_stats()
 
     def turn(self, leaving: set[int]) -> None:
@@ -118,9 +118,15 @@ class Measurement:
             kept = value is not None and hasattr(value.held, "dtype")
             seen.alive = root is not None and not kept and id(root) not in leaving
 
-    def left_out(self, before: Any) -> None:
-        """From a mark to here the device did what belongs to no op."""
+    def pause(self) -> Any:
+        """What follows belongs to no op: neither its time nor the memory that it takes; a mark."""
+        self._gap()
+        return self.mark()
+
+    def resume(self, before: Any) -> None:
+        """That was all, since the mark."""
         self._left_out.append((before, self.mark()))
+        self.backend.reset_peak_memory_stats()
 
     def made(self, value: Value, recipe: Recipe, is_ours: bool) -> None:
         """A value has got its number; it takes no room if it is on another device."""

@@ -19,7 +19,7 @@ from ..tensor import Tensor
 from .geometry import array_at, memory_of, root_of, span_of
 
 __all__ = ["Piece", "Recipe", "Recorder", "Value", "piece_of", "rebuilt",
-           "remember"]  # fmt: skip
+           "remember", "returned"]  # fmt: skip
 
 
 class Value:
@@ -367,6 +367,14 @@ def remember(value: Value) -> None:
             back = _back[run] = []
             run.callbacks.append(lambda: _forget(back))
         back.append(weakref.ref(value))
+
+
+def returned() -> Iterator[Value]:
+    """What is there again, in the backward pass that runs."""
+    for ref in _back.get(task.running[-1], ()) if task.running else ():
+        value = ref()
+        if value is not None and value.present is not None:
+            yield value
 
 
 def _forget(back: list[weakref.ref[Value]]) -> None:
