@@ -175,3 +175,47 @@ def test_a_checkpoint_that_draws_under_batched_gradients(lib: Any) -> None:
         out = run(x)
         found += lib.autograd.grad(out, x, lib.eye(4), is_grads_batched=True)
     assert lib.equal(*found)
+
+
+def test_matrices_that_are_looked_at_are_batched(lib: Any) -> None:
+    """Without a loop over the examples, and with the number of the example that fails."""
+    x = lib.randn(3, 4, 4)
+    a = x @ x.mT + 4 * lib.eye(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for function in (lib.linalg.cholesky, lib.matrix_exp, lib.linalg.eigvals):
+            assert lib.allclose(lib.vmap(function)(a), function(a), rtol=1e-4)
+        edges, values = x[:, 0].contiguous().sort().values, x[:, 1].contiguous()
+        found = lib.vmap(lib.searchsorted)(edges, values)
+        assert lib.equal(found, lib.searchsorted(edges, values))
+    bad = lib.stack([lib.eye(4), -lib.eye(4)])
+    with pytest.raises(RuntimeError, match=r"linalg.cholesky: \(Batch element 1\)"):
+        lib.vmap(lib.linalg.cholesky)(bad)
+    with pytest.raises(RuntimeError, match="should not contain infs or NaNs"):
+        lib.vmap(lib.linalg.eig)(bad / 0)
+
+
+def test_what_is_the_same_for_all_meets_what_is_not(lib: Any) -> None:
+    x, y = lib.rand(3, 3), lib.rand(4, 3)
+    each = (None, 0)
+    assert lib.vmap(lib.isclose, each)(y[0], y).shape == (4, 3)
+    for function in (
+        lambda x, y: lib.select_scatter(x, y, 0, 1), lambda x, y: lib.diagonal_scatter(x, y),
+        lambda x, y: lib.slice_scatter(x, y[None], 0, 1, 2),
+    ):  # fmt: skip
+        found = lib.vmap(function, each)(x, y)
+        for k in range(4):
+            assert lib.equal(found[k], function(x, y[k]))
+    loss = lib.nn.functional.binary_cross_entropy
+    assert lib.allclose(lib.vmap(loss)(y, y), lib.stack([loss(v, v) for v in y]))
+    if lib.__name__ == "cugrad" and y.device.type == "cpu":
+        with pytest.raises(RuntimeError, match="should be between 0 and 1"):
+            lib.vmap(loss)(y + 1, y)
+
+
+def test_strides_in_a_vmap(lib: Any) -> None:
+    x = lib.arange(12.0).reshape(3, 4)
+    found = lib.vmap(lambda x: x.as_strided((2, 2), (1, 2)))(x)
+    assert found[2].tolist() == [[8.0, 10.0], [9.0, 11.0]]
+    column = lib.vmap(lambda x: lib.as_strided(x, (2,), (2,), 1))(x)
+    assert column[0].tolist() == [1.0, 3.0] or lib.__name__ == "torch"

@@ -106,6 +106,13 @@ def levels_of(array: Array) -> list[BatchLevel]:
     return found
 
 
+def plain(array: Array) -> Array:
+    """An array, inside vmap with its hidden dimensions in sight: for checks of all examples."""
+    while isinstance(array, BatchedArray):
+        array = array.values
+    return array
+
+
 def per_example(array: Array, like: Array) -> Array:
     """A new array; inside vmap one for each example that `like` has, which may be written to."""
     for level in reversed(levels_of(like)):

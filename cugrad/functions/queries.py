@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..backends import backend_of
+from ..backends.batched import unify
 from ..dtypes import dtype as Dtype
 from ..ops.promotion import result_dtype
 from ..tensor import Tensor, make
@@ -69,8 +70,8 @@ def isclose(
         if value < 0:
             raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")
     _demand_one_device("isclose", input, other)
-    backend = backend_of(input._array)
-    a, b = input._array, other._array
+    a, b = unify((input._array, other._array))
+    backend = backend_of(a)
     if input.dtype.name in ("float16", "bfloat16"):
         a, b = a.astype(np.float32), b.astype(np.float32)
     with backend.quiet():

@@ -7,6 +7,7 @@ from typing import Any
 from ..autograd.mode import state
 from ..autograd.record import recorded
 from ..backends import backend_of
+from ..backends.batched import levels_of
 from ..dtypes import as_dtype
 from ..dtypes import dtype as Dtype
 from ..ops import dims as D
@@ -72,6 +73,9 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: Any = None
 
 def _embedded(function: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
     """A contiguous copy of `input` with `src` where `view` looks."""
+    for level in reversed(levels_of(src._array) if isinstance(src, Tensor) else []):
+        if level not in levels_of(input._array):  # inside vmap, one copy for each example
+            input = recorded.vmap_lift(input, level)
     out = recorded.clone(input, "C")
     part = view(out)
     shape = array_of(src, function, "src", 2).shape
@@ -348,8 +352,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
             old = flat[start:] if flat.ndim == 1 else flat.reshape(-1)
             home[: min(old.size, count)] = old[:count]
             self._array = home.reshape(shape)
-        if self._counter is not None:
-            self._counter[0] += 1
+        self.counter[0] += 1
     return self
 
 

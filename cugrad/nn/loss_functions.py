@@ -9,6 +9,7 @@ from typing import Any
 from ..autograd.autocast import autocasts
 from ..autograd.mode import no_grad
 from ..autograd.record import recorded
+from ..backends.batched import plain
 from ..creation import full_like
 from ..functions.shape import broadcast_tensors
 from ..tensor import Tensor
@@ -155,7 +156,7 @@ def binary_cross_entropy(
             f"Using a target size ({target.shape}) that is different to the input size "
             f"({input.shape}) is deprecated. Please ensure they have the same size."
         )
-    array = input._array
+    array = plain(input._array)
     if input.is_cpu and array.size and (array.min() < 0 or array.max() > 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
     losses = recorded.binary_cross_entropy_each(input, target)

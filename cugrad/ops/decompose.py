@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..backends import backend_of
+from ..backends.batched import plain
 from ..errors import LinAlgError
 from .reduce import is_complex
 from .table import LINEAR, NONE, SAME, row
@@ -308,7 +310,7 @@ def _factor(xp: Any, A: Any) -> Any:
         L = xp.linalg.cholesky(A)
     except xp.linalg.LinAlgError:
         return None
-    return None if bool(xp.any(xp.isnan(xp.diagonal(L, 0, -2, -1)))) else L
+    return None if bool(plain(xp.isnan(xp.diagonal(L, 0, -2, -1))).any()) else L
 
 
 def _not_positive(xp: Any, A: Any) -> LinAlgError:
@@ -317,6 +319,7 @@ def _not_positive(xp: Any, A: Any) -> LinAlgError:
     def fails(matrix: Any) -> bool:
         return _factor(xp, matrix) is None
 
+    A, xp = plain(A), backend_of(plain(A)).xp
     matrices = A.reshape(-1, *A.shape[-2:])
     index = next((i for i, matrix in enumerate(matrices) if fails(matrix)), 0)
     low, high = 0, A.shape[-1]  # the minor of order low has a factor, that of order high has none
@@ -703,7 +706,7 @@ def _matrix_exp(xp: Any, self: Any) -> Any:
     size = xp.max(xp.sum(abs(self), -2, None, False), axis=-1)  # the 1-norm of each matrix
     # Each matrix is scaled by itself: squared as often as it was halved.
     halvings = xp.ceil(xp.log2(xp.maximum(size / THETA, 1)))
-    most = int(xp.max(halvings)) if bool(xp.all(xp.isfinite(size))) else 0
+    most = int(plain(halvings).max()) if bool(plain(xp.isfinite(size)).all()) else 0
     A = self / (2**halvings).astype(size.dtype)[..., None, None] if most else self
     A2 = xp.matmul(A, A)
     A4 = xp.matmul(A2, A2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.batched import plain
 from .decompose import (
     _diag,
     _diagonal,
@@ -23,7 +24,7 @@ Array = Any
 
 def _eig(xp: Any, self: Array) -> tuple[Array, Array]:
     complex_ = "complex64" if self.dtype in ("float32", "complex64") else "complex128"
-    if not bool(xp.all(xp.isfinite(self))):
+    if not bool(plain(xp.isfinite(self)).all()):
         raise RuntimeError(
             "torch.linalg.eig: input tensor should not contain infs or NaNs; check where they "
             "come from with torch.isfinite"

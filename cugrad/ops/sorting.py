@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import nan
 from typing import Any
 
+from ..backends.batched import any_batched
 from .reduce import is_half, picked, picked_jvp, picked_vjp, spread, widened
 from .table import NONE, row
 
@@ -259,7 +260,8 @@ def _searchsorted(
 ) -> Any:
     """Bisection of all values at once: as many passes as the length has bits."""
     n = sorted_sequence.shape[-1]
-    if sorted_sequence.ndim == 1 and sorter is None and not is_half(self) and n:
+    one = sorted_sequence.ndim == 1 and sorter is None and not any_batched((sorted_sequence,))
+    if one and not is_half(self) and n:
         side = "right" if right else "left"
         return xp.searchsorted(sorted_sequence, self, side).astype("int64", copy=False)
     sequence = sorted_sequence

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.batched import any_batched
 from ..backends.owners import root_of
 from .table import LINEAR, NONE, row
 
@@ -29,6 +30,9 @@ def storage_of(array: Any) -> tuple[Any, int]:
 
     What NumPy calls the base of a view, all the way down; on a GPU the block of the allocator.
     """
+    if any_batched((array,)):  # an example, inside vmap, is a memory of its own
+        dense = layout_of(array) == tuple([prod(array.shape[d + 1 :]) for d in range(array.ndim)])
+        return (array.reshape(-1) if dense else array), 0
     root = root_of(array)
     if not (root.flags.c_contiguous or root.flags.f_contiguous):  # a part of memory not our own
         return array, 0
