@@ -405,7 +405,7 @@ def test_fewer_bits_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_disk_gives_back_what_it_got(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, wanted = trained(device, nullcontext, 3)
     monkeypatch.setattr(planning, "plan", by_chance("disk", (DISK, KEEP)))
-    _, found = trained(device, lambda: memory.budget("1GB", device=device), 3)
+    _, found = trained(device, lambda: memory.budget("1GB", device=device, host_limit="1GB"), 3)
     for a, b in zip(found, wanted, strict=True):
         assert a.tobytes() == b.tobytes()
 
@@ -503,6 +503,16 @@ def test_a_budget_around_forward_alone_is_told_where_backward_is() -> None:
         (x * x).exp().sum()
     with plan:
         (x * x).exp().sum().backward()
+
+
+def test_a_disk_is_for_who_names_it_or_has_little_host_memory() -> None:
+    def budget(**arguments: Any) -> frozenset[str]:
+        return memory.budget("1GB", **arguments).placements
+
+    assert DISK not in budget(device="simulated") and OFFLOAD in budget(device="simulated")
+    assert DISK in budget(device="simulated", host_limit="1GB")
+    assert DISK in budget(device="simulated", placements=("keep", "disk"))
+    assert DISK in budget(device="cpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])

@@ -84,7 +84,8 @@ class budget(saved_tensors_hooks):
     Args:
         limit: bytes of the device in use at most, parameters and all, as a number or as text:
             "12GiB". On the CPU: of what is allocated within.
-        placements: which ones may be used, of "keep", "offload", "recompute", "compress", "disk".
+        placements: which ones may be used, of "keep", "offload", "recompute", "compress", "disk";
+            if not given, all, but the disk only on a host or with a `host_limit`.
         lossless: gradients are bitwise those without; False allows "compress", in bfloat16.
         host_limit: bytes of page-locked host memory to use; None: what the host can give.
         device: whose memory; None: the default device.
@@ -165,6 +166,8 @@ class budget(saved_tensors_hooks):
             allowed.discard(COMPRESS)
         if self.device.type == "cpu":
             allowed.discard(OFFLOAD)
+        elif given == PLACEMENTS and self.host_limit is None:  # the host's memory is faster
+            allowed.discard(DISK)
         return frozenset(allowed)
 
     # ------------------------------------------------------------------ a step
