@@ -208,6 +208,17 @@ def test_what_is_the_same_for_all_meets_what_is_not(lib: Any) -> None:
             assert lib.equal(found[k], function(x, y[k]))
     loss = lib.nn.functional.binary_cross_entropy
     assert lib.allclose(lib.vmap(loss)(y, y), lib.stack([loss(v, v) for v in y]))
+    loss = lib.nn.functional.gaussian_nll_loss
+    assert lib.vmap(loss, (0, None, None))(y, x[0], x[1] + 1).shape == (4,)
+    mask = lib.stack([lib.eye(3), lib.ones(3, 3)]) > 0
+    found = lib.vmap(lib.masked_scatter, (None, 0, None))(x, mask, x + 1)
+    assert lib.equal(found, lib.stack([lib.masked_scatter(x, m, x + 1) for m in mask]))
+    mean, var, weights = lib.zeros(3), lib.ones(3), lib.rand(2, 3)
+    norm = lib.nn.functional.batch_norm
+    found = lib.vmap(lambda w: norm(x, mean, var, w, training=True))(weights)
+    assert lib.allclose(found[1], norm(x, None, None, weights[1], training=True))
+    assert lib.allclose(mean, 0.1 * x.mean(0))
+    loss = lib.nn.functional.binary_cross_entropy
     if lib.__name__ == "cugrad" and y.device.type == "cpu":
         with pytest.raises(RuntimeError, match="should be between 0 and 1"):
             lib.vmap(loss)(y + 1, y)
@@ -219,3 +230,14 @@ def test_strides_in_a_vmap(lib: Any) -> None:
     assert found[2].tolist() == [[8.0, 10.0], [9.0, 11.0]]
     column = lib.vmap(lambda x: lib.as_strided(x, (2,), (2,), 1))(x)
     assert column[0].tolist() == [1.0, 3.0] or lib.__name__ == "torch"
+
+
+@pytest.mark.parametrize("name", ["cdist", "pdist"])
+def test_distances_of_order_zero_have_gradients_of_zeros(lib: Any, name: str) -> None:
+    x = lib.tensor([[1.0, 2.0], [1.0, 3.0], [0.0, 0.0]], requires_grad=True)
+    args = (x, x * 1, 0.0) if name == "cdist" else (x, 0.0)
+    place = lib if name == "cdist" else lib.nn.functional
+    found = getattr(place, name)(*args)
+    assert float(found.detach().sum()) == (10 if name == "cdist" else 5)
+    (g,) = lib.autograd.grad(found.sum(), x)
+    assert lib.equal(g, lib.zeros(3, 2))

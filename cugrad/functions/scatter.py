@@ -412,7 +412,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if where.dtype.kind != "b":
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got {mask.dtype}")
     shape = D.broadcast_shapes(array.shape, where.shape)
-    xp = backend_of(array).xp
+    xp = backend_of(where).xp
     where = where if where.shape == shape else xp.broadcast_to(where, shape)
     order = xp.cumsum(where.reshape(-1)).astype("int64")
     if is_looked_at(order) and order.size and int(order[-1]) > values.size:

@@ -64,7 +64,15 @@ def cdist(
         return _by_products(x1, x2)
     broadcast_shapes(a.shape[:-2], b.shape[:-2])
     gap = recorded.unsqueeze(x1, a.ndim - 1) - recorded.unsqueeze(x2, b.ndim - 2)
-    return vector_norm(gap, p, -1) if gap.shape[-1] else recorded.sum(gap, (gap._array.ndim - 1,))
+    last = gap._array.ndim - 1
+    return _norm(gap, p, last) if gap.shape[-1] else recorded.sum(gap, (last,))
+
+
+def _norm(gap: Tensor, p: float, dim: int) -> Tensor:
+    """The norm; that of order 0, a count, has here a gradient of zeros."""
+    if p == 0:
+        return recorded.sum(recorded.abs(recorded.sgn(gap)), (dim,))
+    return vector_norm(gap, p, dim)
 
 
 def _by_products(x1: Tensor, x2: Tensor) -> Tensor:
@@ -95,7 +103,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     gap = input[first] - input[second]
     if not array.size or not gap._array.size:
         return recorded.sum(gap, (1,))
-    return vector_norm(gap, p, 1)
+    return _norm(gap, p, 1)
 
 
 @autocasts

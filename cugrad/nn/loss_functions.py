@@ -256,7 +256,7 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
         if var < 0:
             raise ValueError("var has negative entry/entries")
         return full_like(input, var)
-    array = var._array
+    array = plain(var._array)
     if var.is_cpu and array.size and array.min() < 0:
         raise ValueError("var has negative entry/entries")
     if var.shape == input.shape:

@@ -45,9 +45,10 @@ def batch_norm(
         )
     result, mean, invstd = recorded.native_batch_norm(input, weight, bias, eps)
     if running_mean is not None:
-        _move(running_mean, mean._array, momentum)
+        _move(running_mean, _statistic(input, mean), momentum)
     if running_var is not None and count > 1:
-        variance = 1 / (invstd._array * invstd._array) - eps
+        inverse = _statistic(input, invstd)
+        variance = 1 / (inverse * inverse) - eps
         _move(running_var, variance * (count / (count - 1)), momentum)
     return result
 
@@ -62,6 +63,15 @@ def _channels(input: Tensor, **vectors: Tensor | None) -> int:
                 f"one per channel of the input of shape {tuple(input.shape)}"
             )
     return channels
+
+
+def _statistic(input: Tensor, found: Tensor) -> Any:
+    """An array that inside vmap differs by example only where the input does, not the weight."""
+    array = found._array
+    for level in levels_of(array):
+        if level not in levels_of(input._array):
+            array = level.unwrap(array)[0]
+    return array
 
 
 def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
