@@ -108,7 +108,7 @@ def _lines(report: BudgetReport) -> list[str]:
         lines.append(f"made again           {ms(report['recompute_seconds'])}")
     if report["out_bytes"]:
         links = [
-            f"{where} at {out / 1e9:.1f} GB/s, back at {back / 1e9:.1f}"
+            f"{where} at {out / 1e9:.3g} GB/s, back at {back / 1e9:.3g}"
             for place, where, out, back in (
                 (OFFLOAD, "to the host", report["out_rate"], report["in_rate"]),
                 (DISK, "to the disk", report["disk_out_rate"], report["disk_in_rate"]),
