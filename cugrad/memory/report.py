@@ -159,7 +159,7 @@ def _verdict(found: Report) -> str:
             f"{size(found['saving_peak_without'])} without offload)"
         )
     if not times:
-        return "no times were taken; offload() and save_on_disk() take them, of a step and its backward"
+        return "no times were taken; offload() takes them, of a step and its backward"
     rates = {
         "to the host": (times["back_bytes"], times["forward"], found["to_host_rate"]),
         "to the device": (times["back_bytes"], times["backward"], found["to_device_rate"]),
