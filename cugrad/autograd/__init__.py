@@ -12,6 +12,7 @@ from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .inference import inference_mode
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .mutation import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
 from .saved import SavedTensor
 from .threads import is_multithreading_enabled, set_multithreading_enabled
 from .variable import Variable

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..tensor import Tensor
+from .contexts import Context
 from .mode import no_grad, pop_hooks, push_hooks, state
 
 __all__ = ["allow_mutation_on_saved_tensors"]
@@ -79,6 +80,32 @@ class MutationContext:
         self.cloned.clear()
         self._storages.clear()
         self._counters.clear()
+
+
+class _unsafe_preserve_version_counter(Context):
+    """Within it changes in place are not counted: for code that knows that they do not matter.
+
+    >>> import cugrad as torch
+    >>> x = torch.ones(2)
+    >>> with torch.autograd._unsafe_preserve_version_counter(x):
+    ...     _ = x.add_(1)
+    >>> x._version
+    0
+    """
+
+    def __init__(self, tensors: Tensor | tuple[Tensor, ...]) -> None:
+        self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        self._versions = [t._version for t in self.tensors]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        for t, version in zip(self.tensors, self._versions, strict=True):
+            t.counter[0] = version
+
+    def clone(self) -> _unsafe_preserve_version_counter:
+        return type(self)(self.tensors)
 
 
 @contextmanager

@@ -250,18 +250,30 @@ def read(node: Any, name: str) -> Any:
     """
     indices = _indices(node, name)
     if indices is None:
-        params = node.params
-        if name in node.plan.op.saves(-1):
+        params, op = node.params, node.plan.op
+        if name in op.saves(-1):
             return None
+        of = name.removesuffix("_sym_sizes")
+        if of != name and of in op.inputs and node.meta is not None:
+            return node.meta[0][op.inputs.index(of)]
         if name not in params:
             raise AttributeError(
                 f"{node.name()} saved no {name!r}; it has: {', '.join(names(node)) or 'nothing'}"
             )
-        return params[name]
+        if op.held and node.is_freed:
+            raise RuntimeError(FREED_TEXT)
+        return tuple(map(_index, params[name])) if op.held and name == "indices" else params[name]
     if node.is_freed:
         raise RuntimeError(FREED_TEXT)
     found = tuple(tensor_at(node, i) for i in indices)
     return found if node.plan.op.variadic else found[0]
+
+
+def _index(part: Any) -> Any:
+    """A part of an index as PyTorch saves it: a Tensor, or None for all of a dim."""
+    if part == slice(None) if isinstance(part, slice) else part is None:
+        return None
+    return make(part) if hasattr(part, "dtype") and hasattr(part, "shape") else part
 
 
 def read_raw(node: Any, name: str) -> Any:
@@ -269,7 +281,7 @@ def read_raw(node: Any, name: str) -> Any:
     indices = _indices(node, name)
     if indices is None:
         raise AttributeError(f"{node.name()} saved no tensor {name!r}")
-    if node.is_freed:
+    if node.is_freed and node.plan.op.variadic:
         raise RuntimeError(FREED_TEXT)
     found = tuple(SavedTensor(node, i) for i in indices)
     return found if node.plan.op.variadic else found[0]

@@ -37,7 +37,7 @@ def _pow_exponent(m: Any, g: Any, self: Any, exponent: Any, result: Any) -> Any:
     if isinstance(self, (bool, int, float, complex)):
         if self == 0:
             return m.where(power >= 0, 0, g * (result * -inf))
-        return g * (result * _log(self))
+        return g * (result * _log(complex(self) if is_complex(result) else self))
     flat = m.logical_and(self == 0, power >= 0)  # d 0^x = 0, though log 0 = -inf
     return m.where(flat, 0, g * (result * m.log(self)))
 
