@@ -224,13 +224,40 @@ ALIASES = {
 
 
 def _inplace(op: Op) -> Callable[..., Any]:
+    count = len(op.inputs) - 1
+
     def call(self: Tensor, *args: Any, **params: Any) -> Tensor:
+        if params or len(args) != count:
+            args, params = _sorted_out(op, args, params)
         return apply_inplace(op, (self, *args), {**op.defaults, **params} if op.params else {})
 
     call.__name__ = op.name + "_"
     call.__qualname__ = f"Tensor.{op.name}_"
     call.__doc__ = f"`{op.name}` with its result in the place of this tensor, which is returned."
     return call
+
+
+def _sorted_out(op: Op, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Operands and parameters, whether they were given by position or by name."""
+    names = (*op.inputs[1:], *op.params)
+    if len(args) > len(names):
+        raise TypeError(
+            f"{op.name}_() takes {len(names)} positional arguments but {len(args)} were given"
+        )
+    given = dict(zip(names, args, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise TypeError(f"{op.name}_() got an unexpected keyword argument '{name}'")
+        if name in given:
+            raise TypeError(f"{op.name}_() got multiple values for argument '{name}'")
+        given[name] = value
+    missing = [name for name in op.inputs[1:] if name not in given]
+    if missing:
+        raise TypeError(
+            f"{op.name}_() missing {len(missing)} required positional arguments: "
+            f"{', '.join(repr(name) for name in missing)}"
+        )
+    return [given.pop(name) for name in op.inputs[1:]], given
 
 
 INPLACE: dict[str, Callable[..., Any]] = {
@@ -247,7 +274,20 @@ def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return apply_inplace(TABLE["sub"], (self, other if alpha == 1 else other * alpha))
 
 
+def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    if rounding_mode is None:
+        return apply_inplace(TABLE["div"], (self, other))
+    result = FUNCTIONS["div"](self, other, rounding_mode=rounding_mode)
+    return apply_inplace(TABLE["copy"], (self, result))
+
+
 def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    if min is max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        if min is not None:
+            apply_inplace(TABLE["clamp_min"], (self, min))
+        return self if max is None else apply_inplace(TABLE["clamp_max"], (self, max))
     return apply_inplace(TABLE["clamp"], (self,), {"min": min, "max": max})
 
 
@@ -306,7 +346,7 @@ def _zero_(self: Tensor) -> Tensor:
     return apply_inplace(TABLE["copy"], (self, 0))
 
 
-INPLACE.update({"add_": _add_, "sub_": _sub_, "clamp_": _clamp_, "clip_": _clamp_,
+INPLACE.update({"add_": _add_, "sub_": _sub_, "div_": _div_, "clamp_": _clamp_, "clip_": _clamp_,
                 "copy_": _copy_, "fill_": _fill_, "zero_": _zero_, "round_": _round_})  # fmt: skip
 INPLACE.update({alias + "_": INPLACE[name + "_"] for alias, name in ALIASES.items()})
 

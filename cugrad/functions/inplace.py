@@ -11,10 +11,12 @@ from ..ops.table import TABLE
 from ..tensor import Tensor
 from . import copies, linalg, reduce, scatter, statistics
 
-__all__ = ["METHODS"]
+__all__ = ["METHODS", "in_place"]
 
 
-def _inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The method that puts the function's result in the place of its first argument."""
+
     def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
         with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
             result = function(self, *args, **options)
@@ -29,7 +31,7 @@ def _inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
-    f.__name__ + "_": _inplace(f)
+    f.__name__ + "_": in_place(f)
     for f in (
         copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
         scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.autocast import POLICIES, autocasts
 from ..errors import LinAlgError
+from ..functions.inplace import in_place
 from ..functions.linalg import matmul
 from ..functions.out import accepting
 from . import distances, factors, least_squares, older, products, systems
@@ -69,5 +70,6 @@ FUNCTIONS = accepting({
     "lu_unpack": factors.lu_unpack, "nuclear_norm": older.nuclear_norm,
     "tensordot": products.tensordot,
 })  # fmt: skip
+METHODS["addr_"] = in_place(older.addr)
 _HERE = _cast({name: globals()[name] for name in __all__})
 globals().update(accepting(_HERE, __name__, ("diagonal", "matrix_exp", "vander")))

@@ -1,0 +1,54 @@
+"""Arguments of methods in place: by position and by name, tensors among them, and wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_parameters_by_position_and_by_name(lib: Any) -> None:
+    x = lib.tensor([0.2, 0.7])
+    for given in (x.clone().logit_(0.3), x.clone().logit_(eps=0.3)):
+        assert lib.allclose(given, lib.logit(x, eps=0.3))
+    odd = lib.tensor([float("nan"), float("inf"), -float("inf")])
+    assert odd.clone().nan_to_num_(1.0, 2.0, 3.0).tolist() == [1, 2, 3]
+    assert odd.clone().nan_to_num_(0.5, neginf=3.0, posinf=2.0).tolist() == [0.5, 2, 3]
+    assert lib.equal(x.clone().mul_(other=3), x * 3)
+    assert lib.equal(x.clone().pow_(exponent=2), x**2)
+
+
+def test_rounded_quotients(lib: Any) -> None:
+    x = lib.tensor([-0.7, 0.7])
+    assert x.clone().div_(0.3, rounding_mode="floor").tolist() == [-3, 2]
+    assert x.clone().divide_(0.3, rounding_mode="trunc").tolist() == [-2, 2]
+    assert lib.equal(x.clone().div_(other=0.3), x / 0.3)
+
+
+def test_bounds_that_are_tensors(lib: Any) -> None:
+    x = lib.tensor([0.2, 0.5, 0.9], requires_grad=True)
+    low, high = lib.full((3,), 0.4), lib.full((3,), 0.6)
+    y = (x * 1).clamp_(low, high)
+    assert lib.equal(y, lib.clamp(x, low, high))
+    y.sum().backward()
+    assert x.grad.tolist() == [0, 1, 0]
+    assert lib.equal(x.detach().clone().clip_(max=high), lib.clamp(x, max=high))
+    with pytest.raises(RuntimeError, match="At least one of 'min' or 'max' must not be None"):
+        x.detach().clamp_()
+
+
+def test_sums_with_an_outer_product(lib: Any) -> None:
+    x, a, b = lib.ones(2, 2), lib.tensor([1.0, 2.0]), lib.tensor([3.0, 4.0])
+    assert x.addr_(a, b, beta=2, alpha=0.5) is x
+    assert x.tolist() == [[3.5, 4], [5, 6]]
+
+
+def test_arguments_that_do_not_fit(lib: Any) -> None:
+    x = lib.ones(2)
+    for call in (
+        lambda: x.sin_(foo=1), lambda: x.sin_(3), lambda: x.mul_(), lambda: x.mul_(2, 3),
+        lambda: x.mul_(2, other=3), lambda: x.exp_(eps=2),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="argument"):
+            call()
+    assert lib.equal(x, lib.ones(2))
