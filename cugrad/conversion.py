@@ -318,12 +318,21 @@ def _set_volatile(self: Tensor, value: Any) -> None:
     )
 
 
-def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _new(function: Callable[..., Tensor], *names: str) -> Callable[..., Tensor]:
+    """The method of a function that makes tensors; `names` are those of what it is given."""
+
     def call(
-        self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-    ) -> Tensor:
+        self: Tensor, *given: Any, dtype: Any = None, device: Any = None,
+        requires_grad: bool = False, **named: Any,
+    ) -> Tensor:  # fmt: skip
+        if named:
+            given += tuple([named.pop(name) for name in names[len(given) :] if name in named])
+            for name in named:
+                raise TypeError(
+                    f"new_{function.__name__}() got an unexpected keyword argument '{name}'"
+                )
         made = function(
-            *size, dtype=dtype or self.dtype, device=device or self.device,
+            *given, dtype=dtype or self.dtype, device=device or self.device,
             requires_grad=requires_grad,
         )  # fmt: skip
         made._array = per_example(made._array, self._array)
@@ -341,8 +350,8 @@ METHODS.update({
     "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),
     "__complex__": _number(complex), "__bool__": _bool, "__index__": _index, "__len__": _len,
     "__iter__": _iter, "__contains__": _contains, "__format__": _format,
-    "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce, "new_zeros": _new(creation.zeros),
-    "new_ones": _new(creation.ones), "new_empty": _new(creation.empty),
-    "new_full": _new(creation.full),
+    "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce, "new_zeros": _new(creation.zeros, "size"),
+    "new_ones": _new(creation.ones, "size"), "new_empty": _new(creation.empty, "size"),
+    "new_full": _new(creation.full, "size", "fill_value"),
     **{name: _cast(kind) for name, kind in CASTS.items()},
 })  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arguments of methods in place: by position and by name, tensors among them, and wrong ones."""
+"""Arguments of methods, most of them in place: by position and by name, and wrong ones."""
 
 from __future__ import annotations
 
@@ -52,3 +52,16 @@ def test_arguments_that_do_not_fit(lib: Any) -> None:
         with pytest.raises(TypeError, match="argument"):
             call()
     assert lib.equal(x, lib.ones(2))
+
+
+def test_tensors_like_another_by_name(lib: Any) -> None:
+    x = lib.ones(1, dtype=lib.float64)
+    for made in (
+        x.new_full((2,), 3), x.new_full((2,), fill_value=3), x.new_full(size=(2,), fill_value=3),
+        x.new_ones(size=(2,)) * 3, x.new_zeros(2) + 3,
+    ):  # fmt: skip
+        assert made.tolist() == [3, 3] and made.dtype == lib.float64
+    with pytest.raises(TypeError):
+        x.new_ones(2, fill_value=3)
+    with pytest.raises(TypeError):
+        x.new_full((2,))
