@@ -15,7 +15,6 @@ class Reason(NamedTuple):
 
 
 UNRECORDED = "inference|enabled|no_grad"
-NORMAL = "normal|off_again"
 CANNOT_FOLLOW = r".*(one_of_many|no_grad_|inference_|enabled_|function_).*"
 
 REASONS = [
@@ -70,9 +69,5 @@ REASONS = [
     Reason(
         "expanded", "zero_", ".*",
         "a write to an expanded tensor is an error always",
-    ),
-    Reason(
-        "no_grad_function_view", "setitem|fill slice|view add_", NORMAL,
-        "the error names no_grad mode, not the Function",
     ),
 ]  # fmt: skip

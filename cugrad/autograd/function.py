@@ -10,7 +10,7 @@ from typing import Any
 
 from ..backends import backend_of, batched
 from ..tensor import Tensor, make
-from .anomaly_mode import note
+from .anomaly_mode import note, warn_user
 from .dual import below, highest, set_tangent, tangent_of, unshared
 from .dual_inplace import written
 from .function_context import BackwardCFunction, FunctionCtx
@@ -18,7 +18,7 @@ from .function_tangents import among, check_saved, check_tangent, viewed
 from .function_vmap import VmapInfo, apply_transformed
 from .mode import anomaly, no_grad, state
 from .node import edge_of, next_seq
-from .views import CUSTOM, MULTIPLE, check_inplace, rebase, register
+from .views import CUSTOM, MULTIPLE, NO_GRAD, check_inplace, rebase, register
 
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction",
@@ -227,7 +227,9 @@ def _tangents(
             nr = next((i for i, x in enumerate(args) if x is a), None)
             if nr is not None and tangent_of(a, level) is not None:
                 tangents[nr] = written(a, level)
-        given, found = list(tangents), cls.jvp(node, *tangents)
+        given = list(tangents)
+        versions = [t.counter[0] if isinstance(t, Tensor) else 0 for t in given]
+        found = cls.jvp(node, *tangents)
     outputs = result[0] if isinstance(result[0], tuple) else (result[0],)
     found = found if isinstance(found, tuple) else (found,)
     if len(found) != len(outputs):
@@ -238,7 +240,7 @@ def _tangents(
     for nr, (out, t) in enumerate(zip(outputs, found, strict=True)):
         if t is None or not isinstance(out, Tensor):
             continue
-        check_tangent(node, nr, out, t, args, given)
+        check_tangent(node, nr, out, t, args, given, versions)
         if not among(node.dirty_tensors or (), out):
             set_tangent(out, level, t if nr in (node.viewing or ()) else unshared(t, level))
     return result
@@ -267,6 +269,11 @@ def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: 
             )
         check_inplace(t, cls.__name__)
         t.counter[0] += 1
+        if recording and not among(args, t):
+            warn_user(
+                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that "
+                "have been mutated should be passed to ctx.mark_dirty()."
+            )
     if node.viewing is not None:
         node.viewing = {
             nr: k for nr, out in enumerate(outputs) if (k := viewed(out, args, dirty)) is not None
@@ -313,11 +320,21 @@ def _own(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> Any:
     """An input that is returned as it is becomes a tensor of its own, unless changed in place.
 
     So does what requires grad, made inside or known from elsewhere: nothing leads on from here.
-    A view that was made inside stays one.
+    A view that was made inside stays one, which in-place changes may not follow.
     """
-    if isinstance(out, Tensor) and not among(dirty, out):
-        is_known = out._requires_grad and (out._node is not None or out._base is None)
-        return out.detach() if is_known or among(args, out) else out
+    if not isinstance(out, Tensor) or among(dirty, out):
+        return out
+    if out._requires_grad and (out._node is not None or out._base is None):
+        return out.detach()
+    if among(args, out):
+        if out._requires_grad or out.is_inference() or state.inference:
+            return out.detach()
+        alias = make(out._array)
+        register(alias, out if out._base is None else out._base, (), CUSTOM)
+        return alias
+    if out._rare is not None and out._rare.view is not None:
+        if out._rare.view.creation == NO_GRAD:
+            out._rare.view.creation = CUSTOM
     return out
 
 

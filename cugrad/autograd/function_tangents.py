@@ -30,8 +30,9 @@ def check_saved(node: BackwardCFunction, args: tuple[Any, ...], result: Any) -> 
 
 
 def check_tangent(
-    node: BackwardCFunction, nr: int, out: Tensor, t: Any, args: tuple[Any, ...], given: list[Any]
-) -> None:
+    node: BackwardCFunction, nr: int, out: Tensor, t: Any, args: tuple[Any, ...],
+    given: list[Any], versions: list[int],
+) -> None:  # fmt: skip
     """RuntimeError for what cannot be the tangent of output `nr`."""
     if not isinstance(t, Tensor):
         raise RuntimeError(
@@ -50,7 +51,9 @@ def check_tangent(
             f"forward gradient is of size {list(t.shape)}."
         )
     if among(node.dirty_tensors or (), out):
-        if not any(a is out and t is before for a, before in zip(args, given, strict=True)):
+        changed = [a for a, before, version in zip(args, given, versions, strict=True)
+                   if t is before and t.counter[0] != version]  # fmt: skip
+        if not among(tuple(changed), out):
             raise RuntimeError(
                 "An inplace custom Function is not modifying the forward mode gradients inplace. "
                 "If the forward is modifying an input inplace, then the jvp function must modify "

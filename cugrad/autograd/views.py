@@ -36,7 +36,8 @@ class View:
         """
         if not self.base._requires_grad:
             return None
-        if self.creation in UNRECORDED and self.version == self.base.counter[0]:
+        unrecorded = self.creation != NORMAL and self.maker is None
+        if unrecorded and self.version == self.base.counter[0]:
             return None
         self.check(view, "its base or another view of its base has been modified inplace")
         view._node = self.replayed()
