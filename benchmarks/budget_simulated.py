@@ -29,7 +29,7 @@ from benchmarks.common import provenance
 from benchmarks.offload_common import Task, checkpointed, markdown, placement
 from benchmarks.offload_simulated import CASES, Case, modelled
 from cugrad.backends import simulated
-from cugrad.memory import budget, budgeting, recompute
+from cugrad.memory import budget, budgeting, rates, recompute
 
 PLACEMENTS = ("keep", "offload", "recompute")
 STEPS = 20  # at most: one is measured, six correct the plan, and three follow it as it is
@@ -129,6 +129,7 @@ def sweep(case: Case, preset: str, count: int) -> Iterator[Row]:
     """Rows for `count` limits, from most to least, and one for a tenth of what ResNet saves."""
     torch.manual_seed(0)
     budgeting._learned.clear()
+    rates._rates.clear()  # of the link of another model
     with modelled(case, preset, 1.0):
         task = case.build()
         hands = by_hand(case, task)

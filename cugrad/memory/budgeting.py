@@ -139,7 +139,7 @@ class budget(saved_tensors_hooks):
         self._walk = Walk(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
         self._under_way = min(self.limit // 32, 1 << 30)  # bytes that the link may hold, each way
-        self._owner = Owner(1, 0, self._under_way, self._under_way, host_limit)
+        self._owner = Owner(1, 0, self._under_way, self._under_way, host_limit, exact=True)
         self._disk_owner: Owner | None = None
         self._engine: CopyEngine | None = None
         if self.device.type != "cpu":

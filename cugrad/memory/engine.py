@@ -408,6 +408,9 @@ class CopyEngine:
                 stored.restored, stored.fresh = stored.device, stored.form is not None
                 if stored.form is None and (stored.block is not None or stored.host is not None):
                     session.stayed.setdefault(stored.index, "last")
+                if owner.exact:
+                    stored.ahead = stored.nbytes
+                    self.ahead += stored.ahead
                 continue
             if stored.root() is not None:
                 continue

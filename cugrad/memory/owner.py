@@ -18,7 +18,8 @@ class Owner:
     `lookahead` and `backlog` are bytes, None: two of the largest storages. `codec` encodes what is
     stored; `keep_last` bytes of a step's end stay on the device, None: those that would not have
     left in time. `host_limit` bounds the page-locked bytes; `spill`, a store, writes what finds no
-    place there, None: it goes to ordinary host memory.
+    place there, None: it goes to ordinary host memory. `exact`: what has not left when it is wanted
+    back counts as ahead, too, as in the forecast of a plan.
     """
 
     min_bytes: int = 0
@@ -30,6 +31,7 @@ class Owner:
     spill: Any = None
     codec: Any = None
     timed: bool = False
+    exact: bool = False
     sessions: int = 0
     stats: OffloadStats = field(default_factory=OffloadStats)
     meters: deque[Meter] = field(default_factory=lambda: deque(maxlen=2))

@@ -52,10 +52,11 @@ class Value:
 
     def there(self) -> Any:
         """The root, if it need not be made."""
-        root = self.here()
-        if root is None and self.held is not None:
-            root = self.held.array()
-            if self.held.stays:  # now that it is back: until the value is wanted no more
+        root, held = self.here(), self.held
+        elsewhere = held is not None and not hasattr(held, "dtype")
+        if elsewhere and self.present is None and (root is None or held.stays):
+            root = held.array()  # asked for though it may be here yet: what is next comes back
+            if held.stays:  # until the value is wanted no more
                 self.present = root
                 remember(self)
         return root
