@@ -99,6 +99,23 @@ def test_modules_by_path(lib: Any) -> None:
         net.set_submodule("0.training", lib.nn.Tanh())
 
 
+def test_parts_by_path_are_of_their_kind(lib: Any) -> None:
+    net = lib.nn.Sequential(lib.nn.BatchNorm1d(2))
+    assert net.get_parameter("0.weight") is net[0].weight
+    assert net.get_buffer("0.running_mean") is net[0].running_mean
+    with pytest.raises(AttributeError, match="`running_mean` is not an nn.Parameter"):
+        net.get_parameter("0.running_mean")
+    with pytest.raises(AttributeError, match="`weight` is not a buffer"):
+        net.get_buffer("0.weight")
+    with pytest.raises(AttributeError, match="BatchNorm1d has no attribute `gone`"):
+        net.get_buffer("0.gone")
+
+
+def test_modules_are_cast_to_dtypes_alone(lib: Any) -> None:
+    with pytest.raises(TypeError):
+        lib.nn.Linear(1, 1).to("cpu", lib.tensor(2))
+
+
 def test_sequential_times_a_number(lib: Any) -> None:
     net = lib.nn.Sequential(lib.nn.Linear(2, 2), lib.nn.ReLU())
     assert len(net * 3) == len(2 * net) + 2 == 6 and (net * 2)[2] is net[0]

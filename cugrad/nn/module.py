@@ -132,6 +132,8 @@ class Module(Called):
             device, dtype = device.device, device.dtype
         elif isinstance(device, dtypes.dtype):
             device, dtype = None, device
+        if dtype is not None and not isinstance(dtype, dtypes.dtype):
+            raise TypeError(f"nn.Module.to: got {type(dtype).__name__} for dtype, want a dtype")
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise TypeError(
                 "nn.Module.to only accepts floating point or complex dtypes, "

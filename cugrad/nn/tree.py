@@ -269,14 +269,17 @@ class Tree:
         """The parameter at a dotted path."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        if name not in module._parameters:
-            raise AttributeError(f"{module._get_name()} has no parameter `{name}`")
-        return getattr(module, name)
+        return module._member(name, "_parameters", "an nn.Parameter")
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        if name not in module._buffers:
-            raise AttributeError(f"{module._get_name()} has no buffer `{name}`")
-        return getattr(module, name)
+        return module._member(name, "_buffers", "a buffer")
+
+    def _member(self, name: str, room: str, wanted: str) -> Any:
+        if not hasattr(self, name):
+            raise AttributeError(f"{type(self).__name__} has no attribute `{name}`")
+        if name not in self.__dict__[room]:
+            raise AttributeError(f"`{name}` is not {wanted}")
+        return self.__dict__[room][name]
