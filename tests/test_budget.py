@@ -390,6 +390,21 @@ def test_micro_batches_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert report["predicted_peak"] == pytest.approx(report["peak"], rel=0.1)
 
 
+def test_another_simulated_device_has_its_own_rates() -> None:
+    def rate(limit: str) -> float:
+        plan = memory.budget(limit, device="simulated")
+        trained("simulated", lambda: plan, 1)
+        budgeting._learned.clear()
+        found: float = plan.report()["out_rate"]
+        return found
+
+    small, large = rate("10MB"), rate("10GB")
+    assert small < large  # a small limit leaves room for small copies only
+    with simulated.configured("H200", to_host=1e9):
+        assert rate("10GB") < 1.1e9
+    assert rate("10GB") == pytest.approx(large)
+
+
 def test_fewer_bits_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "plan", by_chance("bits", (COMPRESS,)))
     _, found = trained(

@@ -38,11 +38,16 @@ _rates: dict[Any, Rates] = {}
 def rates_of(
     backend: Backend, index: int | None, most: int, placements: frozenset[str]
 ) -> Rates:
-    """The rates of a device, measured at the first call, with `most` bytes or fewer."""
-    key = backend.device_type, index, placements
+    """The rates of a device, measured once, with `most` bytes or fewer.
+
+    Small copies are slow ones; and what is simulated may become another device.
+    """
+    nbytes = 1 << max(2, min(TEST_BYTES, most).bit_length() - 1)
+    model = getattr(getattr(backend, "machine", None), "model", None)
+    key = backend.device_type, index, placements, nbytes, repr(model)
     if key not in _rates:
         with backend.use_device(index), backend.quiet():
-            _rates[key] = Rates(backend, max(4, min(TEST_BYTES, most) // 4 * 4), placements)
+            _rates[key] = Rates(backend, nbytes, placements)
     return _rates[key]
 
 
