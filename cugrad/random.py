@@ -12,6 +12,7 @@ import numpy as np
 from . import dtypes
 from .autograd.record import recorded
 from .backends import backend_of, started
+from .backends.batched import plain, running
 from .creation import _finish, _numpy_dtype, _shape
 from .cuda import seeding
 from .device import default_device
@@ -413,11 +414,15 @@ def multinomial(
             "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
             f"got {num_samples} of {n}"
         )
-    backend, double = backend_of(input._array), np.dtype(np.float64)
+    array, double = input._array, np.dtype(np.float64)
+    for level in running.levels:
+        if level.randomness == "different":  # inside vmap: each example draws from the weights
+            array = level.lift(array)
+    backend = backend_of(array)
     with backend.use_device(input.device.index), backend.quiet():
-        weights = input._array.reshape(-1, n).astype(double)
+        weights = array.reshape(-1, n).astype(double)
         if can_be_read(input):
-            _check_weights(weights)
+            _check_weights(plain(weights).reshape(-1, n))
         rows, xp, source = weights.shape[0], backend.xp, _source(generator)
         if replacement:  # each row's cumulated share, row after row: one ascending sequence
             starts = xp.arange(rows, dtype=double)[:, None]
@@ -431,7 +436,7 @@ def multinomial(
             rings = xp.where(weights > 0, clocks / weights, xp.inf)
             chosen = xp.argsort(rings, axis=1)[:, :num_samples]
         chosen = xp.ascontiguousarray(chosen.astype(np.int64, copy=False))
-        return make(chosen.reshape((*input._array.shape[:-1], num_samples)))
+        return make(chosen.reshape((*array.shape[:-1], num_samples)))
 
 
 def _check_weights(weights: np.ndarray[Any, Any]) -> None:

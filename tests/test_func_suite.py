@@ -108,6 +108,19 @@ def test_different_numbers_do_not_fit_what_is_not_mapped_over(lib: Any) -> None:
     assert lib.equal(found[0], y) and lib.equal(found[3], y)
 
 
+def test_samples_of_the_same_weights(lib: Any) -> None:
+    weights = lib.rand(4, 5)
+    for given in ((2,), (6, True)):
+        found = lib.vmap(
+            lambda x, given=given: lib.multinomial(weights, *given), randomness="different"
+        )(lib.ones(20))
+        assert found.shape == (20, 4, given[0]) and not lib.equal(found[0], found[1])
+        found = lib.vmap(
+            lambda x, given=given: lib.multinomial(weights, *given), randomness="same"
+        )(lib.ones(3))
+        assert lib.equal(found[0], found[2])
+
+
 def test_out_dims_of_a_function_s_own_rule(lib: Any) -> None:
     class Listed(lib.autograd.Function):
         @staticmethod
