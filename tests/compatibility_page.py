@@ -193,8 +193,8 @@ NOTES: dict[str, Note] = {
         "With `weights_only` it refuses compressed records, tensors that reach beyond their "
         "storage, and pickles that copy more than they hold."),
     "amp.autocast": Note(
-        "differs", "Also for `simulated`, by CUDA's lists. A weight that changes within a region is "
-        "cast again. What cugrad has no op for (fused RNN cells) is on no list."),
+        "differs", "Also for `simulated`, by CUDA's lists. A weight that changes within a region "
+        "is cast again. What cugrad has no op for (fused RNN cells) is on no list."),
     "utils.checkpoint.checkpoint": Note(
         "more", "Random numbers are those of forward from whatever generator they come; tensors "
         "among the keywords count. `determinism_check` also knows `ops` and `bits`, and an error "
