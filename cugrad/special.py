@@ -7,11 +7,10 @@ from math import sqrt
 from typing import Any
 
 from . import dtypes
-from .autograd.mode import state
 from .autograd.record import recorded
 from .functions import FUNCTIONS
 from .functions.arguments import cast
-from .functions.arithmetic import floating
+from .functions.arithmetic import floating, refuse_gradient
 from .functions.out import accepting
 from .ops.dims import canonical_dim
 from .ops.special_functions import POLYNOMIALS
@@ -74,16 +73,13 @@ def ndtr(input: Tensor) -> Tensor:
 def zeta(input: Any, other: Any) -> Tensor:
     """The Hurwitz zeta function, the sum of (k + other) ** -input over k = 0, 1, ...
 
-    Differentiable in `other`; RuntimeError where `input` requires grad.
+    Differentiable in `other`; NotImplementedError where `input` requires grad.
 
     >>> import cugrad as torch
     >>> torch.special.zeta(torch.tensor([2.0, 4.0]), 1)
     tensor([1.6449, 1.0823])
     """
-    if isinstance(input, Tensor) and input.requires_grad and state.grad_enabled:
-        raise RuntimeError(
-            "zeta: the derivative for 'input' is not implemented; use input.detach()"
-        )
+    refuse_gradient("zeta", input)
     return recorded.special_zeta(floating(input), floating(other))
 
 

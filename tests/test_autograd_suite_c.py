@@ -402,6 +402,16 @@ def test_nextafter(lib: Lib) -> None:
     assert b.grad.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("name", ["igamma", "igammac"])
+def test_derivatives_that_there_are_none_of(lib: Lib, name: str) -> None:
+    call, x, fw = getattr(lib, name), leaf(lib, 1, 2), lib.autograd.forward_ad
+    with pytest.raises(NotImplementedError, match="the derivative for .* is not implemented"):
+        call(x, lib.ones(2)).sum().backward()
+    with fw.dual_level(), pytest.raises(NotImplementedError, match="does not support it because"):
+        call(fw.make_dual(lib.ones(2), lib.ones(2)), lib.ones(2))
+    assert call(x.detach(), x).requires_grad
+
+
 @pytest.mark.parametrize("base", [-2, -2.0])
 def test_powers_of_negative_numbers(lib: Lib, base: float) -> None:
     x = lib.tensor([1 + 2j, -0.5j], dtype=lib.complex128, requires_grad=True)

@@ -290,9 +290,9 @@ class Run:
         rare = leaf._rare
         hooks: NodeRare | None = None if rare is None else rare.leaf
         g = None if g is NOTHING else g
-        given = g
-        shared = getrefcount(g)
         if hooks is not None:
+            given = g
+            shared = getrefcount(g)
             (g,) = run_tensor_hooks(hooks, [g], self.recording)
         if self.captures is not None:
             wanted = self.captures.get((leaf, 0))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes
+from ..autograd.dual import highest
 from ..autograd.fast import compile_function
 from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
@@ -108,12 +109,22 @@ def floating(value: Any) -> Any:
     return value
 
 
-def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
-    array_of(input, name, "input"), array_of(other, name, "other", 2)
-    if input.requires_grad and state.grad_enabled:
-        raise RuntimeError(
+def refuse_gradient(name: str, input: Any) -> None:
+    """NotImplementedError where an op that cannot give it is asked for a derivative by `input`."""
+    if isinstance(input, Tensor) and input.requires_grad and state.grad_enabled:
+        raise NotImplementedError(
             f"{name}: the derivative for 'input' is not implemented; use input.detach()"
         )
+    if state.levels and highest((input,)) is not None:
+        raise NotImplementedError(
+            f"Trying to use forward AD with {name} that does not support it because it has not "
+            "been implemented yet; use input.detach()"
+        )
+
+
+def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
+    array_of(input, name, "input"), array_of(other, name, "other", 2)
+    refuse_gradient(name, input)
     return _PLAIN[name](floating(input), floating(other))
 
 
@@ -121,7 +132,7 @@ def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
 def igamma(input: Tensor, other: Tensor) -> Tensor:
     """The lower incomplete gamma function of `input` up to `other`, regularised to end at 1.
 
-    Differentiable in `other`; RuntimeError where `input` requires grad.
+    Differentiable in `other`; NotImplementedError where `input` requires grad.
 
     >>> import cugrad as torch
     >>> torch.special.gammainc(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))
