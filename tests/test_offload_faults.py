@@ -265,6 +265,32 @@ def blocks_that_were_taken_over_are_reused() -> None:
 
 
 @program
+def an_error_comes_when_a_copy_has_begun() -> None:
+    """Nobody knows of the copy, and its memory is given to another."""
+
+    def failing(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    found = engine.engine_of(DEVICE, 0)
+    for stream in (found.out.stream, found.inward):
+        saving, t = offload(lookahead=0), leaf(512).detach() * 1
+        packed = saving.pack_hook(t) if stream is found.inward else None
+        if packed is not None:
+            t = None
+            found.drain()
+        stream.record_event = failing
+        try:
+            saving.pack_hook(t) if packed is None else saving.unpack_hook(packed)
+        except ZeroDivisionError:
+            pass
+        finally:
+            del stream.record_event
+        t = packed = None
+        for _ in range(3):
+            assert leaf(512).detach() * 3 is not None
+
+
+@program
 def another_stream_asks_for_what_has_left() -> None:
     """It is ordered behind the op that saved it, and not behind the copy that this led to."""
     side, main = DEVICE.stream(), DEVICE.default_stream()

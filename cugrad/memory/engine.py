@@ -445,21 +445,25 @@ class CopyEngine:
                 stats.moved_back_bytes += flat.nbytes
                 return flat, None
         nbytes = stored.sent
-        flat = self.backend.xp.empty(nbytes, "uint8")  # its block may be in use there
-        self.inward.wait_event(compute.record_event())
-        if read is None:
-            self.inward.wait_event(stored.copied)
-        began = None if meter is None else meter.mark(self.inward)
-        name = "offload: copy to device" if how == "copy" else "offload: prefetch"
-        with ranged(name, how, nbytes, self.inward):
-            if stored.pieces is None:
-                self.backend.copy_async(flat, block.array[:nbytes], self.inward)
-            else:
-                bring(self.backend, flat, stored.pieces, self.inward)
-        if meter is None:
-            arrived = self.inward.record_event()
-        else:
-            arrived = meter.mark(self.inward)
+        try:
+            flat = self.backend.xp.empty(nbytes, "uint8")  # its block may be in use there
+            self.inward.wait_event(compute.record_event())
+            if read is None:
+                self.inward.wait_event(stored.copied)
+            began = None if meter is None else meter.mark(self.inward)
+            name = "offload: copy to device" if how == "copy" else "offload: prefetch"
+            with ranged(name, how, nbytes, self.inward):
+                if stored.pieces is None:
+                    self.backend.copy_async(flat, block.array[:nbytes], self.inward)
+                else:
+                    bring(self.backend, flat, stored.pieces, self.inward)
+            arrived = self.inward.record_event() if meter is None else meter.mark(self.inward)
+        except BaseException:
+            self.inward.synchronize()  # what has begun must not outlive its memory
+            if read is not None:
+                self.out.slab.give_back(read, None)
+            raise
+        if meter is not None:
             meter.back.append((began, arrived, nbytes))
         stored.last_use = arrived
         if read is not None:

@@ -102,21 +102,24 @@ class Outbound:
             self._copy_unpinned(stored, flat, owner)
             return
         stored.block = block
-        for event in block.events:
-            self.stream.wait_event(event)
-        self.stream.wait_event(compute.record_event())
-        began = None if meter is None else meter.mark(self.stream)
-        with ranged("offload: copy to host", "copy", nbytes, self.stream):
-            if gaps is None:
-                self.backend.copy_async(block.array[:nbytes], flat, self.stream)
-            else:
-                send(self.backend, flat, block, gaps, self.stream)
+        try:
+            for event in block.events:
+                self.stream.wait_event(event)
+            self.stream.wait_event(compute.record_event())
+            began = None if meter is None else meter.mark(self.stream)
+            with ranged("offload: copy to host", "copy", nbytes, self.stream):
+                if gaps is None:
+                    self.backend.copy_async(block.array[:nbytes], flat, self.stream)
+                else:
+                    send(self.backend, flat, block, gaps, self.stream)
+            left = self.stream.record_event() if meter is None else meter.mark(self.stream)
+        except BaseException:
+            self.stream.synchronize()  # what has begun must not outlive its memory
+            raise
         stats.moved_to_host_bytes += nbytes
-        if meter is None:
-            stored.copied = stored.last_use = self.stream.record_event()
-        else:
-            stored.copied = stored.last_use = meter.mark(self.stream)
-            meter.out.append((began, stored.copied, nbytes))
+        stored.copied = stored.last_use = left
+        if meter is not None:
+            meter.out.append((began, left, nbytes))
         if gaps is not None and inner:
             adopt(stored, inner, gaps)
         self._hold(stored, flat)
