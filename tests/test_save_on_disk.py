@@ -348,7 +348,8 @@ def test_a_directory_is_an_argument(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"min_bytes": -1}, {"limit": "1 parsec"}, {"when_full": "wait"}, {"device_type": 3}]
+    "arguments",
+    [{"min_bytes": -1}, {"limit": "1 parsec"}, {"when_full": "wait"}, {"device_type": 3}],
 )
 def test_arguments_that_mean_nothing(arguments: Any) -> None:
     with pytest.raises(ValueError, match=f"save_on_disk: {next(iter(arguments))}: got"):
