@@ -50,6 +50,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     budgeting._learned.clear()
     rates._rates.clear()
     conformance.forget()
+    simulated.seed(0)  # when copies end is drawn, and with it peaks, by some blocks
     yield
     assert not tracemalloc.is_tracing()
     budgeting._learned.clear()
@@ -320,7 +321,7 @@ def test_what_an_error_leaves_in_memory_ends_no_training() -> None:
     with pytest.warns(UserWarning, match=r"over its limit of .* were in use as it began\)"):
         trained("simulated", lambda: memory.budget(limit, device="simulated"), 1)
     del left
-    found, _ = trained("simulated", lambda: memory.budget(limit, device="simulated"), 1)
+    found, _ = trained("simulated", lambda: memory.budget(limit, device="simulated"), 5)
     assert found.peak <= limit
 
 

@@ -121,9 +121,11 @@ def test_two_thousand_saved_values_are_planned_in_a_second(share: float) -> None
     saved = sum(bool(v.uses) and v.nbytes > 0 for v in step.values)
     assert saved >= 2000
     plain = planning.Forecaster(step)(all_of(step, KEEP)).peak
-    slow = max(1.0, spent_on(count_up) / 0.055)  # what that takes where nothing else runs
-    spent = min(
-        spent_on(lambda: planning.plan(step, int(share * plain), placements=LOSSLESS))
-        for _ in range(2)
-    )
-    assert spent < slow
+    shares = []
+    for _ in range(4):
+        before = spent_on(count_up)
+        spent = spent_on(lambda: planning.plan(step, int(share * plain), placements=LOSSLESS))
+        after = spent_on(count_up)
+        slow = max(1.0, (before + after) / 2 / 0.055)  # what that takes where nothing else runs
+        shares.append(spent / slow)
+    assert min(shares) < 1.0

@@ -14,10 +14,9 @@ from ..autograd.graph import saved_tensors_hooks
 from ..device import default_device
 from ..device import device as Device
 from ..tensor import Tensor, make
-from . import planning
 from .engine import CopyEngine, engine_of
 from .geometry import root_of
-from .known_steps import ADVICE, BudgetError, Course, Known, Learned
+from .known_steps import ADVICE, BudgetError, Course, Known, Learned, first_plan
 from .measuring import Measurement
 from .owner import Owner
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
@@ -451,10 +450,10 @@ class budget(saved_tensors_hooks):
         largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
         for under_way in (max(self._under_way, min(largest, self.limit // 8)), self._under_way):
             step = measuring.step(rates, self.placements, self._small, under_way)
-            plan = planning.plan(step, self.limit, placements=self.placements)
+            limit, plan = first_plan(step, self.limit, self.placements)
             if plan.needs < 0.95 * self.limit:  # else fewer bytes under way may leave more room
                 break
-        known = Known(names, sizes, step, measuring.before, Course(step, 0, self.limit, plan))
+        known = Known(names, sizes, step, measuring.before, Course(step, 0, limit, plan))
         known.first_peak, self.last = measuring.peak, known
         if plan.forecast.peak > self.limit:
             raise BudgetError(
@@ -470,8 +469,7 @@ class budget(saved_tensors_hooks):
         """Compares a step with its limit and its forecast; plans again where it missed."""
         if known.settled and peak <= self.limit:
             return
-        tries = not known.settled and known.plan.forecast.peak <= self.limit
-        if peak > self.limit + (self.limit >> 5) * tries:  # a small miss is part of trying
+        if peak > self.limit:
             warn_user(
                 f"budget: the step took {size(peak)}, over its limit of {size(self.limit)} "
                 f"({size(known.here)} were in use as it began); that corrects the next ones' plan"

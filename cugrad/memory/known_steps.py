@@ -164,10 +164,25 @@ class Known:
         self.now = min(self.courses, key=lambda course: abs(course.shift - shift))
         if abs(self.now.shift - shift) > limit >> 7:
             step = moved(self.step, shift)
-            self.now = Course(step, shift, limit, planning.plan(step, limit, placements=placements))
+            self.now = Course(step, shift, *first_plan(step, limit, placements))
             self.courses[:] = [*self.courses[1 - COURSES :], self.now]
         self.here, self.beyond = before, shift - self.now.shift
         self.now.begin()
+
+
+def first_plan(
+    step: planning.Step, limit: int, placements: frozenset[str]
+) -> tuple[int, planning.Plan]:
+    """A plan of which nothing is known yet, and the limit that it is for.
+
+    That is less than the true one, by what a forecast may leave out, where it can be and need be.
+    """
+    less = limit - (limit >> 6)
+    plan = planning.plan(step, limit, placements=placements)
+    if plan.keeps_all or plan.forecast.peak > limit:
+        return limit, plan
+    careful = planning.plan(step, less, placements=placements)
+    return (less, careful) if careful.forecast.peak <= less else (limit, plan)
 
 
 def moved(step: planning.Step, shift: int) -> planning.Step:
