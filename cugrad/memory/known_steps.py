@@ -44,6 +44,7 @@ class Course:
         self.followed: Any = None  # the plan of the last step
         self.is_cold = False  # whether that step was its first: it learns the order of the copies
         self.cold_peak = 0
+        self.least = 0  # the peak that was forecast for the last plan that was looked for
 
     def begin(self) -> None:
         """A step begins, and follows the plan."""
@@ -80,15 +81,28 @@ class Course:
             following = min(following, self.limit - (limit >> 8))
         near = 0 <= left <= limit // 100 or left >= 0 and self.plan.keeps_all
         moves = abs(following - self.limit) > limit >> 10
-        more = ADJUSTMENTS if self.fitting(limit) else 2 * ADJUSTMENTS
-        if not near and moves and len(self.tried) < more:
-            plan = planning.plan(self.step, following, placements=placements)
-            if plan.forecast.peak <= following and plan.placements != self.plan.placements:
-                self.plan, self.limit = plan, following
-                return
+        fits = bool(self.fitting(limit))
+        more = len(self.tried) < ADJUSTMENTS * (1 if fits else 4)
+        if not near and moves and more and self.plan_for(following, placements):
+            return
         if left < 0 and len(self.tried) == 1:  # perhaps of what an error has left in memory
             return
+        while not fits and more and following > 0:  # there may be one that needs less
+            following -= limit >> 5
+            if self.plan_for(following, placements):
+                return
+            if self.least > following:
+                break
         self.settle(limit)
+
+    def plan_for(self, limit: int, placements: frozenset[str]) -> bool:
+        """Whether there is a plan for a limit, none of those that were tried; the next step's."""
+        plan = planning.plan(self.step, limit, placements=placements)
+        self.least = plan.forecast.peak
+        if self.least > limit or any(t.plan.placements == plan.placements for t in self.tried):
+            return False
+        self.plan, self.limit = plan, limit
+        return True
 
     def peaks(self) -> dict[int, int]:
         """The highest peak of each plan that was tried, by its id."""
