@@ -44,7 +44,6 @@ class Course:
         self.followed: Any = None  # the plan of the last step
         self.is_cold = False  # whether that step was its first: it learns the order of the copies
         self.cold_peak = 0
-        self.least = 0  # the peak that was forecast for the last plan that was looked for
 
     def begin(self) -> None:
         """A step begins, and follows the plan."""
@@ -83,23 +82,25 @@ class Course:
         moves = abs(following - self.limit) > limit >> 10
         fits = bool(self.fitting(limit))
         more = len(self.tried) < ADJUSTMENTS * (1 if fits else 4)
-        if not near and moves and more and self.plan_for(following, placements):
-            return
+        if not near and moves and more:
+            if self.takes(planning.plan(self.step, following, placements=placements), following):
+                return
         if left < 0 and len(self.tried) == 1:  # perhaps of what an error has left in memory
             return
-        while not fits and more and following > 0:  # there may be one that needs less
+        while not fits and more:  # there may be one that needs less
             following -= limit >> 5
-            if self.plan_for(following, placements):
-                return
-            if self.least > following:
+            plan = planning.plan(self.step, following, placements=placements)
+            if plan.forecast.peak > following:
                 break
+            if self.takes(plan, following):
+                return
         self.settle(limit)
 
-    def plan_for(self, limit: int, placements: frozenset[str]) -> bool:
-        """Whether there is a plan for a limit, none of those that were tried; the next step's."""
-        plan = planning.plan(self.step, limit, placements=placements)
-        self.least = plan.forecast.peak
-        if self.least > limit or any(t.plan.placements == plan.placements for t in self.tried):
+    def takes(self, plan: planning.Plan, limit: int) -> bool:
+        """Makes a plan the next one if it fits its limit and is none of those that were tried."""
+        if plan.forecast.peak > limit or any(
+            t.plan.placements == plan.placements for t in self.tried
+        ):
             return False
         self.plan, self.limit = plan, limit
         return True
