@@ -32,6 +32,7 @@ from benchmarks.offload import (
     SCALE,
     Clock,
     Runner,
+    finish,
     modelled,
     peer_is_usable,
     stands_for,
@@ -214,18 +215,7 @@ def main(argv: list[str] | None = None) -> int:
         + (" Tiny networks: the numbers mean nothing." if options.tiny else ""), "",
         markdown(HEAD, map(row_of, results)),
     ])  # fmt: skip
-    print(text)
-    record = json.dumps(about | {"results": results}, indent=1) + "\n"
-    if options.json:
-        options.json.write_text(record)
-    elif not options.tiny or options.out != RESULTS:
-        options.out.mkdir(parents=True, exist_ok=True)
-        commit = about["commit"].replace("+", "-changed")
-        stem = options.out / f"{about['date'][:10]}-budget-{options.device}-{commit}"
-        Path(f"{stem}.md").write_text(text + "\n")
-        Path(f"{stem}.json").write_text(record)
-        print(f"written: {stem}.md and .json")
-    return 1 if any("failed" in r or "out_of_memory" in r for r in results) else 0
+    return finish(options, f"budget-{options.device}", about, text, results)
 
 
 if __name__ == "__main__":

@@ -428,15 +428,23 @@ def main(argv: list[str] | None = None) -> int:
         + (" Tiny networks: the numbers mean nothing." if options.tiny else ""), "",
         markdown(HEAD, map(row_of, results)),
     ])  # fmt: skip
+    gpu = re.sub(r"[^a-z0-9]+", "-", rates["device"].lower().replace("nvidia", "")).strip("-")
+    return finish(options, f"offload-{gpu}", about, text, results)
+
+
+def finish(
+    options: argparse.Namespace, name: str, about: dict[str, Any], text: str,
+    results: list[dict[str, Any]],
+) -> int:  # fmt: skip
+    """Prints what was measured, and writes it where it was asked for; 1 if a case has failed."""
     print(text)
     record = json.dumps(about | {"results": results}, indent=1) + "\n"
     if options.json:
         options.json.write_text(record)
     elif not options.tiny or options.out != RESULTS:
         options.out.mkdir(parents=True, exist_ok=True)
-        gpu = re.sub(r"[^a-z0-9]+", "-", rates["device"].lower().replace("nvidia", "")).strip("-")
         commit = about["commit"].replace("+", "-changed")
-        stem = options.out / f"{about['date'][:10]}-offload-{gpu}-{commit}"
+        stem = options.out / f"{about['date'][:10]}-{name}-{commit}"
         Path(f"{stem}.md").write_text(text + "\n")
         Path(f"{stem}.json").write_text(record)
         print(f"written: {stem}.md and .json")

@@ -399,6 +399,8 @@ def test_custom_functions() -> None:
     (lambda lib: lib.autocast(1), ValueError, "Expected `device_type` of type `str`"),
     (lambda lib: lib.autocast("mps2"), RuntimeError, "mps2"),
     (lambda lib: lib.autocast("cpu")(3), TypeError, "requires a callable, but got int"),
+    (lambda lib: lib.set_autocast_enabled("cpu", "yes"), TypeError, "must be"),
+    (lambda lib: lib.set_autocast_cache_enabled("yes"), TypeError, "bool"),
     (lambda lib: lib.amp.custom_fwd(device_type=3), ValueError, "of type `str`"),
     (lambda lib: lib.amp.GradScaler("cpu", growth_factor=1.0), AssertionError, "must be > 1.0"),
     (lambda lib: lib.amp.GradScaler("cpu", backoff_factor=1.0), AssertionError, "must be < 1.0"),

@@ -19,6 +19,11 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _check_bool(function: str, enabled: object) -> None:
+    if type(enabled) is not bool:
+        raise TypeError(f"{function}(): argument 'enabled' must be bool, not {enabled!r}")
+
+
 def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Whether autocast is on for a type of device, "cuda" if none is named.
 
@@ -31,7 +36,8 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
 
 
 def set_autocast_enabled(device_type: str, enabled: bool) -> None:
-    """Turns autocast on or off for a type of device, in this thread."""
+    """Turns autocast on or off for a type of device, in this thread. TypeError for no bool."""
+    _check_bool("set_autocast_enabled", enabled)
     switch_autocast(device_type, setting(device_type)._replace(enabled=enabled))
 
 
@@ -51,5 +57,6 @@ def set_autocast_dtype(device_type: str, dtype: dtypes.dtype) -> None:
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Whether weights are cast once only, in this thread."""
+    """Whether weights are cast once only, in this thread. TypeError for no bool."""
+    _check_bool("set_autocast_cache_enabled", enabled)
     settings.cache_enabled = enabled
