@@ -195,7 +195,7 @@ def reopened(levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]])
 def keep_tangents(copy: Tensor, tensor: Tensor) -> None:
     """Gives a copy of a tensor, which is about to change, copies of its tangents."""
     assert tensor._rare is not None and tensor._rare.tangents is not None
-    for level, known in list(tensor._rare.tangents.items()):
+    for level, known in tensor._rare.tangents.copy().items():
         if known is None:
             continue
         with below(level) if level in state.levels else nullcontext():

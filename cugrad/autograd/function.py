@@ -17,7 +17,7 @@ from .function_context import BackwardCFunction, FunctionCtx
 from .function_tangents import among, check_saved, check_tangent, viewed
 from .function_vmap import VmapInfo, apply_transformed
 from .mode import anomaly, no_grad, state
-from .node import edge_of, next_seq
+from .node import announced_seq, edge_of, next_seq, take_seq
 from .views import CUSTOM, MULTIPLE, NO_GRAD, check_inplace, rebase, register
 
 __all__ = [
@@ -179,7 +179,7 @@ class Function(metaclass=FunctionMeta):
             args, kwargs = bound.args, bound.kwargs
         if not state.observers:
             return _apply(cls, args, kwargs, 0)
-        seq, result, observers = next_seq(), None, state.observers
+        seq, result, observers = announced_seq(args), None, state.observers
         for observer in observers:
             observer.op_begin(cls.__name__, seq, args)
         try:
@@ -343,9 +343,6 @@ def _connect(
 ) -> None:
     """Makes `node` the history of the outputs, which are replaced where they must be."""
     hidden, marked = node.non_differentiable or (), node.dirty_tensors or ()
-    node.seq = seq or next_seq()
-    if anomaly.enabled:
-        note(node)
     node.inputs_like = [
         (a._array.shape, a._array.dtype, _shared_by(a))
         if isinstance(a, Tensor) else None
@@ -354,6 +351,11 @@ def _connect(
     node.edges = tuple(
         [edge for a, edge in zip(args, before, strict=True) if isinstance(a, Tensor)]
     )
+    node.seq = next_seq()
+    if seq:
+        take_seq(node, seq)
+    if anomaly.enabled:
+        note(node)
     differentiable: dict[int, Tensor] = {}
     for nr, out in enumerate(outputs):
         if not isinstance(out, Tensor):

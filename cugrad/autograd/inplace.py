@@ -34,6 +34,7 @@ DIRECT = 1 << 12  # elements from which on writing straight into place pays for 
 def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
     """Runs an op and puts its output in the place of its first input, which is returned."""
     if state.observers:
+        args = _lifted(op, args, params) if batched.in_use else args  # by ops that come before
         return observed(op, args, params, _dual)
     return _dual(op, args, params)
 

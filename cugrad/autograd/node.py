@@ -8,8 +8,12 @@ from itertools import count
 from typing import Any
 
 from ..tensor import Tensor
+from .mode import state
 
-__all__ = ["AccumulateGrad", "Node", "Output", "RemovableHandle", "edge_of", "next_seq"]
+__all__ = [
+    "AccumulateGrad", "Node", "Output", "RemovableHandle", "announced_seq", "edge_of", "next_seq",
+    "take_seq",
+]  # fmt: skip
 
 # Sequence numbers grow with time, so creation order is a topological order, in every thread.
 next_seq = count(1).__next__
@@ -283,3 +287,30 @@ def edge_of(t: Tensor) -> Any:
     if node is None and t._rare is not None and t._rare.view is not None:
         node = t._rare.view.regenerate(t)
     return t if node is None else node
+
+
+# ---------------------------------------------------------------------- numbers told to observers
+
+
+def announced_seq(inputs: Any) -> int:
+    """The number that observers are told of an op on `inputs`, before it runs; its node's later.
+
+    Views whose base has changed get their new nodes first: a node is younger than all it leads to.
+    """
+    if state.grad_enabled:
+        for x in inputs:
+            if isinstance(x, Tensor) and x._requires_grad and x._node is None:
+                if x._rare is not None and x._rare.view is not None and x._rare.view.is_followed:
+                    edge_of(x)
+    return next_seq()
+
+
+def take_seq(node: Node, seq: int) -> None:
+    """Gives a node the number that observers were told, unless what it leads to came after that.
+
+    The engine sorts by numbers: it then keeps one of its own.
+    """
+    for edge in node.edges:
+        if edge is not None and not isinstance(edge, Tensor) and edge.grad_fn.seq >= seq:
+            return
+    node.seq = seq

@@ -17,7 +17,7 @@ from . import saved as saving
 from .anomaly_mode import note
 from .dual import apply_dual
 from .mode import UNUSUAL, anomaly, state
-from .node import FREED, Node, Output, edge_of, next_seq
+from .node import FREED, Node, Output, announced_seq, edge_of, next_seq, take_seq
 from .views import MULTIPLE, NORMAL, attach
 
 __all__ = ["apply", "recorded"]
@@ -201,6 +201,7 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
     if state.autocast is not None:
         args = state.autocast(op, args)
     if state.observers:
+        args = lifted(op, args, params) if batched.in_use else args  # by ops that come before
         return observed(op, args, params, _unobserved)
     if state.before_op is not None:
         state.before_op(op, args, params)
@@ -212,7 +213,8 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
 
 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
-    seq, result, observers, begun = next_seq(), None, state.observers, 0
+    seq = announced_seq(args[0] if op.variadic else args)
+    result, observers, begun = None, state.observers, 0
     state.call = op, args, params, run is not _unobserved
     given = (*args, *params.values()) if params else args
     try:
@@ -239,7 +241,7 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
         state.observers, state.fast = observers, UNUSUAL
     for out in result if type(result) is tuple else (result,):
         if out._requires_grad and out._node is not None:
-            out._node.grad_fn.seq = seq  # below its own, and still above those of its inputs
+            take_seq(out._node.grad_fn, seq)
     return result
 
 
@@ -436,7 +438,9 @@ def new_node(
     if len(params) != len(op.params):
         params = {**op.defaults, **params}
     node.meta = (tuple(shapes), params, tuple(dtypes), compute, complex_ and op.holomorphic)
-    node.seq = seq or next_seq()
+    node.seq = next_seq()
+    if seq:
+        take_seq(node, seq)
     if anomaly.enabled:
         note(node)
     if state.hooks:

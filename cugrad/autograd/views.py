@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..tensor import UNCOUNTED, Tensor
 from .inference import inference_mode
-from .mode import state, writes_watched
+from .mode import enable_grad, state, writes_watched
 
 if TYPE_CHECKING:
     from ..ops.table import Op
@@ -28,6 +28,11 @@ class View:
         self.version = base.counter[0]  # when the view was made
         self.maker: str | None = None  # the node it had, in the words of an error
         self.retains = False  # whether the node it will have is to retain its gradient
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether changes of the storage are, wherever they are made."""
+        return self.creation == NORMAL
 
     def regenerate(self, view: Tensor) -> Any:
         """A new node for a view whose base was changed in place: its view ops, recorded anew.
@@ -50,7 +55,7 @@ class View:
         """The node of what the view ops make of the base as it is now."""
         from .record import execute
 
-        with inference_mode(False):
+        with inference_mode(False), enable_grad():  # wherever the view is asked for its history
             tensor: Any = self.base
             for op, params in self.steps:
                 tensor = execute(op, (tensor,), params)
@@ -152,6 +157,15 @@ def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int)
     elif len(views) >= 8 and len(views) & (len(views) - 1) == 0:  # at powers of two: drop the dead
         views[:] = [ref for ref in views if ref() is not None]
     views.append(weakref.ref(view))
+
+
+def is_part_of_leaf(t: Tensor) -> bool:
+    """Whether a tensor is a leaf that requires gradients, or a view of one.
+
+    This asks for no history: an observer may, between the number of an op and its node.
+    """
+    base = t if t._base is None else t._base
+    return base._requires_grad and (base._node is None or base._node.grad_fn is None)
 
 
 def check_inplace(t: Tensor, op_name: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.graph import saved_tensors_hooks
+from ..autograd.views import is_part_of_leaf
 from ..backends import backend_of
 from ..tensor import Tensor, make
 from .engine import CopyEngine, engine_of
@@ -67,12 +68,13 @@ class _Offloading(saved_tensors_hooks):
         stats.saved_bytes += array.nbytes
         backend = backend_of(array)
         if backend.device_type == "cpu" and not self.moves_host_tensors:
-            if owner.codec is None or not owner.codec.applies(array.dtype) or is_leaf(tensor):
+            coded = owner.codec is not None and owner.codec.applies(array.dtype)
+            if not coded or is_part_of_leaf(tensor):
                 stats.already_on_host += array.nbytes
                 return tensor
         elif self.device_type not in (None, backend.device_type) and backend.name != "simulated":
             return tensor
-        elif is_leaf(tensor):
+        elif is_part_of_leaf(tensor):
             stats.keep("leaf", array.nbytes)
             return tensor
         if self.filter is not None and not self.filter(tensor):
@@ -96,14 +98,6 @@ class _Offloading(saved_tensors_hooks):
         if counter is not None:
             found._counter = counter
         return found
-
-
-def is_leaf(tensor: Tensor) -> bool:
-    """Whether a tensor is a parameter, or a view of one: somebody else keeps its memory."""
-    if tensor._requires_grad and tensor._node is None:
-        return tensor.is_leaf
-    view = None if tensor._rare is None else tensor._rare.view
-    return view is not None and view.base._requires_grad and view.base.is_leaf
 
 
 class save_on_cpu(_Offloading):

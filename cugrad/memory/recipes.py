@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from ..autograd.engine import task
 from ..autograd.mode import pop_observer, push_observer, state, watch_writes
 from ..autograd.record import run_forward
+from ..autograd.views import is_part_of_leaf
 from ..backends import Backend, backend_of, batched
 from ..errors import InplaceError
 from ..ops.table import Op
@@ -98,7 +99,7 @@ class Constant:
 
     def __init__(self, tensor: Tensor, root: Any) -> None:
         self.array, self.counter = tensor._array, tensor.counter
-        self.version, self.is_leaf = self.counter[0], tensor._requires_grad and tensor.is_leaf
+        self.version, self.is_leaf = self.counter[0], is_part_of_leaf(tensor)
         if not self.is_leaf:
             _guard(root, self)
 
@@ -118,9 +119,9 @@ def _guard(root: Any, holder: Any) -> None:
         watch_writes(_before_write, True)
     _guarded.setdefault(id(root), []).append(weakref.ref(holder))
     if len(_guarded) > _sweep[0]:
-        for key, refs in list(_guarded.items()):
+        for key, refs in _guarded.copy().items():  # what the collector frees may guard as well
             if all(ref() is None for ref in refs):
-                del _guarded[key]
+                _guarded.pop(key, None)
         _sweep[0] = max(256, 2 * len(_guarded))
 
 
@@ -250,7 +251,7 @@ class Recorder:
 
         Else a loss that is alive through backward would keep what it was computed from.
         """
-        for key, value in list(self.known.items()):
+        for key, value in self.known.copy().items():  # `list` makes tuples: the collector may run
             if type(value) is not weakref.ref:
                 self.known[key] = weakref.ref(value)
             elif value() is None:

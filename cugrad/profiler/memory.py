@@ -166,7 +166,7 @@ class MemoryTimeline:
             for x in made:
                 if self._storages.of(x._array) is None and id(root_of(x._array)) not in given:
                     self._storages.follow(x._array, site, "activation")
-            node = next((x.grad_fn for x in made if x.requires_grad), None)
+            node = next((x._node.grad_fn for x in made if x._node is not None), None)
             if node is not None and node.seq == seq:
                 self._storages.keep(node, site, given)
             self._sample(name, phase, seq)
