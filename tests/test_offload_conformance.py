@@ -24,10 +24,15 @@ from cugrad import backends, memory
 from cugrad.autograd.graph import saved_tensors_hooks
 from cugrad.backends import simulated
 from cugrad.memory.engine import CopyEngine, engine_of
-from tests import offload_cases_of_life, offload_cases_of_steps
+from tests import (
+    offload_cases_of_life,
+    offload_cases_of_steps,
+    offload_cases_of_transforms,
+)
 from tests.offload_cases import CASES, OWN, Run
 
-assert offload_cases_of_life and offload_cases_of_steps  # they register their cases
+# they register their cases
+assert offload_cases_of_life and offload_cases_of_steps and offload_cases_of_transforms
 
 Host = np.ndarray[Any, Any]
 

@@ -21,11 +21,11 @@ from cugrad.backends import simulated
 from cugrad.errors import RaceError
 from cugrad.memory import engine
 from cugrad.memory.disk_store import DiskSpan
-from tests import offload_cases_of_life, offload_cases_of_steps
+from tests import offload_cases_of_life, offload_cases_of_steps, offload_cases_of_transforms
 from tests.offload_cases import Run
 from tests.test_offload_conformance import PLACEMENTS, run
 
-assert offload_cases_of_life and offload_cases_of_steps
+assert offload_cases_of_life and offload_cases_of_steps and offload_cases_of_transforms
 
 DEVICE: Any = backends.get("simulated")
 

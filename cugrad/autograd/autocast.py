@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -226,15 +226,15 @@ def _flat(values: Any) -> list[Tensor]:
 def _cast_nested(name: str, values: list[Any]) -> list[Any]:
     """Values with their tensors cast, also those in lists and tuples of them."""
     cast = iter(_cast(name, _flat(values)))
+    return [_replaced(value, cast) for value in values]
 
-    def put(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return next(cast)
-        if type(value) in (list, tuple):
-            return type(value)(put(v) for v in value)
-        return value
 
-    return [put(value) for value in values]
+def _replaced(value: Any, cast: Iterator[Any]) -> Any:
+    if isinstance(value, Tensor):
+        return next(cast)
+    if type(value) in (list, tuple):
+        return type(value)(_replaced(v, cast) for v in value)
+    return value
 
 
 def _policy(name: str, tensors: Sequence[Any]) -> str | None:

@@ -113,6 +113,13 @@ def plain(array: Array) -> Array:
     return array
 
 
+def hidden(array: Array, backend: Any) -> Array:
+    """A plain array as one of this backend: of a vmap's, with its first dimensions hidden again."""
+    if type(backend) is BatchedBackend:
+        return backend.made(hidden(array, backend.parent))
+    return array
+
+
 def per_example(array: Array, like: Array) -> Array:
     """A new array; inside vmap one for each example that `like` has, which may be written to."""
     for level in reversed(levels_of(like)):

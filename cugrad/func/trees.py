@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = ["flatten", "spelled", "structure", "tree_map", "unflatten"]
@@ -15,32 +15,34 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
     [1, 2, 3]
     """
     leaves: list[Any] = []
+    return leaves, _taken_apart(tree, leaves)
 
-    def walk(node: Any) -> Any:
-        if isinstance(node, dict):
-            return type(node), list(node), [walk(v) for v in node.values()]
-        if isinstance(node, (list, tuple)):
-            return type(node), None, [walk(v) for v in node]
-        leaves.append(node)
-        return None
 
-    return leaves, walk(tree)
+def _taken_apart(node: Any, leaves: list[Any]) -> Any:
+    """The form of a tree, whose leaves are appended. No closure: one that calls itself is a cycle,
+    which would keep the leaves until the garbage collector comes.
+    """
+    if isinstance(node, dict):
+        return type(node), list(node), [_taken_apart(v, leaves) for v in node.values()]
+    if isinstance(node, (list, tuple)):
+        return type(node), None, [_taken_apart(v, leaves) for v in node]
+    leaves.append(node)
+    return None
 
 
 def unflatten(form: Any, leaves: Any) -> Any:
     """The tree of a form with these leaves."""
-    given = iter(leaves)
+    return _put_together(form, iter(leaves))
 
-    def build(node: Any) -> Any:
-        if node is None:
-            return next(given)
-        kind, keys, parts = node
-        values = [build(p) for p in parts]
-        if keys is not None:
-            return kind(zip(keys, values, strict=True))
-        return kind(*values) if hasattr(kind, "_fields") else kind(values)
 
-    return build(form)
+def _put_together(form: Any, leaves: Iterator[Any]) -> Any:
+    if form is None:
+        return next(leaves)
+    kind, keys, parts = form
+    values = [_put_together(part, leaves) for part in parts]
+    if keys is not None:
+        return kind(zip(keys, values, strict=True))
+    return kind(*values) if hasattr(kind, "_fields") else kind(values)
 
 
 def spelled(form: Any) -> str:
@@ -87,19 +89,20 @@ def broadcast(prefix: Any, tree: Any, what: str, of: str) -> list[Any]:
 
     ValueError where the two have different forms: `what` is not as the `of` are.
     """
-
-    def walk(prefix: Any, node: Any) -> list[Any]:
-        if not isinstance(prefix, (list, tuple, dict)):
-            return [prefix] * len(flatten(node)[0])
-        both_dicts = isinstance(prefix, dict) and isinstance(node, dict)
-        same = (both_dicts or type(node) is type(prefix)) and len(node) == len(prefix)
-        if not same or isinstance(prefix, dict) and set(prefix) != set(node):
-            raise ValueError(mismatch(what, whole, tree, of))
+    found: list[Any] = []
+    places = [(prefix, tree)]
+    while places:
+        entry, node = places.pop()
+        if not isinstance(entry, (list, tuple, dict)):
+            found += [entry] * len(flatten(node)[0])
+            continue
+        both_dicts = isinstance(entry, dict) and isinstance(node, dict)
+        same = (both_dicts or type(node) is type(entry)) and len(node) == len(entry)
+        if not same or isinstance(entry, dict) and set(entry) != set(node):
+            raise ValueError(mismatch(what, prefix, tree, of))
         keys: Any = list(node) if isinstance(node, dict) else range(len(node))
-        return [x for k in keys for x in walk(prefix[k], node[k])]
-
-    whole = prefix
-    return walk(prefix, tree)
+        places += [(entry[k], node[k]) for k in reversed(keys)]
+    return found
 
 
 def mismatch(what: str, prefix: Any, tree: Any, of: str) -> str:

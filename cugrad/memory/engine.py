@@ -10,7 +10,8 @@ from typing import Any
 from ..autograd.engine import task
 from ..autograd.mode import state
 from ..autograd.ranges import ranged
-from ..backends import Backend
+from ..backends import Backend, backend_of
+from ..backends.batched import hidden, plain
 from ..tensor import Tensor
 from .families import Part
 from .geometry import array_at, is_alone, memory_of, root_of, span_of
@@ -115,7 +116,7 @@ class CopyEngine:
 
     def pack(self, tensor: Tensor, owner: Owner) -> View | None:
         """Sends the tensor's storage out, unless that has been done; None for one too small."""
-        array, counter = tensor._array, tensor.counter
+        array, counter = plain(tensor._array), tensor.counter
         stats = owner.stats
         root, size, first, low, high = span_of(array, root_of(array))
         if size < owner.min_bytes or high == low:
@@ -138,7 +139,7 @@ class CopyEngine:
             label = None if meter is None or saving is None else (saving.name(), saving.seq)
             if meter is not None:
                 meter.look(self.out.away - self.ahead)
-            return View(stored, first, array, label)
+            return View(stored, first, array, backend_of(tensor._array), label)
 
     def _store(
         self, session: Session, owner: Owner, array: Any, counter: list[int], root: Any, size: int,
@@ -282,7 +283,7 @@ class CopyEngine:
                 meter.look(self.out.away - self.ahead)
                 meter.end(compute)
         array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
-        return array, stored.counter if stored.counter[0] == stored.version else None
+        return hidden(array, view.backend), stored.counter if stored.counter[0] == stored.version else None
 
     def _turn(self, stored: Stored, view: View) -> bool:
         """Counts the view as unpacked; whether it is the storage's first in this round. A view that

@@ -9,6 +9,7 @@ from typing import Any
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.views import is_part_of_leaf
 from ..backends import backend_of
+from ..backends.batched import plain
 from ..tensor import Tensor, make
 from .engine import CopyEngine, engine_of
 from .owner import Owner
@@ -63,7 +64,7 @@ class _Offloading(saved_tensors_hooks):
 
     def pack_hook(self, tensor: Tensor) -> Any:
         """A View of what leaves; the tensor itself, if it stays."""
-        array, stats, owner = tensor._array, self._owner.stats, self._owner
+        array, stats, owner = plain(tensor._array), self._owner.stats, self._owner
         stats.saved_tensors += 1
         stats.saved_bytes += array.nbytes
         backend = backend_of(array)

@@ -10,6 +10,7 @@ from typing import Any
 from ..autograd.mode import state, watch_writes
 from ..autograd.ranges import ranged
 from ..backends import Backend
+from ..backends.batched import plain
 from ..tensor import Tensor
 from .geometry import in_memory_order, memory_of, root_of
 from .owner import Owner
@@ -237,10 +238,11 @@ class Outbound:
 
     def _before_write(self, tensor: Tensor) -> None:
         """A tensor is about to be changed in place: what leaves of its memory leaves first."""
-        if type(tensor._array) not in self.backend.array_types:
+        array = plain(tensor._array)
+        if type(array) not in self.backend.array_types:
             return
         with self._lock:
-            root = root_of(tensor._array)
+            root = root_of(array)
             for event, _, _, _, flat in self._leaving:
                 if root_of(flat) is root:
                     wait_for(self.backend.current_stream(), event)

@@ -87,12 +87,17 @@ class Stored:
 
 
 class View:
-    """What a node keeps: a span, and the geometry of the saved tensor in it."""
+    """What a node keeps: a span, and the geometry of the saved tensor in it.
 
-    __slots__ = ("stored", "offset", "dtype", "shape", "strides", "gathered", "label", "round")
+    `backend` is the saved tensor's; that of a vmap hides the first dims of what is restored.
+    """
 
-    def __init__(self, stored: Stored, first: int, array: Any, label: Any) -> None:
-        self.stored, self.offset = stored, first - stored.low
+    __slots__ = (
+        "stored", "offset", "dtype", "shape", "strides", "backend", "gathered", "label", "round",
+    )  # fmt: skip
+
+    def __init__(self, stored: Stored, first: int, array: Any, backend: Any, label: Any) -> None:
+        self.stored, self.offset, self.backend = stored, first - stored.low, backend
         self.dtype, self.shape = array.dtype, array.shape
         plain = array.flags.c_contiguous and 1 not in array.shape  # a dim of 1 has any stride
         self.strides = None if plain else array.strides
