@@ -283,7 +283,8 @@ class CopyEngine:
                 meter.look(self.out.away - self.ahead)
                 meter.end(compute)
         array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
-        return hidden(array, view.backend), stored.counter if stored.counter[0] == stored.version else None
+        same = stored.counter[0] == stored.version
+        return hidden(array, view.backend), stored.counter if same else None
 
     def _turn(self, stored: Stored, view: View) -> bool:
         """Counts the view as unpacked; whether it is the storage's first in this round. A view that
