@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from .archive import VERSION, Reader, Writer, written
-from .names import CALLS, VALUES, StorageType
+from .checked import shown, storage_name
+from .names import CALLS, VALUES
 from .old_format import is_old, load_old
 from .pickling import pickled
 from .storages import Storage, Storages, mapping
@@ -148,22 +149,18 @@ def _loaded(
     archive = _archive(file)
     order = archive.read("byteorder") if "byteorder" in archive else b"little"
     if order not in (b"little", b"big"):
-        raise ValueError(f"Unknown endianness type: {order[:20]!r}")
+        raise RuntimeError(f"load: Unknown endianness type: {order[:20]!r}")
     swap = order.decode() != sys.byteorder
     known: dict[str, Storage] = {}
 
     def storage(name: Any) -> Storage:
-        if len(name) != 5 or not isinstance(name[1], StorageType):
-            raise pickle.UnpicklingError(f"a storage with {len(name)} fields, or of no type")
-        _, kind, key, place, count = name
-        if type(key) is not str or type(place) is not str or type(count) is not int:
-            raise pickle.UnpicklingError("a storage without key, place or size")
+        kind, key, place, count = storage_name(name, 5)
         dtype = kind.dtype or VALUES["torch.uint8"]
         if key not in known:
             record = f"data/{key}"
             if archive.size(record) != count * dtype.itemsize:
                 raise RuntimeError(
-                    f"load: storage {key} has {archive.size(record)} bytes in the file, and "
+                    f"load: storage {shown(key)} has {archive.size(record)} bytes in the file, and "
                     f"{count} elements of {dtype} by its name"
                 )
             data = archive.map(record) if mmap else archive.read_into_array(record)

@@ -105,6 +105,7 @@ class Reader:
             if e.filename.startswith(self._prefix)
         }
         self._starts = self._checked(entries)
+        self._pages: memory_map.mmap | None = None
 
     def _checked(self, entries: list[zipfile.ZipInfo]) -> dict[str, int]:
         """Where the data of each record starts; RuntimeError for records that lie outside of the
@@ -177,12 +178,16 @@ class Reader:
         return home
 
     def map(self, record: str) -> np.ndarray[Any, Any]:
-        """A record as bytes of the file, read when looked at; changes stay in memory."""
+        """A record as bytes of the file, read when looked at; changes stay in memory.
+
+        One mapping, with its descriptor, serves all records; it goes with the last of their arrays.
+        """
         entry = self._entry(record)
         if not entry.file_size:
             return np.empty(0, np.uint8)
-        pages = memory_map.mmap(self._file.fileno(), 0, access=memory_map.ACCESS_COPY)
-        return np.frombuffer(pages, np.uint8, entry.file_size, self._starts[entry.filename])
+        if self._pages is None:
+            self._pages = memory_map.mmap(self._file.fileno(), 0, access=memory_map.ACCESS_COPY)
+        return np.frombuffer(self._pages, np.uint8, entry.file_size, self._starts[entry.filename])
 
 
 def _broken(why: str) -> RuntimeError:

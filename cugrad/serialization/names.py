@@ -11,10 +11,11 @@ from ..device import device
 from ..functions.layouts import channels_last, channels_last_3d, contiguous_format, preserve_format
 from ..functions.out import layout, strided
 from ..nn.parameter import Parameter
-from ..tensor import Size, Tensor, make
+from ..tensor import Size, Tensor
+from .checked import StorageType, shown
 from .storages import NAMES, Storage, view_of
 
-__all__ = ["CALLS", "VALUES", "StorageType", "TorchName"]
+__all__ = ["CALLS", "VALUES", "TorchName"]
 
 
 class TorchName(NamedTuple):
@@ -27,31 +28,21 @@ class TorchName(NamedTuple):
         raise TypeError(f"{self.module}.{self.name} is a name for a file, it cannot be called here")
 
 
-class StorageType(NamedTuple):
-    """What a file calls the type of a storage; `dtype` is None for one of bytes."""
-
-    name: str
-    dtype: dtypes.dtype | None
-
-
 def rebuild_tensor(
     storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> Tensor:
     if type(storage) is not Storage:
         raise TypeError(f"a tensor's storage is {type(storage).__name__}")
-    return view_of(storage, offset, tuple(size), tuple(stride))
+    return view_of(storage, offset, size, stride)
 
 
 def rebuild_tensor_v2(
     storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
     requires_grad: bool, hooks: Any, metadata: dict[str, Any] | None = None,
 ) -> Tensor:  # fmt: skip
+    if type(metadata) is dict and type(storage) is Storage:  # views that PyTorch keeps as bits
+        storage = storage.resolved(metadata.get("conj") is True, metadata.get("neg") is True)
     found = rebuild_tensor(storage, offset, size, stride)
-    if metadata:  # views that PyTorch resolves when they are read
-        if metadata.get("conj"):
-            found = make(found._array.conj())
-        if metadata.get("neg"):
-            found = make(-found._array)
     return found.requires_grad_() if requires_grad is True else found
 
 
@@ -104,7 +95,7 @@ def _set_state(tensor: Tensor, state: Any) -> None:
 
 def make_bytes(text: str, encoding: str = "latin1") -> bytes:
     if type(text) is not str or encoding not in ("latin1", "latin-1"):
-        raise TypeError(f"bytes of {type(text).__name__} in {encoding!r}, want text in latin1")
+        raise TypeError(f"bytes of {type(text).__name__} in {shown(encoding)}, want text in latin1")
     return text.encode("latin1")
 
 
@@ -158,7 +149,7 @@ def make_parameter(data: Tensor, requires_grad: bool = True) -> Parameter:
 
 def get_layout(name: str) -> layout:
     if name != "torch.strided":
-        raise TypeError(f"the layout {name!r} is not supported, want torch.strided")
+        raise TypeError(f"the layout {shown(name)} is not supported, want torch.strided")
     return strided
 
 

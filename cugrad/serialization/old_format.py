@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import dtype
-from .names import StorageType
+from .checked import shown, storage_name
 from .storages import Location, Storage
 from .unpickling import Machine, Safe, unpickled
 
@@ -29,7 +29,9 @@ class _Reader:
 
     def __init__(self, data: bytes, safe: Safe) -> None:
         self.data, self.safe, self.at = data, safe, 0
+        self.left = len(data)  # bytes that storages may have
         self.kinds: dict[str, tuple[dtype, int, str]] = {}  # of storages: type, elements, place
+        self.zeros: dict[str, Storage] = {}
 
     def part(self, load_storage: Any) -> Any:
         """The next pickle."""
@@ -39,18 +41,23 @@ class _Reader:
         return found
 
     def noted(self, name: tuple[Any, ...]) -> Storage:
-        """A storage of zeros in the place of one whose elements come later in the file."""
-        kind, key, place, count = (name + (None,) * 5)[1:5]
-        if not (isinstance(kind, StorageType) and kind.dtype) or len(name) != 6:
-            raise pickle.UnpicklingError("a storage without its type or view")
+        """A storage of zeros in the place of one whose elements come later in the file: one for
+        each key, and together no larger than the file."""
+        kind, key, place, count = storage_name(name, 6)
+        if kind.dtype is None:
+            raise pickle.UnpicklingError("a storage without its type")
         if name[5] is not None:
             raise pickle.UnpicklingError("a storage that is a view of another is not supported")
-        if type(key) is not str or type(place) is not str or type(count) is not int:
-            raise pickle.UnpicklingError("a storage without key, place or size")
-        if not 0 <= count * kind.dtype.itemsize <= len(self.data):
-            raise RuntimeError(f"load: storage {key} is larger than the file")
-        self.kinds[key] = kind.dtype, count, place
-        return Storage(np.zeros(count * kind.dtype.itemsize, np.uint8), kind.dtype)
+        said = kind.dtype, count, place
+        if self.kinds.setdefault(key, said) != said:
+            raise RuntimeError(f"load: storage {shown(key)} has two types, sizes or places")
+        if key not in self.zeros:
+            self.left -= count * kind.dtype.itemsize
+            if self.left < 0:
+                raise RuntimeError(f"load: storage {shown(key)} is larger than the file")
+            zeros = np.zeros(count * kind.dtype.itemsize, np.uint8)
+            self.zeros[key] = Storage(zeros, kind.dtype)
+        return self.zeros[key]
 
     def storage(self, key: Any) -> np.ndarray[Any, Any]:
         """The bytes of the next storage."""
@@ -58,7 +65,7 @@ class _Reader:
         start = self.at + 8
         stop = start + count * kind.itemsize
         if int.from_bytes(self.data[self.at : start], "little", signed=True) != count:
-            raise RuntimeError(f"load: storage {key} has another size than its tensors say")
+            raise RuntimeError(f"load: storage {shown(key)} has another size than its tensors say")
         if stop > len(self.data):
             raise RuntimeError("load: the file ends within a storage; it is not whole")
         self.at = stop
@@ -77,7 +84,7 @@ def load_old(data: bytes, place_of: Location, safe: Safe) -> Any:
     file = _Reader(data, safe)
     magic, protocol, system = file.part(_none), file.part(_none), file.part(_none)
     if magic != MAGIC or protocol != PROTOCOL or type(system) is not dict:
-        raise RuntimeError(f"load: protocol version {protocol!r}, want {PROTOCOL}")
+        raise RuntimeError(f"load: protocol version {shown(protocol)}, want {PROTOCOL}")
     if system.get("little_endian") is not True:
         raise RuntimeError("load: an old file of a big-endian machine is not supported")
     start = file.at
@@ -88,6 +95,7 @@ def load_old(data: bytes, place_of: Location, safe: Safe) -> Any:
     ):
         raise pickle.UnpicklingError("the file has not the list of its storages")
     found = {}
+    file.zeros.clear()
     for key in keys:
         kind, _, place = file.kinds[key]
         found[key] = place_of(Storage(file.storage(key), kind), place)

@@ -13,6 +13,7 @@ from ..device import device as Device
 from ..ops.dims import contiguous_strides
 from ..ops.strided import address_of, layout_of, storage_of
 from ..tensor import Tensor, make
+from .checked import extents
 
 __all__ = ["NAMES", "Storage", "Storages", "mapping", "view_of"]
 
@@ -69,7 +70,7 @@ class Storage:
         self, data: Any, dtype: dtypes.dtype, place: str = "cpu", swap: bool = False
     ) -> None:
         self._data, self._array = data, None
-        self._others: dict[dtypes.dtype, Storage] = {}
+        self._others: dict[Any, Storage] = {}  # the same bytes, seen otherwise
         self.dtype, self.device, self._swap = dtype, Device(place), swap
 
     def nbytes(self) -> int:
@@ -91,6 +92,21 @@ class Storage:
                 raise ValueError(f"a storage of {self._data.nbytes} bytes is no {dtype}")
             self._others[dtype] = Storage(self._data, dtype, str(self.device), self._swap)
         return self._others[dtype]
+
+    def resolved(self, conj: bool, neg: bool) -> Storage:
+        """The elements as views with these bits see them, in memory of their own.
+
+        All of the storage, once for all its views: however many there are, and however large they
+        say that they are, memory is that of the file.
+        """
+        if not (conj or neg):
+            return self
+        if (conj, neg) not in self._others:
+            array = self.array.conj() if conj else self.array
+            other = Storage(self._data, self.dtype, str(self.device), self._swap)
+            other._array = -array if neg else array
+            self._others[conj, neg] = other
+        return self._others[conj, neg]
 
     def cpu(self) -> Storage:
         return self.to("cpu")
@@ -129,15 +145,13 @@ def view_of(
     storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> Tensor:
     """A tensor that sees a storage this way; ValueError where it would see beyond."""
-    numbers = (offset, *size, *stride)
-    if len(size) != len(stride) or any(type(n) is not int or n < 0 for n in numbers):
-        raise ValueError(f"a tensor has the offset, size and stride {offset}, {size}, {stride}")
+    offset, size, stride = extents(offset, size, stride)
     count = 1
     for n in size:
         count *= n
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if count else 0
     flat = storage.array
-    if last >= flat.size and count or len(size) > 64 or count * storage.dtype.itemsize >= 1 << 62:
+    if last >= flat.size and count or count * storage.dtype.itemsize >= 1 << 62:
         raise ValueError(
             f"a tensor of size {list(size)}, stride {list(stride)} and offset {offset} goes beyond "
             f"its storage of {flat.size} elements"

@@ -9,9 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from ..device import device
-from ..dtypes import dtype
-from ..tensor import Tensor
+from .checked import Allowance, shown
 from .names import CALLS, VALUES
 
 __all__ = ["Machine", "SafeGlobals", "unpickled"]
@@ -19,7 +17,6 @@ __all__ = ["Machine", "SafeGlobals", "unpickled"]
 BLOCKED = ("sys", "os", "posix", "nt")  # modules that cannot be allowed
 _OLD_NAMES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # Python 2's, in protocol 2
 _MARK: Any = object()
-_MOST_KEY_PARTS = 1000
 Safe = dict[str, Any]
 
 
@@ -59,7 +56,7 @@ def unpickled(machine: Machine) -> Any:
     except _OfStorage as error:
         raise error.__cause__ or error from None
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, struct.error,
-            EOFError) as error:  # fmt: skip
+            EOFError, RecursionError) as error:  # fmt: skip
         raise pickle.UnpicklingError(
             f"the pickle is damaged, or none that save() wrote, at byte {machine.at}: {error}"
         ) from error
@@ -80,7 +77,7 @@ class Machine:
         self.memo: dict[int, Any] = {}
         self.calls = {id(value): call for value, call in CALLS.values()}
         self.allowed = {id(value): value for value in safe.values()}
-        self.left = 4 * len(data) + 1024  # how much calls may copy: about what the file holds
+        self.allowance = Allowance(len(data))
 
     def run(self) -> Any:
         stack, data = self.stack, self.data
@@ -157,30 +154,24 @@ class Machine:
                 "global if you trust this class/function."
             )
 
-    def spend(self, args: tuple[Any, ...]) -> None:
-        for arg in args:
-            if type(arg) in (str, bytes, list, tuple, dict):
-                self.left -= len(arg)
-        if self.left < 0:
-            raise pickle.UnpicklingError("the pickle copies more than it holds")
-
     def call(self, function: Any, args: Any, new: bool) -> Any:
         if type(args) is not tuple:
             raise TypeError(f"a call with {type(args).__name__} for its arguments")
         known = self.calls.get(id(function))
         if known is not None:
-            self.spend(args)
+            self.allowance.copy(args)
             for key in self.keys_of(function, args):
-                check_key(key, self.allowed)
+                self.allowance.key(key, args[0], self.allowed)
             return known(*args)
         if id(function) in self.allowed:
             return function.__new__(function, *args) if new else function(*args)
+        said = function if callable(function) else shown(function)
         if new:
             raise pickle.UnpicklingError(
                 "Can only create new object for nn.Parameter or classes allowlisted via "
-                f"`add_safe_globals` but got {function}"
+                f"`add_safe_globals` but got {said}"
             )
-        raise pickle.UnpicklingError(f"Trying to call reduce for unrecognized function {function}")
+        raise pickle.UnpicklingError(f"Trying to call reduce for unrecognized function {said}")
 
     def keys_of(self, function: Any, args: tuple[Any, ...]) -> list[Any]:
         """What a call is going to hash."""
@@ -192,6 +183,7 @@ class Machine:
 
     def build(self) -> None:
         state, made = self.pop(), self.stack[-1]
+        self.allowance.copy((state,))
         if type(made) is OrderedDict:
             if type(state) is not dict or not all(type(name) is str for name in state):
                 raise TypeError("the attributes of an OrderedDict are no dict")
@@ -227,7 +219,7 @@ class Machine:
         if len(pairs) % 2:
             raise ValueError("a key without a value")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            check_key(key, self.allowed)
+            self.allowance.key(key, target, self.allowed)
             target[key] = value
 
     def append(self, items: list[Any]) -> None:
@@ -241,7 +233,7 @@ class Machine:
         if type(target) is not set:
             raise pickle.UnpicklingError(f"Can only add to sets, but got {type(target)}")
         for item in items:
-            check_key(item, self.allowed)
+            self.allowance.key(item, target, self.allowed)
         target.update(items)
 
     def make_tuple(self, count: int) -> None:
@@ -254,23 +246,6 @@ class Machine:
     def reduce(self, new: bool) -> None:
         args = self.pop()
         self.push(self.call(self.pop(), args, new))
-
-
-def check_key(key: Any, allowed: dict[int, Any]) -> None:
-    """TypeError for a key whose hash would run user code, or take long: tuples within tuples."""
-    left, parts = [key], 0
-    while left:
-        part = left.pop()
-        parts += 1
-        if parts > _MOST_KEY_PARTS:
-            raise ValueError("a key of more than a thousand parts")
-        if isinstance(part, tuple):
-            left.extend(part)
-        elif not (
-            part is None or type(part) in (str, bytes, int, float, bool, complex, dtype, device)
-            or isinstance(part, Tensor) or id(type(part)) in allowed
-        ):  # fmt: skip
-            raise TypeError(f"a key of type {type(part).__name__}")
 
 
 def _set_state(made: Any, state: Any) -> None:
