@@ -19,8 +19,8 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     """
     array = leaf._array
     backend = backend_of(array)
-    if type(g) is not type(array):
-        g = backend.asarray(g) if backend_of(g) is not backend else backend.wrap(g)
+    if type(g) is not type(array) and backend_of(g) is not backend:
+        g = backend.asarray(g)
     known = leaf._grad
     if known is not None:
         try:

@@ -165,9 +165,7 @@ def _results(
     captured = run_backward(
         roots, keep_graph=keep, create_graph=create_graph, targets=targets, accumulating=False
     )
-    return [
-        g if g is None or isinstance(g, Tensor) else make(backend_of(g).wrap(g)) for g in captured
-    ]
+    return [g if g is None or isinstance(g, Tensor) else make(g) for g in captured]
 
 
 # Arguments ----------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ class Run:
         self.number = next_pass()
         self.starts: list[Any] = []  # the nodes that gradients were first sent to
         self.accumulating = True  # into `.grad`, else captured
+        self.kind: type = Tensor  # of most gradients
         self._reached: set[Any] | None = None
 
     def will_visit(self, edge: Any) -> bool:
@@ -182,9 +183,12 @@ class Run:
         visit, visit_leaf = self.visit, self.visit_leaf
         if anomaly.enabled:
             visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
+        kind = self.kind
         node = heappop(heap)[1] if heap else self.left_over()
         while node is not None:
             g = grads.pop(node)
+            if type(g) is not kind:  # the one place where 0-d gradients become arrays again
+                g = wrapped(g)
             if isinstance(node, Tensor):
                 exclusive = getrefcount(g) <= UNSHARED  # asked before the call below adds its own
                 visit_leaf(node, g, exclusive)
@@ -266,6 +270,7 @@ class Run:
             for observer in reversed(observers):
                 observer.node_end(node)
         if rare is not None and rare.post_hooks:
+            results = wrapped(list(results))
             if self.needed is not None and isinstance(node, OpNode):  # hooks see what was asked for
                 results = [g if edge is not None and end_of(edge) in self.needed else None
                            for g, edge in zip(results, node.edges, strict=True)]  # fmt: skip
@@ -319,6 +324,16 @@ class Run:
             observer.node_end(accumulator(leaf))
         if rare is not None and has_hooks(leaf):
             run_leaf_hooks(leaf, g)
+
+
+def wrapped(g: Any) -> Any:
+    """A gradient, or a list of them by output, with arrays for NumPy's scalars.
+
+    Operators make scalars of 0-d arrays, in formulas and where gradients add up.
+    """
+    if type(g) is list:
+        return [x if x is None else wrapped(x) for x in g]
+    return g if g is NOTHING or isinstance(g, Tensor) else backend_of(g).wrap(g)
 
 
 def end_of(edge: Any) -> Any:
@@ -391,7 +406,11 @@ def run_backward(
     run = Run(keep_graph, create_graph, captures, needed)
     run.starts, run.accumulating = starts, accumulating
     first = roots[0][1]
-    backend = backend_of(first._array if isinstance(first, Tensor) else first)
+    if isinstance(first, Tensor):
+        first = first._array
+    elif not run.recording:
+        run.kind = type(first)
+    backend = backend_of(first)
     was, before = switch_grad(create_graph), task.running
     task.running = (*before, run)
     watching = logged(reachable(starts)) if is_logged() else nullcontext()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..backends import backend_of, batched
+from ..backends import batched
 from ..tensor import Tensor, make
 from . import saved as saving
 from .mode import no_grad, state
@@ -83,7 +83,7 @@ class FunctionPlan:
 
     def vjp(self, node: BackwardCFunction, g: Any) -> Any:
         given = g if type(g) is tuple else (g,)
-        wrapped = [None if x is None else make(backend_of(x).wrap(x)) for x in given]
+        wrapped = [None if x is None else make(x) for x in given]
         with no_grad():
             results = node.call_backward(wrapped)
         return [None if r is None else r._array for r in results]

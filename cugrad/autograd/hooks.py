@@ -32,7 +32,7 @@ def has_hooks(leaf: Tensor) -> bool:
 
 def as_tensor(g: Any) -> Any:
     """A gradient as hooks get it."""
-    return g if g is None or isinstance(g, Tensor) else make(backend_of(g).wrap(g))
+    return g if g is None or isinstance(g, Tensor) else make(g)
 
 
 def _as_gradients(values: Any, recording: bool) -> list[Any]:

@@ -14,12 +14,13 @@ from .numpy import NumpyBackend
 from .protocol import Backend
 
 __all__ = [
-    "Backend", "backend_of", "batched", "get", "is_simulated", "is_usable", "started",
-    "why_unusable",
+    "BY_ARRAY_TYPE", "Backend", "backend_of", "batched", "get", "is_simulated", "is_usable",
+    "started", "why_unusable",
 ]  # fmt: skip
 
 _by_device_type: dict[str, Any] = {"cpu": NumpyBackend()}
-_by_array_type: dict[type, Backend] = {}
+BY_ARRAY_TYPE: dict[type, Backend] = {}  # of arrays
+_by_other_type: dict[type, Backend] = {}  # of NumPy's scalars, and of subclasses, once met
 _listeners: list[Callable[[Backend], None]] = []
 
 
@@ -33,7 +34,7 @@ def on_register(listener: Callable[[Backend], None]) -> None:
 def _register(backend: Backend) -> None:
     _by_device_type[backend.device_type] = backend
     for array_type in backend.array_types:
-        _by_array_type[array_type] = backend
+        BY_ARRAY_TYPE[array_type] = backend
     for listener in _listeners:
         listener(backend)
 
@@ -43,12 +44,13 @@ _register(_by_device_type["cpu"])
 
 def backend_of(array: Any) -> Backend:
     """The backend whose array `array` is; TypeError for anything else."""
-    found = _by_array_type.get(type(array))
+    found = BY_ARRAY_TYPE.get(type(array)) or _by_other_type.get(type(array))
     if found is None:
         if type(array) is BatchedArray:
             return array.backend
         for backend in _by_device_type.values():
             if isinstance(array, backend.array_types):
+                _by_other_type[type(array)] = backend
                 return backend
         raise TypeError(f"want an array of a cugrad backend, got {type(array).__name__}")
     return found

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from math import erf as _scalar_erf
 from math import erfc as _scalar_erfc
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from .numpy_erf import erf_float32
 from .numpy_index import index_add, index_reduce
 from .numpy_special import ScipySpecial
+from .owners import root_of
 
 Array = np.ndarray[Any, Any]
 
@@ -32,9 +34,32 @@ def is_half(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16")
 
 
+def address_of(array: Array) -> int:
+    """Where the first element lies in memory."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def as_strided(x: Array, shape: Any = None, strides: Any = None) -> Array:
+    """The view of `x` that has this shape and these strides, in bytes, from its first element.
+
+    NumPy's own reads whatever memory it is led to; this is a ValueError outside of the array's.
+    """
+    root = root_of(x)
+    if not root.flags.forc:  # a part of memory that is somebody else's
+        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    view: Array = np.ndarray(
+        x.shape if shape is None else tuple(shape), x.dtype, root, address_of(x) - address_of(root),
+        x.strides if strides is None else tuple(strides),
+    )  # fmt: skip
+    view.flags.writeable = x.flags.writeable
+    return view
+
+
 class NumpyNamespace:
     """NumPy's functions, with the few that half precision or 0-d results ask to be otherwise."""
 
+    lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = ScipySpecial()
     sliding_window_view = staticmethod(sliding_window_view)
 

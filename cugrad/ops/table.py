@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
-from ..backends import backend_of, batched
+import numpy as np
+
+from ..backends import BY_ARRAY_TYPE, backend_of, batched
 from ..errors import FormulaError
 
 __all__ = ["ELEMENTWISE", "LINEAR", "NONE", "TABLE", "Op", "raw", "row"]
@@ -265,21 +267,25 @@ def row(name: str, inputs: str, forward: Any, kind: str = NONE, **columns: Any) 
 
 def _raw_function(op: Op) -> Callable[..., Any]:
     forward, single = op.forward, len(op.outputs) == 1 and not op.many
+    alone = len(op.inputs) == 1
 
     if op.variadic:
 
         def call(*args: Any, **params: Any) -> Any:
-            if batched.in_use and batched.any_batched(args[0]):
-                args = (batched.unify(args[0]), *args[1:])
-            backend = backend_of(args[0][0])
-            return backend.wrap(forward(backend.xp, *args, **params))
+            members = args[0]
+            if batched.in_use and batched.any_batched(members):
+                members = batched.unify(members)
+            backend, members = _on_one_backend(members)
+            return backend.wrap(forward(backend.xp, list(members), *args[1:], **params))
 
     else:
 
         def call(*args: Any, **params: Any) -> Any:
             if batched.in_use:
                 args = _unified(args, params)
-            backend = _first_backend(args)
+            backend = BY_ARRAY_TYPE.get(type(args[0])) if alone else None
+            if backend is None:
+                backend, args = _on_one_backend(args)
             if backend.name == "batched":
                 value = batched.run_row(op, backend, args, params)
             else:
@@ -298,8 +304,19 @@ def _unified(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
     return args
 
 
-def _first_backend(args: Iterable[Any]) -> Any:
+def _on_one_backend(args: Any) -> tuple[Any, Any]:
+    """The backend of the first array, and the arguments with arrays in the place of scalars.
+
+    Operators make NumPy scalars of 0-d arrays: formulas have them between rows, no row gets one.
+    """
+    backend = None
     for value in args:
-        if hasattr(value, "dtype"):
-            return backend_of(value)
-    raise TypeError("a raw op wants at least one array")
+        found = BY_ARRAY_TYPE.get(type(value))
+        if found is None and hasattr(value, "dtype"):  # a scalar, or an array of a vmap
+            found = backend_of(value)
+            if isinstance(value, np.generic):
+                args = [found.wrap(x) if isinstance(x, np.generic) else x for x in args]
+        backend = backend or found
+    if backend is None:
+        raise TypeError("a raw op wants at least one array")
+    return backend, args

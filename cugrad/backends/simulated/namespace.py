@@ -14,6 +14,7 @@ __all__ = ["SimulatedNamespace"]
 
 HOST = NumpyNamespace()
 FROM_HOST = frozenset(["asarray", "array", "asanyarray", "ascontiguousarray"])
+SUBSPACES = frozenset(["lib", "stride_tricks", "special"])
 EMPTY = frozenset(["empty", "empty_like"])
 METADATA = frozenset(["may_share_memory", "shares_memory", "result_type", "promote_types",
                       "can_cast", "shape", "ndim", "size", "iinfo", "finfo", "dtype",
@@ -32,7 +33,7 @@ class Names:
         found = getattr(self._of, name)
         full = self._prefix + name
         if isinstance(found, type) or not callable(found):
-            is_module = type(found).__name__ == "module" or name == "special"
+            is_module = type(found).__name__ == "module" or name in SUBSPACES
             value = Names(self._kind, found, full + ".") if is_module else found
         else:
             value = self._function(full, found)
