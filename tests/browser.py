@@ -10,9 +10,10 @@ import select
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
+
+from tests.support.patience import PATIENCE, eventually
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 OPTIONS = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -24,8 +25,6 @@ for want, got in zip((3, 4), sys.argv[1:3]):
     os.dup2(int(got), want)
 os.execv(sys.argv[3], sys.argv[3:])
 """  # a shell may know no descriptors above 9
-PATIENCE = 90  # seconds for one answer, on a machine that has other things to do
-
 
 def installed() -> str | None:
     """The browser to drive, or None."""
@@ -104,11 +103,11 @@ class Page:
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                    deviceScaleFactor=1, mobile=False)  # fmt: skip
         self._call("Page.navigate", url=file.as_uri())
-        end = time.monotonic() + PATIENCE
-        while self.evaluate("document.body && document.body.dataset.ready") != "yes":
-            assert time.monotonic() < end, f"the page is not ready: {self.faults()}"
-            assert not self.faults(), self.faults()
-            time.sleep(0.02)
+        eventually(lambda: self.is_ready() or bool(self.faults()))
+        assert self.is_ready() and not self.faults(), f"the page is not ready: {self.faults()}"
+
+    def is_ready(self) -> bool:
+        return bool(self.evaluate("document.body && document.body.dataset.ready") == "yes")
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.call(method, self._session, **params)

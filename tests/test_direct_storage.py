@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ from cugrad import backends
 from cugrad.memory import DiskStore, direct_storage, offload, save_on_disk
 from cugrad.memory.engine import engine_of
 from cugrad.memory.files import DiskFullError
+from tests.support.patience import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 HAS_CUDA = backends.is_usable("cuda")
@@ -208,9 +208,8 @@ def test_a_handle_goes_with_its_file() -> None:
     store.flush()
     assert span is not None and len(os.listdir("/proc/self/fd")) == before + 2
     del span, store
-    patience = time.monotonic() + 30  # a thread of the pool lets go when it gets to run
-    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < patience:
-        time.sleep(0.01)
+    # a thread of the pool lets go when it gets to run
+    assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
     assert len(os.listdir("/proc/self/fd")) == before and len(direct_storage._handles) == others
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from cugrad.memory import files
 from cugrad.memory.disk_store import DiskSpan, DiskStore
 from cugrad.memory.files import BLOCK, DiskFullError, Extents, ScratchFile
 from cugrad.memory.transfers import PIECE, Transfer
+from tests.support.patience import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 100_000, PIECE + 17, 2 * PIECE]
@@ -92,11 +92,8 @@ def test_the_array_is_let_go_of_when_it_is_written(store: DiskStore) -> None:
     del array
     span.synchronize()
     store.flush()
-    for _ in range(100):  # the thread that wrote it has still to turn to the next
-        if gone() is None:
-            break
-        time.sleep(0.001)
-    assert gone() is None and span.nbytes == 100_000
+    # the thread that wrote it has still to turn to the next
+    assert eventually(lambda: gone() is None) and span.nbytes == 100_000
 
 
 def test_what_is_read_is_aligned_and_owns_its_memory(store: DiskStore) -> None:
@@ -587,12 +584,7 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
         spans = [store.write(values(100)) for _ in range(3)]
         store.flush()
         del spans, store
-    for _ in range(100):
-        after = len(os.listdir("/proc/self/fd")) if before else 0
-        if after <= before:
-            break
-        time.sleep(0.001)
-    assert after <= before
+    assert eventually(lambda: not before or len(os.listdir("/proc/self/fd")) <= before)
 
 
 # Extents ------------------------------------------------------------------------------------------

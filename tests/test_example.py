@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,12 +48,10 @@ def test_the_main_job_learns_and_reports(tmp_path: Path, device: str) -> None:
     if device == "cuda" and fake_cuda.REAL is not None:
         pytest.skip("the stand-in for CuPy is not in the example's process")
     plot = tmp_path / "new folder" / "digits.png"
-    began = time.perf_counter()
     code, out, err = run("--device", device, "--out", str(plot))
     assert code == 0, err
     facts = facts_of(out)
     assert float(facts["test accuracy"].split()[0]) >= 97.0
-    assert time.perf_counter() - began < 120
     assert facts["device"].startswith(device)
     assert re.match(r"[\d.]+ ms", facts["time per step"])
     count, nbytes = re.match(r"(\d+) per step, ([\d.]+) MiB", facts["saved tensors"]).groups()  # type: ignore[union-attr]
@@ -183,8 +181,8 @@ def test_help_says_what_it_does() -> None:
         assert word in out
 
 
-def test_control_c_prints_one_line(tmp_path: Path) -> None:
-    process = start("--epochs", "9999", "--device", "cpu", "--out", str(tmp_path / "x.png"))
+def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Presses Ctrl-C in a process that trains, until it ends: how often, and what it said."""
     assert process.stderr is not None
     assert process.stderr.readline().startswith("epoch 1/9999")
     presses = 0
@@ -194,7 +192,26 @@ def test_control_c_prints_one_line(tmp_path: Path) -> None:
         assert presses < 9
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=20)
-    out, err = process.communicate(timeout=60)
+    return presses, *process.communicate(timeout=60)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process started here hears Ctrl-C also where the tests run in the background, and it is
+    ignored: what is ignored is inherited, a handler is not.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_control_c_prints_one_line(tmp_path: Path) -> None:
+    with start("--epochs", "9999", "--device", "cpu", "--out", str(tmp_path / "x.png")) as process:
+        try:
+            presses, out, err = interrupted(process)
+        finally:
+            process.kill()  # an assertion that fails leaves no process behind, and no pipe open
     rest = [line for line in err.splitlines() if not line.startswith("epoch ")]
     assert process.returncode == 130 and out == ""
     assert rest[-1] == "train_digits.py: interrupted, no plot was written"

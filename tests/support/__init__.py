@@ -1,0 +1,1 @@
+"""What tests share that is no test: generators, machines that attack, and small tools."""
