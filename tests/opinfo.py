@@ -24,7 +24,9 @@ from unittest import mock
 
 import numpy as np
 import torch
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core as opinfo_core
 
 import cugrad
 from cugrad import Tensor
@@ -237,13 +239,25 @@ def said(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def seeding_the_cpu_alone() -> Iterator[None]:
-    """PyTorch's seeds without those of accelerators, for which it writes down its caller's stack:
-    in a test that takes longer than the sample for which the database sets the seed.
+def outside_of_a_test() -> Iterator[None]:
+    """The database as it is where no test runs it.
+
+    In one it looks for PyTorch's own test class on the stack, and `torch.manual_seed` writes the
+    stack down for accelerators: nine tenths of the time that all the operators took.
     """
-    with mock.patch.object(torch, "manual_seed", torch.default_generator.manual_seed):
-        torch.manual_seed(0)
+    with (
+        mock.patch.object(torch, "manual_seed", torch.default_generator.manual_seed),
+        mock.patch.object(common_utils, "extract_test_fn", lambda: None),
+        mock.patch.object(opinfo_core, "extract_test_fn", lambda: None),
+    ):
         yield
+
+
+def samples_of(op: Any, dtype: torch.dtype, graded: bool, most: int | None) -> list[Any]:
+    """The first `most` samples of an operator, all of them for None."""
+    with outside_of_a_test():
+        torch.manual_seed(0)
+        return list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=graded), most))
 
 
 def cotangents(outputs: list[Any], seed: int) -> list[torch.Tensor]:
@@ -409,11 +423,7 @@ def faults_of(
             continue
         graded = dtype in ("float64", "complex128") and kind in op.backward_dtypes
         graded = graded and op.supports_autograd
-        with seeding_the_cpu_alone():
-            made, refused = attempt(
-                lambda: list(itertools.islice(op.sample_inputs("cpu", kind, requires_grad=graded),
-                                              samples))
-            )  # fmt: skip
+        made, refused = attempt(lambda: samples_of(op, kind, graded, samples))
         for number, sample in enumerate(made or ()):
             twice = second and op.supports_gradgrad
             where = f"sample {number} {describe(sample)}"
@@ -430,7 +440,8 @@ def error_faults_of(op: Any) -> Iterator[Fault]:
     mine = function_of(op)
     if mine is None or op.error_inputs_func is None:
         return
-    cases, _ = attempt(lambda: list(op.error_inputs("cpu")))
+    with outside_of_a_test():
+        cases, _ = attempt(lambda: list(op.error_inputs("cpu")))
     for number, case in enumerate(cases or ()):
         sample = case.sample_input
         args = [sample.input, *sample.args]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import warnings
@@ -161,7 +160,7 @@ def _excess(torch: Any, op: Any) -> bool:
     function = opinfo.function_of(op)
     if function is None or not op.supports_autograd or torch.float32 not in op.dtypes:
         return False
-    for sample in itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=True), 12):
+    for sample in opinfo.samples_of(op, torch.float32, graded=True, most=12):
         ours, theirs = opinfo.ours((sample.input, *sample.args)), (sample.input, *sample.args)
         try:
             kept = [
