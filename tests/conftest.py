@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -126,6 +127,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = items[low:high]  # neighbours test one row and share its kernels, compiled but once
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is there before the first test is left out of collections: many tests start one, and
+    each would walk through PyTorch, the samples and 30,000 tests.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
