@@ -14,7 +14,7 @@ from . import (
     backends,
     creation,
     cuda,
-    distributions,
+    drawing,
     dtypes,
     fft,
     func,
@@ -29,7 +29,10 @@ from . import (
     random,
     signal,
     special,
+    version,
+    windows,
 )
+from .absent import missing as _missing
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -39,7 +42,7 @@ from .autograd.anomaly_mode import (
 from .autograd.inference import is_inference, is_inference_mode_enabled
 from .creation import *  # noqa: F403
 from .device import device, get_default_device, set_default_device
-from .distributions import binomial, poisson
+from .drawing import binomial, poisson
 from .dtypes import (
     bfloat16,
     cdouble,
@@ -134,7 +137,9 @@ from .random import (
     seed,
     set_rng_state,
 )
+from .switches import *  # noqa: F403
 from .tensor import Size, Tensor
+from .version import __version__
 from .windows import (
     bartlett_window,
     blackman_window,
@@ -143,33 +148,28 @@ from .windows import (
     kaiser_window,
 )
 
-__version__ = "0.1.0"
 newaxis = None
 
-methods.attach({**distributions.METHODS, **linalg.METHODS, **array_api.METHODS})
+methods.attach({**drawing.METHODS, **linalg.METHODS, **array_api.METHODS})
 globals().update({**functions.FUNCTIONS, **linalg.FUNCTIONS})
 globals().update(functions.accepting({
     name: globals()[name]
-    for name in (*creation.__all__, *random.__all__, *distributions.__all__, "log_softmax",
+    for name in (*creation.__all__, *random.__all__, *drawing.__all__, "log_softmax",
                  "softmax", "threshold")
     if name[0].islower() and callable(globals().get(name))
 }))  # fmt: skip
 globals().update(legacy.TYPES)
 array_api.fill(globals(), linalg, fft)
 
-_INSTEAD = {
-    "compile": "the function or module as it is",
-    "set_num_threads": "the environment variable OPENBLAS_NUM_THREADS, set before the start",
-}
-
-
 # What a script may never want is imported when it is asked for: name -> where it is.
-_LATER = {"_C": "_C", "models": "models", "utils": "utils", "serialization": "serialization",
-          "save": "serialization", "load": "serialization", "amp": "amp",
-          **dict.fromkeys(("autocast", "clear_autocast_cache", "get_autocast_dtype",
-                           "is_autocast_cache_enabled", "is_autocast_enabled",
-                           "set_autocast_cache_enabled", "set_autocast_dtype",
-                           "set_autocast_enabled"), "amp")}  # fmt: skip
+_ROOMS = {
+    "_C": "_C", "models": "models", "utils": "utils", "serialization": "serialization save load",
+    "amp": """
+        amp GradScaler autocast clear_autocast_cache get_autocast_dtype is_autocast_cache_enabled
+        is_autocast_enabled set_autocast_cache_enabled set_autocast_dtype set_autocast_enabled
+    """,
+}  # fmt: skip
+_LATER = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> _Any:
@@ -178,8 +178,7 @@ def __getattr__(name: str) -> _Any:
     if home is not None:
         module = _import_module(f".{home}", __name__)
         return globals().setdefault(name, module if name == home else getattr(module, name))
-    use = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ", or not a name of PyTorch's"
-    raise AttributeError(f"module 'cugrad' has no attribute {name!r}: not supported{use}")
+    raise _missing(__name__, name)
 
 
 def __dir__() -> list[str]:
@@ -189,13 +188,15 @@ def __dir__() -> list[str]:
 # PyTorch's import paths for what lives in a higher room here.
 def _placement(name: str) -> _Any:
     if name not in ("save_on_cpu", "save_on_disk"):  # the latter is our own
-        raise AttributeError(f"module 'cugrad.autograd.graph' has no attribute {name!r}")
+        raise _missing("cugrad.autograd.graph", name)
     return vars(autograd.graph).setdefault(name, getattr(memory, name))
 
 
 autograd.graph.__getattr__ = _placement
+vars(cuda).update(legacy.types_on("cuda"))
 func.functional_call = nn.stateless.functional_call
 func.stack_module_state = nn.stateless.stack_module_state
 func.replace_all_batch_norm_modules_ = nn.stateless.replace_all_batch_norm_modules_
 autograd.profiler = _autograd_profiler
 _sys.modules[__name__ + ".autograd.profiler"] = _autograd_profiler
+_sys.modules[__name__ + ".signal.windows"] = windows

@@ -14,6 +14,7 @@ from . import tensor as _tensor
 from .autograd.record import recorded
 from .backends import backend_of, get
 from .backends.batched import per_example
+from .backends.wanted import known
 from .device import default_device
 from .device import device as Device
 from .ops.promotion import fit_scalar
@@ -296,6 +297,8 @@ def _filled(
     backend, place = _place(device)
     with backend.use_device(place.index):
         array = getattr(backend.xp, function)(shape, _numpy_dtype(dtype))
+    if function == "empty":
+        known(array)
     return _finish(array, requires_grad)
 
 
@@ -333,7 +336,8 @@ def empty(
     if pin_memory:
         if device is not None and Device(device).type != "cpu":
             raise RuntimeError("Only dense CPU tensors can be pinned")
-        return make(get_pinning_backend().empty_pinned(_shape(sizes, size), _numpy_dtype(dtype)))
+        pinned = get_pinning_backend().empty_pinned(_shape(sizes, size), _numpy_dtype(dtype))
+        return make(known(pinned))
     return _filled("empty", _shape(sizes, size), dtype, device, requires_grad)
 
 
@@ -392,6 +396,8 @@ def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *va
                 input._array.shape, *value, dtype=kind
             )
             array = per_example(array, input._array)
+    if function == "empty_like":
+        known(array)
     return _finish(array, grad)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import autograd, conversion, exchange
+from .absent import ABSENT, Absent
 from .autograd.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from .autograd.record import recorded
 from .functions import FUNCTIONS, PROPERTIES, arithmetic
@@ -128,7 +129,9 @@ def _set_backward_hooks(self: Tensor, hooks: Any) -> None:
 
 def _dir(self: Tensor) -> list[str]:
     """The names that can be read, as `dir` lists them."""
-    away = () if self.is_cuda else ("__cuda_array_interface__",)
+    away = {n for n, value in vars(Tensor).items() if isinstance(value, Absent)}
+    if not self.is_cuda:
+        away.add("__cuda_array_interface__")
     return [name for name in object.__dir__(self) if name not in away]
 
 
@@ -141,6 +144,13 @@ hooks_of: Any = vars(Tensor)["_backward_hooks"]
 PROPERTIES_TO_SET = {
     "_backward_hooks": hooks_of.setter(_set_backward_hooks), "volatile": conversion.VOLATILE,
 }  # fmt: skip
+
+
+# What tensors are not, here: there is one kind of memory, and three kinds of devices.
+FALSE = """
+    is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr
+    is_vulkan is_xla is_xpu
+"""
 
 
 def attach(more: dict[str, Callable[..., Any]]) -> None:
@@ -160,3 +170,8 @@ def attach(more: dict[str, Callable[..., Any]]) -> None:
         setattr(Tensor, name, both)
     for name in ("real", "imag"):
         setattr(Tensor, name, _part(FUNCTIONS[name]))
+    for name in FALSE.split():
+        setattr(Tensor, name, False)
+    for reason, names in ABSENT["Tensor"].items():
+        for name in names.split():
+            setattr(Tensor, name, Absent(name, reason))

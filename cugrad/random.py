@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from .absent import explain
 from .autograd.record import recorded
 from .backends import backend_of, started
 from .backends.batched import plain, running
@@ -445,3 +446,6 @@ def _check_weights(weights: np.ndarray[Any, Any]) -> None:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if (weights.sum(1) <= 0).any():
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+
+
+explain(__name__)

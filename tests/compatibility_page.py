@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cugrad import switches
+from cugrad.absent import ABSENT, INTERNAL, Absent, reason_for
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "torch-compatibility.md"
 RECORD = Path(__file__).resolve().parent / "torch_autograd_names.txt"
-BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
 
 # Where names are looked for: a module, or a class in one, and which names; none for its `__all__`.
 SPACES: dict[str, tuple[str, ...]] = {
@@ -237,7 +239,8 @@ def found(library: str, space: str, name: str) -> Any:
         if home is None:
             return None
     if inspect.isclass(home) or not inspect.ismodule(home):
-        return inspect.getattr_static(home, name, None)
+        found = inspect.getattr_static(home, name, None)
+        return None if isinstance(found, Absent) else found
     return getattr(home, name, None)
 
 
@@ -333,7 +336,10 @@ def row(name: str, theirs: str, ours: Any) -> tuple[str, str, str]:
     """One line of the table."""
     note = NOTES.get(name)
     if ours is None:
-        note = note or ABSENT_FROM.get(name.rpartition(".")[0])
+        space, _, last = name.rpartition(".")
+        note = note or ABSENT_FROM.get(space)
+        if note is None and (reason := reason_for(space, last)) is not None:
+            note = Note("absent", f"{reason[0].upper()}{reason[1:]}.")
         if note is None:
             raise SystemExit(f"{name} is not here: say why in NOTES of {__file__}")
         return name, "absent", note.text
@@ -363,25 +369,54 @@ def table() -> str:
     listed = rows()
     counts = {s: sum(r[1] == s for r in listed) for s in ("same", "more", "differs", "absent")}
     lines = [
-        BEGIN,
-        "",
         f"{len(listed)} names: " + ", ".join(f"{n} {state}" for state, n in counts.items()) + ".",
         "",
         "| name | state | difference and reason |",
         "|---|---|---|",
         *[f"| `{name}` | {state} | {text} |".replace("  |", " |") for name, state, text in listed],
-        "",
-        END,
     ]
     return "\n".join(lines)
 
 
+def absent_table() -> str:
+    """What cugrad.absent says of names that are for users, as a table."""
+    lines = ["| where | names | reason |", "|---|---|---|"]
+    for space, reasons in ABSENT.items():
+        for reason, names in reasons.items():
+            if reason == INTERNAL:
+                continue
+            listed = ", ".join(f"`{name}`" for name in names.split())
+            lines.append(f"| `{full('torch', space).rstrip('.')}` | {listed} | {reason} |")
+    return "\n".join(lines)
+
+
+def switches_table() -> str:
+    """Each switch, what it is at first, and what it does."""
+    lines = ["| switch | at first | what it does |", "|---|---|---|"]
+    holders = [("backends.cuda.matmul", switches.Matmul), ("backends.cudnn", switches.cudnn)]
+    for home, holder in holders:
+        for name, switch in vars(holder).items():
+            if isinstance(switch, switches.Switch):
+                lines.append(f"| `{home}.{name}` | `{switch.value}` | {switch.__doc__} |")
+    for name in switches.__all__:
+        if name.startswith(("set_", "use_")):
+            text = " ".join((inspect.getdoc(getattr(switches, name)) or "").split())
+            lines.append(f"| `{name}` | | {text} |")
+    return "\n".join(lines)
+
+
+PARTS = {"names": table, "absent": absent_table, "switches": switches_table}
+
+
 def page() -> str:
-    """The page as it should be: what is between the marks is replaced."""
+    """The page as it should be: what is between the marks of each part is replaced."""
     written = PAGE.read_text()
-    before, _, rest = written.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + table() + after
+    for part, write in PARTS.items():
+        begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+        before, _, rest = written.partition(begin)
+        _, _, after = rest.partition(end)
+        written = f"{before}{begin}\n\n{write()}\n\n{end}{after}"
+    return written
 
 
 def main() -> None:

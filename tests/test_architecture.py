@@ -24,13 +24,13 @@ LAYERS = [
     ["func"],
     ["linalg", "fft", "special", "signal"],  # PyTorch's namespaces over the functions
     ["methods", "conversion", "functions", "creation", "random", "printing", "exchange",
-     "legacy", "array_api", "distributions", "windows"],
+     "legacy", "array_api", "drawing", "windows", "switches", "version"],
     ["autograd"],
     ["tensor"],
     ["ops"],
     ["cuda"],
     ["backends"],
-    ["dtypes", "device", "errors"],
+    ["dtypes", "device", "errors", "absent"],
 ]
 RANK = {room: len(LAYERS) - depth for depth, row in enumerate(LAYERS) for room in row}
 
@@ -45,7 +45,7 @@ IGNORANCE = [
 
 # Modules that exist because PyTorch has their import path. They may import from a room above their
 # own, and may contain nothing but imports: module -> the rooms above that it re-exports from.
-FACES: dict[str, set[str]] = {}
+FACES: dict[str, set[str]] = {"cuda.amp": {"amp"}}
 
 # Who may import a package that is not always there; "torch" is for tests and benchmarks only.
 RESERVED = {**dict.fromkeys(("cupy", "cupyx", "cupy_backends"), "backends.cupy"), "torch": ""}

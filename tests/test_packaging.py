@@ -87,13 +87,6 @@ def test_cpu_work_loads_no_cupy() -> None:
     assert "cupy" not in loaded
 
 
-def test_a_name_that_is_not_here_says_what_to_use() -> None:
-    for name, message in (("compile", "use the function"), ("no_such", "not a name of PyTorch's")):
-        with pytest.raises(AttributeError, match=message):
-            getattr(cugrad, name)
-    assert cugrad.inf > cugrad.pi and cugrad.newaxis is None
-
-
 def test_version_is_the_installed_one() -> None:
     try:
         installed = importlib.metadata.version("cugrad")

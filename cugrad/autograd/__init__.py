@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..absent import explain
 from . import anomaly_mode, forward_ad, functional, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .differentiate import backward, grad
@@ -41,3 +42,6 @@ def _is_checkpoint_valid() -> bool:
 if TYPE_CHECKING:  # profiler comes from cugrad.profiler
 
     def __getattr__(name: str) -> Any: ...
+
+
+explain(__name__)

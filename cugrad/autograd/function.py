@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ..absent import explain
 from ..backends import backend_of, batched
 from ..tensor import Tensor, make
 from .anomaly_mode import note, warn_user
@@ -470,3 +471,6 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(values) if several else values[0]
 
     return wrapper
+
+
+explain(__name__)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from ..absent import explain
 from ..backends import backend_of
 from ..tensor import Tensor
 from .engine import task
@@ -243,3 +244,6 @@ def register_multi_grad_hook(
 if TYPE_CHECKING:  # save_on_cpu comes from cugrad.memory
 
     def __getattr__(name: str) -> Any: ...
+
+
+explain(__name__)

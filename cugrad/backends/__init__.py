@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import device as _device
+from ..absent import explain
 from ..device import device
 from . import batched
 from .batched import BatchedArray
@@ -104,6 +105,15 @@ def is_usable(device_type: str) -> bool:
     return why_unusable(device_type) is None
 
 
+def runtime_version() -> str | None:
+    """The version of CUDA's runtime, such as "12.8"; None where a simulated device is "cuda"."""
+    if is_simulated("cuda"):
+        return None
+    from .cupy_probe import runtime_version as version
+
+    return version()
+
+
 def _check_usable(wanted: device) -> None:
     backend = get(wanted.type)
     count = backend.device_count()
@@ -115,3 +125,6 @@ def _check_usable(wanted: device) -> None:
 
 _device.check_usable = _check_usable
 _device.cuda_is_usable = lambda: is_usable("cuda")
+
+
+explain(__name__)

@@ -9,7 +9,6 @@ go to cupy.matmul.
 
 from __future__ import annotations
 
-import os
 from math import prod
 from typing import Any
 
@@ -17,21 +16,12 @@ import cupy
 import numpy as np
 
 from .gemm_plan import Copy, Gemm, plan
+from .wanted import wanted
 
-__all__ = ["matmul", "tf32"]
+__all__ = ["matmul"]
 
 Array = Any  # cupy.ndarray
 
-
-class _Tf32:
-    """Whether float32 products may use TF32 tensor cores; off, as in PyTorch, unless CUPY_TF32
-    says so.
-    """
-
-    allowed: bool = os.environ.get("CUPY_TF32", "0") not in ("", "0")
-
-
-tf32 = _Tf32()
 
 # cuBLAS reads its scalars from host memory; these outlive every call.
 _SCALARS: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {
@@ -111,7 +101,7 @@ def _call(gemm: Gemm, a: Array, b: Array, out: Array) -> None:
     compute = cublas.CUBLAS_COMPUTE_32F
     if name == "float64":
         compute = cublas.CUBLAS_COMPUTE_64F
-    elif name == "float32" and tf32.allowed:
+    elif name == "float32" and wanted.tf32:
         compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32
     one, zero = _SCALARS[_SCALAR_OF[name]]
     handle = cupy.cuda.get_cublas_handle()  # of this thread and device; takes the current stream

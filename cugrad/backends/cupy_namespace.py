@@ -14,6 +14,7 @@ import numpy as np
 from .cupy_codecs import CodecKernels
 from .cupy_gemm import matmul
 from .cupy_windows import as_strided
+from .wanted import wanted
 
 __all__ = ["CupyNamespace"]
 
@@ -82,9 +83,12 @@ class CupyNamespace:
     def index_add(array: Array, index: Any, values: Any) -> None:
         """`array[index] += values` in place, where duplicates in `index` add up.
 
-        The order of the additions, and so the last bits of a float result, differ from run to run.
+        The order of the additions, and so the last bits of a float result, differ from run to run,
+        unless the user wants deterministic results.
         """
-        if array.dtype.name in ATOMIC:
+        if wanted.deterministic and array.dtype.kind not in "iub":
+            CupyNamespace._reduce_sorted(array, index, values, "add")
+        elif array.dtype.name in ATOMIC:
             cupyx.scatter_add(array, index, values)
         elif array.dtype.kind == "c":
             values = cupy.asarray(values, array.dtype)
@@ -97,14 +101,19 @@ class CupyNamespace:
 
     @staticmethod
     def index_reduce(array: Array, index: Any, values: Any, how: str) -> None:
-        """`array[index] = how(array[index], values)` in place, for every duplicate in `index`.
+        """`array[index] = how(array[index], values)` in place, for every duplicate in `index`."""
+        if how == "add":
+            CupyNamespace.index_add(array, index, values)
+        else:
+            CupyNamespace._reduce_sorted(array, index, values, how)
+
+    @staticmethod
+    def _reduce_sorted(array: Array, index: Any, values: Any, how: str) -> None:
+        """index_reduce by pairs, in an order that is the same in each run.
 
         Sorted by where they go, values meet their neighbours at a distance of 1, 2, 4, ...; the
         last of each run then holds the run's total. Nothing waits, and every dtype is served.
         """
-        if how == "add":
-            CupyNamespace.index_add(array, index, values)
-            return
         if not array.size:
             return
         places = cupy.arange(array.size).reshape(array.shape)[index]
@@ -126,6 +135,16 @@ class CupyNamespace:
         places = cupy.where(is_last, places, array.size)  # all others go to a place beyond
         flat[places] = ufunc(flat[places], wide)
         array[...] = flat[:-1].reshape(array.shape)
+
+    @staticmethod
+    def bincount(x: Array, weights: Array | None = None, minlength: int = 0) -> Array:
+        """CuPy's bincount, but for weights in deterministic mode: its sums are atomic."""
+        if weights is None or not wanted.deterministic:
+            return cupy.bincount(x, weights, minlength)
+        size = max(minlength, int(x.max()) + 1 if x.size else 0)
+        out = cupy.zeros(size, np.float64)
+        CupyNamespace.index_add(out, x, weights)
+        return out
 
     @staticmethod
     def where(condition: Array, x: Any = None, y: Any = None) -> Any:

@@ -99,6 +99,13 @@ def device_count() -> int:
     return cupy.cuda.runtime.getDeviceCount()
 
 
+def runtime_version() -> str:
+    """The version of CUDA's runtime that CuPy has loaded."""
+    from cupy.cuda import runtime
+
+    return _version(runtime.runtimeGetVersion())
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from ..absent import missing as _missing
 from . import nvtx, profiler, sanitizer
 from .devices import (
     current_device,
@@ -81,4 +83,6 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name == "_initialized":  # PyTorch's own name, which its checkpoint reads
         return is_initialized()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "amp":  # stands on a higher room
+        return _import_module(".amp", __name__)
+    raise _missing(__name__, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..absent import explain
 from .devices import DeviceLike, cuda_backend, index_of, is_initialized
 
 __all__ = [
@@ -64,3 +65,6 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     with backend.use_device(index):
         free, total = backend.memory_info()
     return free, total
+
+
+explain(__name__)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ..absent import explain
 from .batching import vmap
 from .jacobians import hessian, jacfwd, jacrev
 from .transforms import grad, grad_and_value, jvp, linearize, vjp
@@ -13,3 +14,6 @@ __all__ = [
 if TYPE_CHECKING:  # functional_call and stack_module_state come from cugrad.nn
 
     def __getattr__(name: str) -> Any: ...
+
+
+explain(__name__)

@@ -10,6 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..autograd.record import recorded
 from ..backends import backend_of
+from ..backends.wanted import known
 from ..creation import _finish, _numpy_dtype, _place, _shape
 from ..ops import dims as D
 from ..tensor import Tensor
@@ -195,7 +196,7 @@ def empty_strided(
     reach = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, steps))
     backend, place = _place(device)
     with backend.use_device(place.index):
-        memory = backend.xp.empty(reach, kind)
+        memory = known(backend.xp.empty(reach, kind))
         strides = tuple([s * kind.itemsize for s in steps])
         array = backend.xp.lib.stride_tricks.as_strided(memory, shape, strides)
     return _finish(array, requires_grad)

@@ -8,6 +8,7 @@ from ..autograd.mode import state
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..backends.batched import levels_of
+from ..backends.wanted import known
 from ..dtypes import as_dtype
 from ..dtypes import dtype as Dtype
 from ..ops import dims as D
@@ -348,7 +349,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
             self._array = flat[start : start + count].reshape(shape)
         else:
             backend = backend_of(array)
-            home = backend.xp.empty(count, array.dtype)
+            home = known(backend.xp.empty(count, array.dtype))
             old = flat[start:] if flat.ndim == 1 else flat.reshape(-1)
             home[: min(old.size, count)] = old[:count]
             self._array = home.reshape(shape)

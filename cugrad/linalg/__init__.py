@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..absent import explain
 from ..autograd.autocast import POLICIES, autocasts
 from ..errors import LinAlgError
 from ..functions.inplace import in_place
@@ -73,3 +74,6 @@ FUNCTIONS = accepting({
 METHODS["addr_"] = in_place(older.addr)
 _HERE = _cast({name: globals()[name] for name in __all__})
 globals().update(accepting(_HERE, __name__, ("diagonal", "matrix_exp", "vander")))
+
+
+explain(__name__)

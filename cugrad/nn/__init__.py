@@ -3,6 +3,7 @@
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from ..absent import missing as _missing
 from . import functional, init, stateless
 from .activation import (
     CELU,
@@ -157,7 +158,7 @@ def __getattr__(name: str) -> _Any:
         return getattr(_import_module(".parameter_containers", __name__), name)
     if name == "DataParallel":
         return _import_module(".parallel", __name__).DataParallel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _missing(__name__, name)
 
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
+from ..absent import explain
 from ..creation import empty
 from ..tensor import Tensor
 from . import functional, init
@@ -123,3 +124,6 @@ class MultiheadAttention(Module):
             average_attn_weights=average_attn_weights, is_causal=is_causal,
         )  # fmt: skip
         return (output.transpose(0, 1) if turned else output), weights
+
+
+explain(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..absent import explain
 from ..autograd.record import recorded
 from ..functions.arranging import channel_shuffle as channel_shuffle
 from ..functions.arranging import pixel_shuffle as pixel_shuffle
@@ -27,3 +28,6 @@ from .pooling_functions import *  # noqa: F403
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias, for weight of shape (out_features, in_features)."""
     return recorded.linear(input, weight, bias)
+
+
+explain(__name__)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 
+from ..absent import explain
 from ..autograd.mode import no_grad
-from ..random import Generator
+from ..linalg import qr
+from ..random import Generator, randperm
 from ..tensor import Tensor
 
 _GAINS = {
@@ -146,6 +148,89 @@ def kaiming_normal_(
     return tensor if std is None else normal_(tensor, 0.0, std, generator)
 
 
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal with `mean` and `std`, without what falls outside [a, b].
+
+    Drawn by the inverse of the distribution function, so no value is drawn twice and no host waits.
+    """
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
+            "values may be incorrect.",
+            stacklevel=2,
+        )
+    low, high = (math.erf((end - mean) / (std * math.sqrt(2.0))) for end in (a, b))
+    with no_grad():
+        tensor.uniform_(low, high, generator=generator).erfinv_()
+        return tensor.mul_(std * math.sqrt(2.0)).add_(mean).clamp_(a, b)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+    """Fill `tensor`, seen as a matrix of len(tensor) rows, with orthonormal rows or columns.
+
+    Source: Saxe et al. 2014, https://arxiv.org/abs/1312.6120; uniform among these matrices as
+    Mezzadri 2007, https://arxiv.org/abs/math-ph/0609050.
+    """
+    if tensor.dim() < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.numel() == 0:
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    with no_grad():
+        drawn = tensor.new_empty((max(rows, columns), min(rows, columns)))
+        q, r = qr(drawn.normal_(0, 1, generator=generator))
+        q = q * r.diagonal().sign()
+        tensor.copy_((q.T if rows < columns else q).reshape(tensor.shape))
+        return tensor.mul_(gain)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Fill a matrix with the identity."""
+    if tensor.dim() != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    with no_grad():
+        tensor.zero_().diagonal().fill_(1)
+    return tensor
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Fill the weight of a convolution so that it passes on its input, as far as channels go."""
+    if tensor.dim() not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    middle = tuple([n // 2 for n in tensor.shape[2:]])
+    with no_grad():
+        tensor.zero_()
+        for kernels in tensor.chunk(groups):
+            kernels[(slice(None), slice(None), *middle)].diagonal().fill_(1)
+    return tensor
+
+
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> Tensor:
+    """Normal with `std`, but for a share `sparsity` of each column of the matrix, which is 0.
+
+    Source: Martens 2010, https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf.
+    """
+    if tensor.dim() != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    zeros = math.ceil(sparsity * tensor.shape[0])
+    with no_grad():
+        tensor.normal_(0, std, generator=generator)
+        for column in range(tensor.shape[1]):
+            tensor[randperm(tensor.shape[0], device=tensor.device)[:zeros], column] = 0
+    return tensor
+
+
 def reset_affine(weight: Tensor, bias: Tensor | None) -> None:
     """PyTorch's default for Linear and Conv: both uniform on ±1/√fan_in."""
     kaiming_uniform_(weight, a=math.sqrt(5))
@@ -153,3 +238,6 @@ def reset_affine(weight: Tensor, bias: Tensor | None) -> None:
         fan_in = calculate_fans(weight)[0]
         bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
         uniform_(bias, -bound, bound)
+
+
+explain(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..absent import explain
 from ..creation import empty
 from ..tensor import UNCOUNTED, Tensor
 
@@ -67,3 +68,6 @@ class Buffer(metaclass=_Buffers):
         made: Any = source.detach().requires_grad_(source.requires_grad)
         made.persistent, made._is_buffer = persistent, True
         return made
+
+
+explain(__name__)

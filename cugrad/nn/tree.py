@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from ..absent import because
 from ..tensor import Tensor
 from .global_hooks import registered
 from .parameter import Buffer, Parameter
@@ -88,7 +89,10 @@ class Tree:
         for room in ("_parameters", "_buffers", "_modules"):
             if room in own and name in own[room]:
                 return own[room][name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise AttributeError(
+            f"'{type(self).__name__}' object has no attribute '{name}'"
+            + because("cugrad.nn.Module", name)
+        )
 
     def __delattr__(self, name: str) -> None:
         for room in (self._parameters, self._buffers, self._modules):

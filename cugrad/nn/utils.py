@@ -6,11 +6,13 @@ import warnings
 from collections.abc import Iterable, Iterator
 
 from .. import linalg
+from ..absent import explain
 from ..autograd import no_grad
 from ..creation import tensor
 from ..functions.arithmetic import clamp
 from ..functions.copies import cat, stack
 from ..tensor import Tensor
+from . import stateless as stateless
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
@@ -157,3 +159,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     for parameter in _several("vector_to_parameters", parameters):
         parameter.data = vec[at : at + parameter.numel()].view_as(parameter).data
         at += parameter.numel()
+
+
+explain(__name__)

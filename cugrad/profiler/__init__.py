@@ -7,6 +7,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..absent import missing
+
 if TYPE_CHECKING:  # each is imported when it is first asked for
     from .activities import ProfilerActivity, kineto_available, supported_activities
     from .correlate import Correlation, correlate
@@ -51,7 +53,7 @@ class _Face(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name not in PLACES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise missing(__name__, name)
         value = getattr(import_module(f".{PLACES[name]}", __name__), name)
         setattr(self, name, value)
         return value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from ..absent import missing
+
 PLACES = {
     "EventList": "event_list", "FunctionEvent": "events", "FunctionEventAvg": "events",
     "Interval": "events", "Kernel": "events", "emit_itt": "itt", "emit_nvtx": "nvtx",
@@ -19,7 +21,7 @@ __all__ = list(PLACES)
 
 def __getattr__(name: str) -> Any:
     if name not in PLACES:
-        raise AttributeError(f"module 'cugrad.autograd.profiler' has no attribute {name!r}")
+        raise missing("cugrad.autograd.profiler", name)
     value = globals()[name] = getattr(import_module(f"..{PLACES[name]}", __name__), name)
     return value
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..absent import explain
 from .archive import VERSION, Reader, Writer, written
 from .checked import shown, storage_name
 from .names import CALLS, VALUES
@@ -279,3 +280,6 @@ def _names(data: bytes) -> set[str]:
         elif isinstance(value, str):
             texts.append(value)
     return names
+
+
+explain(__name__)

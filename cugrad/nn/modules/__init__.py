@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ...absent import missing
 from . import module
 
 __all__ = ["module"]
@@ -12,4 +13,4 @@ def __getattr__(name: str) -> Any:
 
     if name[:1].isupper() and name in layers:
         return layers[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing(__name__, name)

@@ -1,0 +1,336 @@
+"""PyTorch's names that are not here, and the reason for each: what asking for one says.
+
+A module ends its own `__getattr__` with `raise missing(__name__, name)`, or says
+`explain(__name__)`. An import of a module that is absent, or `from` a package, says
+the same. The compatibility page lists the table, and a test compares it with PyTorch's `__all__`.
+"""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatchcase
+from typing import Any
+
+__all__ = ["ABSENT", "Absent", "because", "explain", "missing", "reason_for"]
+
+PAGE = "docs/torch-compatibility.md"
+
+LATER = "not here yet"
+COMPILED = "Python runs as it is: use the function or module uncompiled"
+DISTRIBUTED = "there is no package for several processes"
+KERNEL = "a kernel of one of PyTorch's engines: use the function of torch.nn.functional or torch"
+FUNCTIONAL = "the form that PyTorch's C++ has: use torch.nn.functional's, or the method"
+INTERNAL = "for PyTorch's own use"
+OTHER_DEVICE = "the devices are 'cpu', 'cuda' and 'simulated'"
+OLD_AUTOCAST = "deprecated in PyTorch: use torch.get_autocast_dtype, torch.is_autocast_enabled, " \
+    "torch.set_autocast_dtype and torch.set_autocast_enabled with a device type"  # fmt: skip
+OLD = "deprecated in PyTorch, or gone: use the name of today"
+QUANTIZED = "there are no quantized tensors, and no dtypes of less than a byte"
+SPARSE = "there are no sparse tensors: use dense ones, or boolean masks"
+NESTED = "there are no nested tensors: pad them, and mask"
+STORAGE = "there are no storages: Tensor.untyped_storage() answers nbytes(), data_ptr() and resize_"
+SYMBOLIC = "there are no symbolic shapes: sizes are Python's ints"
+COMPLEX32 = "neither NumPy nor CuPy has a complex number of two halves: use complex64"
+WITH_INDICES = "use the function with return_indices=True"
+LAZY = "not here yet: give the number of input features"
+ALLOCATOR = "memory is CuPy's pool: see torch.cuda.memory_allocated, torch.cuda.empty_cache " \
+    "and cupy.cuda.set_allocator"  # fmt: skip
+HISTORY = "use profiler.MemoryTimeline, which writes a page of what held memory, and when"
+MONITOR = "ask nvidia-smi, or the package nvidia-ml-py"
+CAPTURE = "CUDA graphs are not captured yet"
+CUPY_STREAM = "torch.cuda.stream takes another library's stream as it is"
+CUPY_RUNTIME = "CuPy has it: cupy.cuda.runtime, cupy.cuda.nccl, cupy.RawKernel"
+STATISTICS = "see torch.cuda.memory_allocated, memory_reserved, max_memory_allocated, mem_get_info"
+ALWAYS_FILLED = "new memory is filled while use_deterministic_algorithms(True) is in force"
+BUDGET = "use memory.budget, which plans for a limit in bytes"
+ENGINE = "an engine of PyTorch's that is not used here"
+LDL = "use linalg.solve, or linalg.eigh"
+ENDIAN = "a file without a mark is taken for little-endian"
+FILES = "checksums are always written, and checked unless the file is mapped, copy-on-write"
+OUT_OF_MEMORY = "a full device raises MemoryError (CuPy's OutOfMemoryError): catch that"
+
+# space -> {reason: names, or patterns of names}. A space is a module or a class, "" the library.
+ABSENT: dict[str, dict[str, str]] = {
+    "": {
+        LATER: """
+            cond distributions Event Stream float8_* from_file get_device get_device_module
+            gru gru_cell has_* hub istft lobpcg lstm lstm_cell masked norm_except_dim
+            overrides package quasirandom return_types rnn_* set_default_tensor_type
+            set_flush_denormal set_warn_always is_warn_always_enabled stft testing
+            thread_safe_generator types accelerator
+        """,
+        COMPILED: """
+            compile compiler export fx jit ScriptModule ScriptFunction wait fork
+            CompilationUnit library
+        """,
+        DISTRIBUTED: "distributed futures multiprocessing monitor is_distributed",
+        KERNEL: """
+            batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_*
+            embedding_renorm_ affine_grid_generator grid_sampler* hash_tensor
+        """,
+        FUNCTIONAL: """
+            adaptive_max_pool1d alpha_dropout* batch_norm binary_cross_entropy_with_logits
+            cosine_embedding_loss ctc_loss detach detach_ dropout dropout_ embedding embedding_bag
+            feature_alpha_dropout* feature_dropout_ functional hinge_embedding_loss instance_norm
+            kl_div margin_ranking_loss poisson_nll_loss triplet_margin_loss
+            addmv_ as_strided_ conj_physical_ index_put_ ldexp_
+        """,
+        INTERNAL: """
+            AVG AggregationType AliasDb *Type Argument ArgumentSpec Benchmark* Block BufferDict
+            CallStack Capsule Code CompleteArgumentSpec ConcreteModuleTypeBuilder DeepCopyMemoTable
+            DeserializationStorageContext DisableTorchFunction* DispatchKey* ErrorReport
+            ExcludeDispatchKeyGuard ExecutionPlan FatalError FileCheck FunctionSchema Future
+            Gradient Graph GraphExecutorState IODescriptor JITException LiteScriptModule
+            LockingLogger ModuleDict Node NoopLogger OperatorInfo ParameterDict PyTorchFile* SUM
+            ScriptClass* ScriptDict* ScriptList* ScriptMethod ScriptModuleSerializer ScriptObject*
+            SerializationStorageContext StaticModule StreamObjType Tag ThroughputBenchmark
+            TracingState Type Use Value ao classes cpp import_ir_module*
+            init_num_threads is_storage is_vulkan_available DeviceObjType
+            merge_type_from_type_comment parse_* unify_type_list AcceleratorError
+            torch_version autocast_*crement_nesting
+        """,
+        OTHER_DEVICE: "cpu mps mtia xpu",
+        OLD_AUTOCAST: """
+            get_autocast_*_dtype is_autocast_[!c]*_enabled is_autocast_cpu_enabled
+            set_autocast_*_dtype set_autocast_[!c]*_enabled set_autocast_cpu_enabled
+        """,
+        QUANTIZED: """
+            bit bits* choose_qparams_optimized dequantize empty_quantized fake_quantize_*
+            float4_* fused_moving_avg_obs_fake_quant int[1-7] int_repr q_* qint* qscheme quantiz*
+            quint* uint[1-7]
+        """,
+        SPARSE: """
+            ccol_indices_copy col_indices_copy crow_indices_copy indices_copy row_indices_copy
+            values_copy dsmm hsmm hspmm resize_as_sparse_ saddmm smm spmm sspaddmm sparse*
+        """,
+        NESTED: "nested",
+        STORAGE: "*Storage storage",
+        SYMBOLIC: "Sym* sym_* slice_inverse",
+        COMPLEX32: "chalf complex32",
+        OUT_OF_MEMORY: "OutOfMemoryError",
+    },
+    "Tensor": {  # no patterns: each name is attached to the class
+        LATER: "as_subclass const_data_ptr istft stft module_load grad_dtype record_stream",
+        DISTRIBUTED: "is_distributed is_shared share_memory_",
+        INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
+        OTHER_DEVICE: "ipu mtia xpu to_mkldnn",
+        OLD: "eig index lstsq name prelu resize resize_as solve storage_type symeig",
+        QUANTIZED: """
+            dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points
+            q_scale q_zero_point qscheme
+        """,
+        SPARSE: """
+            ccol_indices coalesce col_indices crow_indices dense_dim indices is_coalesced
+            resize_as_sparse_ row_indices smm sparse_dim sparse_mask sparse_resize_
+            sparse_resize_and_clear_ sspaddmm to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo
+            to_dense to_sparse_csc to_sparse_csr values
+        """,
+        NESTED: "to_padded_tensor",
+        COMPLEX32: "chalf",
+    },
+    "nn": {
+        LATER: """
+            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d GRU GRUCell LSTM LSTMCell
+            LinearCrossEntropy* RNN RNNBase RNNCell RNNCellBase Transformer* grad
+        """,
+        LAZY: "Lazy* Uninitialized*",
+        DISTRIBUTED: "SyncBatchNorm",
+        QUANTIZED: "intrinsic qat quantizable quantized",
+        OLD: "Container NLLLoss2d",
+        INTERNAL: "common_types factory_kwargs",
+    },
+    "nn.functional": {
+        LATER: "scaled_grouped_mm scaled_mm grouped_mm ScalingType SwizzleType",
+        WITH_INDICES: "*max_pool[23]d_with_indices adaptive_max_pool1d_with_indices",
+        KERNEL: "native_channel_shuffle",
+        INTERNAL: "assert_int_or_pair boolean_dispatch *has*_torch_function* handle_torch_f*",
+    },
+    "nn.init": {OLD: "constant dirac eye *_normal *_uniform normal orthogonal sparse uniform"},
+    "nn.utils": {
+        LATER: "*spectral_norm *weight_norm parametrizations parametrize rnn skip_init",
+        INTERNAL: """
+            clip_grad convert_conv?d_weight_memory_format convert_parameters fuse_* fusion
+            init memory_format
+        """,
+        OLD: "clip_grad_norm",
+    },
+    "nn.parallel": {DISTRIBUTED: "DistributedDataParallel distributed comm"},
+    "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
+    "nn.Module": {
+        COMPILED: "compile", DISTRIBUTED: "share_memory", OTHER_DEVICE: "ipu mtia xpu",
+        INTERNAL: "T_destination call_super_init dump_patches",
+    },
+    "optim": {
+        LATER: """
+            ASGD Adadelta Adafactor Adagrad Adamax LBFGS Muon NAdam RAdam RMSprop Rprop
+            lr_scheduler swa_utils
+        """,
+        SPARSE: "SparseAdam", INTERNAL: "swap_in_optimizer_params_and_state",
+    },
+    "optim.Optimizer": {LATER: "register_*_hook", INTERNAL: "OptimizerP*Hook profile_hook_step"},
+    "cuda": {
+        LATER: """
+            StreamContext can_device_access_peer default_generators device_memory_used device_of
+            get_sync_debug_mode random seed seed_all set_stream set_sync_debug_mode
+        """,
+        CAPTURE: """
+            CUDAGraph graph graph_pool_handle graphs is_current_stream_capturing
+            make_graphed_callables
+        """,
+        ALLOCATOR: """
+            CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
+            get_allocator_backend get_per_process_memory_fraction memory_snapshot
+            set_per_process_memory_fraction use_mem_pool host_memory_stats*
+            reset_*_host_memory_stats
+        """,
+        STATISTICS: """
+            max_memory_reserved memory_stats memory_stats_as_nested_dict memory_summary
+            reset_accumulated_memory_stats
+        """,
+        CUPY_STREAM: "ExternalStream get_stream_from_external",
+        CUPY_RUNTIME: """
+            CudaError check_error cudaStatus cudart current_blas_handle current_solver_handle
+            DeferredCudaCallError jiterator nccl GreenContext green_contexts gds
+        """,
+        MONITOR: "clock_rate list_gpu_processes memory_usage power_draw temperature utilization",
+        INTERNAL: """
+            get_arch_list get_gencode_flags has_half has_magma ipc_collect is_tf32_supported
+            sparse tunable
+        """,
+        OLD: "max_memory_cached memory_cached reset_max_memory_*",
+        STORAGE: "*Storage",
+    },
+    "cuda.memory": {
+        ALLOCATOR: """
+            CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
+            get_allocator_backend get_per_process_memory_fraction memory_snapshot
+            set_per_process_memory_fraction use_mem_pool host_memory_stats*
+            reset_*_host_memory_stats
+        """,
+        STATISTICS: """
+            max_memory_reserved memory_stats memory_stats_as_nested_dict memory_summary
+            reset_accumulated_memory_stats
+        """,
+        MONITOR: "list_gpu_processes",
+        OLD: "max_memory_cached memory_cached reset_max_memory_*",
+        HISTORY: "_record_memory_history _dump_snapshot _snapshot",
+    },
+    "cuda.Event": {DISTRIBUTED: "*ipc_handle"},
+    "Generator": {LATER: "*_offset graphsafe_*"},
+    "dtype": {INTERNAL: "abbr"},
+    "backends": {
+        ENGINE: """
+            cpu cusparselt kleidiai mha miopen nnpack opt_einsum python_native quantized
+        """,
+    },
+    "utils": {
+        ALWAYS_FILLED: "deterministic",
+        LATER: "backcompat benchmark collect_env cpp_* data dlpack hooks tensorboard weak",
+        INTERNAL: """
+            ThroughputBenchmark backend_registration cmake_prefix_path
+            generate_methods_for_privateuse1_backend get_cpp_backtrace
+            rename_privateuse1_backend set_module swap_tensors throughput_benchmark
+        """,
+    },
+    "autograd": {
+        INTERNAL: "NestedIOFunction enforce_grad_layout_policy profiler_legacy profiler_util",
+    },
+    "autograd.function": {INTERNAL: "NestedIOFunction"},
+    "autograd.grad_mode": {INTERNAL: "enforce_grad_layout_policy"},
+    "autograd.graph": {
+        BUDGET: "region_activation_memory_budget",
+        INTERNAL: "set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch",
+    },
+    "autograd.profiler": {INTERNAL: "EnforceUnique KinetoStepTracker MemRecordsAcc"},
+    "profiler": {INTERNAL: "ExecutionTraceObserver profiler"},
+    "func": {COMPILED: "debug_unwrap functionalize", LATER: "rearrange"},
+    "linalg": {LDL: "ldl_*"},
+    "serialization": {
+        ENDIAN: "LoadEndianness *_default_load_endianness",
+        FILES: "*_crc32_options *_default_mmap_options skip_data",
+        STORAGE: """
+            default_restore_location location_tag normalize_storage_type register_package
+            storage_to_tensor_type
+        """,
+        INTERNAL: "SourceChangeWarning check_module_version_* mkdtemp validate_*_device",
+    },
+    "random": {LATER: "thread_safe_generator"},
+    "nn.attention": {
+        LATER: "SDPBackend WARN_FOR_UNFUSED_KERNELS *_flash_attention_impl* sdpa_kernel",
+    },
+}
+
+
+def reason_for(space: str, name: str) -> str | None:
+    """Why PyTorch's `space.name` is not here; None for a name that the table does not have."""
+    for reason, names in ABSENT.get(space, {}).items():
+        for pattern in names.split():
+            if pattern == name or fnmatchcase(name, pattern):
+                return reason
+    return None
+
+
+def missing(module: str, name: str) -> AttributeError:
+    """The error for `name`, asked of the module of this name: why it is not here, if that is known.
+
+    >>> missing("cugrad.nn", "LSTM").args[0]
+    "module 'cugrad.nn' has no attribute 'LSTM': not here yet (docs/torch-compatibility.md)"
+    """
+    return AttributeError(f"module {module!r} has no attribute {name!r}{because(module, name)}")
+
+
+def because(module: str, name: str) -> str:
+    """What an error adds of a name that the table knows: `: the reason (the page)`; else ""."""
+    reason = reason_for(module.partition(".")[2], name)
+    return "" if reason is None else f": {reason} ({PAGE})"
+
+
+class Absent:
+    """Stands in a class for a method that is not here: reading it raises AttributeError."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        what = f"type object {owner.__name__!r}"
+        if instance is not None:
+            what = f"{owner.__name__!r} object"
+        raise AttributeError(f"{what} has no attribute {self.name!r}: {self.reason} ({PAGE})")
+
+
+def explain(module: str) -> None:
+    """Gives a module that has no `__getattr__` one that raises `missing(module, name)`.
+
+    `from module import name` asks the Finder below only where the module has a path.
+    """
+
+    def __getattr__(name: str) -> Any:
+        raise missing(module, name)
+
+    names = vars(sys.modules[module])
+    names.setdefault("__getattr__", __getattr__)
+    names.setdefault("__path__", [])
+
+
+class Finder:
+    """Python's last resort for an import: of what is absent it says why.
+
+    `from package import name` comes here too, after `package.__getattr__` has refused.
+    """
+
+    @staticmethod
+    def find_spec(fullname: str, path: Any = None, target: Any = None) -> None:
+        """None for a name that the table does not have; else ModuleNotFoundError."""
+        library, _, inside = fullname.partition(".")
+        if library != LIBRARY or not inside:
+            return
+        space, _, name = inside.rpartition(".")
+        if reason_for(space, name) is not None:
+            home = f"{library}.{space}".rstrip(".")
+            # without name=, or `from package import name` would swallow it and say less
+            raise ModuleNotFoundError(f"No module named {fullname!r}{because(home, name)}")
+
+
+LIBRARY = __name__.partition(".")[0]
+if not any(isinstance(f, Finder) for f in sys.meta_path):
+    sys.meta_path.append(Finder())
