@@ -250,7 +250,7 @@ ABSENT: dict[str, dict[str, str]] = {
         FILES: "*_crc32_options *_default_mmap_options skip_data",
         STORAGE: """
             default_restore_location location_tag normalize_storage_type register_package
-            storage_to_tensor_type
+            storage_to_tensor_type StorageType
         """,
         INTERNAL: "SourceChangeWarning check_module_version_* mkdtemp validate_*_device",
     },
