@@ -472,4 +472,4 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
         real, imag = real.float(), imag.float()
     shape = np.broadcast_shapes(real.shape, imag.shape)
     parts = [recorded.expand(x, shape) if x.shape != shape else x for x in (real, imag)]
-    return recorded.view_as_complex(recorded.stack(parts, len(shape)))
+    return recorded.complex(*parts)

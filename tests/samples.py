@@ -23,6 +23,7 @@ import pathlib
 
 import numpy as np
 
+from cugrad.ops.regions import Region
 from cugrad.ops.table import TABLE
 from tests.sampling import (
     LINES,
@@ -158,6 +159,10 @@ sample("real", (3, 4))
 sample("imag", (3, 4), torch=lambda torch, x: x.imag if x.is_complex() else x * 0)
 sample("conj", (3, 4))
 sample("angle", away((3, 4)))
+for _shape in ((3, 4), ()):
+    sample("complex", _shape, _shape, integer=False, reference=lambda np, a, b: a + 1j * b)
+    sample("polar", positive(_shape), _shape, integer=False,
+           reference=lambda np, a, b: a * np.exp(1j * b))  # fmt: skip
 sample(
     "to_dtype", (3, 4), dtype=np.dtype("complex128"),
     reference=lambda np, x, dtype: x.astype(dtype),
@@ -172,7 +177,9 @@ sample(
 sample("copy", (3, 4), (4,), reference=lambda np, x, src: np.broadcast_to(src, x.shape).copy())
 sample("copy", (2, 3), ())
 
-_middle = ((TABLE["slice_view"], {"index": (slice(1, 3), slice(0, 4, 2))}),)
+_middle = Region(
+    ((TABLE["slice_view"], {"index": (slice(1, 3), slice(0, 4, 2))}),), (4, 4), (1, 5)
+)  # of a tensor whose memory has a gap in each column
 
 
 def _with_part(np, x, src):
@@ -181,21 +188,22 @@ def _with_part(np, x, src):
     return x
 
 
-sample("part", (4, 4), steps=_middle, reference=lambda np, x, steps: x[1:3, 0:4:2])
-sample("zero_part", (4, 4), steps=_middle, reference=lambda np, x, steps: _with_part(np, x, 0))
+sample("part", (4, 4), region=_middle, reference=lambda np, x, region: x[1:3, 0:4:2])
+sample("zero_part", (4, 4), region=_middle, reference=lambda np, x, region: _with_part(np, x, 0))
 sample(
-    "embed_part", (2, 2), shape=(4, 4), steps=_middle,
-    reference=lambda np, x, shape, steps: _with_part(np, np.zeros(shape, x.dtype), x),
+    "embed_part", (2, 2), region=_middle,
+    reference=lambda np, x, region: _with_part(np, np.zeros(region.shape, x.dtype), x),
 )  # fmt: skip
 sample(
-    "copy_slices", (4, 4), (2, 2), steps=_middle,
-    reference=lambda np, x, src, steps: _with_part(np, x, src),
+    "copy_slices", (4, 4), (2, 2), region=_middle,
+    reference=lambda np, x, src, region: _with_part(np, x, src),
 )  # fmt: skip
 
+NO_HALF |= dict.fromkeys(("complex", "polar"), "NumPy has no complex number of halves")
 REAL_ONLY |= {
     "floor_divide", "remainder", "fmod", "atan2", "relu", "erf", "sign", "floor", "ceil", "round",
     "trunc", "maximum", "minimum", "clamp", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "bitwise_not", "to_dtype",
+    "bitwise_xor", "bitwise_not", "to_dtype", "complex", "polar",
 }  # fmt: skip
 NO_TORCH |= dict.fromkeys(
     ("part", "zero_part", "embed_part", "copy_slices", "to_device"),
@@ -382,6 +390,9 @@ sample("clone", (2, 3), order="C")
 sample("clone", ())
 sample("flip", (2, 3, 4), dims=(0, 2), reference=lambda np, x, dims: np.flip(x, dims))
 sample("flip", (3,), dims=())
+for _k in range(4):
+    sample("rot90", (2, 3, 4), k=_k, dims=(2, 0),
+           reference=lambda np, x, k, dims: np.rot90(x, k, dims))  # fmt: skip
 sample("roll", (3, 4), shifts=(1, -2), dims=(0, 1),
        reference=lambda np, x, shifts, dims=(): np.roll(x, shifts, dims or None))  # fmt: skip
 sample("roll", (2, 3), shifts=(2,))

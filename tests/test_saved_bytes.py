@@ -140,7 +140,7 @@ MORE = {
     "corrcoef": PARTS, "cov": PARTS, "frexp": PARTS, "ldexp": PARTS,
     "lu_solve": PARTS, "linalg.eig": "the input, for its double derivative", "linalg.lstsq": PARTS,
     "linalg.householder_product": PARTS, "linalg.lu_solve": PARTS, "ormqr": PARTS,
-    "masked_scatter": "where in the source each element was", "mvlgamma": PARTS, "polar": PARTS,
+    "masked_scatter": "where in the source each element was", "mvlgamma": PARTS,
     "renorm": PARTS, "nn.functional.adaptive_avg_pool1d": AXES,
     "nn.functional.adaptive_avg_pool3d": AXES, "nn.functional.bilinear": PARTS,
     "nn.functional.cross_entropy": "the scores, and two numbers per row: of three classes, more",

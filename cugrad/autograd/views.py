@@ -238,14 +238,15 @@ def keep_retaining(t: Tensor, latest: Any) -> None:
 
 def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -> Any:
     """The node of `base` after a region of it became the output of `node`."""
+    from ..ops.regions import Region
+    from ..ops.strided import layout_of
     from ..ops.table import TABLE
     from ..tensor import make
     from .record import new_node
 
-    op = TABLE["copy_slices"]
+    whole = base._array
+    dtype = None if array.dtype == whole.dtype else whole.dtype
+    region = Region(steps, whole.shape, layout_of(whole), dtype)
     part = make(array, True, node)
-    before = make(base._array, base._requires_grad, base._node)
-    layout, order = base._array, None
-    if not layout.flags.c_contiguous:
-        order = tuple(sorted(range(layout.ndim), key=lambda dim: -layout.strides[dim]))
-    return new_node(op, (before, part), {"steps": steps, "order": order})
+    before = make(whole, base._requires_grad, base._node)
+    return new_node(TABLE["copy_slices"], (before, part), {"region": region})

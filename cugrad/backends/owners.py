@@ -20,7 +20,11 @@ def root_of(array: Any) -> Any:
     True
     """
     kind, base = type(array), array.base
-    while base is not None and type(base) is kind:
+    while base is not None:
+        if type(base) is not kind:  # what NumPy's as_strided puts between a view and its base
+            base = getattr(base, "base", None)
+            if type(base) is not kind:
+                break
         array, base = base, base.base
     if OWNER_OF and kind in OWNER_OF:
         owner = OWNER_OF[kind](array)

@@ -63,13 +63,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
             f"expected rotation dims to be different, but got dim0 = {plane[0]} and "
             f"dim1 = {plane[1]}"
         )
-    turns = k % 4
-    if turns == 2:
-        return flip(input, (first, second))
-    if turns == 0:
-        return recorded.clone(input, "C")
-    turned = flip(input, (second,) if turns == 1 else (first,))
-    return transpose(turned, first, second)
+    return recorded.rot90(input, k % 4, (first, second))
 
 
 # Diagonals ----------------------------------------------------------------------------------------

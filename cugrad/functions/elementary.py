@@ -11,13 +11,13 @@ from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..backends.batched import raise_if_read
-from ..creation import complex as make_complex
 from ..creation import full_like
 from ..ops.table import TABLE
 from ..tensor import Tensor
 from .arguments import array_of
 from .arithmetic import FUNCTIONS as ROWS
 from .arithmetic import INPLACE
+from .shape import broadcast_tensors
 
 __all__ = [
     "conj_physical", "fill", "frexp", "is_conj", "is_neg", "is_nonzero", "is_same_size",
@@ -58,7 +58,9 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
             f"Expected object of scalar type {abs.dtype} but got scalar type {angle.dtype} for "
             "second argument"
         )
-    return make_complex(abs * angle.cos(), abs * angle.sin())
+    if abs.shape != angle.shape:
+        abs, angle = broadcast_tensors(abs, angle)
+    return recorded.polar(abs, angle)
 
 
 def fill(input: Tensor, value: Any) -> Tensor:

@@ -7,9 +7,8 @@ from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 from ..backends import backend_of, get
-from .dims import inverse_dims
 from .reduce import is_complex
-from .table import ELEMENTWISE, LINEAR, raw, row
+from .table import ELEMENTWISE, LINEAR, row
 
 # Arithmetic ---------------------------------------------------------------------------------------
 
@@ -263,62 +262,6 @@ row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="c
     self=lambda g: g * 0, src=lambda g: g,
     jvp=lambda m, self, src_t: m.zero_like(self) if src_t is None else m.copy(self, src_t)
     )  # fmt: skip
-
-# In-place changes of a part: see autograd/views.py ------------------------------------------------
-
-
-# `order` lists the dims of the changed tensor by stride, None where it is row-major. What is a view
-# in its layout may be a copy in another one, and a change of that would be lost.
-
-
-def _replay(array: Any, steps: Any) -> Any:
-    """The part of an array that a chain of view ops leads to."""
-    for op, params in steps:
-        array = getattr(raw, op.name)(array, **params)
-    return array
-
-
-def _zero_part(xp: Any, self: Any, steps: Any, order: Any = None) -> Any:
-    whole = _copied(self, order)
-    _replay(whole, steps)[...] = 0
-    return whole
-
-
-def _embed_part(xp: Any, self: Any, shape: Any, steps: Any, order: Any = None) -> Any:
-    whole = _copied(xp.broadcast_to(xp.zeros((), self.dtype), shape), order)
-    _replay(whole, steps)[...] = self
-    return whole
-
-
-def _copied(array: Any, order: Any) -> Any:
-    if order is None:
-        return array[...].copy()  # [...]: a gradient may be a NumPy scalar, which has no views
-    return array.transpose(order).copy().transpose(inverse_dims(order))
-
-
-def _part(xp: Any, self: Any, steps: Any, order: Any = None) -> Any:
-    laid_out = self if order is None else self.transpose(order)
-    if not laid_out.flags.c_contiguous:
-        return _replay(_copied(self, order), steps)
-    return _replay(self, steps).copy()
-
-
-row("part", "self", _part, LINEAR,
-    self=lambda m, g, self_shape, steps, order: m.embed_part(g, self_shape, steps, order)
-    )  # fmt: skip
-row("zero_part", "self", _zero_part, LINEAR,
-    self=lambda m, g, steps, order: m.zero_part(g, steps, order))  # fmt: skip
-row("embed_part", "self", _embed_part, LINEAR,
-    self=lambda m, g, steps, order: m.part(g, steps, order))  # fmt: skip
-row("copy_slices", "self src",
-    lambda xp, self, src, steps, order=None: _zero_part(xp, self, steps, order)
-    + _embed_part(xp, src, self.shape, steps, order),
-    node="torch::autograd::CopySlices",
-    self=lambda m, g, steps, order: m.zero_part(g, steps, order),
-    src=lambda m, g, steps, order: m.part(g, steps, order),
-    jvp=lambda m, self, src, self_t, src_t, steps, order: m.copy_slices(
-        m.zero_like(self) if self_t is None else self_t,
-        m.zero_like(src) if src_t is None else src_t, steps, order))  # fmt: skip
 
 # Floating-point numbers by their parts ------------------------------------------------------------
 

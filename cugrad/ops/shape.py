@@ -244,6 +244,19 @@ row(
     self=lambda m, g, dims: m.flip(g, dims),
 )  # fmt: skip
 
+
+def _rot90(xp: Any, self: Any, k: int, dims: Shape) -> Any:
+    if k % 2 == 0:
+        return xp.flip(self, dims).copy() if k == 2 else self.copy("C")
+    return xp.flip(self, dims[1] if k == 1 else dims[0]).copy().swapaxes(*dims)
+
+
+row(
+    "rot90", "self", _rot90, LINEAR,
+    self=lambda m, g, k, dims: m.rot90(g, -k % 4, dims),
+    doc="k is 0 to 3",
+)  # fmt: skip
+
 row(
     "roll", "self",
     lambda xp, self, shifts, dims=(): xp.roll(self, shifts, dims or None),

@@ -243,6 +243,48 @@ row(
 )  # fmt: skip
 
 
+def _complex(xp: Any, real: Any, imag: Any) -> Any:
+    return _view_as_complex(xp, xp.stack((real, imag), -1))
+
+
+def _polar(xp: Any, abs: Any, angle: Any) -> Any:
+    return _complex(xp, abs * xp.cos(angle), abs * xp.sin(angle))
+
+
+def _of_parts(m: Any, real: Any, imag: Any) -> Any:
+    """Real and imaginary parts of which one may be None, for zero."""
+    nothing = m.zero_like(imag if real is None else real)
+    return m.complex(nothing if real is None else real, nothing if imag is None else imag)
+
+
+row(
+    "complex", "real imag", _complex, holomorphic=False,
+    real=lambda m, g: m.real(g),
+    imag=lambda m, g: m.imag(g),
+    jvp=lambda m, real_t, imag_t: _of_parts(m, real_t, imag_t),
+)  # fmt: skip
+
+row(
+    "polar", "abs angle", _polar, holomorphic=False,
+    abs=lambda m, g, angle: m.real(g) * m.cos(angle) + m.imag(g) * m.sin(angle),
+    angle=lambda m, g, abs, angle: abs * (m.imag(g) * m.cos(angle) - m.real(g) * m.sin(angle)),
+    jvp=lambda m, abs, angle, abs_t, angle_t: _of_parts(
+        m,
+        _sum(None if abs_t is None else abs_t * m.cos(angle),
+             None if angle_t is None else -abs * m.sin(angle) * angle_t),
+        _sum(None if abs_t is None else abs_t * m.sin(angle),
+             None if angle_t is None else abs * m.cos(angle) * angle_t),
+    ),
+)  # fmt: skip
+
+
+def _sum(first: Any, second: Any) -> Any:
+    """Of two tangents of which one may be None."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
+
 def _view_dtype(xp: Any, self: Any, dtype: Any) -> Any:
     out = self.view(dtype) if self.ndim else self.reshape(1).view(dtype)
     return out if self.ndim else out.reshape(())
