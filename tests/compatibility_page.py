@@ -155,8 +155,7 @@ NOTES: dict[str, Note] = {
         "differs", "The node of a Function under several transforms is one, not one for each: "
         "`setup_context` runs once."),
     "autograd.Function.jvp": Note(
-        "more", "Under `jvp` of `jvp` the outer tangent goes through `ctx.saved_tensors`, and what "
-        "was saved for backward can be read where nothing was saved for forward."),
+        "more", "Under `jvp` of `jvp` the outer tangent goes through `ctx.saved_tensors`."),
     "autograd.gradcheck.get_numerical_jacobian": JACOBIANS,
     "autograd.gradcheck.get_analytical_jacobian": JACOBIANS,
     "autograd.gradcheck.get_numerical_jacobian_wrt_specific_input": JACOBIANS,

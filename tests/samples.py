@@ -261,6 +261,16 @@ for _name in ("amax", "amin"):
     sample(_name, distinct((2, 3, 4)), dim=(0, 2))
     sample(_name, distinct((2, 3)), dim=(1,), keepdim=True)
     sample(_name, distinct(()))
+sample(
+    "aminmax", distinct((3, 4)),
+    torch=lambda torch, x, dim=None, keepdim=False: torch.aminmax(
+        x, dim=dim if dim is None else dim[0], keepdim=keepdim
+    ),
+    reference=lambda np, x, dim=None, keepdim=False: tuple([
+        extreme(x, axis=dim, keepdims=keepdim) for extreme in (np.amin, np.amax)
+    ]),
+)  # fmt: skip
+sample("aminmax", distinct((2, 3, 4)), dim=(1,), keepdim=True)
 for _name in ("max", "min"):
     sample(_name + "_all", distinct((3, 4)), reference=_over("a" + _name), torch=_like("a" + _name))
     sample(
@@ -295,6 +305,16 @@ sample(
 )  # fmt: skip
 sample("std", (2, 3, 4), dim=(0, 2), correction=0, keepdim=True)
 sample("std", (2, 3), dim=(1,))
+for _name in ("var", "std"):
+    sample(
+        f"{_name}_mean", (3, 4), torch=_like(f"{_name}_mean"),
+        reference=lambda np, x, dim=None, correction=1, keepdim=False, _name=_name: (
+            getattr(np, _name)(x, axis=dim, ddof=correction, keepdims=keepdim),
+            np.mean(x, axis=dim, keepdims=keepdim),
+        ),
+    )  # fmt: skip
+    sample(f"{_name}_mean", (2, 3, 4), dim=(0, 2), correction=0, keepdim=True)
+    sample(f"{_name}_mean", (2, 3), dim=(1,))
 sample(
     "logsumexp", (3, 4), dim=(1,),
     reference=lambda np, x, dim=None, keepdim=False: np.log(

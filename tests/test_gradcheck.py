@@ -225,6 +225,7 @@ def test_noise_within_its_tolerance() -> None:
     assert gradcheck(func, real(cugrad, 3), nondet_tol=1e-3, check_undefined_grad=False)
 
 
+@pytest.mark.filterwarnings("ignore:Backwards compatibility")
 def test_undefined_gradients_must_count_as_zero() -> None:
     """Of two outputs each in turn gets no gradient at all."""
     func = function(cugrad, two_unmaterialized, not_zero_where_undefined)

@@ -10,6 +10,7 @@ from typing import Any
 from ..backends import backend_of
 from ..backends.batched import BatchLevel, running
 from ..tensor import Tensor, make
+from .anomaly_mode import warn_user
 from .batches import over_batch
 from .engine import run_backward
 from .graph import GradientEdge, Origin
@@ -21,6 +22,13 @@ __all__ = ["backward", "grad"]
 
 TensorOrTensors = Any
 Edges = list[Any]
+
+CYCLE_TEXT = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter "
+    "and its gradient which can cause a memory leak. We recommend using autograd.grad when "
+    "creating the graph to avoid this. If you have to use this function, make sure to reset the "
+    ".grad fields of your parameters to None after use to break the cycle and avoid the leak."
+)
 
 
 def backward(
@@ -77,6 +85,8 @@ def backward(
             x.retain_grad()  # a leaf does anyway
     targets = None if wanted is None else [_target(x) for x in wanted]
     keep = create_graph if retain_graph is None else retain_graph
+    if roots and create_graph:
+        warn_user(CYCLE_TEXT)
     if roots:
         run_backward(
             roots, keep_graph=keep, create_graph=create_graph, targets=targets, accumulating=True

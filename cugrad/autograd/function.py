@@ -230,6 +230,8 @@ def _tangents(
                 tangents[nr] = written(a, level)
         given = list(tangents)
         versions = [t.counter[0] if isinstance(t, Tensor) else 0 for t in given]
+        if node.saved_for_forward is None:
+            node.saved_for_forward = ()  # what was saved for backward is not for jvp to read
         found = cls.jvp(node, *tangents)
     outputs = result[0] if isinstance(result[0], tuple) else (result[0],)
     found = found if isinstance(found, tuple) else (found,)

@@ -142,8 +142,6 @@ class BackwardCFunction(Node, FunctionCtx):
             return self.saved_for_forward
         if self.is_freed:
             raise RuntimeError(FREED_TEXT)
-        if not self.saved and self.to_save:  # nothing was recorded: straight from forward
-            return self.to_save
         return saving.tensors(self)
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..tensor import Tensor
+from .anomaly_mode import warn_user
 from .batches import over_batch
 from .differentiate import grad
 from .forward_ad import dual_level, make_dual, unpack_dual
@@ -31,6 +32,11 @@ __all__ = [
 ]  # fmt: skip
 
 ABSENT_TEXT = 'Please look at "Notes about undefined output gradients"'
+ABSENT_WARNING = (
+    "Backwards compatibility: New undefined gradient support checking feature is enabled by "
+    "default, but it may break existing callers of this function. If this is true for you, you can "
+    'call this function with "check_undefined_grad=False" to disable the feature'
+)
 BATCH_TEXT = (
     "gradcheck or gradgradcheck failed while testing batched gradient computation. Where backward "
     "cannot run under vmap, call gradcheck with `check_batched_grad=False`."
@@ -86,11 +92,13 @@ def takes_absent_gradients(func: Any, inputs: Sequence[Any], leaves: Sequence[Te
         try:
             found = grad(outputs, leaves, zeros, allow_unused=True)
         except RuntimeError as error:
+            warn_user(ABSENT_WARNING)
             raise GradcheckError(
                 "Expected backward function to handle undefined output grads. "
                 f"{ABSENT_TEXT}: {told}, and it raised {error}"
             ) from error
         if any(g is not None and not (to_host(g) == 0).all() for g in found):
+            warn_user(ABSENT_WARNING)
             raise GradcheckError(
                 "Expected all input grads to be undefined or zero when all output grads are "
                 f"undefined or zero. {ABSENT_TEXT}: {told}"

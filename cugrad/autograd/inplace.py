@@ -8,7 +8,7 @@ from typing import Any
 from ..backends import Backend, backend_of, batched
 from ..dtypes import of as dtype_of
 from ..dtypes import type_name
-from ..ops.table import Op
+from ..ops.table import TABLE, Op
 from ..tensor import Tensor, make
 from .dual import keep_tangents
 from .dual_inplace import apply_dual_inplace, shares_memory
@@ -28,6 +28,7 @@ from .views import check_inplace, moved, rebase
 
 __all__ = ["apply_inplace"]
 
+COPY = TABLE["copy"]
 DIRECT = 1 << 12  # elements from which on writing straight into place pays for its checks
 
 
@@ -60,6 +61,8 @@ def _execute(
     home = t._array
     backend = backend_of(home)
     recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
+    if not mask and t._requires_grad and op is not COPY:
+        return _overwritten(op, args, params, seq, made)
     if recording:
         if t._rare is not None and t._rare.view is not None:
             t._rare.view.check(t, "is being modified inplace")
@@ -87,6 +90,18 @@ def _execute(
     elif t._rare is not None:
         moved(t)
     return t
+
+
+def _overwritten(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int, made: list[Any] | None
+) -> Tensor:
+    """An op without derivative, such as `eq_`: what it puts there has no history, as `copy_` does.
+
+    Without that the tensor would keep the gradient of the values that are gone.
+    """
+    value = run_forward(op, read_inputs(op, args)[0], params)[0]
+    t: Tensor = args[0]
+    return _execute(COPY, (t, make(backend_of(t._array).wrap(value))), NO_PARAMS, seq, made)
 
 
 def _lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:

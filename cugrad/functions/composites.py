@@ -92,11 +92,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return total + p * (p - 1) / 4 * log(pi)
 
 
-def _mvlgamma_(self: Tensor, p: int) -> Tensor:
-    """`mvlgamma` with its result in the place of this tensor."""
-    return apply_inplace(TABLE["copy"], (self, mvlgamma(self, p)))
-
-
 def isreal(input: Tensor) -> Tensor:
     """Whether the imaginary part of each element is zero."""
     if array_of(input, "isreal").dtype.kind == "c":
@@ -156,6 +151,6 @@ def diff(
 
 METHODS = {
     "diff": diff, "float_power": float_power, "float_power_": _float_power_, "isreal": isreal,
-    "ldexp": ldexp, "ldexp_": _ldexp_, "mvlgamma": mvlgamma, "mvlgamma_": _mvlgamma_,
+    "ldexp": ldexp, "ldexp_": _ldexp_, "mvlgamma": mvlgamma,
     "positive": positive, "trace": trace,
 }  # fmt: skip

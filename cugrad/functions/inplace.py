@@ -7,19 +7,27 @@ from typing import Any
 
 from ..autograd.autocast import nothing_cast
 from ..autograd.inplace import apply_inplace
+from ..autograd.mode import state
+from ..autograd.record import recorded
 from ..ops.table import TABLE
 from ..tensor import Tensor
-from . import copies, linalg, reduce, scatter, statistics
+from . import composites, copies, linalg, reduce, scatter, statistics
 
 __all__ = ["METHODS", "in_place"]
 
 
-def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The method that puts the function's result in the place of its first argument."""
+def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[..., Tensor]:
+    """The method that puts the function's result in the place of its first argument.
+
+    `saves` says that gradients of the function ask for the value that is lost: they get a copy.
+    """
 
     def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        before = self
+        if saves and isinstance(self, Tensor) and self._requires_grad and state.grad_enabled:
+            before = recorded.clone(self)
         with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
-            result = function(self, *args, **options)
+            result = function(before, *args, **options)
         return apply_inplace(TABLE["copy"], (self, result))
 
     call.__name__ = function.__name__ + "_"
@@ -31,11 +39,14 @@ def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
-    f.__name__ + "_": in_place(f)
+    f.__name__ + "_": in_place(f, saves=f in (
+        composites.mvlgamma, scatter.index_reduce, scatter.scatter_reduce, statistics.renorm,
+    ))
     for f in (
         copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
         scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,
         scatter.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
         linalg.addmm, linalg.addmv, linalg.baddbmm, reduce.cumsum, statistics.renorm,
+        composites.mvlgamma,
     )
 }  # fmt: skip

@@ -196,7 +196,10 @@ def amin(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """The smallest and the largest element, as a pair (min, max)."""
-    return _AMINMAX(amin(input, dim, keepdim), amax(input, dim, keepdim))
+    array = array_of(input, "aminmax")
+    dims = reduced_dims(() if dim is None else dim, array.ndim)
+    _check_ordered("aminmax", array, dims)
+    return _AMINMAX(*recorded.aminmax(input, dims, keepdim))
 
 
 def max(
@@ -271,7 +274,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 def _spread_of(
     function: str, input: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: float | None
-) -> Tensor:
+) -> Any:
     array = array_of(input, function)
     if array.dtype.kind in "biu":
         raise RuntimeError(
@@ -324,8 +327,7 @@ def var_mean(
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The variance and the mean."""
-    spread = var(input, dim, unbiased, keepdim, correction=correction)
-    return spread, mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    return _spread_of("var_mean", input, dim, unbiased, keepdim, correction)
 
 
 def std_mean(
@@ -337,8 +339,7 @@ def std_mean(
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean."""
-    spread = std(input, dim, unbiased, keepdim, correction=correction)
-    return spread, mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    return _spread_of("std_mean", input, dim, unbiased, keepdim, correction)
 
 
 # Others -------------------------------------------------------------------------------------------

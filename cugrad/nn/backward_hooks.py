@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..autograd.function import Function
 from ..autograd.mode import state
+from ..backends.batched import BatchLevel, running
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def _passed(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None,
     None for the latter two where no gradient will come.
     """
     places = [i for i, x in enumerate(values) if isinstance(x, Tensor)]
+    if running.transforms and isinstance(running.transforms[-1], BatchLevel):
+        return values, None, None  # no hooks inside vmap, whose tensors require no gradient there
     if not (state.grad_enabled and any(values[i].requires_grad for i in places)):
         return values, None, None
     made = BackwardHookFunction.apply(*[values[i] for i in places])

@@ -35,6 +35,10 @@ def count(shape: Shape, dim: Dims) -> int:
     return prod(shape) if dim is None else prod([shape[d] for d in dim])
 
 
+def mean_vjp(m: Any, g: Any, shape: Shape, dim: Dims, keepdim: bool) -> Any:
+    return spread(m, g / (count(shape, dim) or 1), shape, dim, keepdim)
+
+
 def is_half(array: Any) -> bool:
     return array.dtype.itemsize == 2 and array.dtype.kind not in "iu"
 
@@ -47,6 +51,12 @@ def widened(array: Any) -> Any:
 def sum_dtype(array: Any) -> str | None:
     """Integers and bools add up in int64."""
     return "int64" if array.dtype.kind in "biu" else None
+
+
+def _total(parts: Any) -> Any:
+    """The sum of what outputs of a node send to an input; None for those without gradient."""
+    known = [part for part in parts if part is not None]
+    return known[0] if len(known) == 1 else known[0] + known[1]
 
 
 # Sums, means, products ----------------------------------------------------------------------------
@@ -67,9 +77,7 @@ row(
     "mean", "self",
     lambda xp, self, dim=None, keepdim=False: xp.mean(self, dim, None, keepdim),
     LINEAR, node=_by_overload("Mean"),
-    self=lambda m, g, self_shape, dim, keepdim: spread(
-        m, g / (count(self_shape, dim) or 1), self_shape, dim, keepdim
-    ),
+    self=lambda m, g, self_shape, dim, keepdim: mean_vjp(m, g, self_shape, dim, keepdim),
 )  # fmt: skip
 
 
@@ -190,6 +198,28 @@ row("max_all", "self", _amax, node="MaxBackward1", self=_extreme_vjp, jvp=_extre
 row("min_all", "self", _amin, node="MinBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
 
 
+def _aminmax_vjp(
+    m: Any, g: Any, self: Any, min: Any, max: Any, self_shape: Shape, dim: Dims, keepdim: bool
+) -> Any:
+    return _total([
+        None if x is None else _extreme_vjp(m, x, self, result, self_shape, dim, keepdim)
+        for x, result in zip(g, (min, max), strict=True)
+    ])  # fmt: skip
+
+
+row(
+    "aminmax", "self",
+    lambda xp, self, dim=None, keepdim=False: (
+        _amin(xp, self, dim, keepdim), _amax(xp, self, dim, keepdim)
+    ),
+    outputs="min max", self=_aminmax_vjp,
+    jvp=lambda m, self, self_t, min, max, self_shape, dim, keepdim: tuple([
+        _extreme_jvp(m, self, self_t, result, self_shape, dim, keepdim) for result in (min, max)
+    ]),
+    doc="ties share the gradient",
+)  # fmt: skip
+
+
 def picked(xp: Any, self: Any, indices: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
     values = xp.take_along_axis(self, indices, dim)
     if not keepdim:
@@ -245,13 +275,21 @@ def _freedom(shape: Shape, dim: Dims, correction: float) -> float:
     return max(count(shape, dim) - correction, 0)
 
 
-def _var(xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: bool = False) -> Any:
+def _var_mean(
+    xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: bool = False
+) -> tuple[Any, Any]:
     wide = widened(self)
-    d = wide - xp.mean(wide, dim, None, True)
+    mean = xp.mean(wide, dim, None, True)
+    d = wide - mean
     square = (d * d.conj()).real if d.dtype.kind == "c" else d * d
     total = xp.sum(square, dim, None, keepdim)
     total = total / _freedom(self.shape, dim, correction)
-    return total.astype(self.dtype) if is_half(self) else total
+    mean = mean if keepdim else mean.reshape(total.shape)
+    return (total.astype(self.dtype), mean.astype(self.dtype)) if is_half(self) else (total, mean)
+
+
+def _var(xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: bool = False) -> Any:
+    return _var_mean(xp, self, dim, correction, keepdim)[0]
 
 
 def _centred(m: Any, self: Any, self_shape: Shape, dim: Dims, correction: float) -> Any:
@@ -294,18 +332,63 @@ def _std_scale(m: Any, x: Any, result: Any) -> Any:
     return m.masked_fill(x / (result * 2), m.eq(result, 0), 0)
 
 
+def _std_vjp(
+    m: Any, g: Any, self: Any, result: Any, self_shape: Shape, dim: Dims, correction: float,
+    keepdim: bool,
+) -> Any:  # fmt: skip
+    return _var_vjp(m, _std_scale(m, g, result), self, self_shape, dim, correction, keepdim)
+
+
 row(
     "std", "self",
     lambda xp, self, dim=None, correction=1, keepdim=False: xp.sqrt(
         _var(xp, self, dim, correction, keepdim)
     ),
-    NONE, holomorphic=False,
-    self=lambda m, g, self, result, self_shape, dim, correction, keepdim: _var_vjp(
-        m, _std_scale(m, g, result), self, self_shape, dim, correction, keepdim
-    ),
+    NONE, holomorphic=False, self=_std_vjp,
     jvp=lambda m, self, self_t, result, self_shape, dim, correction, keepdim: _std_scale(
         m, _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim), result
     ),
+)  # fmt: skip
+
+
+def _std_mean(xp: Any, *args: Any) -> tuple[Any, Any]:
+    var, mean = _var_mean(xp, *args)
+    return xp.sqrt(var), mean
+
+
+def _with_mean(m: Any, g: Any, slope: Any, self_shape: Shape, dim: Dims, keepdim: bool) -> Any:
+    """The gradient of a variance or deviation, by its `slope(g)`, and of the mean beside it."""
+    parts = slope, lambda x: mean_vjp(m, x, self_shape, dim, keepdim)
+    return _total([None if x is None else part(x) for x, part in zip(g, parts, strict=True)])
+
+
+row(
+    "var_mean", "self", _var_mean, NONE, outputs="result0 result1", holomorphic=False,
+    self=lambda m, g, self, self_shape, dim, correction, keepdim: _with_mean(
+        m, g, lambda x: _var_vjp(m, x, self, self_shape, dim, correction, keepdim),
+        self_shape, dim, keepdim,
+    ),
+    jvp=lambda m, self, self_t, self_shape, dim, correction, keepdim: (
+        _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim),
+        m.mean(self_t, dim, keepdim),
+    ),
+    doc="the variance, as by var, and the mean",
+)  # fmt: skip
+row(
+    "std_mean", "self",
+    lambda xp, self, dim=None, correction=1, keepdim=False: _std_mean(
+        xp, self, dim, correction, keepdim
+    ),
+    NONE, outputs="result0 result1", holomorphic=False,
+    self=lambda m, g, self, result0, self_shape, dim, correction, keepdim: _with_mean(
+        m, g, lambda x: _std_vjp(m, x, self, result0, self_shape, dim, correction, keepdim),
+        self_shape, dim, keepdim,
+    ),
+    jvp=lambda m, self, self_t, result0, self_shape, dim, correction, keepdim: (
+        _std_scale(m, _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim), result0),
+        m.mean(self_t, dim, keepdim),
+    ),
+    doc="the standard deviation, as by std, and the mean",
 )  # fmt: skip
 
 

@@ -1,0 +1,229 @@
+"""What programs answer that PyTorch's own autograd tests are made of: each is run on both."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+
+torch = pytest.importorskip("torch")
+Program = Callable[[Any], Any]
+PROGRAMS: dict[str, Program] = {}
+
+
+def described(value: Any) -> Any:
+    """A value of either library in terms that can be compared."""
+    if isinstance(value, (torch.Tensor, cugrad.Tensor)):
+        kind = str(value.dtype).rpartition(".")[2]
+        numbers = np.round(np.asarray(value.detach().tolist()), 6) + 0
+        return kind, tuple(value.shape), numbers.tolist(), bool(value.requires_grad)
+    if isinstance(value, (list, tuple)):
+        return [described(x) for x in value]
+    return value
+
+
+def outcome(program: Program, lib: Any) -> Any:
+    """What a program answers, or the error it ends in, and the warnings on the way."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)  # PyTorch's, of its own code
+        warnings.filterwarnings("ignore", "index_reduce")  # "is in beta"
+        warnings.filterwarnings("ignore", category=RuntimeWarning)
+        try:
+            answer = described(program(lib))
+        except RuntimeError as error:
+            answer = "RuntimeError", str(error)[:40]
+    return answer, [(w.category.__name__, str(w.message)[:60]) for w in caught]
+
+
+def program(function: Program) -> Program:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def grid(t: Any, *shape: int) -> Any:
+    return t.arange(1.0, 1 + np.prod(shape), dtype=t.float64).reshape(shape) * 0.3
+
+
+# Hooks of nodes with several outputs --------------------------------------------------------------
+
+SEVERAL: dict[str, Callable[[Any, Any], Any]] = {
+    "var_mean": lambda t, x: t.var_mean(x, dim=1),
+    "std_mean": lambda t, x: t.std_mean(x),
+    "aminmax": lambda t, x: t.aminmax(x, dim=1),
+    "max": lambda t, x: x.max(1),
+    "topk": lambda t, x: x.topk(2),
+    "unbind": lambda t, x: x.unbind(0),
+    "split": lambda t, x: x.split(2, 1),
+    "svd": lambda t, x: t.linalg.svd(x, full_matrices=False),
+    "slogdet": lambda t, x: t.linalg.slogdet(x[:, :3] @ x[:, :3].mT + t.eye(3, dtype=x.dtype)),
+}  # fmt: skip
+
+
+def hooks_of_several(name: str, used: int | None) -> Program:
+    """One gradient for each output, None where there is none, before and behind the node."""
+
+    def run(t: Any) -> Any:
+        x = (grid(t, 3, 4) % 1.7).requires_grad_()
+        outputs = [y for y in SEVERAL[name](t, x) if y.requires_grad]
+        node, seen = outputs[0].grad_fn, []
+        node.register_prehook(seen.append)
+        node.register_hook(lambda gi, go: seen.append(go))
+        chosen = outputs if used is None else outputs[used : used + 1]
+        sum((y * y).sum() for y in chosen).backward()
+        return node.name(), seen, x.grad
+
+    return run
+
+
+for _name in SEVERAL:
+    for _used in (None, 1) if _name not in ("max", "topk") else (None,):
+        PROGRAMS[f"hooks of {_name}, {_used} used"] = hooks_of_several(_name, _used)
+
+
+def answers_of_a_prehook(answer: Callable[[Any, Any], Any]) -> Program:
+    def run(t: Any) -> Any:
+        x = grid(t, 2, 3).requires_grad_()
+        var, mean = t.var_mean(x)
+        var.grad_fn.register_prehook(lambda g: answer(t, g))
+        var.backward()
+        return x.grad
+
+    return run
+
+
+PROGRAMS["a prehook doubles one"] = answers_of_a_prehook(lambda t, g: (g[0] * 2, g[1]))
+PROGRAMS["a prehook makes one of None"] = answers_of_a_prehook(lambda t, g: (g[0], g[0]))
+PROGRAMS["a prehook takes all away"] = answers_of_a_prehook(lambda t, g: (None, None))
+PROGRAMS["a prehook answers too few"] = answers_of_a_prehook(lambda t, g: (g[0],))
+
+
+# In place -----------------------------------------------------------------------------------------
+
+INPLACE: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: lambda t, y, name=name: getattr(y, name)(1.5)
+       for name in ("eq_", "ne_", "lt_", "le_", "gt_", "ge_")},
+    "gt_ of a tensor": lambda t, y: y.gt_(y * 0.5 + 1),
+    **{f"scatter_reduce_ {reduce} {kept}": lambda t, y, reduce=reduce, kept=kept: y.scatter_reduce_(
+        0, t.tensor([[0, 1, 0, 2]]), grid(t, 1, 4) + 0.05, reduce, include_self=kept)
+       for reduce in ("prod", "mean", "amax", "amin") for kept in (True, False)},
+    "index_reduce_": lambda t, y: y.index_reduce_(0, t.tensor([0, 2]), grid(t, 2, 4), "prod"),
+    "renorm_": lambda t, y: y.renorm_(2, 0, 1.0),
+    "mvlgamma_": lambda t, y: y.add_(1).mvlgamma_(2),
+    "cumprod_": lambda t, y: y.cumprod_(0),
+    "floor_": lambda t, y: y.floor_(),
+}  # fmt: skip
+
+
+def after_inplace(name: str, part: bool) -> Program:
+    """The gradient is that of what is there now, in the tensor and where a part was changed."""
+
+    def run(t: Any) -> Any:
+        x = grid(t, 3, 4).requires_grad_()
+        y = t.stack([x, x * 2])[1 if not part else slice(None)]
+        INPLACE[name](t, y[1] if part else y)
+        (grad,) = t.autograd.grad((y * y * grid(t, *y.shape)).sum(), x)
+        return y, grad
+
+    return run
+
+
+for _name in INPLACE:
+    for _part in (False, True):
+        PROGRAMS[f"{_name} of {'a part' if _part else 'all'}"] = after_inplace(_name, _part)
+
+
+@program
+def a_comparison_in_place_in_forward_mode(t: Any) -> Any:
+    with t.autograd.forward_ad.dual_level():
+        dual = t.autograd.forward_ad.make_dual(grid(t, 3), t.ones(3, dtype=t.float64))
+        return list(t.autograd.forward_ad.unpack_dual((dual * 2).gt_(1)))
+
+
+# Functions, warnings ------------------------------------------------------------------------------
+
+
+def saved_in_jvp(t: Any, forward: bool) -> Any:
+    seen = []
+
+    class Double(t.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+            if forward:
+                ctx.save_for_forward(*inputs, output)
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any) -> Any:
+            seen.append(ctx.saved_tensors)
+            return tangent * 2
+
+    return t.func.jvp(Double.apply, (grid(t, 2),), (grid(t, 2),)), seen
+
+
+PROGRAMS["jvp reads nothing that was saved for backward"] = lambda t: saved_in_jvp(t, False)
+PROGRAMS["jvp reads what was saved for forward"] = lambda t: saved_in_jvp(t, True)
+
+
+@program
+def a_gradient_of_nothing_that_is_something(t: Any) -> Any:
+    class Bad(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return t.ones(2, dtype=t.float64) if g is None else g * 2
+
+    return t.autograd.gradcheck(Bad.apply, grid(t, 2).requires_grad_(), raise_exception=False)
+
+
+@program
+def hooks_of_a_module_inside_vmap(t: Any) -> Any:
+    layer, seen = t.nn.Linear(2, 2, dtype=t.float64), []
+    with t.no_grad():
+        layer.weight.copy_(grid(t, 2, 2)), layer.bias.zero_()
+    layer.register_full_backward_hook(lambda *args: seen.append(1))
+    x = grid(t, 3, 2).requires_grad_()
+    t.vmap(layer)(x).sin().sum().backward()
+    return seen, x.grad, layer.weight.grad
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str) -> None:
+    assert outcome(PROGRAMS[name], cugrad) == outcome(PROGRAMS[name], torch)
+
+
+# PyTorch answers these by what it says once in a process, or not right ----------------------------
+
+
+def test_a_graph_of_the_gradient_in_grad_is_warned_of() -> None:
+    x = grid(cugrad, 2).requires_grad_()
+    with pytest.warns(UserWarning, match=r"create_graph=True will create a reference cycle") as w:
+        warnings.simplefilter("always")
+        (x * x).sum().backward(create_graph=True)
+    assert w[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cugrad.autograd.grad((x * x).sum(), x, create_graph=True)
+        cugrad.autograd.gradgradcheck(lambda x: x * x, x.detach().requires_grad_())
+
+
+def test_logical_ops_in_place_leave_no_gradient() -> None:
+    """PyTorch's leave that of the values which they overwrite."""
+    x = grid(cugrad, 3).requires_grad_()
+    y = x * 2
+    y.logical_not_()
+    y.sum().backward()
+    assert x.grad.tolist() == [0, 0, 0]
