@@ -79,6 +79,7 @@ if [ -n "$fetching" ] && ! wait "$fetching"; then
   echo "chromium could not be installed: the profiler's pages are not driven in a browser"
 fi
 say "tests: pytest"
-pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEs --durations=10 "$@" || status=1
+TIMEFORMAT=$'\n== the tests took %R s, %U s of processors and %S s of the system'
+time pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEs --durations=10 "$@" || status=1
 say "$([ $status = 0 ] && echo passed || echo FAILED) in $((SECONDS - started)) s"
 exit $status
