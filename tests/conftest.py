@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import importlib.util
+import inspect
 import os
 import random
 import tempfile
@@ -158,15 +160,17 @@ THREAD_LOCALS = {
 }
 
 
+@functools.cache
+def defaults_of(kind: type) -> dict[str, Any]:
+    """The fields that a thread-local has from its class."""
+    values = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("__")}
+    return {name: value for name, value in values.items() if not inspect.isroutine(value)}
+
+
 def fields_of(state: object) -> dict[str, Any]:
     """The values of a thread-local's fields, those it has from its class too; lists by content."""
-    names = [name for name in dir(state) if not name.startswith("__")]
-    values = {name: getattr(state, name) for name in names}
-    return {
-        name: list(value) if isinstance(value, list) else value
-        for name, value in values.items()
-        if not callable(value)
-    }
+    values = {**defaults_of(type(state)), **vars(state)}
+    return {k: list(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
 def watched() -> list[tuple[str, object]]:
