@@ -53,27 +53,27 @@ OUT_OF_MEMORY = "a full device raises MemoryError (CuPy's OutOfMemoryError): cat
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            cond distributions Event Stream float8_* from_file get_device get_device_module
-            gru gru_cell has_* hub istft lobpcg lstm lstm_cell masked norm_except_dim
-            overrides package quasirandom return_types rnn_* set_default_tensor_type
-            set_flush_denormal set_warn_always is_warn_always_enabled stft testing
-            thread_safe_generator types accelerator
+            cond distributions Event Stream float8_* from_file get_device get_device_module gru
+            gru_cell has_* hub istft lobpcg lstm lstm_cell masked norm_except_dim overrides package
+            quasirandom return_types rnn_* set_default_tensor_type set_flush_denormal
+            set_warn_always is_warn_always_enabled stft testing thread_safe_generator types
+            accelerator
         """,
         COMPILED: """
-            compile compiler export fx jit ScriptModule ScriptFunction wait fork
-            CompilationUnit library
+            compile compiler export fx jit ScriptModule ScriptFunction wait fork CompilationUnit
+            library onnx
         """,
         DISTRIBUTED: "distributed futures multiprocessing monitor is_distributed",
         KERNEL: """
-            batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_*
-            embedding_renorm_ affine_grid_generator grid_sampler* hash_tensor
+            batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_* embedding_renorm_
+            affine_grid_generator grid_sampler* hash_tensor
         """,
         FUNCTIONAL: """
             adaptive_max_pool1d alpha_dropout* batch_norm binary_cross_entropy_with_logits
             cosine_embedding_loss ctc_loss detach detach_ dropout dropout_ embedding embedding_bag
             feature_alpha_dropout* feature_dropout_ functional hinge_embedding_loss instance_norm
-            kl_div margin_ranking_loss poisson_nll_loss triplet_margin_loss
-            addmv_ as_strided_ conj_physical_ index_put_ ldexp_
+            kl_div margin_ranking_loss poisson_nll_loss triplet_margin_loss addmv_ as_strided_
+            conj_physical_ index_put_ ldexp_
         """,
         INTERNAL: """
             AVG AggregationType AliasDb *Type Argument ArgumentSpec Benchmark* Block BufferDict
@@ -84,10 +84,9 @@ ABSENT: dict[str, dict[str, str]] = {
             LockingLogger ModuleDict Node NoopLogger OperatorInfo ParameterDict PyTorchFile* SUM
             ScriptClass* ScriptDict* ScriptList* ScriptMethod ScriptModuleSerializer ScriptObject*
             SerializationStorageContext StaticModule StreamObjType Tag ThroughputBenchmark
-            TracingState Type Use Value ao classes cpp import_ir_module*
-            init_num_threads is_storage is_vulkan_available DeviceObjType
-            merge_type_from_type_comment parse_* unify_type_list AcceleratorError
-            torch_version autocast_*crement_nesting
+            TracingState Type Use Value ao cpp import_ir_module* init_num_threads is_storage
+            is_vulkan_available DeviceObjType merge_type_from_type_comment parse_* unify_type_list
+            AcceleratorError torch_version contrib nativert numa autocast_*crement_nesting
         """,
         OTHER_DEVICE: "cpu mps mtia xpu",
         OLD_AUTOCAST: """
@@ -95,9 +94,9 @@ ABSENT: dict[str, dict[str, str]] = {
             set_autocast_*_dtype set_autocast_[!c]*_enabled set_autocast_cpu_enabled
         """,
         QUANTIZED: """
-            bit bits* choose_qparams_optimized dequantize empty_quantized fake_quantize_*
-            float4_* fused_moving_avg_obs_fake_quant int[1-7] int_repr q_* qint* qscheme quantiz*
-            quint* uint[1-7]
+            bit bits* choose_qparams_optimized dequantize empty_quantized fake_quantize_* float4_*
+            fused_moving_avg_obs_fake_quant int[1-7] int_repr q_* qint* qscheme quantiz* quint*
+            uint[1-7]
         """,
         SPARSE: """
             ccol_indices_copy col_indices_copy crow_indices_copy indices_copy row_indices_copy
@@ -130,14 +129,14 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn": {
         LATER: """
-            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d GRU GRUCell LSTM LSTMCell
-            LinearCrossEntropy* RNN RNNBase RNNCell RNNCellBase Transformer* grad
+            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d GRU GRUCell LSTM LSTMCell LinearCrossEntropy*
+            RNN RNNBase RNNCell RNNCellBase Transformer* grad
         """,
         LAZY: "Lazy* Uninitialized*",
         DISTRIBUTED: "SyncBatchNorm",
         QUANTIZED: "intrinsic qat quantizable quantized",
         OLD: "Container NLLLoss2d",
-        INTERNAL: "common_types factory_kwargs",
+        INTERNAL: "backends common_types cpp factory_kwargs",
     },
     "nn.functional": {
         LATER: "scaled_grouped_mm scaled_mm grouped_mm ScalingType SwizzleType",
@@ -147,10 +146,10 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn.init": {OLD: "constant dirac eye *_normal *_uniform normal orthogonal sparse uniform"},
     "nn.utils": {
-        LATER: "*spectral_norm *weight_norm parametrizations parametrize rnn skip_init",
+        LATER: "*spectral_norm *weight_norm parametrizations parametrize prune rnn skip_init",
         INTERNAL: """
-            clip_grad convert_conv?d_weight_memory_format convert_parameters fuse_* fusion
-            init memory_format
+            clip_grad convert_conv?d_weight_memory_format convert_parameters fuse_* fusion init
+            memory_format
         """,
         OLD: "clip_grad_norm",
     },
@@ -162,16 +161,16 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "optim": {
         LATER: """
-            ASGD Adadelta Adafactor Adagrad Adamax LBFGS Muon NAdam RAdam RMSprop Rprop
-            lr_scheduler swa_utils
+            ASGD Adadelta Adafactor Adagrad Adamax LBFGS Muon NAdam RAdam RMSprop Rprop adadelta
+            adagrad adamax asgd lbfgs lr_scheduler nadam radam rmsprop rprop swa_utils
         """,
-        SPARSE: "SparseAdam", INTERNAL: "swap_in_optimizer_params_and_state",
+        SPARSE: "SparseAdam sparse_adam", INTERNAL: "swap_in_optimizer_params_and_state",
     },
-    "optim.Optimizer": {LATER: "register_*_hook", INTERNAL: "OptimizerP*Hook profile_hook_step"},
+    "optim.Optimizer": {INTERNAL: "OptimizerP*Hook profile_hook_step"},
     "cuda": {
         LATER: """
-            StreamContext can_device_access_peer default_generators device_memory_used device_of
-            get_sync_debug_mode random seed seed_all set_stream set_sync_debug_mode
+            StreamContext can_device_access_peer comm default_generators device_memory_used
+            device_of get_sync_debug_mode random seed seed_all set_stream set_sync_debug_mode
         """,
         CAPTURE: """
             CUDAGraph graph graph_pool_handle graphs is_current_stream_capturing
@@ -194,8 +193,8 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         MONITOR: "clock_rate list_gpu_processes memory_usage power_draw temperature utilization",
         INTERNAL: """
-            get_arch_list get_gencode_flags has_half has_magma ipc_collect is_tf32_supported
-            sparse tunable
+            get_arch_list get_gencode_flags has_half has_magma ipc_collect is_tf32_supported sparse
+            tunable
         """,
         OLD: "max_memory_cached memory_cached reset_max_memory_*",
         STORAGE: "*Storage",
@@ -220,16 +219,21 @@ ABSENT: dict[str, dict[str, str]] = {
     "dtype": {INTERNAL: "abbr"},
     "backends": {
         ENGINE: """
-            cpu cusparselt kleidiai mha miopen nnpack opt_einsum python_native quantized
+            cpu cusparselt kleidiai mha miopen nnpack opt_einsum python_native quantized xeon
+            xnnpack
         """,
     },
     "utils": {
         ALWAYS_FILLED: "deterministic",
-        LATER: "backcompat benchmark collect_env cpp_* data dlpack hooks tensorboard weak",
+        LATER: """
+            backcompat benchmark collect_env cpp_* data dlpack flop_counter hooks module_tracker
+            tensorboard weak
+        """,
         INTERNAL: """
-            ThroughputBenchmark backend_registration cmake_prefix_path
-            generate_methods_for_privateuse1_backend get_cpp_backtrace
-            rename_privateuse1_backend set_module swap_tensors throughput_benchmark
+            ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend
+            get_cpp_backtrace bundled_inputs debug_log file_baton hipify jit mkldnn mobile_optimizer
+            model_dump model_zoo serialization show_pickle viz rename_privateuse1_backend set_module
+            swap_tensors throughput_benchmark
         """,
     },
     "autograd": {
@@ -242,7 +246,7 @@ ABSENT: dict[str, dict[str, str]] = {
         INTERNAL: "set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch",
     },
     "autograd.profiler": {INTERNAL: "EnforceUnique KinetoStepTracker MemRecordsAcc"},
-    "profiler": {INTERNAL: "ExecutionTraceObserver profiler"},
+    "profiler": {INTERNAL: "ExecutionTraceObserver profiler python_tracer"},
     "func": {COMPILED: "debug_unwrap functionalize", LATER: "rearrange"},
     "linalg": {LDL: "ldl_*"},
     "serialization": {
@@ -256,7 +260,10 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "random": {LATER: "thread_safe_generator"},
     "nn.attention": {
-        LATER: "SDPBackend WARN_FOR_UNFUSED_KERNELS *_flash_attention_impl* sdpa_kernel",
+        LATER: """
+            bias experimental flex_attention varlen SDPBackend WARN_FOR_UNFUSED_KERNELS
+            *_flash_attention_impl* sdpa_kernel
+        """,
     },
 }
 

@@ -10,9 +10,13 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-from ..autograd.mode import enable_grad, no_grad
+from ..autograd.mode import enable_grad, set_grad_enabled
+from ..autograd.node import RemovableHandle
 from ..autograd.ranges import ranged
+from ..creation import tensor
+from ..dtypes import float32
 from ..tensor import Tensor
+from .step_hooks import Hooks, observed, registered
 
 Params = Iterable[Any]  # of tensors, of (name, tensor), or of group dictionaries
 
@@ -23,6 +27,32 @@ def check_range(name: str, value: float, *, below: float = math.inf) -> None:
         raise TypeError(f"{name}: got a Tensor, want a Python number, such as tensor.item()")
     if not 0.0 <= value < below:
         raise ValueError(f"Invalid {name}: {value}")
+
+
+def check_rate(lr: float | Tensor) -> None:
+    """ValueError, in PyTorch's words, unless a rate is a number, or a tensor of one, and >= 0."""
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        lr = float(lr.detach())
+    check_range("learning rate", lr)
+
+
+def check_ways(
+    foreach: bool | None, fused: bool | None, differentiable: bool, capturable: bool = False
+) -> None:
+    """Raises for what is no way to compute an update, in PyTorch's words where it has them."""
+    for name, value in (("foreach", foreach), ("fused", fused)):
+        if value is not None and not isinstance(value, bool):
+            raise TypeError(f"{name} must be a bool or None, not {type(value).__name__}")
+    if fused and differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`")
+    if fused and foreach:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    if capturable:
+        raise NotImplementedError(
+            "capturable=True: CUDA graphs are not captured yet; leave it out"
+        )
 
 
 def scaled(xp: Any, array: Any, factor: float) -> Any:
@@ -47,6 +77,7 @@ class Optimizer:
                 f"dicts, but got {type(params).__name__}"
             )
         self.defaults = defaults
+        self.hooks = Hooks()
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
@@ -56,6 +87,11 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = observed(vars(cls)["step"])  # type: ignore[method-assign]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Optimise more parameters, with settings of their own, from now on."""
@@ -89,6 +125,11 @@ class Optimizer:
             param_group["param_names"] = names
         for name, default in self.defaults.items():
             param_group.setdefault(name, default)
+        if param_group.get("fused") and not all(p.is_floating_point() for p in params):
+            raise RuntimeError(
+                "`fused=True` requires all the params to be floating point Tensors of supported "
+                "devices: ['cpu', 'cuda', 'simulated']"
+            )
         self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -108,19 +149,19 @@ class Optimizer:
                         param.grad.requires_grad_(False)
                     param.grad.zero_()
 
+    @observed
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient; returns what `closure` returned.
 
         `closure` evaluates the model again, with gradients, before the update.
         """
-        loss, name = None, type(self).__name__
-        with ranged(f"Optimizer.step#{name}.step", "optimizer"):
-            if closure is not None:
-                with enable_grad():
-                    loss = closure()
-            with no_grad():
-                for group in self.param_groups:
-                    self._update([p for p in group["params"] if p.grad is not None], group)
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            with set_grad_enabled(group.get("differentiable", False)):
+                self._update([p for p in group["params"] if p.grad is not None], group)
         return loss
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
@@ -132,6 +173,8 @@ class Optimizer:
 
         State tensors are shared, not copied.
         """
+        for hook in list(self.hooks.before_save.values()):
+            hook(self)
         number: dict[Tensor, int] = {}
         groups = []
         for group in self.param_groups:
@@ -140,7 +183,11 @@ class Optimizer:
             packed = {key: value for key, value in group.items() if key != "params"}
             groups.append({**packed, "params": [number[param] for param in group["params"]]})
         state = {number.get(key, key): value for key, value in self.state.items()}
-        return {"state": state, "param_groups": groups}
+        saved: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in list(self.hooks.after_save.values()):
+            changed = hook(self, saved)
+            saved = saved if changed is None else changed
+        return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the state and settings that `state_dict` gave, in the order of parameters.
@@ -150,6 +197,10 @@ class Optimizer:
         Raises:
             ValueError: when the groups differ in number or size.
         """
+        state_dict = state_dict.copy()
+        for hook in list(self.hooks.before_load.values()):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         saved = deepcopy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -164,6 +215,8 @@ class Optimizer:
             new["params"] = group["params"]
             if "param_names" in group:
                 new.setdefault("param_names", group["param_names"])
+            for name, default in self.defaults.items():  # of a version that did not have it
+                new.setdefault(name, default)
         state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         for key, value in state_dict["state"].items():
             if key in params:
@@ -172,6 +225,47 @@ class Optimizer:
                 state[key] = value
         self.state = state
         self.param_groups = saved
+        for hook in list(self.hooks.after_load.values()):
+            hook(self)
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(optimizer, args, kwargs)` before each step; it may return other arguments."""
+        return registered(self.hooks.before_step, hook, False)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(optimizer, args, kwargs)` after each step."""
+        return registered(self.hooks.after_step, hook, False)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(optimizer)` before each `state_dict()`."""
+        return registered(self.hooks.before_save, hook, prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(optimizer, state_dict)` after `state_dict()`; it may return another one."""
+        return registered(self.hooks.after_save, hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(optimizer, state_dict)` before a load; it may return another one."""
+        return registered(self.hooks.before_load, hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(optimizer)` after each load."""
+        return registered(self.hooks.after_load, hook, prepend)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "hooks"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.hooks = Hooks()
 
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
@@ -205,7 +299,9 @@ def _adopt(param: Tensor, state: dict[str, Any]) -> dict[str, Any]:
     """A copy of a parameter's state; tensors follow the parameter, the step stays on the host."""
     adopted = {}
     for key, value in state.items():
-        if not isinstance(value, Tensor):
+        if key == "step" and isinstance(value, (int, float)):  # PyTorch's, before 1.12
+            adopted[key] = tensor(float(value), dtype=float32, device="cpu")
+        elif not isinstance(value, Tensor):
             adopted[key] = deepcopy(value)
         elif key == "step":
             adopted[key] = value.detach().to("cpu", copy=True)
