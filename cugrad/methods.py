@@ -10,6 +10,7 @@ from . import autograd, conversion, exchange
 from .absent import ABSENT, Absent
 from .autograd.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from .autograd.record import recorded
+from .autograd.views import detached
 from .functions import FUNCTIONS, PROPERTIES, arithmetic
 from .functions import METHODS as FUNCTION_METHODS
 from .functions.out import renaming
@@ -50,6 +51,7 @@ def detach_(self: Tensor) -> Tensor:
         )
     if self._node is not None:
         _ = self.counter  # what has one is looked at by the nodes that saved it
+        detached(self)
     self._node, self._requires_grad = None, False
     if self._rare is not None and self._rare.tangents:
         self._rare.tangents = None

@@ -264,6 +264,8 @@ class Tensor:
                 "allowed."
             )
         self._requires_grad = value
+        if self._rare is not None and self._rare.view is not None:
+            self._rare.view.accumulates = value
 
     @requires_grad.deleter
     def requires_grad(self) -> None:

@@ -633,3 +633,78 @@ def test_a_view_of_a_single_number_is_changed(lib: Any, view: str, change: str) 
     {"zero_": v.zero_, "mul_": lambda: v.mul_(2), "copy_": lambda: v.copy_(x.detach())}[change]()
     (s * 1).backward()
     assert x.grad.item() == {"zero_": 0, "mul_": 12, "copy_": 0}[change]
+
+
+# Leaves and bases that change their minds ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["requires_grad_", "detach_"])
+def test_a_leaf_that_no_longer_requires_grad_accumulates_nothing(lib: Any, way: str) -> None:
+    x, w = leaf(lib, 3), leaf(lib, 3)
+    total = (x * w).sum()
+    calls: list[Any] = []
+    x.register_hook(calls.append)
+    x.register_post_accumulate_grad_hook(calls.append)
+    x.requires_grad_(False) if way == "requires_grad_" else x.detach_()
+    total.backward()
+    assert x.grad is None and w.grad is not None and len(calls) == 2
+
+
+@pytest.mark.parametrize("name", ["t_", "transpose_", "swapdims_", "unsqueeze_"])
+def test_a_leaf_with_views_is_turned_in_place(lib: Any, name: str) -> None:
+    x = leaf(lib, 2, 3)
+    v = x[0]
+    with lib.no_grad():
+        getattr(x, name)(*{"t_": (), "unsqueeze_": (0,)}.get(name, (0, 1)))
+    assert x.is_leaf and not x._is_view() and v._base is x
+    assert (x * x).shape == x.shape
+    if lib is cugrad:  # PyTorch gives the shape that there was
+        assert lib.autograd.grad((x * x).sum(), x)[0].shape == x.shape
+
+
+@pytest.mark.parametrize("changed", ["view", "base", "fellow"])
+def test_a_changed_view_keeps_its_history_when_its_base_is_detached(lib: Any, changed: str) -> None:
+    x = leaf(lib, 3, 2)
+    y = x * 3
+    v, w = y[0], y[1]
+    {"view": v, "base": y, "fellow": w}[changed].mul_(0.5)
+    y.detach_()
+    for name, t in {"view": v, "fellow": w}.items():
+        assert t.requires_grad and not y.requires_grad
+        (g,) = lib.autograd.grad(t.sum(), x, allow_unused=True)
+        assert (g is not None) is (name == changed)
+        assert g is None or g.sum().item() == 3
+
+
+def test_views_of_a_detached_base_forget_what_is_overwritten(lib: Any) -> None:
+    x = leaf(lib, 3, 2)
+    y = x * 3
+    v = y[0]
+    y.detach_()
+    assert lib.autograd.grad(v.sum(), x, retain_graph=True)[0].sum().item() == 6
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        v.mul_(2)
+    y.mul_(2)
+    assert lib.autograd.grad(v.sum(), x, allow_unused=True) == (None,)
+
+
+def test_a_view_made_under_no_grad_gets_no_gradient(lib: Any) -> None:
+    x = leaf(lib, 3, 2)
+    with lib.no_grad():
+        v = x[0]
+    assert v.requires_grad and v.is_leaf and v.grad_fn is None
+    (v[0] + (v * 3).sum() + (x * 2).sum()).backward()
+    assert v.grad is None and x.grad.tolist() == [[2, 2]] * 3
+    with pytest.raises(RuntimeError, match="appears to not have been used"):
+        lib.autograd.grad((v * 3).sum(), v)
+    with pytest.raises(RuntimeError, match="element 0 of tensors does not require grad"):
+        v.backward(lib.ones(2))
+    v.requires_grad_()
+    (v * 3).sum().backward()
+    assert v.grad.tolist() == [3, 3]
+
+
+def test_what_is_made_of_tensors_is_no_view_of_them(lib: Any) -> None:
+    x = leaf(lib, 2, 2).detach()
+    for made in (lib.rot90(x), lib.rot90(x, 2), lib.complex(x, x), lib.polar(x.abs(), x)):
+        assert not made._is_view() and made.detach_() is made

@@ -83,7 +83,7 @@ def backward(
     for x in wanted or ():
         if isinstance(x, Tensor):
             x.retain_grad()  # a leaf does anyway
-    targets = None if wanted is None else [_target(x) for x in wanted]
+    targets = None if wanted is None else [_end(x) for x in wanted]
     keep = create_graph if retain_graph is None else retain_graph
     if roots and create_graph:
         warn_user(CYCLE_TEXT)
@@ -169,7 +169,7 @@ def _results(
 ) -> list[Tensor | None]:
     """One gradient, or None, for each of the inputs."""
     roots = _roots(outputs, vectors, create_graph)
-    targets = [_target(x) for x in wanted]
+    targets = [_end(x) for x in wanted]
     if not roots:
         return [None] * len(targets)
     captured = run_backward(
@@ -209,6 +209,12 @@ def _wanted(inputs: Any, caller: str) -> tuple[Any, ...]:
     return wanted
 
 
+def _end(x: Any) -> Any:
+    """The edge of what a gradient is asked for; what has none is an end that nothing leads to."""
+    edge = _target(x)
+    return x if edge is None else edge
+
+
 def _target(x: Any) -> Any:
     """The edge of a tensor, or gradient edge, whose gradient is asked for."""
     if isinstance(x, GradientEdge):
@@ -231,12 +237,13 @@ def _roots(outputs: tuple[Any, ...], gradients: Any, create_graph: bool) -> Edge
     recording = create_graph or bool(state.levels)
     roots = []
     for i, (out, v) in enumerate(zip(outputs, vectors, strict=True)):
-        if isinstance(out, Tensor) and not out._requires_grad:
+        edge = _target(out) if isinstance(out, GradientEdge) or out._requires_grad else None
+        if edge is None:
             raise RuntimeError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
         assert v is not None
-        roots.append((_target(out), v if recording else v._array))
+        roots.append((edge, v if recording else v._array))
     return roots
 
 

@@ -314,7 +314,7 @@ class Run:
         for observer in observers:
             observer.node_begin(accumulator(leaf))
         with leaf_lock:
-            if g is None:
+            if g is None or not leaf._requires_grad:  # as it may be since the graph was made
                 pass
             elif self.recording:
                 accumulate_recorded(leaf, g)

@@ -282,10 +282,16 @@ def as_function(edge: Any) -> tuple[Any, int]:
 
 
 def edge_of(t: Tensor) -> Any:
-    """Where the gradient of `t` goes: its node, an output of one, or the leaf itself."""
+    """Where the gradient of `t` goes: its node, an output of one, or the leaf itself.
+
+    None for a view with no history, made where nothing was recorded, unless the user has asked for
+    its gradient.
+    """
     node = t._node
     if node is None and t._rare is not None and t._rare.view is not None:
         node = t._rare.view.regenerate(t)
+        if node is None and not t._rare.view.accumulates:
+            return None
     return t if node is None else node
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..tensor import UNCOUNTED, Tensor
 from .inference import inference_mode
 from .mode import enable_grad, state, writes_watched
+from .node import edge_of
 
 if TYPE_CHECKING:
     from ..ops.table import Op
@@ -21,13 +23,16 @@ UNRECORDED = (INFERENCE, NO_GRAD)
 class View:
     """Where a view comes from: its base, and the view ops that lead from the base to it."""
 
-    __slots__ = ("base", "steps", "creation", "version", "maker", "retains", "__weakref__")
+    __slots__ = (
+        "base", "steps", "creation", "version", "maker", "retains", "accumulates", "__weakref__",
+    )  # fmt: skip
 
     def __init__(self, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
         self.base, self.steps, self.creation = base, steps, creation
-        self.version = base.counter[0]  # when the view was made
+        self.version = base.counter[0]  # when the view was made, or last changed and recorded
         self.maker: str | None = None  # the node it had, in the words of an error
         self.retains = False  # whether the node it will have is to retain its gradient
+        self.accumulates = False  # whether the user has said that it is a leaf of its own
 
     @property
     def is_followed(self) -> bool:
@@ -182,7 +187,7 @@ def check_inplace(t: Tensor, op_name: str) -> None:
     view = None if t._rare is None else t._rare.view
     if view is not None and (t._requires_grad or view.base._requires_grad):
         view.check(t, "is being modified inplace")
-        if view.base._requires_grad and view.base.is_leaf:
+        if t._requires_grad and view.base.is_leaf:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 f"operation. ({op_name}: use torch.no_grad(), or take the view of a copy)"
@@ -199,16 +204,29 @@ def check_inplace(t: Tensor, op_name: str) -> None:
 def moved(t: Tensor) -> None:
     """What `t` shares its storage with, after a change that was not recorded.
 
-    Views that cannot be followed say so when they are next used.
+    Views that cannot be followed say so when they are next used. Those whose base has forgotten its
+    history forget theirs, which led to what is overwritten.
     """
-    view = None if t._rare is None else t._rare.view
-    base = t if view is None else view.base
-    if base._requires_grad and base._rare is not None and base._rare.views is not None:
-        for ref in base._rare.views:
-            other = ref()
-            known = None if other is None else other.rare.view
-            if other is not None and known is not None and known.creation != NORMAL:
-                known.forget(other)
+    base = t if t._base is None else t._base
+    for other, view in _views_of(base):
+        is_followed = view.creation == NORMAL
+        if is_followed is not base._requires_grad and (other._node is not None or not is_followed):
+            view.forget(other)
+
+
+def detached(base: Tensor) -> None:
+    """`base` is about to forget its history; a view that was changed last has one of its own."""
+    for other, view in _views_of(base):
+        if other._requires_grad and view.is_followed and view.version == base.counter[0]:
+            edge_of(other)
+
+
+def _views_of(base: Tensor) -> Iterator[tuple[Tensor, View]]:
+    """The living views of a tensor."""
+    for ref in (base._rare.views or ()) if base._rare is not None else ():
+        other = ref()
+        if other is not None and other.rare.view is not None:
+            yield other, other.rare.view
 
 
 def rebase(t: Tensor, node: Any) -> None:
@@ -219,12 +237,11 @@ def rebase(t: Tensor, node: Any) -> None:
     if base._node is not None and base._node.grad_fn.rare is not None:
         keep_retaining(base, latest)
     base._node, base._requires_grad = latest, True
-    if base._rare is not None and base._rare.views is not None:
-        for ref in base._rare.views:
-            other = ref()
-            if other is not None and other.rare.view is not None:
-                other._requires_grad = True
-                other.rare.view.forget(other)
+    if view is not None:
+        view.version = base.counter[0]
+    for other, known in _views_of(base):
+        other._requires_grad = True
+        known.forget(other)
 
 
 def keep_retaining(t: Tensor, latest: Any) -> None:

@@ -72,6 +72,8 @@ def _settled(results: list[Any], inputs: list[Any], recording: bool = True) -> l
         if not recording:
             return _cut(x, cut)
         edge = edge_of(x)
+        if edge is None:
+            return _cut(x, cut)
         ends = reachable([edge.grad_fn if type(edge) is Output else edge])
         if any(isinstance(end, Tensor) and id(end) not in own for end in ends):
             return x

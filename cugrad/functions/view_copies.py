@@ -96,7 +96,8 @@ def _in_place(name: str, function: Callable[..., Tensor]) -> Callable[..., Tenso
         if rare.view is not None:
             rare.view = out._rare.view if out._rare is not None else rare.view
         elif rare.views is not None and any(ref() is not None for ref in rare.views):
-            _hand_over(self, before, out)
+            if not self._requires_grad or self._node is not None:  # else it stays the leaf it was
+                _hand_over(self, before, out)
         return self
 
     call.__name__ = name
