@@ -66,7 +66,7 @@ def test_a_file_is_known_by_its_content(
         "forward op", "calls", "kernels", "backward", "kernels",
     ]  # fmt: skip
     row = next(line for line in table.splitlines() if line.startswith("sum"))
-    assert "SumBackward0" in row and "4.00 KB" in row
+    assert "SumBackward0" in row and "4 KiB" in row
 
 
 def test_as_a_command(tmp_path: Path) -> None:

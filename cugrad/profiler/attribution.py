@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import heapq
 import re
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Activity", "Said", "Span", "TraceError", "attributed", "said_by"]
+__all__ = [
+    "FOREVER", "Activity", "Said", "Span", "TraceError", "activity_of", "attributed", "said_by",
+    "whole",
+]  # fmt: skip
 
 FOREVER = 2**63 - 1
+DEEPEST = 2000  # ranges in one another
+LONGEST = 10_000  # characters of a text: one that stands in a file once may name many ranges
 
 
 class TraceError(ValueError):
@@ -59,7 +61,7 @@ class Span:
 # What cugrad and PyTorch write: `mul, seq=3`, `MulBackward0, stashed seq=3, sizes=[[2], []]`,
 # `aten::mul, seq = 3, op_id = 7, sizes = [[2], []], input_op_ids = [(6, 0)]`, and, where the number
 # is the range's payload, `mul, seq`.
-_SEQ = re.compile(r", (stashed )?seq(?:\s*=\s*(-?\d+))?(?=,|$)")
+_SEQ = re.compile(r", (stashed )?seq(?:\s*=\s*(-?\d{1,20}))?(?=,|$)")
 _REST = re.compile(r", (?:op_id|sizes|input_op_ids|id)\s*=")
 _SIZES = re.compile(r", sizes\s*=\s*(\[[\[\]\d, ]*\])")
 _NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?(?:torch::autograd::)?"
@@ -94,7 +96,7 @@ def said_by(text: str, payload: int | None = None) -> Said:
 def _sizes(text: str) -> list[list[int]]:
     """The lists of numbers in a text; lists of lists of tensors are one entry for each tensor."""
     return [
-        [int(number) for number in each.split(",") if number.strip()]
+        [int(number[:20]) for number in each.split(",") if number.strip()]
         for each in re.findall(r"\[([\d, ]*)\]", text[1:-1])
     ]
 
@@ -112,22 +114,25 @@ def attributed(
     that launched it, whenever it ran.
     """
     open_in: dict[Any, list[Span]] = {}
+    ends: list[tuple[int, int, list[Span]]] = []  # of open ranges, the next one first
     merged: Iterable[Any] = heapq.merge(
-        ((row[0], 0, row) for row in ranges),
-        ((-1 if row[0] is None else row[0], 1, row) for row in launches),
-        key=itemgetter(0, 1),
+        ((0, *ranged(*row)) for row in ranges),
+        ((1, *launched(*row)) for row in launches),
+        key=itemgetter(1, 0),
     )
-    for time, what, row in merged:
-        for stack in open_in.values():  # of all threads: backward runs where forward did not
-            if stack and stack[-1].end < time:
-                yield from _closed(stack, time)
+    for number, (what, time, *row) in enumerate(merged):
+        while ends and ends[0][0] < time:  # of all threads: backward runs where forward did not
+            yield from _closed(heapq.heappop(ends)[2], time)
         if what == 0:
-            _, end, process, thread, text, payload = row
+            end, process, thread, text, payload = row
             stack = open_in.setdefault((process, thread), [])
+            if len(stack) == DEEPEST:
+                raise TraceError(f"a broken trace: {DEEPEST} ranges are open in one thread")
             parent = next((each for each in reversed(stack) if each.end >= end), None)
             stack.append(Span(said_by(text, payload), process, thread, time, end, parent))
+            heapq.heappush(ends, (end, number, stack))
             continue
-        _, process, thread, activity = row
+        process, thread, activity = row
         inside = next((each for each in reversed(open_in.get((process, thread), ()))
                        if each.end > time), None)  # fmt: skip
         if inside is None:
@@ -139,70 +144,46 @@ def attributed(
 
 
 def _closed(stack: list[Span], time: int) -> Iterator[Span]:
-    """Takes away, innermost first, what has ended before `time`, also where it is not nested."""
-    ended = [each for each in reversed(stack) if each.end < time]
-    stack[:] = [each for each in stack if each.end >= time]
-    yield from ended
+    """Takes away, innermost first, what has ended before `time` with all that is in it."""
+    while stack and stack[-1].end < time:
+        yield stack.pop()
 
 
-# ---------------------------------------------------------------------- databases
+# ---------------------------------------------------------------------- what a file may say
 
 
-@contextmanager
-def opened(path: str | Path, tool: str) -> Iterator[sqlite3.Connection]:
-    """A trace in SQLite, open for reading; TraceError where it cannot be read as that."""
-    file = Path(path)
-    with file.open("rb") as stream:  # OSError where it is missing, is a directory, is forbidden
-        head = stream.read(16)
-    if not head:
-        raise TraceError(f"{file}: the file is empty")
-    if head != b"SQLite format 3\0":
-        raise TraceError(f"{file}: not a SQLite database, which {tool} writes")
-    try:
-        connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
-        connection.text_factory = lambda text: text.decode("utf-8", "replace")
-        try:
-            yield connection
-        finally:
-            connection.close()
-    except TraceError as error:
-        said = str(error)
-        raise TraceError(said if str(file) in said else f"{file}: {said}") from error
-    except (sqlite3.Error, OverflowError) as error:
-        raise TraceError(f"{file}: a broken database: {error}") from error
+def whole(value: Any, otherwise: int | None = None) -> int:
+    """A number of 64 bits; `otherwise`, or TraceError without one, for anything else."""
+    if isinstance(value, int) and abs(value) <= FOREVER:
+        return value
+    if otherwise is None:
+        raise TraceError(f"a broken trace: got {repr(value)[:80]}, want a whole number of 64 bits")
+    return otherwise
 
 
-def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
-    """The columns of a table; none where it does not exist."""
-    return {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
+def ranged(
+    start: Any, end: Any, process: Any, thread: Any, text: Any, payload: Any
+) -> tuple[int, int, int, int, str, int | None]:
+    """What a file says of a range, each of it of its type."""
+    begin = whole(start)
+    payload = payload if isinstance(payload, int) else None
+    text = str(text)[:LONGEST]
+    return begin, max(begin, whole(end)), whole(process), whole(thread), text, payload
 
 
-def tables_of(connection: sqlite3.Connection) -> set[str]:
-    """The names of the tables."""
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return {row[0] for row in rows}
+def launched(
+    time: Any, process: Any, thread: Any, activity: Activity
+) -> tuple[int, int | None, int | None, Activity]:
+    """What a file says of a call that launched something; before all others if it is not known."""
+    if time is None or process is None or thread is None:
+        return -1, None, None, activity
+    return whole(time), whole(process), whole(thread), activity
 
 
-def whole(value: Any) -> int:
-    """A number of a column; TraceError for anything else."""
-    if not isinstance(value, int):
-        raise TraceError(f"a broken trace: got {value!r} in a column, want a whole number")
-    return value
-
-
-COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
-          9: "HtoH", 10: "PtoP"}  # fmt: skip
-MEMORIES = {1: "Pageable", 2: "Pinned", 3: "Device", 4: "Array", 5: "Managed", 6: "Device",
-            7: "Managed"}  # fmt: skip
-
-
-def copy_name(kind: int | None, source: int | None, target: int | None) -> str:
-    """A copy as PyTorch names it.
-
-    >>> copy_name(1, 2, 3), copy_name(8, None, None)
-    ('Memcpy HtoD (Pinned -> Device)', 'Memcpy DtoD')
-    """
-    name = f"Memcpy {COPIES.get(kind or 0, 'unknown')}"
-    if source in MEMORIES and target in MEMORIES:
-        name += f" ({MEMORIES[source]} -> {MEMORIES[target]})"
-    return sys.intern(name)
+def activity_of(
+    kind: str, name: Any, start: Any, end: Any, device: Any, stream: Any, nbytes: Any
+) -> Activity:
+    """What a file says that a device did."""
+    begin = whole(start)
+    where = whole(device, 0), whole(stream, 0), max(whole(nbytes, 0), 0)
+    return Activity(kind, sys.intern(str(name)[:LONGEST]), begin, max(begin, whole(end)), *where)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .attribution import Activity, Said, Span, said_by
+from .correlation_table import table_of
 from .events import DeviceType, FunctionEvent, RecordScope
-from .table import memory_text, time_text
 
 __all__ = ["Call", "Correlation", "Correlator", "Cost", "OpRow", "correlate"]
 
-WAIT = re.compile(r"^(cuda|cu)\w*Synchronize\w*$|\bstall", re.IGNORECASE)
+STALL = re.compile(r"\bstall", re.IGNORECASE)
 FORWARD, BACKWARD, DOUBLE = range(3)
 OUTSIDE = "outside of all ranges"  # activity_type of the event of what was launched in none
 
@@ -176,7 +178,7 @@ class Correlator:
     def __init__(self, keep: bool = False) -> None:
         self.rows: dict[str, OpRow] = {}
         self._keep = keep
-        self._makers: dict[tuple[int, int], list[Maker]] = {}
+        self._makers: dict[tuple[int, int, str], list[Maker]] = {}  # by beginning
 
     def row(self, name: str, kind: str = "op") -> OpRow:
         """The row of this name, a new one if need be."""
@@ -221,21 +223,18 @@ class Correlator:
         if node is not None:
             place = self.place_of(node)
             row, phase = place.row, place.phase + 1
-        maker = Maker(
-            row, phase, span.said.name, span.start, within, span if self._keep else None
-        )
-        self._makers.setdefault((span.process, seq), []).append(maker)
+        maker = Maker(row, phase, span.said.name, span.start, within, span if self._keep else None)
+        for stem in ("", _stem(maker.name)):  # of any name, and of this one
+            here = self._makers.setdefault((span.process, seq, stem), [])
+            insort(here, maker, key=_start)
 
     def place_of(self, node: Span) -> Place:
         """The row and the phase where a node counts."""
         said = node.said
         assert said.node is not None
-        makers = [] if said.seq is None else self._makers.get((node.process, said.seq), [])
-        makers = [each for each in makers if each.start < node.start]
-        if not makers:
+        maker = None if said.seq is None else self._maker_of(node, said.seq, _stem(said.node))
+        if maker is None:
             return Place(said.node, "node", BACKWARD)
-        stem = _stem(said.node)
-        maker = max(makers, key=lambda each: (_stem(each.name) == stem, each.start))
         outer = node.parent
         while outer is not None and maker.within is not None:
             if outer.said.node is not None and outer.said.seq == maker.within:
@@ -243,21 +242,46 @@ class Correlator:
             outer = outer.parent
         return Place(maker.row, "op", maker.phase, maker)
 
+    def _maker_of(self, node: Span, seq: int, stem: str) -> Maker | None:
+        """The op of this number that a node is named after, else any, which began last before it;
+        of two that began together the inner one, which has ended first."""
+        for name in (stem, ""):
+            makers = self._makers.get((node.process, seq, name), [])
+            if makers and makers[0].start < node.start:
+                last = makers[bisect_left(makers, node.start, key=_start) - 1]
+                return makers[bisect_left(makers, last.start, key=_start)]
+        return None
+
+
+def _start(maker: Maker) -> int:
+    return maker.start
+
 
 def _own_cost(span: Span) -> Cost:
     """What was launched in a range itself, and its time where it waits."""
     cost = Cost()
     for activity in span.activities:
         cost.charge(activity)
-    if WAIT.search(span.said.name) and not _within_wait(span.parent):
+    if waits(span.said.name) and not _within_wait(span.parent):
         cost.stalls, cost.stall_us = 1, (span.end - span.start) / 1e3
     return cost
 
 
 def _within_wait(span: Span | None) -> bool:
-    while span is not None and not WAIT.search(span.said.name):
+    while span is not None and not waits(span.said.name):
         span = span.parent
     return span is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def waits(name: str) -> bool:
+    """Whether a range is one in which the host, or a stream, waits for the device.
+
+    >>> waits("cudaStreamSynchronize_v3020"), waits("stall: reload"), waits("install")
+    (True, True, False)
+    """
+    call = re.match(r"cu\w*$", name, re.IGNORECASE)
+    return (call is not None and "synchronize" in name.lower()) or STALL.search(name) is not None
 
 
 def around(span: Span) -> tuple[Span | None, Span | None]:
@@ -282,6 +306,7 @@ def same_node(outer: Span | None, span: Span) -> bool:
     return False
 
 
+@functools.lru_cache(maxsize=4096)
 def _stem(name: str) -> str:
     """What the names of an op and of its node have in common.
 
@@ -289,47 +314,6 @@ def _stem(name: str) -> str:
     True
     """
     return re.sub(r"^.*::|Backward\d*$|_", "", name).lower()
-
-
-# ---------------------------------------------------------------------- text
-
-
-def table_of(rows: list[OpRow], row_limit: int, timed: str = "kernels") -> str:
-    """Rows as text; columns of the double backward only where there is one."""
-    double = any(row.double_nodes for row in rows[:row_limit])
-    head = ["forward op", "calls", timed, "backward", timed]
-    head += ["double backward", timed] * double + ["copies", "stalls"]
-    lines = [head]
-    for row in rows[:row_limit]:
-        total = row.total
-        cells = ["" if row.kind == "node" else row.name, str(row.forward.calls or "")]
-        cells += [_times(row.forward.kernels, row.forward.kernel_us), _names(row.nodes)]
-        cells += [_times(row.backward.kernels, row.backward.kernel_us)]
-        if double:
-            second = row.double_backward
-            cells += [_names(row.double_nodes), _times(second.kernels, second.kernel_us)]
-        cells += [_copies(total), _times(total.stalls, total.stall_us)]
-        lines.append(cells)
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    text = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths)) for line in lines]
-    text.insert(1, "-+-".join("-" * width for width in widths))
-    if len(rows) > row_limit:
-        text.append(f"... and {len(rows) - row_limit} more")
-    return "\n".join(each.rstrip() for each in text)
-
-
-def _names(nodes: dict[str, int]) -> str:
-    return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in nodes.items())
-
-
-def _times(count: int, us: float) -> str:
-    return f"{count} / {time_text(us)}" if count else ""
-
-
-def _copies(cost: Cost) -> str:
-    if not cost.copies:
-        return ""
-    return f"{_times(cost.copies, cost.copy_us)} / {memory_text(cost.copy_bytes)}"
 
 
 # ---------------------------------------------------------------------- events

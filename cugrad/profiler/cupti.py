@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from .. import backends
 from ..autograd import mode
-from .attribution import Activity, Said, Span, copy_name
+from .attribution import Activity, Said, Span
 from .correlate import Correlation, Correlator
+from .database import copy_name
 from .event_list import EventList
 from .loaded import events_of
 from .nvtx import LEAF, range_text

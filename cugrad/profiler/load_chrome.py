@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .attribution import Activity, Span, TraceError, attributed
+from .attribution import Activity, Span, TraceError, activity_of, attributed, whole
 from .nvtx import range_text
 
 __all__ = ["load_chrome_spans"]
@@ -22,6 +21,8 @@ NOT_RANGES = {"python_function", "ac2g", "fwdbwd", "async_cpu_to_gpu", "gpu_user
 COPIES = ("copy", "prefetch")  # of an offload
 API = ("cuda_runtime", "cuda_driver")
 LEAVES = 2**62
+LATEST = 2**52  # microseconds: more than a century, and nanoseconds in 64 bits
+SMALL, TIGHTEST = 1 << 24, 100  # bytes, and times the bytes of the file: what gzip may unpack to
 
 
 def load_chrome_spans(path: str | Path) -> Iterator[Span | Activity]:
@@ -37,10 +38,16 @@ def _events_of(path: Path) -> list[Any]:
     try:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
+            most = SMALL + TIGHTEST * len(raw)
+            with gzip.open(path) as file:
+                raw = file.read(most + 1)
+            if len(raw) > most:
+                raise TraceError(f"{path}: more than {most} bytes within; unpack it first: gunzip")
         found = json.loads(raw)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TraceError(f"{path}: a broken gzip file: {error}") from error
+    except TraceError:
+        raise
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: neither a database nor JSON: {error}") from error
     events = found.get("traceEvents") if isinstance(found, dict) else found
@@ -90,17 +97,18 @@ class _Trace:
 
     def _add(self, event: dict[str, Any], args: dict[str, Any], end: int, place: Place) -> None:
         """Adds an event with its arguments, its end, and where it began."""
-        name, kind = str(event.get("name", "")), str(event.get("cat", "")).lower()
+        name, kind = _text(event.get("name")), _text(event.get("cat")).lower()
         external, correlation = args.get("External id"), args.get("correlation")
-        device, stream, nbytes = (_whole(args.get(key)) for key in ("device", "stream", "bytes"))
+        device, stream, nbytes = (args.get(key) for key in ("device", "stream", "bytes"))
         start, process, thread = place
         if kind in DEVICE:
             what = "copy" if name.startswith("Memcpy") else DEVICE[kind]
-            activity = Activity(what, name, start, end, device, stream, nbytes)
+            activity = activity_of(what, name, start, end, device, stream, nbytes)
             self.activities.append((correlation, external, activity))
         elif kind in COPIES:
             _first(self.ops, external, place)
-            _first(self.copies, external, Activity("copy", name, start, end, device, 0, nbytes))
+            copy = activity_of("copy", name, start, end, device, 0, nbytes)
+            _first(self.copies, external, copy)
         elif kind in API:
             _first(self.calls, correlation, place)
             if "Synchronize" in name:
@@ -150,13 +158,14 @@ def _found(places: dict[Any, Any], key: Any) -> Any:
     return places.get(key) if isinstance(key, (int, str)) else None
 
 
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+def _text(value: Any) -> str:
+    """A text, or a number as one; nothing of a list, which can be of any depth."""
+    return str(value) if isinstance(value, (str, int, float)) else ""
 
 
 def _number(name: Any, numbers: dict[Any, int]) -> int:
     """A number for the id of a process or thread, which may be a text."""
-    return numbers.setdefault(f"{type(name).__name__}{name}", len(numbers))
+    return numbers.setdefault(f"{type(name).__name__}{_text(name)}", len(numbers))
 
 
 def _nanoseconds(value: Any, path: Path) -> int:
@@ -166,6 +175,7 @@ def _nanoseconds(value: Any, path: Path) -> int:
             value = float(value)
         except ValueError:
             value = None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise TraceError(f"{path}: no Chrome trace: an event has the time {value!r}")
-    return round(value * 1000)
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not known or not abs(value) < LATEST:
+        raise TraceError(f"{path}: no Chrome trace: an event has the time {repr(value)[:80]}")
+    return whole(round(value * 1000))

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .attribution import (
-    FOREVER,
-    Activity,
-    Span,
-    TraceError,
-    attributed,
-    columns_of,
-    copy_name,
-    opened,
-    tables_of,
-    whole,
-)  # fmt: skip
+from .attribution import FOREVER, Activity, Span, TraceError, activity_of, attributed, whole
+from .database import Database, copy_name, one_each, opened
 from .event_list import EventList
 from .loaded import events_of
 
 __all__ = ["load_nsys"]
 
 PUSHED = 59  # eventType of a range that was pushed and popped
+STRINGS = one_each("StringIds", "id", "value")
 API = "CUPTI_ACTIVITY_KIND_RUNTIME"  # calls of the runtime API and of the driver API alike
 ID = 0x1000000  # global ids hold a process above, and a thread below, this
 
@@ -40,8 +30,8 @@ def load_nsys(path: str | Path) -> EventList:
 
     ValueError where the file is none that Nsight Systems exports; OSError where it cannot be read.
     """
-    with opened(path, "nsys export --type sqlite") as connection:
-        return events_of(spans_of_nsys(connection, Path(path)))
+    with opened(path, "nsys export --type sqlite") as database:
+        return events_of(spans_of_nsys(database, Path(path)))
 
 
 def is_nsys(tables: set[str]) -> bool:
@@ -52,14 +42,13 @@ def is_nsys(tables: set[str]) -> bool:
     )
 
 
-def spans_of_nsys(connection: sqlite3.Connection, path: Path) -> Iterator[Span | Activity]:
+def spans_of_nsys(database: Database, path: Path) -> Iterator[Span | Activity]:
     """The ranges as they end, and activities outside of all, as they come."""
-    tables = tables_of(connection)
-    if not is_nsys(tables):
+    if not is_nsys(database.tables):
         raise TraceError(
             f"{path}: no table of Nsight Systems; want what nsys export --type sqlite writes"
         )
-    yield from attributed(_ranges(connection), _launches(connection))
+    yield from attributed(_ranges(database), _launches(database))
 
 
 def _or_null(columns: set[str], *names: str) -> str:
@@ -67,15 +56,15 @@ def _or_null(columns: set[str], *names: str) -> str:
     return next((f"t.{name}" for name in names if name in columns), "NULL")
 
 
-def _ranges(connection: sqlite3.Connection) -> Iterator[Any]:
+def _ranges(database: Database) -> Iterator[Any]:
     """Pushed ranges, and calls that wait for the device, by time, the outer one first."""
-    columns, calls = columns_of(connection, "NVTX_EVENTS"), columns_of(connection, API)
-    strings = columns_of(connection, "StringIds")
+    columns, calls = database.columns("NVTX_EVENTS"), database.columns(API)
+    strings = database.columns("StringIds")
     parts = []
     if {"start", "end", "eventType", "globalTid"} <= columns:
         text, join = _or_null(columns, "text"), ""
         if strings and "textId" in columns:  # registered strings; `text` is then NULL
-            text, join = f"COALESCE({text}, s.value)", "LEFT JOIN StringIds s ON s.id = t.textId"
+            text, join = f"COALESCE({text}, s.value)", f"LEFT JOIN {STRINGS} s ON s.id = t.textId"
         payload = f"COALESCE({', '.join(_payloads(columns))}, NULL)"
         parts.append(
             f"SELECT t.start AS start, COALESCE(t.end, {FOREVER}) AS end, t.globalTid AS tid, "
@@ -85,14 +74,14 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Any]:
     if strings and {"start", "end", "globalTid", "nameId"} <= calls:
         parts.append(
             f"SELECT t.start, t.end, t.globalTid, s.value, NULL FROM {API} t "
-            "JOIN StringIds s ON s.id = t.nameId WHERE s.value LIKE '%Synchronize%'"
+            f"CROSS JOIN {STRINGS} s ON s.id = t.nameId WHERE s.value LIKE '%Synchronize%'"
         )
     if not parts:
         return
-    rows = connection.execute(" UNION ALL ".join(parts) + " ORDER BY 1, 2 DESC")
+    rows = database.rows(" UNION ALL ".join(parts) + " ORDER BY 1, 2 DESC")
     for start, end, tid, text, payload in rows:
         process, thread = ids(tid)
-        yield whole(start), whole(end), process, thread, str(text), payload
+        yield start, end, process, thread, text, payload
 
 
 def _payloads(columns: set[str]) -> list[str]:
@@ -106,7 +95,7 @@ def ids(global_id: Any) -> tuple[int, int]:
     return number // ID % ID, number % ID
 
 
-def _launches(connection: sqlite3.Connection) -> Iterator[Any]:
+def _launches(database: Database) -> Iterator[Any]:
     """Kernels, copies and memsets with the call that launched each, by the time of the call."""
     parts = [
         part
@@ -116,11 +105,11 @@ def _launches(connection: sqlite3.Connection) -> Iterator[Any]:
             ("memset", "CUPTI_ACTIVITY_KIND_MEMSET"),
             ("graph", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
         )
-        if (part := _part(connection, kind, table))
+        if (part := _part(database, kind, table))
     ]
     if not parts:
         return
-    for time, tid, kind, name, start, end, device, stream, nbytes, *memory in connection.execute(
+    for time, tid, kind, name, start, end, device, stream, nbytes, *memory in database.rows(
         " UNION ALL ".join(parts) + " ORDER BY 1, 5"
     ):
         if kind == "copy":
@@ -130,21 +119,20 @@ def _launches(connection: sqlite3.Connection) -> Iterator[Any]:
         elif kind == "graph":
             kind, name = "kernel", "CUDA graph"
         process, thread = (None, None) if tid is None else ids(tid)
-        yield time, process, thread, Activity(
-            kind, str(name), whole(start), whole(end), device or 0, stream or 0, nbytes or 0
-        )  # fmt: skip
+        done = activity_of(kind, name, start, end, device, stream, nbytes)
+        yield time, process, thread, done
 
 
-def _part(connection: sqlite3.Connection, kind: str, table: str) -> str:
+def _part(database: Database, kind: str, table: str) -> str:
     """The statement that reads one table of activities; nothing where it does not exist."""
-    columns, calls = columns_of(connection, table), columns_of(connection, API)
+    columns, calls = database.columns(table), database.columns(API)
     if not {"start", "end"} <= columns:
         return ""
     name, join = "''", ""
     names = [each for each in ("demangledName", "shortName", "mangledName") if each in columns]
-    if kind == "kernel" and names and columns_of(connection, "StringIds"):
+    if kind == "kernel" and names and database.columns("StringIds"):
         name = f"COALESCE({', '.join(f'{each}_.value' for each in names)}, 'kernel')"
-        join = " ".join(f"LEFT JOIN StringIds {n}_ ON {n}_.id = t.{n}" for n in names)
+        join = " ".join(f"LEFT JOIN {STRINGS} {n}_ ON {n}_.id = t.{n}" for n in names)
     time, tid = "NULL", "NULL"
     if {"correlationId", "globalTid", "start"} <= calls and "correlationId" in columns:
         # one call for each number: with min() SQLite takes the other columns from the same row

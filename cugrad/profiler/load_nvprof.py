@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sqlite3
+import re
 import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .attribution import (
-    FOREVER,
-    Activity,
-    Span,
-    TraceError,
-    attributed,
-    columns_of,
-    copy_name,
-    opened,
-    tables_of,
-    whole,
-)  # fmt: skip
+from .attribution import FOREVER, Activity, Span, TraceError, activity_of, attributed, whole
+from .database import Database, copy_name, one_each, opened
 from .event_list import EventList
 from .events import FunctionEvent
 from .loaded import events_of
@@ -31,6 +21,10 @@ __all__ = ["load_nvprof", "parse_nvprof_trace"]
 
 KIND = "CUPTI_ACTIVITY_KIND_"
 MARKER = f"{KIND}MARKER"
+ENDS = f"(SELECT id, min(timestamp) AS timestamp FROM {MARKER} WHERE name = 0 GROUP BY id)"
+BACK = re.compile(r"(?:S|T)[0-9A-Z]*_")  # what stands for an earlier part of a C++ name
+MOST_BACK = 24  # each may double the length of the name
+STRINGS = one_each("StringTable", "_id_", "value")
 # Numbers of calls that wait for the device, from cupti_runtime_cbid.h and cupti_driver_cbid.h.
 WAITS = {
     "RUNTIME": {126: "cudaThreadSynchronize", 131: "cudaStreamSynchronize",
@@ -53,8 +47,8 @@ def load_nvprof(path: str | Path) -> EventList:
 
     ValueError where the file is none that nvprof wrote; OSError where it cannot be read.
     """
-    with opened(path, "nvprof") as connection:
-        return events_of(spans_of_nvprof(connection, Path(path)))
+    with opened(path, "nvprof") as database:
+        return events_of(spans_of_nvprof(database, Path(path)))
 
 
 def parse_nvprof_trace(path: str | Path) -> list[FunctionEvent]:
@@ -67,41 +61,42 @@ def is_nvprof(tables: set[str]) -> bool:
     return "StringTable" in tables and any(each.startswith(KIND) for each in tables)
 
 
-def spans_of_nvprof(connection: sqlite3.Connection, path: Path) -> Iterator[Span | Activity]:
+def spans_of_nvprof(database: Database, path: Path) -> Iterator[Span | Activity]:
     """The ranges as they end, and activities outside of all, as they come."""
-    if not is_nvprof(tables_of(connection)):
+    if not is_nvprof(database.tables):
         raise TraceError(f"{path}: no table of nvprof; want what nvprof -o writes")
-    yield from attributed(_ranges(connection), _launches(connection))
+    yield from attributed(_ranges(database), _launches(database))
 
 
-def _ranges(connection: sqlite3.Connection) -> Iterator[Any]:
+def _ranges(database: Database) -> Iterator[Any]:
     """Ranges, and calls that wait for the device, by time, the outer one first."""
     parts = []
-    if {"timestamp", "id", "name", "objectId"} <= columns_of(connection, MARKER):
+    if {"timestamp", "id", "name", "objectId"} <= database.columns(MARKER):
         payload, join = "NULL", ""
-        if {"id", "payload"} <= columns_of(connection, f"{MARKER}_DATA"):
-            payload, join = "d.payload", f"LEFT JOIN {MARKER}_DATA d ON d.id = a.id"
+        if {"id", "payload"} <= database.columns(f"{MARKER}_DATA"):
+            data = one_each(f"{MARKER}_DATA", "id", "payload")
+            payload, join = "d.payload", f"LEFT JOIN {data} d ON d.id = a.id"
         parts.append(  # a range is two rows, of which the one of its end has no name
             f"SELECT a.timestamp, COALESCE(b.timestamp, {FOREVER}), a.objectId, NULL, s.value, "
-            f"{payload} FROM {MARKER} a LEFT JOIN {MARKER} b ON b.id = a.id AND b.name = 0 "
-            f"JOIN StringTable s ON s._id_ = a.name {join} WHERE a.name != 0 AND a.flags & 2"
+            f"{payload} FROM {MARKER} a LEFT JOIN {ENDS} b ON b.id = a.id "
+            f"CROSS JOIN {STRINGS} s ON s._id_ = a.name {join} WHERE a.name != 0 AND a.flags & 2"
         )
     for api, waits in WAITS.items():
-        if {"cbid", "start", "end", "processId", "threadId"} <= columns_of(connection, KIND + api):
+        if {"cbid", "start", "end", "processId", "threadId"} <= database.columns(KIND + api):
             parts.append(
                 f"SELECT start, end, processId, threadId, '{api}', cbid FROM {KIND}{api} "
                 f"WHERE cbid IN ({', '.join(map(str, waits))})"
             )
     if not parts:
         return
-    for start, end, owner, thread, text, number in connection.execute(
+    for start, end, owner, thread, text, number in database.rows(
         " UNION ALL ".join(parts) + " ORDER BY 1, 2 DESC"
     ):
         if thread is None:
-            yield whole(start), whole(end), *_owner(owner), str(text), _payload(number)
+            yield start, end, *_owner(owner), text, _payload(number)
         else:
             said = WAITS[text][number]
-            yield whole(start), whole(end), owner, whole(thread) & 0xFFFFFFFF, said, None
+            yield start, end, owner, whole(thread) & 0xFFFFFFFF, said, None
 
 
 def _owner(object_id: Any) -> tuple[int, int]:
@@ -119,13 +114,13 @@ def _payload(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _launches(connection: sqlite3.Connection) -> Iterator[Any]:
+def _launches(database: Database) -> Iterator[Any]:
     """Kernels, copies and memsets with the call that launched each, by the time of the call."""
     calls = [
         f"SELECT correlationId, processId, threadId, start FROM {KIND}{api}"
         for api in WAITS
         if {"correlationId", "processId", "threadId", "start"}
-        <= columns_of(connection, KIND + api)
+        <= database.columns(KIND + api)
     ]
     parts = [
         part
@@ -133,12 +128,12 @@ def _launches(connection: sqlite3.Connection) -> Iterator[Any]:
             ("kernel", "CONCURRENT_KERNEL"), ("kernel", "KERNEL"), ("copy", "MEMCPY"),
             ("copy", "MEMCPY2"), ("memset", "MEMSET"),
         )  # fmt: skip
-        if (part := _part(connection, kind, KIND + table, calls))
+        if (part := _part(database, kind, KIND + table, calls))
     ]
     if not parts:
         return
     for time, process, thread, kind, name, start, end, device, stream, nbytes, *memory in (
-        connection.execute(" UNION ALL ".join(parts) + " ORDER BY 1, 6")
+        database.rows(" UNION ALL ".join(parts) + " ORDER BY 1, 6")
     ):
         if kind == "copy":
             name = copy_name(*memory)
@@ -146,19 +141,18 @@ def _launches(connection: sqlite3.Connection) -> Iterator[Any]:
             name = "Memset (Device)" if kind == "memset" else demangled(str(name))
         if thread is not None:
             thread = whole(thread) & 0xFFFFFFFF
-        yield time, process, thread, Activity(
-            kind, name, whole(start), whole(end), device or 0, stream or 0, nbytes or 0
-        )  # fmt: skip
+        done = activity_of(kind, name, start, end, device, stream, nbytes)
+        yield time, process, thread, done
 
 
-def _part(connection: sqlite3.Connection, kind: str, table: str, calls: list[str]) -> str:
+def _part(database: Database, kind: str, table: str, calls: list[str]) -> str:
     """The statement that reads one table of activities; nothing where it does not exist."""
-    columns = columns_of(connection, table)
+    columns = database.columns(table)
     if not {"start", "end"} <= columns:
         return ""
     name, join, call = "''", "", "NULL, NULL, NULL"
     if kind == "kernel" and "name" in columns:
-        name, join = "COALESCE(s.value, 'kernel')", "LEFT JOIN StringTable s ON s._id_ = t.name"
+        name, join = "COALESCE(s.value, 'kernel')", f"LEFT JOIN {STRINGS} s ON s._id_ = t.name"
     if calls and "correlationId" in columns:
         # one call for each number: with min() SQLite takes the other columns from the same row
         call = "c.start, c.processId, c.threadId"
@@ -179,7 +173,7 @@ def demangled(name: str) -> str:
     >>> demangled("saxpy")
     'saxpy'
     """
-    if not name.startswith("_Z"):
+    if not name.startswith("_Z") or len(BACK.findall(name)) > MOST_BACK:
         return sys.intern(name)
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .attribution import Activity, Span
-from .correlate import OUTSIDE, WAIT
+from .correlate import OUTSIDE, waits
 from .event_list import EventList
 from .events import FunctionEvent, RecordScope
 
@@ -61,7 +61,7 @@ def _event(span: Span) -> FunctionEvent:
         scope = RecordScope.BACKWARD_FUNCTION
     elif said.seq is not None:
         scope = RecordScope.FUNCTION
-    elif WAIT.search(said.name):
+    elif waits(said.name):
         scope = RecordScope.STALL
     event = FunctionEvent(
         0, said.name, span.thread, span.start, span.end, scope=scope, use_device="cuda",

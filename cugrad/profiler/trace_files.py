@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .attribution import Activity, Span, TraceError, opened, tables_of
+from .attribution import Activity, Span, TraceError
+from .database import opened
 from .load_chrome import load_chrome_spans
 from .load_nsys import is_nsys, spans_of_nsys
 from .load_nvprof import is_nvprof, spans_of_nvprof
@@ -27,14 +28,13 @@ def spans_of_file(path: str | Path) -> Iterator[str | Span | Activity]:
     if not head:
         raise TraceError(f"{file}: the file is empty; {WANTED}")
     if head.startswith(b"SQLite format 3\0"):
-        with opened(file, "nsys or nvprof") as connection:
-            tables = tables_of(connection)
-            if is_nsys(tables):
+        with opened(file, "nsys or nvprof") as database:
+            if is_nsys(database.tables):
                 yield "nsys"
-                yield from spans_of_nsys(connection, file)
-            elif is_nvprof(tables):
+                yield from spans_of_nsys(database, file)
+            elif is_nvprof(database.tables):
                 yield "nvprof"
-                yield from spans_of_nvprof(connection, file)
+                yield from spans_of_nvprof(database, file)
             else:
                 raise TraceError(f"{file}: a database, but not of a profiler; {WANTED}")
     elif head.startswith(b"\x1f\x8b") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):

@@ -16,11 +16,12 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** Bytes as `size` of cugrad/memory/sizes.py writes them. */
 function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let i = 0;
-  while (Math.abs(n) >= 1024 && i < units.length - 1) { n /= 1024; i++; }
-  return `${i ? n.toFixed(2) : n} ${units[i]}`;
+  while (Math.abs(n) >= 1023.5 && i < units.length - 1) { n /= 1024; i++; }
+  return `${Number(n.toPrecision(4))} ${units[i]}`;
 }
 
 function microseconds(us) {
