@@ -36,6 +36,16 @@ def is_autocast_available(device_type: str) -> bool:
     return device_type in settings.of
 
 
+def check_usable(device_type: str, kind: dtypes.dtype) -> None:
+    """RuntimeError where a dtype needs a package that is absent: here, not in the first product."""
+    try:
+        _ = kind.numpy
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"autocast({device_type!r}): {error}, or give dtype=torch.float16"
+        ) from None
+
+
 class autocast(Context):
     """Within it ops run in the dtype that suits them: a context manager, and a decorator.
 
@@ -83,8 +93,14 @@ class autocast(Context):
                 stacklevel=2,
             )
             enabled = False
+        if enabled:
+            check_usable(device_type, self.fast_dtype)
         self._enabled = enabled
         self._before: list[tuple[Setting, bool]] = []
+
+    def __repr__(self) -> str:
+        off = "" if self._enabled else ", enabled=False"
+        return f"autocast({self.device!r}, dtype={self.fast_dtype}{off})"
 
     def clone(self) -> autocast:
         return autocast(self.device, self.fast_dtype, self._enabled, self._cache_enabled)

@@ -78,6 +78,10 @@ class GradScaler:
         self._scale: Tensor | None = None  # made where the first loss is
         self._seen: dict[int, Seen] = {}  # by id of the optimizer
 
+    def __repr__(self) -> str:
+        scale = f", scale={self.get_scale()}" if self._enabled else ", enabled=False"
+        return f"GradScaler({self._device!r}{scale})"
+
     def scale(self, outputs: Any) -> Any:
         """A loss, or losses in a list or tuple, times the scale."""
         if not self._enabled:

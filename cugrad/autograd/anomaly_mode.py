@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..tensor import Tensor
+from .contexts import described
 from .mode import State, anomaly, state
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class detect_anomaly:
     def __enter__(self) -> None:
         set_anomaly_enabled(True, self.check_nan)
 
+    __repr__ = described
+
     def __exit__(self, *exc: object) -> None:
         set_anomaly_enabled(*self.previous)
 
@@ -97,6 +100,8 @@ class set_detect_anomaly:
 
     def __enter__(self) -> None:
         pass
+
+    __repr__ = described
 
     def __exit__(self, *exc: object) -> None:
         set_anomaly_enabled(*self.previous)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Context"]
+__all__ = ["Context", "described"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,6 +17,26 @@ CLASS_TEXT = (
     "decorate functions or methods. To preserve the current behavior of class decoration, you can "
     "directly decorate the `__init__` method and nothing else."
 )
+
+
+def described(thing: Any) -> str:
+    """What a context is at a prompt: its class, and what it was given that is not the default.
+
+    It stands for attributes of that name; `...` for what the context does not keep.
+
+    >>> import cugrad as torch
+    >>> torch.inference_mode(), torch.inference_mode(False)
+    (inference_mode(), inference_mode(mode=False))
+    """
+    parts, unknown = [], object()
+    parameters = inspect.signature(type(thing)).parameters
+    for name, parameter in parameters.items():
+        value = getattr(thing, name, getattr(thing, f"_{name}", unknown))
+        if value is not unknown and value is not parameter.default and value != parameter.default:
+            parts.append(f"{name}={value!r}")
+    if not all(hasattr(thing, n) or hasattr(thing, f"_{n}") for n in parameters):
+        parts.append("...")
+    return f"{type(thing).__name__}({', '.join(parts)})"
 
 
 class Context:
@@ -31,6 +51,8 @@ class Context:
 
     def __exit__(self, *exc: object) -> None:
         raise NotImplementedError
+
+    __repr__ = described
 
     def clone(self) -> Context:
         """Another context with the same settings."""

@@ -8,8 +8,10 @@ explains what is wrong.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from textwrap import indent
 from typing import Any
 
@@ -96,8 +98,13 @@ def _scope(op: Op) -> dict[str, Any]:
 
 @cache
 def _compiled(code: str) -> Any:
-    """The code object of a source text; many rows share one."""
-    return compile(code, "<cugrad fast path>", "exec")
+    """The code object of a source text, which tracebacks and pdb show; many rows share one."""
+    name = f"cugrad fast path {next(_texts)}"  # in <>, linecache would not ask for its text
+    linecache.cache[name] = (lambda: code,)
+    return compile(code, name, "exec")
+
+
+_texts = count(1)
 
 
 def _forwards(op: Op) -> dict[type, Any]:

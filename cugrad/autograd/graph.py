@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from ..absent import explain
 from ..backends import backend_of
 from ..tensor import Tensor
+from .contexts import described
 from .engine import task
 from .mode import pop_hooks, push_hooks, state
 from .mutation import allow_mutation_on_saved_tensors
@@ -120,6 +121,8 @@ class saved_tensors_hooks:
 
     def __exit__(self, *exc: object) -> None:
         pop_hooks()
+
+    __repr__ = described
 
 
 class _Piped:

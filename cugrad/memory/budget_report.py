@@ -20,6 +20,8 @@ class BudgetReport(dict[str, Any]):
     def __str__(self) -> str:
         return "\n".join(_lines(self))
 
+    __repr__ = __str__  # at a prompt, and in a notebook, it is the page
+
     def plot(self, path: str | None = None) -> Any:
         """Draws memory over the step, planned and with all saved tensors kept; the figure.
 

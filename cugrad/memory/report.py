@@ -38,6 +38,8 @@ class Report(dict[str, Any]):
     def __str__(self) -> str:
         return "\n".join(_lines(self))
 
+    __repr__ = __str__  # at a prompt, and in a notebook, it is the page
+
     def plot(self, path: str | None = None) -> Any:
         """A matplotlib figure of bytes, of times against the bound, and of stalls by op.
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import backends
 from ..autograd import mode
+from ..autograd.contexts import described
 from .attribution import Activity, Said, Span
 from .correlate import Correlation, Correlator
 from .database import copy_name
@@ -74,6 +75,8 @@ class trace_kernels:
         trace_kernels._active = self
         mode.push_observer(self._observer)
         return self
+
+    __repr__ = described
 
     def __exit__(self, *exc: object) -> None:
         assert self._observer is not None

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from ..autograd import mode
+from ..autograd.contexts import described
 from ..cuda.emitter import Emitter
 from .nvtx import Ranges, sizes_of
 
@@ -57,6 +58,8 @@ class emit_itt:
         _here.entered = True
         mode.push_observer(self._tasks)
         return self
+
+    __repr__ = described
 
     def __exit__(self, *exc: object) -> None:
         tasks, self._tasks = self._tasks, None

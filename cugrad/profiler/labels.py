@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..autograd.contexts import described
 from ..autograd.ranges import ranged
 
 __all__ = ["record_function"]
@@ -43,6 +44,8 @@ class record_function:
         entered.__enter__()
         self._ranges.append(entered)
         return self
+
+    __repr__ = described
 
     def __exit__(self, *exc: object) -> None:
         self._ranges.pop().__exit__(*exc)

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from .. import backends
 from ..autograd import mode
+from ..autograd.contexts import described
 from ..device import default_device
 from ..device import device as Device
 from ..memory.geometry import root_of
@@ -135,6 +136,8 @@ class MemoryTimeline:
         self._entered = time.perf_counter()
         mode.push_observer(self)
         return self
+
+    __repr__ = described
 
     def __exit__(self, *exc: object) -> None:
         mode.pop_observer(self)

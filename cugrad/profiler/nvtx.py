@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..autograd import mode
+from ..autograd.contexts import described
 from ..cuda.emitter import Emitter, emitter, numbered_emitter
 from ..tensor import Tensor
 
@@ -78,6 +79,8 @@ class emit_nvtx:
             self._ranges = Ranges(library, self.record_shapes, self.payload)
             mode.push_observer(self._ranges)
         return self
+
+    __repr__ = described
 
     def __exit__(self, *exc: object) -> None:
         if not self._entered:

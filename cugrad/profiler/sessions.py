@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ..autograd.contexts import described
 from . import autograd_profile
 from .activities import ProfilerActivity, parse_activities
 from .event_list import EventList
@@ -200,6 +201,8 @@ class profile:
     def __enter__(self) -> profile:
         self.start()
         return self
+
+    __repr__ = described
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
