@@ -408,7 +408,6 @@ IMPLIED = {
     "CopyEngine.drain: no synchronize": "it is for the host, and for nothing on the device",
     "CopyEngine.drain: no synchronize (2)": "as above",
     "CopyEngine.reclaim: no synchronize": FULL,
-    "Outbound.send: no wait_for": "who writes waits for what is leaving",
     "PinnedSlab._fitting: a block without events": "the one stream that copies out has waited for "
     "them when the other part was cut off",
     "Staging.settle: no synchronize": "it is asked for until it has happened",

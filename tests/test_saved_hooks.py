@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import cugrad
+from cugrad.errors import InplaceError
 
 
 def leaf(lib: Any, *values: float) -> Any:
@@ -425,6 +426,156 @@ def test_unpack_may_itself_save_tensors(lib: Any) -> None:
         y = (x * x).sum()
     y.backward()
     assert x.grad.tolist() == [6]
+
+
+# Changes in place under hooks ---------------------------------------------------------------------
+
+COPIES = {
+    "clone": (lambda t: t.clone(), lambda t: t),
+    "later clone": (lambda t: t.clone(), lambda t: t.clone()),
+    "numbers": (lambda t: (t.dtype, t.tolist()), None),
+    "elsewhere": ("kept", "kept"),
+}
+
+
+def copying(lib: Any, name: str) -> Any:
+    kept: list[Any] = []
+    pack, unpack = COPIES[name]
+    if name == "numbers":
+        unpack = lambda packed: lib.tensor(packed[1], dtype=packed[0])
+    if name == "elsewhere":
+        pack, unpack = lambda t: kept.append(t.clone()) or len(kept) - 1, lambda k: kept[k]
+    return hooks(lib, pack, unpack)
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_change_after_a_hook_that_copied_does_no_harm(lib: Any, name: str) -> None:
+    x = leaf(lib, 0.5, 2, -1)
+    with copying(lib, name):
+        h = x * 1
+        y = (h * h.exp()).sum() + h[1:].sin().sum()
+        h.mul_(3)
+        h.detach()[0] = 7
+    wanted = leaf(lib, 0.5, 2, -1)
+    ((wanted * wanted.exp()).sum() + wanted[1:].sin().sum()).backward()
+    for _ in range(2):
+        (g,) = lib.autograd.grad(y, x, retain_graph=True)
+        assert lib.allclose(g, wanted.grad)
+
+
+SHARES = {
+    "itself": (lambda t: t, lambda t: t),
+    "detached": (lambda t: t.detach(), lambda t: t),
+    "a view": (lambda t: t.view(-1), lambda t: t.view(-1)),
+    "copied too late": (lambda t: t, lambda t: t.clone()),
+    "in a box": (lambda t: [t], lambda box: box[0]),
+    "its data": (lambda t: t.data, lambda t: t),
+    "numpy": (lambda t: t.detach().numpy(), lambda a: cugrad.from_numpy(a)),
+    "dlpack": (lambda t: t.detach(), lambda t: cugrad.from_dlpack(t)),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_a_change_of_what_a_hook_gives_back_is_an_error(name: str) -> None:
+    """PyTorch does not look, and computes with the changed values."""
+    x = leaf(cugrad, 0.5, 2)
+    with hooks(cugrad, *SHARES[name]):
+        h = x * 1
+        y = h.exp()
+        z = (y * h).sum()
+    h.detach()[1].zero_()
+    for _ in range(2):
+        with raises(
+            r"shape \[2\] that MulBackward0 saved as 'other', which is output 0 of MulBackward0, "
+            "is at version 1; expected version 0", InplaceError,
+        ):  # fmt: skip
+            z.backward(retain_graph=True)
+    h, y = x * 1, None
+    with hooks(cugrad, *SHARES[name]):
+        y = h.exp()
+    y.detach().zero_()
+    with raises("ExpBackward0 saved as 'result'", InplaceError):
+        y.sum().backward()
+
+
+def test_a_change_of_other_memory_is_none(device: str) -> None:
+    """What is compared is memory, and not what was once there."""
+    x = cugrad.ones(64, requires_grad=True)
+    kept: list[Any] = []
+    with hooks(cugrad, lambda t: kept.append(t.clone()) or 0, lambda k: kept[k].clone()):
+        h = x * 2
+        y = h.exp()
+        h.zero_()
+        kept.append(None)
+    del h
+    again = [cugrad.zeros(64) for _ in range(4)]  # in the place of h, perhaps
+    y.sum().backward()
+    assert x.grad is not None and len(again) == 4
+    assert cugrad.allclose(x.grad, 2 * cugrad.exp(cugrad.full((64,), 2.0)))
+
+
+@pytest.mark.parametrize("form", ["shape", "broadcast", "dtype", "batch"])
+def test_what_unpack_returns_is_what_was_packed(form: str) -> None:
+    bad = {
+        "shape": lambda t: t[:2], "broadcast": lambda t: t[:1], "dtype": lambda t: t.half(),
+        "batch": lambda t: t[None],
+    }[form]  # fmt: skip
+    got = {
+        "shape": r"shape \[2\] and dtype torch.float64", "broadcast": r"shape \[1\]",
+        "dtype": r"shape \[3\] and dtype torch.float16", "batch": r"shape \[1, 3\]",
+    }[form]  # fmt: skip
+    x = leaf(cugrad, 1, 2, 3)
+    with hooks(cugrad, lambda t: t, bad):
+        y = x * x.detach()
+    text = f"MulBackward0: the unpack hook of its saved 'other' returned a tensor of {got}.*want a "
+    for ask in (lambda: y.sum().backward(retain_graph=True), lambda: y.grad_fn._saved_other):
+        with raises(text + r"tensor of shape \[3\] and dtype torch.float64 on cpu"):
+            ask()
+
+
+def test_what_unpack_returns_is_on_the_device_of_what_was_packed(lib: Any) -> None:
+    x = lib.ones(3, requires_grad=True)
+    elsewhere = "simulated" if x.device.type == "cpu" else "cpu"
+    with hooks(lib, lambda t: t, lambda t: t.to("meta" if lib is not cugrad else elsewhere)):
+        y = x.exp()
+    with raises("device|on cpu|on simulated"):
+        y.sum().backward()
+
+
+def test_changes_in_place_under_hooks_of_a_batch() -> None:
+    def run(pack: Any, unpack: Any) -> Any:
+        x = leaf(cugrad, 1, 2, 3)
+
+        def f(v: Any) -> Any:
+            h = v * v
+            y = h.exp()
+            h.mul_(0)
+            return y + h
+
+        with hooks(cugrad, pack, unpack):
+            y = cugrad.func.vmap(f)(x).sum()
+        y.backward()
+        return x.grad
+
+    v = cugrad.tensor([1.0, 2, 3], dtype=cugrad.float64)
+    assert cugrad.allclose(run(lambda t: t.clone(), lambda t: t), 2 * v * (v * v).exp())
+    assert cugrad.allclose(run(lambda t: t, lambda t: t), 2 * v * (v * v).exp())
+
+
+def test_a_tangent_that_was_written_to_is_noticed() -> None:
+    """A hook that copies keeps the primal alone; the tangent is where it was."""
+    fw = cugrad.autograd.forward_ad
+    x = leaf(cugrad, 1, 2)
+    with fw.dual_level():
+        dual = fw.make_dual(x * 1, cugrad.ones_like(x).detach())
+        dual[0].mul_(2)  # the tangent is its own from here on
+        with hooks(cugrad, lambda t: t.clone(), lambda t: t):
+            y = (dual * dual).sum()
+        (g,) = cugrad.autograd.grad(y, x, retain_graph=True)
+        assert fw.unpack_dual(g).tangent is not None
+        dual[1].mul_(5)
+        with raises("a tangent of shape", InplaceError):
+            cugrad.autograd.grad(y, x)
 
 
 # save_on_cpu, as documented -----------------------------------------------------------------------

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..backends import backend_of
+from ..errors import InplaceError
 from ..ops.table import ELEMENTWISE, LINEAR, Op
 from ..tensor import Tensor
 from .mode import Level, state
@@ -105,7 +106,7 @@ def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
         rare, maker = node.grad_fn.get_rare(), node.grad_fn
         if rare.tangents is None:
             rare.tangents = {}
-        rare.tangents.setdefault(level, {})[node.output_nr] = tangent
+        rare.tangents.setdefault(level, {})[node.output_nr] = tangent, tangent.counter[0]
         _remember(level, maker)
 
 
@@ -140,19 +141,32 @@ def restore_tangents(result: Tensor, node: Any, output_nr: int) -> None:
     if node.rare is None or not node.rare.tangents:
         return
     for level in state.levels:
-        tangent = node.rare.tangents.get(level, {}).get(output_nr)
+        tangent, version = node.rare.tangents.get(level, {}).get(output_nr, (None, 0))
         if tangent is not None:
-            _keep(result, result.rare, level, tangent)
+            _keep(result, result.rare, level, _unchanged(tangent, version))
+
+
+def _unchanged(tangent: Tensor, version: int) -> Tensor:
+    """A tangent that backward needs; InplaceError if it is another one by now."""
+    if tangent.counter[0] != version:
+        raise InplaceError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: a tangent of shape {list(tangent.shape)} is at version "
+            f"{tangent.counter[0]}; expected version {version} instead. Hint: change a copy "
+            "(x = x.clone()) of the dual tensor, of which saved-tensor hooks keep the primal alone."
+        )
+    return tangent
 
 
 class Tangents:
-    """The tangents, by level, of a saved input that hooks have packed."""
+    """The tangents, by level, of a saved input that hooks have packed, and their versions."""
 
-    __slots__ = ("tangents", "__weakref__")
+    __slots__ = ("tangents", "versions", "__weakref__")
 
     def __init__(self, tensor: Tensor) -> None:
         assert tensor._rare is not None and tensor._rare.tangents is not None
         self.tangents = dict(tensor._rare.tangents)
+        self.versions = {k: 0 if t is None else t.counter[0] for k, t in self.tangents.items()}
         for level in self.tangents:
             _remember(level, self)
 
@@ -166,6 +180,7 @@ class Tangents:
         for level in state.levels:
             tangent = self.tangents.get(level)
             if tangent is not None:
+                tangent = _unchanged(tangent, self.versions[level])
                 _keep(tensor, tensor.rare, level, tangent)
 
 

@@ -53,9 +53,10 @@ def apply_dual_inplace(
         apply_dual_inplace(op, args, params, run, made)
         (found,) = tangent(op, olds, tangents, (t,), params)
         for node in made if found is not None else ():
+            assert found is not None
             rare = node.get_rare()
             rare.tangents = rare.tangents or {}
-            rare.tangents.setdefault(level, {})[0] = found
+            rare.tangents.setdefault(level, {})[0] = found, found.counter[0]
             _remember(level, node)
         _replace(t, level, known, found)
     return t

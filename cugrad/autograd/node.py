@@ -97,7 +97,8 @@ class NodeRare:
         self.post_hooks: HookDict = HookDict()
         self.retained: dict[int, weakref.ref[Tensor]] = {}
         self.metadata: dict[Any, Any] | None = None
-        self.tangents: dict[Any, dict[int, Tensor]] | None = None  # of outputs, by level
+        # of outputs, by level, with their versions
+        self.tangents: dict[Any, dict[int, tuple[Tensor, int]]] | None = None
 
 
 class Node:

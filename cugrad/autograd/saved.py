@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..backends import backend_of
+from ..backends.batched import plain
+from ..backends.owners import root_of
+from ..dtypes import of as dtype_of
 from ..errors import InplaceError
 from ..tensor import UNCOUNTED, Tensor, make
 from .dual import Tangents, restore_tangents
@@ -37,18 +42,25 @@ CHANGED_THERE = (
 
 
 class Packed:
-    """A saved tensor in the form that a pack hook gave it."""
+    """A saved tensor in the form that a pack hook gave it.
+
+    `root` is a weak reference to the array that owns the memory it was in, `version` what its
+    counter said then; None where changes are allowed, and what is saved stays.
+    """
 
     __slots__ = (
-        "packed", "unpack", "requires_grad", "edge", "output_nr", "shape", "counter", "version",
-        "tangents",
+        "packed", "unpack", "requires_grad", "edge", "output_nr", "backend", "shape", "dtype",
+        "root", "counter", "version", "tangents",
     )  # fmt: skip
 
     def __init__(self, hooks: tuple[Any, Any], tensor: Tensor, edge: Any, output_nr: int) -> None:
         pack, self.unpack = hooks
         self.requires_grad = output_nr >= 0 or tensor._requires_grad
         self.edge, self.output_nr = edge, output_nr
-        self.shape, self.counter = tensor._array.shape, tensor.counter
+        array = tensor._array
+        self.backend, self.shape, self.dtype = backend_of(array), array.shape, array.dtype
+        self.root = weakref.ref(root_of(plain(array)))
+        self.counter = tensor.counter
         self.version: int | None = self.counter[0]
         rare = tensor._rare
         self.tangents = None if rare is None or not rare.tangents else Tangents(tensor)
@@ -60,7 +72,7 @@ class Packed:
                 "to unexpected side-effects. Please open an issue if you need to perform in-place "
                 "operations on the input to a pack hook."
             )
-        if state.before_write is not None:  # changes are allowed, and what is saved stays
+        if state.before_write is not None:
             self.version = None
 
     def restore(self) -> Tensor:
@@ -77,6 +89,31 @@ class Packed:
                 f"type {type(tensor).__name__}"
             )
         return tensor
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Whether what was unpacked can stand for what was saved: its shape, dtype and device."""
+        array = tensor._array
+        same = array.shape == self.shape and array.dtype == self.dtype
+        return same and backend_of(array) is self.backend
+
+    def shows_change(self, tensor: Tensor) -> bool:
+        """Whether what was unpacked is memory that was changed in place since it was saved.
+
+        A hook that made a copy has kept the old values, and a change after that does no harm.
+        """
+        if self.version is None or self.counter[0] == self.version:
+            return False
+        root, packed = self.root(), self.packed
+        if root is None:
+            return False
+        shown = [tensor, packed] if isinstance(packed, Tensor) else [tensor]
+        return any(_share_memory(root, plain(t._array)) for t in shown)
+
+
+def _share_memory(root: Any, array: Any) -> bool:
+    if type(array) is not type(root):
+        return False
+    return bool(backend_of(array).xp.may_share_memory(root, array))
 
 
 def pack(node: Any) -> None:
@@ -156,7 +193,7 @@ def check_attached(node: Any, index: int) -> None:
 
 
 def check_version(node: Any, index: int) -> None:
-    """InplaceError when saved entry `index` was changed in place since it was saved."""
+    """InplaceError when saved entry `index`, which no hook has packed, was changed in place."""
     entry = node.saved[index]
     if isinstance(entry, Tensor):
         found = 0 if entry._counter is None else entry._counter[0]
@@ -166,26 +203,57 @@ def check_version(node: Any, index: int) -> None:
                 check_attached(node, index)
             return
         shape, maker, output = entry.shape, entry.grad_fn, entry.output_nr
-    elif type(entry) is tuple:
+    else:
         found, wanted = 0 if entry[1] is None else entry[1][0], entry[2]
         if found == wanted:
             return
         shape, maker, output = entry[0].shape, node, entry[3]
-    else:
-        found, wanted = entry.counter[0], entry.version
-        if found == wanted or wanted is None:
-            return
-        maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
-        shape, output = entry.shape, max(entry.output_nr, 0)
     if node.saved is FREED:  # meanwhile, in another thread: its versions are gone as well
         raise RuntimeError(FREED_TEXT)
+    raise changed(node, index, shape, maker, output, found, wanted)
+
+
+def changed(
+    node: Any, index: int, shape: Any, maker: Any, output: int, found: int, wanted: Any
+) -> InplaceError:
+    """The error for a saved tensor that was changed: output `output` of `maker`, if that is known.
+    """
     origin = "" if maker is None else f", which is output {output} of {maker.short_name()},"
-    raise InplaceError(
+    return InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: the tensor of shape {list(shape)} that {node.name()} saved as "
         f"{node.plan.saved_name(index)!r}{origin} is at version {found}; expected version "
         f"{wanted} instead. Hint: {CHANGED_THERE if anomaly.enabled else CHANGE_A_COPY}"
     )
+
+
+def unpacked(node: Any, index: int, entry: Packed) -> Tensor:
+    """What the unpack hook makes of saved entry `index`: what was saved, and as it was.
+
+    RuntimeError if it is of another shape, dtype or device; InplaceError if it is memory that was
+    changed in place meanwhile.
+    """
+    tensor = entry.restore()
+    if not entry.fits(tensor) and not getattr(entry.packed, "may_differ", False):
+        raise RuntimeError(
+            f"{node.name()}: the unpack hook of its saved {node.plan.saved_name(index)!r} returned "
+            f"{spelled(tensor._array)}, want {spelled(entry)} as the pack hook was given: "
+            "unpack must undo what pack did"
+        )
+    if entry.shows_change(tensor):
+        maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
+        output = max(entry.output_nr, 0)
+        raise changed(
+            node, index, entry.shape, maker, output, entry.counter[0], entry.version
+        )
+    return tensor
+
+
+def spelled(array: Any) -> str:
+    """Shape, dtype and device of an array, or of a Packed."""
+    backend = array.backend if type(array) is Packed else backend_of(array)
+    where = f"{backend.device_type}{' inside vmap' * (backend.name == 'batched')}"
+    return f"a tensor of shape {list(array.shape)} and dtype {dtype_of(array.dtype)} on {where}"
 
 
 def arrays(node: Any) -> tuple[Any, ...]:
@@ -200,8 +268,7 @@ def arrays(node: Any) -> tuple[Any, ...]:
             check_version(node, index)
             found.append(entry[0])
         elif type(entry) is Packed:
-            check_version(node, index)
-            found.append(entry.restore()._array)
+            found.append(unpacked(node, index, entry)._array)
         else:
             found.append(entry)
     return tuple(found)
@@ -222,8 +289,7 @@ def tensor_at(node: Any, index: int) -> Any:
             restore_tangents(result, node, output_nr)
         return result
     if type(entry) is Packed:
-        check_version(node, index)
-        restored = entry.restore()
+        restored = unpacked(node, index, entry)
         if entry.output_nr < 0 and entry.tangents is None:
             if not entry.requires_grad and not restored._requires_grad:
                 return restored

@@ -352,14 +352,14 @@ class budget(saved_tensors_hooks):
             return packed
         measuring, value = self._measuring, packed.piece.value
         if measuring is None:
-            return make(packed.array())
+            return packed.tensor()
         before, was_here = measuring.pause(), value.here() is not None
-        array = packed.array()
+        tensor = packed.tensor()
         measuring.resume(before)
         measuring.uses(value)
         if not was_here or value.present is not None:
             self._back[id(value)] = value.nbytes
-        return make(array)
+        return tensor
 
     def _safe(self, value: Value) -> str:
         """Where a value goes of which nothing is known: what needs least memory."""

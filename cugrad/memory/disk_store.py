@@ -68,6 +68,12 @@ class DiskSpan:
         writing = self.writing
         return None if writing is None else writing.array
 
+    def detach(self) -> None:
+        """Lets the array that was written change: waits until it is on disk, or keeps a copy."""
+        self.synchronize()
+        if self.writing is not None and self.writing.array is not None:
+            self.writing.array = self.writing.array.copy()
+
     @property
     def on_disk(self) -> bool:
         """Whether the bytes are on disk, or on their way there; False if there is no room."""

@@ -49,13 +49,13 @@ class CopyEngine:
     def __init__(self, backend: Backend, index: int | None = None) -> None:
         self.backend, self.index = backend, index
         self._lock = threading.RLock()
-        self.out, self.inward = Outbound(backend, self._lock), backend.stream()
+        self.storages = Storages()
+        self.out, self.inward = Outbound(backend, self._lock, self.storages), backend.stream()
         for stream, name in ((self.out.stream, "to host"), (self.inward, "to device")):
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
         self.ahead = 0  # bytes brought back and not yet asked for
         self.gone: deque[tuple[int, int, Any, Any, Any]] = deque()  # of storages that were dropped
-        self.storages = Storages()
         self._plans: OrderedDict[Any, Session] = OrderedDict()
         self._here = _Here()
 
@@ -186,7 +186,7 @@ class CopyEngine:
         self.ahead -= stored.ahead
         stored.ahead, stored.fresh = 0, False
         stored.restored = stored.arrived = None
-        if stored.device is None and not stored.away:
+        if stored.device is None and not stored.away:  # on the host alone
             stored.away = stored.nbytes
             self.out.away += stored.away
 
@@ -243,7 +243,7 @@ class CopyEngine:
                 if stored.restored is not None:  # on the host, too
                     held += 1
                     self._send_away(stored)
-                elif stored.last and stored.device is not None:
+                elif stored.stays == "last" and stored.device is not None:
                     held += 1
                     self.out.evict(stored)
             self.drain()
@@ -271,6 +271,9 @@ class CopyEngine:
             self.ahead -= stored.ahead
             stored.ahead = 0
             first_time = self._turn(stored, view)
+            same = stored.counter[0] == stored.version
+            if not same and not stored.fresh:
+                stored.restored = None  # who has it may have written to it
             flat, at_home = self._present(stored, first_time)
             if flat is None:
                 flat = self._bytes(stored, compute, view.label)
@@ -278,12 +281,13 @@ class CopyEngine:
                 offset, strides = 0, None
             if stored.waiting <= 0 and not stored.fresh:
                 stored.restored = None  # every alias has it, and holds it as long as it is needed
+            if not same:
+                self._send_away(stored)  # nobody would notice a change of what has no counter
             self._bring(session, stored.index, compute, owner)
             if meter is not None:
                 meter.look(self.out.away - self.ahead)
                 meter.end(compute)
         array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
-        same = stored.counter[0] == stored.version
         return hidden(array, view.backend), stored.counter if same else None
 
     def _turn(self, stored: Stored, view: View) -> bool:
@@ -317,7 +321,7 @@ class CopyEngine:
         if root is None:
             return held, False
         ours = is_alone(root, self.storages.held(id(root)))  # whole, or in parts
-        if held is not None and not left and not stored.last and ours:
+        if held is not None and not left and stored.stays != "last" and ours:
             stored.session.lapsed.add(stored.index)
         if (stored.restored is None or stored.fresh) and (leaving or held is None):
             if leaving and stored.gathered is None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd.mode import state, watch_writes
+from ..autograd.mode import watch_writes
 from ..autograd.ranges import ranged
 from ..backends import Backend
 from ..backends.batched import plain
@@ -19,6 +19,7 @@ from .session import Stored, bytes_under_way
 from .slab import Block, PinnedSlab
 from .staging import HostCopy, Staging
 from .stats import Meter, wait_for
+from .storages import Storages
 
 __all__ = ["Outbound"]
 
@@ -37,14 +38,16 @@ def _sample(dense: Any) -> Any:
 class Outbound:
     """Copies from a device to host memory. Calls are made under `lock`, the engine's."""
 
-    def __init__(self, backend: Backend, lock: Any) -> None:
-        self.backend, self._lock = backend, lock
+    def __init__(self, backend: Backend, lock: Any, storages: Storages) -> None:
+        self.backend, self._lock, self._storages = backend, lock, storages
         self.stream = backend.stream()
         self.slab = PinnedSlab(backend)
         self.staging = Staging(self.slab)
         self.away = 0  # bytes that are not on the device, of storages that are still wanted
         self.leaving_bytes = 0
         self._leaving: deque[tuple[Any, weakref.ref[Stored], int, Any, Any]] = deque()
+        self._staying: list[weakref.ref[Stored]] = []  # in memory that somebody may write to
+        self._watches = False  # whether it is shown what is about to be written to
 
     def send(
         self, stored: Stored, source: Any, stays: str | None, encode: bool, meter: Meter | None,
@@ -58,28 +61,29 @@ class Outbound:
         flat = memory_of(self.backend.xp, source)
         if stored.nbytes != flat.nbytes:
             flat = flat[stored.low : stored.low + stored.nbytes]
-        changeable = state.before_write is not None  # what is saved may be written to, legally
-        if stays is not None and not changeable:
-            stored.device, stored.last = flat, stays == "last"
-            owner.stats.keep(stays, stored.nbytes)
+        if stays is not None:
+            self._stay(stored, flat, stays)
             return
         if encode and owner.codec.applies(source.dtype):
             flat = self._encoded(stored, source, flat, owner)
         inner = None
-        if others and not changeable and stored.form is None:
+        if others and stored.form is None:
             inner = covered_by(stored, others)
         self._copy(stored, flat, owner, meter, inner)
-        if changeable and stored.device is not None:
-            if stored.copied is None:  # there was no room: what stays is not what is written to
-                stored.device = stored.device.copy()
-            else:
-                wait_for(compute, stored.copied)
+
+    def _stay(self, stored: Stored, flat: Any, why: str) -> None:
+        """Leaves bytes where they are."""
+        stored.device, stored.stays = flat, why
+        stored.owner.stats.keep(why, stored.nbytes)
+        self._staying.append(weakref.ref(stored))
+        self._watch()
 
     def evict(self, stored: Stored) -> None:
-        """Sends out what was meant to stay because it is among the last ones."""
-        owner, flat = stored.owner, stored.device
-        stored.last = False
-        owner.stats.keep("last", -stored.nbytes)
+        """Sends out what stayed."""
+        owner, flat, why = stored.owner, stored.device, stored.stays
+        assert why is not None
+        stored.stays = None
+        owner.stats.keep(why, -stored.nbytes)
         self._copy(stored, flat, owner, None)
 
     def _copy(
@@ -179,14 +183,12 @@ class Outbound:
                 host = flat if as_it_is else self.backend.to_host(flat)
                 found = HostCopy(host) if owner.spill is None else owner.spill.write(host)
         except MemoryError:
-            stored.device = flat
-            stats.keep("host full", stored.nbytes)
+            self._stay(stored, flat, "host full")
             return
         if found.on_disk:
             stats.disk_bytes += flat.nbytes
         elif as_it_is and stored.form is None:
-            stored.device = flat
-            stats.keep("disk full", stored.nbytes)
+            self._stay(stored, flat, "disk full")
             return
         elif owner.pinned or owner.spill is not None:
             stats.pageable_bytes += flat.nbytes
@@ -200,14 +202,15 @@ class Outbound:
     def _hold(self, stored: Stored, flat: Any) -> None:
         """Keeps bytes where they are until they have left."""
         stored.device = flat
-        if not self._leaving:
-            watch_writes(self._before_write, True)
         self._leaving.append((stored.copied, weakref.ref(stored), flat.nbytes, stored.stream, flat))
         self.leaving_bytes += flat.nbytes
+        self._watch()
 
     def _has_left(self, stored: Stored) -> None:
         """The device's memory is no longer held."""
         stored.device = None
+        if getattr(stored.host, "resident", None) is not None:  # the disk has refused it
+            self._staying.append(weakref.ref(stored))
         if stored.restored is None:
             stored.away = stored.nbytes
             self.away += stored.nbytes
@@ -233,16 +236,37 @@ class Outbound:
             stored = ref()
             if stored is not None and stored.device is not None:
                 self._has_left(stored)
-            if not self._leaving:
-                watch_writes(self._before_write, False)
+        if self._watches:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Is shown what is about to be written to as long as that may be what has been saved."""
+        wanted = bool(self._leaving or self._staying)
+        if wanted != self._watches:
+            self._watches = wanted
+            watch_writes(self._before_write, wanted)
+
+    def _keep(self, stored: Stored, root: Any) -> None:
+        """Makes a copy of bytes of a root that is about to be written to, where there is none."""
+        if stored.is_only_here and stored.gathered is None:
+            self.evict(stored)
+            if stored.is_only_here:  # there was no room
+                stored.device = stored.device.copy()
+        resident = getattr(stored.host, "resident", None)
+        if resident is not None and root_of(resident) is root:
+            stored.host.detach()
 
     def _before_write(self, tensor: Tensor) -> None:
-        """A tensor is about to be changed in place: what leaves of its memory leaves first."""
+        """A tensor is about to be changed in place: what leaves of its memory leaves first, and
+        what stays is copied.
+        """
         array = plain(tensor._array)
         if type(array) not in self.backend.array_types:
             return
         with self._lock:
             root = root_of(array)
+            for stored in self._storages.of(root):
+                self._keep(stored, root)
             for event, _, _, _, flat in self._leaving:
                 if root_of(flat) is root:
                     wait_for(self.backend.current_stream(), event)
@@ -258,5 +282,5 @@ class Outbound:
             wait_for(compute, event)
             self.leaving_bytes -= nbytes
         self._leaving = deque(wanted)
-        if not wanted:
-            watch_writes(self._before_write, False)
+        self._staying = [ref for ref in self._staying if ref() is not None]
+        self._watch()

@@ -31,17 +31,28 @@ class Value:
     `waiting` counts the saved views of it that were not yet asked for in this round of backward.
     """
 
-    __slots__ = ("root", "counter", "version", "nbytes", "layout", "recipe", "held", "present",
-                 "views", "waiting", "round", "number", "__weakref__")  # fmt: skip
+    __slots__ = ("root", "counter", "version", "nbytes", "layout", "recipe", "held", "_present",
+                 "shown", "views", "waiting", "round", "number", "__weakref__")  # fmt: skip
 
     def __init__(self, root: Any, counter: list[int], recipe: Recipe | None) -> None:
         self.root: weakref.ref[Any] = weakref.ref(root)
         self.counter, self.version, self.recipe = counter, counter[0], recipe
         self.nbytes, self.layout = root.nbytes, (root.dtype, root.shape, root.strides)
         self.held: Any = None
-        self.present: Any = None  # the root as it came back, until all views have been asked for
+        self._present: Any = None
+        self.shown = [0]  # the version counter of tensors that show what is present
         self.views = self.waiting = self.round = 0
         self.number = -1  # for who counts values
+
+    @property
+    def present(self) -> Any:
+        """The root as it came back, until all views have been asked for, or one is written to."""
+        return None if self.shown[0] else self._present
+
+    @present.setter
+    def present(self, root: Any) -> None:
+        if root is not self._present or self.shown[0]:
+            self._present, self.shown = root, [0]
 
     def here(self) -> Any:
         """The root, if it is on the device."""

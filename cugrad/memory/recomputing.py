@@ -75,6 +75,16 @@ class Again:
                 remember(value)
             return self.piece.of(root)
 
+    def tensor(self) -> Tensor:
+        """The saved tensor; who writes to it is seen by all that share its memory."""
+        value, found = self.piece.value, make(self.array())
+        root = root_of(found._array)
+        if root is value.present:
+            found._counter = value.shown
+        elif root is value.root() and value.counter[0] == value.version:
+            found._counter = value.counter
+        return found
+
     def __del__(self) -> None:
         value = self.piece.value
         value.views -= 1
@@ -155,7 +165,7 @@ class recompute(saved_tensors_hooks):
         """The tensor that was packed, in one storage with its aliases."""
         if self._recorder.grown:
             self._recorder.turn()
-        return make(packed.array()) if isinstance(packed, Again) else packed
+        return packed.tensor() if isinstance(packed, Again) else packed
 
     def _can_make(self, value: Value) -> bool:
         """Whether few ops, that may all run again, are between what stays and a value."""

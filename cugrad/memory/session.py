@@ -28,7 +28,7 @@ class Stored:
     __slots__ = (
         "session", "owner", "index", "counter", "version", "root", "low", "nbytes", "gathered",
         "stream", "device", "block", "host", "form", "sent", "copied", "last_use", "restored",
-        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "last", "family",
+        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "stays", "family",
         "pieces", "home", "__weakref__",
     )  # fmt: skip
 
@@ -55,11 +55,16 @@ class Stored:
         self.ahead = 0  # its share of the bytes that the engine has brought back ahead of need
         self.away = 0  # and of those that are not on the device
         self.sent = nbytes  # as stored on the host
-        self.last = False  # it stayed because it is among the last ones
+        self.stays: str | None = None  # why it has not left: "alive", "last", "host full", ...
         self.fresh = False  # `restored` is as it came back: to be waited for, and decoded
         self.family: Family | None = None
         self.pieces: list[Any] | None = None  # where its bytes are, if not all in its block
         self.home: Any = None  # (span, offset): the larger one that has become its place
+
+    @property
+    def is_only_here(self) -> bool:
+        """Whether its bytes are where they were, and nowhere else."""
+        return self.device is not None and self.block is None and self.host is None
 
     def _taken_over(self) -> list[Any]:
         """The blocks of pieces but its own."""
@@ -70,7 +75,7 @@ class Stored:
         try:
             session = self.session
             session.alive -= 1
-            if self.last:
+            if self.stays == "last":
                 session.room += self.nbytes
             engine = session.engine
             if self.ahead or self.away or self.arrived is not None:

@@ -74,6 +74,14 @@ class Storages:
         found = [ref() for refs in list(self._live.values()) for ref in refs]
         return [stored for stored in found if stored is not None]
 
+    def of(self, root: Any) -> list[Stored]:
+        """The spans of a root's memory as it is now."""
+        found = [ref() for ref in self._live.get(id(root), ())]
+        return [
+            s for s in found
+            if s is not None and s.root() is root and s.version == s.counter[0]
+        ]  # fmt: skip
+
     def held(self, key: int) -> int:
         """How many spans hold memory of the root of this id: in the place where it was."""
         count = 0

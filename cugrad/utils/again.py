@@ -20,8 +20,11 @@ class Enough(BaseException):
     """Everything that was saved is there again: the rest of the function need not run."""
 
 
-class Values(dict[int, Tensor]):
-    """What was computed again of the first `count` slots, and has not been asked for, by number."""
+class Values(dict[int, tuple[Tensor, int]]):
+    """What was computed again of the first `count` slots, and has not been asked for.
+
+    By number: the tensor, and its version.
+    """
 
     count = 0
 
@@ -80,7 +83,7 @@ class Again:
             if tensor._requires_grad:  # else it is the very object that the user had saved
                 alone = make(tensor._array)
                 alone._counter = tensor.counter
-            self.values[k] = alone
+            self.values[k] = alone, alone.counter[0]
         if self._early_stop and k + 1 == self.wanted:
             raise Enough
 

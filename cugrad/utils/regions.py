@@ -14,7 +14,7 @@ from ..autograd.graph import saved_tensors_hooks
 from ..autograd.mode import enable_grad, no_grad, state
 from ..autograd.node import edge_of
 from ..autograd.ranges import ranged
-from ..autograd.saved import Packed
+from ..autograd.saved import Packed, spelled
 from ..errors import InplaceError
 from ..tensor import Tensor, make
 from .again import Again, Enough, Values
@@ -38,6 +38,11 @@ class Slot:
 
     def __init__(self, region: Region, number: int) -> None:
         self.region, self.number = region, number
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether nobody looks at what the second run saves (`determinism_check="none"`)."""
+        return self.region._traits is None
 
 
 class GraphExecGroup:
@@ -141,7 +146,10 @@ class Region:
                 if self._values is None:
                     self._values = weakref.WeakKeyDictionary()
                 self._values[asking] = values
-        return values.pop(slot.number)
+        tensor, version = values.pop(slot.number)
+        if tensor.counter[0] != version:  # by the function itself, which saved it before
+            _changed("a tensor", tensor.shape, tensor.counter[0], version)
+        return tensor
 
     def _recompute(self) -> Values:
         """The values of all slots that are still wanted."""
@@ -231,11 +239,17 @@ class _Input:
             assert tensor is not None
             found = 0 if tensor._counter is None else tensor._counter[0]
             if found != self._version:
-                _changed(tensor.shape, found, self._version)
+                _changed("an argument", tensor.shape, found, self._version)
             return tensor
-        if packed.version is not None and packed.counter[0] != packed.version:
-            _changed(packed.shape, packed.counter[0], packed.version)
         restored = packed.restore()
+        if not packed.fits(restored):
+            raise RuntimeError(
+                "the unpack hook of an argument of a checkpointed function returned "
+                f"{spelled(restored._array)}, want {spelled(packed)} as the pack hook was given"
+            )
+        if packed.shows_change(restored):
+            assert packed.version is not None
+            _changed("an argument", packed.shape, packed.counter[0], packed.version)
         result = make(restored._array, packed.requires_grad, packed.edge)
         result._counter = restored.counter
         if packed.tangents is not None:
@@ -243,9 +257,9 @@ class _Input:
         return result
 
 
-def _changed(shape: tuple[int, ...], found: int, wanted: int) -> None:
+def _changed(what: str, shape: tuple[int, ...], found: int, wanted: int) -> None:
     raise InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: an argument of a checkpointed function, of shape {list(shape)}, is at version "
+        f"operation: {what} of a checkpointed function, of shape {list(shape)}, is at version "
         f"{found}; expected version {wanted} instead. Hint: change a copy (x = x.clone())."
     )
