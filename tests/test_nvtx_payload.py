@@ -53,7 +53,7 @@ def test_payloads_say_what_texts_say(library: Path, tmp_path: Path) -> None:
     assert not any(re.search(r"\d{2,}|seq=", text) for text in fixed)
 
 
-@pytest.mark.parametrize("name, payload", [("nvtx", True), ("cupy", False)])
+@pytest.mark.parametrize("name, payload", [("nvtx", True), ("nvtx", False), ("cupy", False)])
 def test_ranges_without_end_keep_nothing(
     name: str, payload: bool, library: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +83,25 @@ print(size() - before)
     # the tool writes a line each: a tenth of a million is what a test has time for
     printed = capture.run(script, library, tmp_path / "events.tsv", name).printed
     assert int(printed) < 2**20
+
+
+def test_another_layout_of_the_package(library: Path, tmp_path: Path) -> None:
+    """Where the structure is not where it was, texts are registered, and say the same."""
+    script = """
+from cugrad.cuda import nvtx_events
+nvtx_events._address_of = lambda attributes: None
+nvtx_events.MOST = 3
+import cugrad
+for payload in (False, True):
+    with cugrad.profiler.emit_nvtx(payload=payload):
+        for _ in range(5):
+            cugrad.ones(2) * 2
+"""
+    events = capture.run(script, library, tmp_path / "events.tsv", "nvtx").events
+    said = [said_by(each.message, int(each.payload) if each.payload else None)
+            for each in events if each.kind == "push"]  # fmt: skip
+    assert [each.name for each in said if each.name == "mul"] == ["mul"] * 10
+    assert len({each.seq for each in said}) == len(said)
 
 
 def test_no_tool_attached_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Chooses the library that carries NVTX ranges to an attached tool.
 
-CuPy's binding comes first: the `nvtx` package registers every message it is given and keeps it for
-the life of the process (about 0.4 KB for each op while a tool is attached), CuPy's passes it on.
+CuPy's binding comes first: it passes a text on, where the `nvtx` package registers each for the
+life of the process, unless it is handed over as `nvtx_events` does.
 The environment variable CUGRAD_NVTX forces `cupy`, `nvtx` or `none`. Nothing here touches NVTX
 before the first range is wanted, because a tool attaches at the process's first NVTX call or never.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..backends import cupy_nvtx
+from .nvtx_events import Events
 
 
 def _always() -> bool:
@@ -47,18 +48,10 @@ def _nvtx() -> Emitter:
     import nvtx
 
     domain = nvtx.get_domain()
-    made: dict[str, Any] = {}
-
-    def push_numbered(message: str, number: int) -> None:
-        attributes = made.get(message)
-        if attributes is None:
-            attributes = made[message] = domain.get_event_attributes(message=message)
-        domain.push_range(attributes, payload=number)
-
+    events = Events(domain)
     return Emitter(
-        "nvtx", lambda message: domain.push_range(message=message), domain.pop_range, nvtx.mark,
-        push_numbered, _attached, lambda message: domain.start_range(message=message),
-        domain.end_range,
+        "nvtx", events.push, domain.pop_range, events.mark, events.push_numbered, _attached,
+        events.start, domain.end_range,
     )  # fmt: skip
 
 

@@ -43,12 +43,10 @@ class emit_nvtx:
 
     They go through CuPy's NVTX if CuPy is installed, else through the `nvtx` package, else nowhere,
     with one UserWarning; the environment variable CUGRAD_NVTX (`cupy`, `nvtx`, `none`) forces one.
-    The `nvtx` package keeps each text that it has seen while a tool is attached, 0.4 KB an op, for
-    ever: long runs without CuPy use `payload=True`, which keeps one for each kind of op. The tool
-    must be attached when the process first calls NVTX; where none is, ops run as they do outside of
-    the block (with CuPy and without the `nvtx` package nobody can tell). Unlike PyTorch's, entering
-    and leaving do not synchronise the device: tools attribute a kernel to the range that launched
-    it.
+    Texts are passed on and not kept, through either. The tool must be attached when the process
+    first calls NVTX; where none is, ops run as they do outside of the block (with CuPy and without
+    the `nvtx` package nobody can tell). Unlike PyTorch's, entering and leaving do not synchronise
+    the device: tools attribute a kernel to the range that launched it.
 
     Raises RuntimeError when entered while active in this thread, as PyTorch's does; with `payload`,
     ImportError where the `nvtx` package is missing.
