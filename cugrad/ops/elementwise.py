@@ -203,7 +203,7 @@ def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
 row("clamp", "self",
     lambda xp, self, min=None, max=None: xp.clip(self, min, max).astype(self.dtype, copy=False),
     ELEMENTWISE,  # the cast: NumPy makes float32 of bfloat16 and a Python float
-    self=_clamp_gradient)  # fmt: skip
+    node="ClampBackward1", self=_clamp_gradient)  # fmt: skip
 
 # Comparison and logic -----------------------------------------------------------------------------
 

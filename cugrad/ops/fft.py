@@ -31,7 +31,7 @@ def _c2c(xp: Any, self: Any, dim: Shape, normalization: int, forward: bool) -> A
 
 
 row(
-    "fft_c2c", "self", _c2c, LINEAR, promote="cast", node="FftC2CBackward0",
+    "fft_c2c", "self", _c2c, LINEAR, promote="cast",
     self=lambda m, g, dim, normalization, forward: m.fft_c2c(g, dim, normalization, forward),
     doc="the matrix of the transform is symmetric; the engine conjugates around the formula",
 )  # fmt: skip
@@ -52,7 +52,7 @@ def _r2c_vjp(
     return m.fft_c2c(g, dim, normalization, True)
 
 
-row("fft_r2c", "self", _r2c, LINEAR, promote="cast", node="FftR2CBackward0",
+row("fft_r2c", "self", _r2c, LINEAR, promote="cast",
     self=_r2c_vjp)  # fmt: skip
 
 
@@ -68,5 +68,5 @@ def _c2r_vjp(m: Any, g: Any, dim: Shape, normalization: int, last_dim_size: int)
     return half + m.slice_backward(m.slice_view(half, twice), half.shape, twice)
 
 
-row("fft_c2r", "self", _c2r, LINEAR, promote="cast", holomorphic=False, node="FftC2RBackward0",
+row("fft_c2r", "self", _c2r, LINEAR, promote="cast", holomorphic=False,
     self=_c2r_vjp)  # fmt: skip

@@ -150,7 +150,8 @@ def _prod_jvp(
     return m.sum(self_t if slope is None else self_t * slope, dims, keepdim)
 
 
-row("prod", "self", _prod, NONE, self=_prod_vjp, jvp=_prod_jvp, doc="dim is one int or None")
+row("prod", "self", _prod, NONE, node=_by_overload("Prod"), self=_prod_vjp, jvp=_prod_jvp,
+    doc="dim is one int or None")  # fmt: skip
 
 
 # Extrema ------------------------------------------------------------------------------------------

@@ -125,6 +125,7 @@ for _name, _pick in (
 ):  # fmt: skip
     row(
         _name, "self", _pick, outputs="values indices", nondifferentiable="indices",
+        node=f"{_name.title()}Backward1" if "median" in _name else None,
         self=picked_vjp, jvp=picked_jvp, doc="along one dim, of size 1 at least",
     )  # fmt: skip
 

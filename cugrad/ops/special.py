@@ -115,9 +115,9 @@ def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
 
 row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient)
 row("deg2rad", "self", lambda xp, self: _narrow(self * (pi / 180), self), ELEMENTWISE,
-    promote=FLOAT, node="Deg2RadBackward0", self=lambda g: g * (pi / 180))  # fmt: skip
+    promote=FLOAT, self=lambda g: g * (pi / 180))  # fmt: skip
 row("rad2deg", "self", lambda xp, self: _narrow(self * (180 / pi), self), ELEMENTWISE,
-    promote=FLOAT, node="Rad2DegBackward0", self=lambda g: g * (180 / pi))  # fmt: skip
+    promote=FLOAT, self=lambda g: g * (180 / pi))  # fmt: skip
 row("hypot", "self other", "hypot", ELEMENTWISE,
     self=lambda g, self, result: g * (self / result),
     other=lambda g, other, result: g * (other / result))  # fmt: skip

@@ -239,7 +239,8 @@ class Op:
 
 
 def _camel(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in re.split("_", name))
+    """As PyTorch has it, with a capital behind a digit too: `Log1PBackward0` is the node of log1p."""
+    return re.sub(r"(?:^|_|(?<=\d))([a-z])", lambda found: found[1].upper(), name)
 
 
 def _named(function: str) -> Callable[..., Any]:
