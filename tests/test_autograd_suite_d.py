@@ -200,6 +200,35 @@ def hooks_of_a_module_inside_vmap(t: Any) -> Any:
     return seen, x.grad, layer.weight.grad
 
 
+def hooks_behind_a_vmap(create_graph: bool, nested: bool) -> Program:
+    """Hooks of nodes see all examples of a vmap that has ended, and may change their gradients."""
+
+    def run(t: Any) -> Any:
+        function, seen = (lambda x: (x * x).sin()), []
+        x = grid(t, 3, 2, 2).requires_grad_()
+        y = t.vmap(t.vmap(function, 1, 1) if nested else function)(x)
+        node = y.grad_fn
+        while "Mul" not in node.name():
+            node = node.next_functions[0][0]
+
+        def change(gradients: Any) -> Any:
+            seen.append(sorted(gradients[0].shape))
+            return tuple(g * g.detach().numpy().max() for g in gradients)
+
+        node.register_prehook(change)
+        node.register_hook(lambda gi, go: (gi[0] * t.sin(go[0]), gi[1]))
+        (grad,) = t.autograd.grad(y.sum(), x, create_graph=create_graph)
+        return seen, grad, t.autograd.grad(grad.sum(), x) if create_graph else None
+
+    return run
+
+
+for _create in (False, True):
+    for _nested in (False, True):
+        PROGRAMS[f"hooks behind a vmap, {_create=} {_nested=}"] = hooks_behind_a_vmap(
+            _create, _nested)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     assert outcome(PROGRAMS[name], cugrad) == outcome(PROGRAMS[name], torch)

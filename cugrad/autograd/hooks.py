@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backends import backend_of
+from ..backends import backend_of, batched
 from ..tensor import Tensor, make
 from .node import NodeRare
 from .record import recorded
@@ -39,6 +39,30 @@ def _as_gradients(values: Any, recording: bool) -> list[Any]:
     return [x if x is None or recording else x._array for x in values]
 
 
+def _in_sight(gradients: Any) -> tuple[list[Any], list[Any]]:
+    """Gradients as hooks of nodes get them: of all examples, first, of a vmap that has ended.
+
+    Also the levels that were opened so, by gradient, for what the hooks answer.
+    """
+    seen, opened = [as_tensor(g) for g in gradients], []
+    for i, g in enumerate(seen if batched.in_use else ()):
+        levels = [] if g is None else batched.levels_of(g._array)
+        closed = [level for level in levels if level not in batched.running.levels]
+        for level in closed:
+            g = recorded.vmap_unwrap(g, level, 0)
+        seen[i] = g
+        opened.append(closed)
+    return seen, opened
+
+
+def _hidden_again(gradients: list[Any], opened: list[Any]) -> list[Any]:
+    """What hooks made of gradients, with the examples where they were."""
+    for i, levels in enumerate(opened):
+        for level in reversed(levels if gradients[i] is not None else ()):
+            gradients[i] = recorded.vmap_wrap(gradients[i], level, 0)
+    return gradients
+
+
 def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> list[Any]:
     """The hooks of the tensors that a node made, then those that retain their gradient."""
     current = [as_tensor(g) for g in gradients]
@@ -57,25 +81,25 @@ def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> l
 
 def run_pre_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> list[Any]:
     """The hooks of a node that see, and may replace, what it is about to be given."""
-    current = [as_tensor(g) for g in gradients]
+    current, opened = _in_sight(gradients)
     for hook in list(rare.pre_hooks.values()):
         answer = hook(tuple(current))
         if answer is not None:
             current = _all_checked(answer, current, hook)
-    return _as_gradients(current, recording)
+    return _as_gradients(_hidden_again(current, opened), recording)
 
 
 def run_post_hooks(
     rare: NodeRare, results: Any, gradients: list[Any], recording: bool
 ) -> list[Any]:
     """The hooks of a node that see, and may replace, the gradients of its inputs."""
-    inputs = [as_tensor(g) for g in results]
-    outputs = tuple([as_tensor(g) for g in gradients])
+    inputs, opened = _in_sight(results)
+    outputs = tuple(_in_sight(gradients)[0])
     for hook in list(rare.post_hooks.values()):
         answer = hook(tuple(inputs), outputs)
         if answer is not None:
             inputs = _all_checked(answer, inputs, hook)
-    return _as_gradients(inputs, recording)
+    return _as_gradients(_hidden_again(inputs, opened), recording)
 
 
 def run_leaf_hooks(leaf: Tensor, g: Any) -> None:

@@ -239,7 +239,7 @@ class Op:
 
 
 def _camel(name: str) -> str:
-    """As PyTorch has it, with a capital behind a digit too: `Log1PBackward0` is the node of log1p."""
+    """As PyTorch has it, with a capital behind a digit too: log1p leaves `Log1PBackward0`."""
     return re.sub(r"(?:^|_|(?<=\d))([a-z])", lambda found: found[1].upper(), name)
 
 
