@@ -11,6 +11,7 @@ import numpy as np
 import cugrad
 from cugrad.autograd import grad
 from cugrad.autograd.record import recorded
+from cugrad.errors import InplaceError
 from cugrad.func import vmap
 from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
@@ -191,3 +192,70 @@ def test_a_batch_of_batches(line: Any, backend: Any) -> None:
             for i, like in ((0, b), (1, b - 1)):
                 a, w = batch.first.host(got._array[i, b]), batch.first.host(want._array[like])
                 assert_close(a, w, line.dtype, 10 * line.tolerance, f"result {nr} of {i}, {b}")
+
+
+# What is saved has a version ----------------------------------------------------------------------
+
+
+def is_changed_unseen(roots: list[Tensor], leaves: list[Tensor], target: Tensor) -> bool | None:
+    """Whether backward runs after a change in place; None where the tensor takes no change."""
+    with cugrad.no_grad():
+        try:
+            target.mul_(1)
+        except RuntimeError as error:
+            assert "single memory location" in str(error)
+            return None
+    try:
+        grad(roots, leaves, [cugrad.ones_like(o) for o in roots], allow_unused=True)
+    except InplaceError:
+        return False
+    except RuntimeError as error:
+        assert "is a view and its base" in str(error)
+        return False
+    return True
+
+
+@over_lines(differentiable, first=True)
+def test_what_a_batch_saves_has_a_version(line: Any, backend: Any) -> None:
+    """A change in place of an input, a result, or a closed-over tensor is noticed by backward
+    exactly where it is without vmap."""
+    batch = Batch(line, backend)
+    wanted = [i for i in batch.mapped if i in batch.first.differentiable]
+    for mapped in choices(wanted):
+        count = len(batch.first.inputs) + len(batch.first.results)
+        for number in range(count if mapped else 0):
+            with variant_named(line):
+                assert changed(batch, mapped, True, number) == changed(batch, mapped, False, number)
+
+
+def changed(batch: Batch, mapped: list[int], in_vmap: bool, number: int) -> bool | None:
+    """`is_changed_unseen` of the tensor of a number: inputs, then results."""
+    wants = batch.first.differentiable
+    leaves, inputs = [], []
+    for i, a in enumerate(batch.first.inputs):
+        if in_vmap and i in mapped:
+            a = batch.stacked([i])[0]._array
+        x = make(a, i in wants) if is_array(a) else a
+        if i in wants:
+            leaves.append(x)
+            x = x * 1
+        elif is_array(a):
+            x = make(a.copy())
+        inputs.append(x)
+
+    def function(*given: Tensor) -> Any:
+        args = list(inputs)
+        for i, x in zip(mapped, given, strict=True):
+            args[i] = x
+        found = getattr(recorded, batch.op.name)(
+            *((args,) if batch.op.variadic else args), **batch.first.given)  # fmt: skip
+        return found if isinstance(found, tuple) else (found,)
+
+    given = [inputs[i] for i in mapped]
+    run = vmap(function, randomness="same") if in_vmap else function
+    results = quietly(lambda: run(*given), batch.backend)
+    target = [*inputs, *results][number]
+    if not isinstance(target, Tensor) or target.dtype == cugrad.bool:
+        return None
+    roots = [o for o in results if o.requires_grad]
+    return quietly(lambda: is_changed_unseen(roots, leaves, target), batch.backend)

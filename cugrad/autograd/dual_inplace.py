@@ -86,7 +86,7 @@ def _replace(t: Tensor, level: Level, known: Tensor | None, found: Tensor | None
             return
         found = _zeros(t)
     if known is None and t._rare is not None and level in (t._rare.tangents or ()):
-        found = _copy(found, None)  # a primal, whose tangent is no part of the dual tensor's
+        found = _copy(found)  # a primal, whose tangent is no part of the dual tensor's
         set_tangent(t, level, found)
         own(found, t, level)
         return
@@ -119,14 +119,16 @@ def written(t: Tensor, level: Level, found: Tensor | None = None) -> Tensor:
     It has a place for each element of `found`, which inside vmap may differ by example.
     """
     base, known = _base(t), tangent_of(t, level)
+    hidden = [at for at in levels_of(t._array) if at not in levels_of(base._array)]
+    batches = [] if found is None else [x for x in levels_of(found._array) if x not in hidden]
     if known is not None:
         root = known if known._base is None else known._base
         _, owner = level.owners.get(id(root), (None, None))
-        if owner is not None and (owner() is base or owner() is t) and _holds(root, found):
+        if owner is not None and (owner() is base or owner() is t) and _holds(root, batches):
             return known
     home = known if base is t else tangent_of(base, level)
     if home is not None:
-        mine = _copy(home, found)
+        mine = _copy(home, batches)
         set_tangent(base, level, mine)
         own(mine, base, level)
         _forget_views(base, level)
@@ -134,7 +136,7 @@ def written(t: Tensor, level: Level, found: Tensor | None = None) -> Tensor:
     else:  # a dual tensor made of a plain one, or a view of it
         assert known is not None
         root = known if known._base is None else known._base
-        mine = _copy(root, found)
+        mine = _copy(root, batches)
         own(mine, base, level)
         for ref in base.rare.views or ():
             other = ref()
@@ -158,20 +160,20 @@ def _zeros(t: Tensor) -> Tensor:
     return make(backend_of(t._array).xp.zeros_like(t._array))
 
 
-def _holds(home: Tensor, found: Tensor | None) -> bool:
-    """Whether each element of `home` has a place of its own, for each example of `found`."""
+def _holds(home: Tensor, batches: list[Any]) -> bool:
+    """Whether each element of `home` has a place of its own, for each example of these batches."""
     strides = zip(home._array.strides, home._array.shape, strict=True)
     if any(s == 0 and n > 1 for s, n in strides):
         return False
-    return found is None or set(levels_of(found._array)) <= set(levels_of(home._array))
+    return set(batches) <= set(levels_of(home._array))
 
 
-def _copy(home: Tensor, found: Tensor | None) -> Tensor:
-    """A copy of `home`, for each example that `found` differs by."""
+def _copy(home: Tensor, batches: Any = ()) -> Tensor:
+    """A copy of `home`, for each example of these batches."""
     from .record import recorded
 
     known = levels_of(home._array)
-    for level in reversed(levels_of(found._array)) if found is not None else ():
+    for level in reversed(batches):
         if level not in known:
             home = recorded.vmap_lift(home, level)
     copy: Tensor = recorded.clone(home)

@@ -128,15 +128,15 @@ def _by_rule(
             "Run vmap on autograd.Function with kwarg-only Tensor args. Please do not pass "
             f"kwarg-only Tensors to autograd.Function. Got: {sorted(kwargs)}"
         )
-    pairs: list[tuple[Tensor, Tensor]] = []  # what the rule gets, and what it was
+    pairs: list[tuple[Tensor, Tensor, int]] = []  # what the rule gets, what it was, its version
 
     def unwrapped(x: Any) -> Any:
         dim = _dim(x, level)
         if dim is not None:
-            pairs.append((recorded.vmap_unwrap(x, level, dim), x))
+            pairs.append((recorded.vmap_unwrap(x, level, dim), x, x._version))
             return pairs[-1][0]
         if isinstance(x, Tensor):
-            pairs.append((x, x))
+            pairs.append((x, x, x._version))
         return x
 
     in_dims = _each(lambda x: _dim(x, level), args)
@@ -167,9 +167,11 @@ def _by_rule(
             raise _incompatible(result)
         if not isinstance(output, Tensor):
             return output
-        for given, original in pairs:
+        for given, original, version in pairs:
             if output is given:  # changed in place: the argument itself is the result
-                return _rewritten(original, output, level, dim)
+                if output._version != version:
+                    _rewritten(original, output, level, dim)
+                return original
         return output if dim is None else recorded.vmap_wrap(output, level, dim % output.ndim)
 
     return wrapped(*result)
@@ -193,10 +195,10 @@ def _dim(x: Any, level: BatchLevel) -> int | None:
     return next((d for ref, d in level.mapped if ref() is x), 0)
 
 
-def _rewritten(original: Tensor, output: Tensor, level: BatchLevel, dim: Any) -> Tensor:
-    """An argument whose elements the user's rule changed in place, with its new history."""
-    if original is not output and output._version:
-        original.counter[0] += 1
-        if output._requires_grad:
-            rebase(original, edge_of(recorded.vmap_wrap(output, level, dim)))
-    return original
+def _rewritten(original: Tensor, output: Tensor, level: BatchLevel, dim: Any) -> None:
+    """Gives an argument whose elements the user's rule changed in place its new history.
+
+    Where the rule had a view of it, the base of both has told it already.
+    """
+    if original is not output and output._requires_grad and output._base is None:
+        rebase(original, edge_of(recorded.vmap_wrap(output, level, dim)))

@@ -137,10 +137,13 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
         if parent._requires_grad and state.grad_enabled:
             raise TypeError("a view of an inference tensor is recorded nowhere")
         return
+    origin = None if parent._rare is None else parent._rare.view
+    if origin is None and op.inherits:
+        view._counter = parent.counter
+        return
     if not state.grad_enabled:
         creation = INFERENCE if state.inference else NO_GRAD
         view._requires_grad = parent._requires_grad and view._array.dtype.kind in "fcV"
-    origin = None if parent._rare is None else parent._rare.view
     base, steps = parent, ((op, params),)  # type: tuple[Tensor, tuple[Step, ...]]
     if origin is not None:
         base, steps = origin.base, origin.steps + steps
@@ -255,6 +258,7 @@ def keep_retaining(t: Tensor, latest: Any) -> None:
 
 def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -> Any:
     """The node of `base` after a region of it became the output of `node`."""
+    from ..backends.batched import levels_of
     from ..ops.regions import Region
     from ..ops.strided import layout_of
     from ..ops.table import TABLE
@@ -263,7 +267,8 @@ def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -
 
     whole = base._array
     dtype = None if array.dtype == whole.dtype else whole.dtype
-    region = Region(steps, whole.shape, layout_of(whole), dtype)
+    levels = tuple(levels_of(whole)), tuple(levels_of(array))
+    region = Region(steps, whole.shape, layout_of(whole), dtype, *levels)
     part = make(array, True, node)
     before = make(whole, base._requires_grad, base._node)
     return new_node(TABLE["copy_slices"], (before, part), {"region": region})

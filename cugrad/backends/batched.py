@@ -127,6 +127,13 @@ def per_example(array: Array, like: Array) -> Array:
     return array
 
 
+def lifted_to(array: Array, levels: Any) -> Array:
+    """An array that differs by example at these levels, if only by name."""
+    for level in sorted(levels, key=lambda level: level.number):
+        array = level.lift(array)
+    return array
+
+
 def missing_levels(arrays: Any) -> list[list[BatchLevel]] | None:
     """For each array the levels that others have and it lacks; None where nothing is missing."""
     of = [levels_of(a) for a in arrays]

@@ -165,9 +165,12 @@ def _run(
         result = func(*args, **kwargs)
     outputs, shape = flatten(result)
     where = _places(func, out_dims, result)
+    given = {(id(x), d): leaf for x, d, leaf in zip(inside, dims, leaves, strict=True)}
     return unflatten(
-        shape, [_out(func, level, x, d) for x, d in zip(outputs, where, strict=True)]
-    )
+        shape,
+        [given.get((id(x), d)) if d is not None and (id(x), d) in given  # as it came
+         else _out(func, level, x, d) for x, d in zip(outputs, where, strict=True)],
+    )  # fmt: skip
 
 
 def _check_out_dims(func: Any, out_dims: Any) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .strided import layout_of
+from ..backends.batched import levels_of, lifted_to, owner, plain
+from .strided import layout_of, sum_of
 from .table import LINEAR, raw, row
 
 
@@ -22,6 +23,8 @@ class Region:
     shape: tuple[int, ...]  # of the whole tensor
     strides: tuple[int, ...]  # of the whole tensor, in elements
     whole_dtype: Any = None  # where the part is of another
+    levels: tuple[Any, ...] = ()  # of vmap, at which the whole tensor differs by example
+    part_levels: tuple[Any, ...] = ()  # and those at which the part does
 
     def __repr__(self) -> str:
         return f"Region({' '.join(op.name for op, _ in self.steps)} of {self.shape})"
@@ -32,13 +35,22 @@ class Region:
             whole = getattr(raw, op.name)(whole, **params)
         return whole
 
+    def zeros(self, part: Any) -> Any:
+        """Zeros of the tensor's shape, for each example that what is put into them has beside."""
+        dtype = part.dtype if self.whole_dtype is None else self.whole_dtype
+        found = owner(plain(part)).xp.zeros((), dtype)
+        more = [level for level in levels_of(part) if level not in self.part_levels]
+        found = lifted_to(found, (*self.levels, *more))
+        return owner(found).xp.broadcast_to(found, self.shape)
+
     def is_laid_out(self, array: Any) -> bool:
         """Whether an array of the tensor's shape lies in memory as the tensor does."""
         steps = zip(array.shape, layout_of(array), self.strides)
         return not array.size or all(n == 1 or a == b for n, a, b in steps)
 
-    def laid_out(self, xp: Any, array: Any) -> Any:
+    def laid_out(self, array: Any) -> Any:
         """A copy of an array of the tensor's shape, in its layout."""
+        array = lifted_to(array, self.levels)
         order = sorted(range(array.ndim), key=lambda dim: -abs(self.strides[dim]))
         back = sorted(range(array.ndim), key=order.__getitem__)
         dense = array[...].transpose(order).copy("C").transpose(back)
@@ -46,6 +58,7 @@ class Region:
             return dense
         steps = [(n - 1) * s for n, s in zip(self.shape, self.strides)]
         low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
+        xp = owner(array).xp
         memory = xp.zeros(high - low + 1, array.dtype)
         strides = tuple([s * array.itemsize for s in self.strides])
         whole = xp.lib.stride_tricks.as_strided(memory[-low:], self.shape, strides)
@@ -54,18 +67,17 @@ class Region:
 
 
 def _part(xp: Any, self: Any, region: Region) -> Any:
-    return region.of(self if region.is_laid_out(self) else region.laid_out(xp, self)).copy()
+    return region.of(self if region.is_laid_out(self) else region.laid_out(self)).copy()
 
 
 def _zero_part(xp: Any, self: Any, region: Region) -> Any:
-    whole = region.laid_out(xp, self)
+    whole = region.laid_out(self)
     region.of(whole)[...] = 0
     return whole
 
 
 def _embed_part(xp: Any, self: Any, region: Region) -> Any:
-    dtype = self.dtype if region.whole_dtype is None else region.whole_dtype
-    whole = region.laid_out(xp, xp.broadcast_to(xp.zeros((), dtype), region.shape))
+    whole = region.laid_out(region.zeros(self))
     region.of(whole)[...] = self
     return whole
 
@@ -82,6 +94,6 @@ row("copy_slices", "self src",
     node="torch::autograd::CopySlices", holomorphic=False,
     self=lambda m, g, region: m.zero_part(g, region),
     src=lambda m, g, region: m.part(g, region),
-    jvp=lambda m, self, src, self_t, src_t, region: m.copy_slices(
-        m.zero_like(self) if self_t is None else self_t,
-        m.zero_like(src) if src_t is None else src_t, region))  # fmt: skip
+    jvp=lambda m, self_t, src_t, region: sum_of(
+        None if self_t is None else m.zero_part(self_t, region),
+        None if src_t is None else m.embed_part(src_t, region)))  # fmt: skip

@@ -270,15 +270,15 @@ row(
     angle=lambda m, g, abs, angle: abs * (m.imag(g) * m.cos(angle) - m.real(g) * m.sin(angle)),
     jvp=lambda m, abs, angle, abs_t, angle_t: _of_parts(
         m,
-        _sum(None if abs_t is None else abs_t * m.cos(angle),
-             None if angle_t is None else -abs * m.sin(angle) * angle_t),
-        _sum(None if abs_t is None else abs_t * m.sin(angle),
-             None if angle_t is None else abs * m.cos(angle) * angle_t),
+        sum_of(None if abs_t is None else abs_t * m.cos(angle),
+               None if angle_t is None else -abs * m.sin(angle) * angle_t),
+        sum_of(None if abs_t is None else abs_t * m.sin(angle),
+               None if angle_t is None else abs * m.cos(angle) * angle_t),
     ),
 )  # fmt: skip
 
 
-def _sum(first: Any, second: Any) -> Any:
+def sum_of(first: Any, second: Any) -> Any:
     """Of two tangents of which one may be None."""
     if first is None or second is None:
         return second if first is None else first

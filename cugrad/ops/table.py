@@ -23,6 +23,8 @@ FLOAT = "float"  # as COMMON, and integers become the default floating-point dty
 SAME = "same"  # operands must have one dtype already
 CAST = "cast"  # operands keep their dtypes; the gradients are cast to them
 
+INHERITED = "inherited"  # `view=`: a view where its input is one, and else that tensor's other face
+
 Formula = Callable[..., Any]
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()  # has no default
 
@@ -45,6 +47,7 @@ class Op:
         "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind",
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
+        "inherits",
     )  # fmt: skip
 
     def __init__(
@@ -56,7 +59,7 @@ class Op:
         kind: str = NONE,
         *,
         jvp: Formula | None = None,
-        view: bool = False,
+        view: bool | str = False,
         outputs: str = "result",
         nondifferentiable: str = "",
         promote: str | None = None,
@@ -68,7 +71,8 @@ class Op:
         **formulas: Formula,
     ) -> None:
         names = inputs.split()
-        self.name, self.kind, self.view, self.doc = name, kind, view, doc
+        self.name, self.kind, self.doc = name, kind, doc
+        self.view, self.inherits = bool(view), view == INHERITED
         self.variadic = len(names) == 1 and names[0].endswith("*")
         self.inputs = tuple(n.rstrip("?*") for n in names)
         self.optional = frozenset(n.rstrip("?") for n in names if n.endswith("?"))
