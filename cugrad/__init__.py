@@ -32,6 +32,7 @@ from . import (
     version,
     windows,
 )
+from .absent import listed as _listed
 from .absent import missing as _missing
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .autograd.anomaly_mode import (
@@ -182,7 +183,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return _listed(__name__, *_LATER)
 
 
 # PyTorch's import paths for what lives in a higher room here.

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import sys
 from fnmatch import fnmatchcase
+from types import ModuleType
 from typing import Any
 
-__all__ = ["ABSENT", "Absent", "because", "explain", "missing", "reason_for"]
+__all__ = ["ABSENT", "Absent", "because", "explain", "listed", "missing", "reason_for"]
 
+LIBRARY = __name__.partition(".")[0]
 PAGE = "docs/torch-compatibility.md"
 
 LATER = "not here yet"
@@ -305,8 +307,39 @@ class Absent:
         raise AttributeError(f"{what} has no attribute {self.name!r}: {self.reason} ({PAGE})")
 
 
+# Modules that a user may look for by name; others are where the library keeps its code.
+PUBLIC = frozenset(
+    """
+    amp array_api autograd autograd.anomaly_mode autograd.forward_ad autograd.function
+    autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph autograd.profiler
+    backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
+    backends.openmp cuda cuda.amp cuda.memory cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams
+    errors fft func linalg memory models nn nn.attention nn.functional nn.init nn.modules
+    nn.parallel nn.parameter nn.stateless nn.utils ops optim profiler profiler.itt random
+    serialization signal signal.windows special utils utils.checkpoint version
+    """.split()  # noqa: SIM905
+)
+
+
+def listed(module: str, *more: str) -> list[str]:
+    """What `dir` says of a module: its names for users, and `more`, which come when asked for."""
+    space = module.partition(".")[2]
+    names = set(more)
+    for name, value in vars(sys.modules[module]).items():
+        if isinstance(value, ModuleType):
+            is_ours = value.__name__.startswith(LIBRARY)
+            shown = is_ours and f"{space}.{name}".lstrip(".") in PUBLIC
+        else:
+            home = getattr(value, "__module__", LIBRARY)
+            ours = isinstance(home, str) and home.startswith((LIBRARY, "builtins"))
+            shown = ours and home != __name__
+        if name.startswith("_") or (shown and name != "annotations"):
+            names.add(name)
+    return sorted(names)
+
+
 def explain(module: str) -> None:
-    """Gives a module that has no `__getattr__` one that raises `missing(module, name)`.
+    """Gives a module the `__getattr__` that raises `missing`, and the `__dir__` that is `listed`.
 
     `from module import name` asks the Finder below only where the module has a path.
     """
@@ -316,6 +349,7 @@ def explain(module: str) -> None:
 
     names = vars(sys.modules[module])
     names.setdefault("__getattr__", __getattr__)
+    names.setdefault("__dir__", lambda: listed(module))
     names.setdefault("__path__", [])
 
 
@@ -338,6 +372,5 @@ class Finder:
             raise ModuleNotFoundError(f"No module named {fullname!r}{because(home, name)}")
 
 
-LIBRARY = __name__.partition(".")[0]
 if not any(isinstance(f, Finder) for f in sys.meta_path):
     sys.meta_path.append(Finder())

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
+import pydoc
 import re
 import traceback
+import types
 from typing import Any
 
 import pytest
 
 import cugrad as torch
 from cugrad import memory, profiler
+from cugrad.absent import PUBLIC
+from cugrad.functions import FUNCTIONS
+from cugrad.functions.out import TAKES_OUT
+from tests.test_absent import home, public_names
 
 
 def contexts() -> list[Any]:
@@ -69,3 +76,46 @@ def test_compiled_rows_have_source_in_tracebacks() -> None:
         compiled = [f for f in frames if "fast path" in f.filename]
         assert compiled and all(f.line for f in compiled)
         assert "apply(OP, (self, other,)" in str(compiled[-1].line)
+
+
+ROOMS = ["", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "linalg", "cuda", "autograd",
+         "autograd.graph", "backends", "random", "func", "utils", "serialization"]  # fmt: skip
+
+
+@pytest.mark.parametrize("space", ROOMS)
+def test_what_is_listed_is_for_users(space: str) -> None:
+    """`dir` shows PyTorch's names that are here, and no rooms of the library's own."""
+    place = home("cugrad", space)
+    shown = {n for n in dir(place) if not n.startswith("_")}
+    inside = {n for n in shown if isinstance(getattr(place, n), types.ModuleType)}
+    assert {f"{space}.{n}".lstrip(".") for n in inside} <= PUBLIC
+    hidden = {"annotations", "Any", "Callable", "np", "creation", "methods", "printing", "explain"}
+    assert not shown & hidden
+    pytest.importorskip("torch")
+    there = home("torch", space)
+    for name in public_names(space) & set(dir(there)):
+        if hasattr(place, name) and not isinstance(getattr(there, name), types.ModuleType):
+            assert name in shown
+
+
+@pytest.mark.parametrize("name", sorted(n for n in FUNCTIONS if not n.endswith(("_", "_copy"))))
+def test_a_function_s_signature_says_how_it_is_called(name: str) -> None:
+    function = getattr(torch, name)
+    names = list(inspect.signature(function).parameters)
+    assert "more" not in names and "args" not in names
+    assert ("out" in names) or name not in TAKES_OUT
+    assert function.__doc__ and len(function.__doc__.split()) > 2
+    theirs = getattr(pytest.importorskip("torch"), name, None)
+    said = re.match(rf"\s*{name}\((\w+)", getattr(theirs, "__doc__", None) or "")
+    otherwise = ("sizes", "tensors", "operands", "equation")
+    if said and names[0] not in otherwise and name != "true_divide":
+        assert names[0] == said[1]
+
+
+def test_a_signature_is_used_as_any_other() -> None:
+    signature = inspect.signature(torch.exp)
+    assert str(signature).startswith("(input, *, out=None)")
+    assert signature.bind(1, out=2).arguments == {"input": 1, "out": 2}
+    assert str(inspect.signature(torch.Tensor.exp)) == "(self)"
+    assert "e to the power" in (torch.Tensor.exp.__doc__ or "")
+    assert "exp(input, *, out=None)" in pydoc.plain(pydoc.render_doc(torch.exp))

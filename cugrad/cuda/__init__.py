@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from ..absent import listed as _listed
 from ..absent import missing as _missing
 from . import nvtx, profiler, sanitizer
 from .devices import (
@@ -86,3 +87,7 @@ def __getattr__(name: str) -> _Any:
     if name == "amp":  # stands on a higher room
         return _import_module(".amp", __name__)
     raise _missing(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return _listed(__name__, "amp")

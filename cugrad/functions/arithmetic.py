@@ -17,7 +17,9 @@ from ..ops.promotion import fit_scalar
 from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
 from .arguments import array_of
-from .out import called
+from .out import TAKES_OUT, called
+from .signatures import Signature
+from .words import WORDS
 
 __all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "METHODS", "OPERATORS"]
 
@@ -45,9 +47,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 _PLAIN = {op.name: compile_function(op) for op in _ROWS}  # of operators and methods
 _COMPILED = dict(FUNCTIONS)
+_function: Any
 for _name, _function in FUNCTIONS.items():
     _function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
-    _function.__doc__ = _function.__doc__ or f"`{_name}`, element by element."
+    if not _function.__doc__:
+        _function.__doc__ = f"{_name}: {WORDS[_name]}, element by element."
+    _function.__signature__ = Signature(_function, TABLE[_name], TAKES_OUT)
     _PLAIN[_name].__doc__ = _function.__doc__
 _plain_add, _plain_sub = _PLAIN["add"], _PLAIN["sub"]
 

@@ -12,6 +12,7 @@ from ..autograd.mode import no_grad, state
 from ..backends import backend_of
 from ..dtypes import type_name
 from ..tensor import Tensor
+from .signatures import Signature
 
 __all__ = ["ALIASES", "TAKES_OUT", "accepting", "called", "layout", "renaming", "strided"]
 
@@ -101,6 +102,8 @@ def _wrapped(
             return _call(name, function, names, takes_out, args, given)
         return function(*args, **given)
 
+    if takes_out:
+        call.__signature__ = Signature(function)  # type: ignore[attr-defined]
     return call
 
 

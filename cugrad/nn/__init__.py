@@ -3,6 +3,7 @@
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from ..absent import listed as _listed
 from ..absent import missing as _missing
 from . import functional, init, stateless
 from .activation import (
@@ -159,6 +160,12 @@ def __getattr__(name: str) -> _Any:
     if name == "DataParallel":
         return _import_module(".parallel", __name__).DataParallel
     raise _missing(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return _listed(
+        __name__, "DataParallel", "ParameterDict", "ParameterList", "modules", "parallel", "utils"
+    )
 
 
 __all__ = [
