@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .kept import of_thread
+
 __all__ = ["device", "default_device", "set_default_device", "get_default_device"]
 
 TYPES = ("cpu", "cuda", "simulated")
@@ -80,7 +82,7 @@ class _State(threading.local):
     default: device | None = None
 
 
-_state = _State()
+_state = of_thread(_State())
 _process_default: device | None = None
 check_usable: Callable[[device], None] = lambda d: None  # set by cugrad.backends
 cuda_is_usable: Callable[[], bool] = lambda: False  # set by cugrad.backends

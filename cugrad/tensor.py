@@ -11,6 +11,7 @@ from . import dtypes
 from .backends import backend_of, started
 from .device import device as Device
 from .dtypes import dtype as Dtype
+from .kept import of_thread
 
 if TYPE_CHECKING:
     from .autograd.views import View
@@ -67,7 +68,7 @@ NO_LEAF = (
     "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead."
 )
 UNCOUNTED = Uncounted([0])
-fresh = Fresh()
+fresh = of_thread(Fresh())
 
 
 class Rare:

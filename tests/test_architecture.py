@@ -30,7 +30,7 @@ LAYERS = [
     ["ops"],
     ["cuda"],
     ["backends"],
-    ["dtypes", "device", "errors", "absent"],
+    ["dtypes", "device", "errors", "absent", "kept"],
 ]
 RANK = {room: len(LAYERS) - depth for depth, row in enumerate(LAYERS) for room in row}
 

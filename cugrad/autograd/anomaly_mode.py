@@ -47,7 +47,7 @@ def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
             )
     anomaly.enabled, anomaly.check_nan = enabled, check_nan
     State.fast = State.fast_of_new_threads()
-    state.refresh()
+    state.switch()
 
 
 class detect_anomaly:
@@ -143,8 +143,9 @@ def _is_ours(frame: FrameType) -> bool:
 def guarded(visit: Any, node: Any, *args: Any) -> Any:
     """What `visit(node, *args)` returns; an error, or nan in it, is reported with its origin."""
     is_leaf = isinstance(node, Tensor)
-    was, state.evaluating = state.evaluating, None if is_leaf else node
+    was = state.evaluating
     try:
+        state.evaluating = None if is_leaf else node
         results = visit(node, *args)
         if anomaly.check_nan and not is_leaf:
             check_nan(node, results)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .. import dtypes
 from ..backends import batched
+from ..kept import of_thread
 from ..ops.table import Op
 from ..tensor import Tensor
 from .mode import state
@@ -89,7 +90,7 @@ class Settings(threading.local):
         self.cache: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}  # by id of the weight
 
 
-settings = Settings()
+settings = of_thread(Settings())
 
 
 def setting(device_type: str) -> Setting:
@@ -117,8 +118,7 @@ def _refresh() -> None:
 
 
 def _switch(to: Any) -> None:
-    state.autocast = to
-    state.refresh()
+    state.switch(autocast=to)
 
 
 def clear_autocast_cache() -> None:

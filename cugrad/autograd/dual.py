@@ -25,15 +25,13 @@ __all__ = ["apply_dual", "enter", "hide_tangent", "leave", "set_tangent", "tange
 def enter() -> Level:
     """Opens a level above those of this thread."""
     level = Level()
-    state.levels = (*state.levels, level)
-    state.refresh()
+    state.switch(levels=(*state.levels, level))
     return level
 
 
 def leave(level: Level) -> None:
     """Closes a level: the tangents that tensors and nodes hold of it are dropped."""
-    state.levels = tuple([x for x in state.levels if x is not level])
-    state.refresh()
+    state.switch(levels=tuple([x for x in state.levels if x is not level]))
     for ref in level.holders:
         holder = ref()
         if holder is not None:
@@ -47,13 +45,11 @@ def leave(level: Level) -> None:
 def below(level: Level) -> Iterator[None]:
     """Only the levels under this one are seen inside."""
     levels = state.levels
-    state.levels = levels[: levels.index(level)]
-    state.refresh()
     try:
+        state.switch(levels=levels[: levels.index(level)])
         yield
     finally:
-        state.levels = levels
-        state.refresh()
+        state.switch(levels=levels)
 
 
 def tangent_of(tensor: Any, level: Level) -> Tensor | None:
@@ -192,19 +188,17 @@ def reopened(levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]])
     """
     before = state.levels
     own = tuple([level if level in before else Level() for level in levels])
-    state.levels = own
-    state.refresh()
-    for tensor, nr, tangent in given:
-        if own[nr] is not levels[nr]:
-            _keep(tensor, tensor.rare, own[nr], tangent)
     try:
+        state.switch(levels=own)
+        for tensor, nr, tangent in given:
+            if own[nr] is not levels[nr]:
+                _keep(tensor, tensor.rare, own[nr], tangent)
         yield
     finally:
         for level in own:
             if level not in before:
                 leave(level)
-        state.levels = before
-        state.refresh()
+        state.switch(levels=before)
 
 
 def keep_tangents(copy: Tensor, tensor: Tensor) -> None:

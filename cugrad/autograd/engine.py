@@ -12,6 +12,7 @@ from sys import getrefcount
 from typing import Any
 
 from ..backends import backend_of
+from ..kept import of_thread
 from ..tensor import Tensor
 from .accumulate import accumulate, accumulate_recorded
 from .anomaly_mode import guarded
@@ -24,7 +25,7 @@ from .hooks import (
     run_tensor_hooks,
 )
 from .logs import is_logged, logged
-from .mode import anomaly, state, switch_grad
+from .mode import anomaly, passing, state, switch_grad
 from .node import FREED, FREED_TEXT, NodeRare, Output, accumulator
 from .record import OpNode
 from .threads import is_deep, run_in_thread
@@ -53,7 +54,7 @@ class Task(threading.local):
     group: Any = None  # passes that share what checkpoints compute again, if they are one
 
 
-task = Task()
+task = of_thread(Task())
 leaf_lock = threading.RLock()  # passes of several threads may end in one leaf
 
 
@@ -411,20 +412,22 @@ def run_backward(
     elif not run.recording:
         run.kind = type(first)
     backend = backend_of(first)
-    was, before = switch_grad(create_graph), task.running
-    task.running = (*before, run)
     watching = logged(reachable(starts)) if is_logged() else nullcontext()
-    try:
+
+    def pass_through() -> None:
+        switch_grad(create_graph)
+        task.running = (*task.running, run)
         with backend.quiet(), watching:
             for edge, g in roots:
                 run.send(edge, g)
             run.run()
         for callback in run.callbacks:
             callback()
+
+    try:
+        passing(pass_through)  # what hooks have switched on and not off again ends with the pass
     finally:
         run.callbacks.clear()  # they know the pass: a cycle
-        task.running = before
-        switch_grad(was)
     if targets is None:
         return []
     return [run.captured.get(i) for i in range(len(targets))]

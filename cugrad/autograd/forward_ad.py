@@ -183,12 +183,10 @@ class _set_fwd_grad_enabled(Context):
     def __enter__(self) -> None:
         self._previous.append(state.levels)
         dual = () if state.dual is None else (state.dual,)
-        state.levels = (state.levels or dual) if self.mode else ()
-        state.refresh()
+        state.switch(levels=(state.levels or dual) if self.mode else ())
 
     def __exit__(self, *exc: object) -> None:
-        state.levels = self._previous.pop()
-        state.refresh()
+        state.switch(levels=self._previous.pop())
 
     def clone(self) -> _set_fwd_grad_enabled:
         return type(self)(self.mode)

@@ -17,7 +17,7 @@ from .dual_inplace import written
 from .function_context import BackwardCFunction, FunctionCtx
 from .function_tangents import among, check_saved, check_tangent, viewed
 from .function_vmap import VmapInfo, apply_transformed
-from .mode import anomaly, no_grad, state
+from .mode import anomaly, no_grad, state, unrecorded
 from .node import announced_seq, edge_of, next_seq, take_seq
 from .views import CUSTOM, MULTIPLE, NO_GRAD, check_inplace, rebase, register
 
@@ -254,14 +254,17 @@ def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: 
     node.needs_input_grad = tuple([isinstance(a, Tensor) and a._requires_grad for a in args])
     recording = state.grad_enabled and any(node.needs_input_grad)
     before = [edge_of(a) if isinstance(a, Tensor) and a._requires_grad else None for a in args]
-    with no_grad():
+
+    def run() -> Any:
         if cls.setup_context is Function.setup_context:
-            result = forward(node, *args)
-        else:
-            result = forward(*args)
-            cls.setup_context(node, args, result)
-            if node.to_save or node.saved_for_forward:
-                check_saved(node, args, result)
+            return forward(node, *args)
+        result = forward(*args)
+        cls.setup_context(node, args, result)
+        if node.to_save or node.saved_for_forward:
+            check_saved(node, args, result)
+        return result
+
+    result = unrecorded(run)
     outputs = list(result) if isinstance(result, tuple) else [result]
     dirty = _marked(node, outputs)
     for t in dirty:

@@ -14,7 +14,7 @@ from ..backends import backend_of
 from ..tensor import Tensor
 from .contexts import described
 from .engine import task
-from .mode import pop_hooks, push_hooks, state
+from .mode import Hooks, pop_hooks, push_hooks, state
 from .mutation import allow_mutation_on_saved_tensors
 from .node import Node, RemovableHandle, as_function, edge_of
 
@@ -103,6 +103,7 @@ class saved_tensors_hooks:
     """
 
     compose = False  # for subclasses that set the hooks themselves
+    _entered: tuple[Hooks, ...] = ()
 
     def __init__(
         self,
@@ -117,10 +118,12 @@ class saved_tensors_hooks:
         pack, unpack = self.pack_hook, self.unpack_hook
         if self.compose and state.hooks:
             pack, unpack = _piped(pack, unpack, *state.hooks[-1])
-        push_hooks(pack, unpack)
+        self._entered = (*self._entered, push_hooks(pack, unpack))
 
     def __exit__(self, *exc: object) -> None:
-        pop_hooks()
+        *outer, pair = self._entered
+        pop_hooks(pair)
+        self._entered = tuple(outer)
 
     __repr__ = described
 
@@ -160,8 +163,9 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """
     if state.hooks:
         raise RuntimeError(error_message)
-    was, state.hooks_disabled = state.hooks_disabled, error_message
+    was = state.hooks_disabled
     try:
+        state.hooks_disabled = error_message
         yield
     finally:
         state.hooks_disabled = was

@@ -55,23 +55,19 @@ class inference_mode(Context):
         self._previous: list[tuple[Any, ...]] = []
 
     def __enter__(self) -> None:
-        self._previous.append((state.inference, state.grad_mode, state.levels, state.hidden))
-        if self.mode and not state.inference:
-            state.hidden, state.levels = state.levels, ()
-        elif state.inference and not self.mode:
-            state.levels, state.hidden = state.hidden, ()
-        self._switch(self.mode, not self.mode)
+        levels, hidden = state.levels, state.hidden
+        self._previous.append((state.inference, state.grad_mode, levels, hidden))
+        if self.mode is not state.inference:
+            levels, hidden = hidden if state.inference else (), () if state.inference else levels
+        self._switch(self.mode, not self.mode, levels, hidden)
 
     def __exit__(self, *exc: object) -> None:
-        inference, grad_mode, state.levels, state.hidden = self._previous.pop()
-        self._switch(inference, grad_mode)
+        self._switch(*self._previous.pop())
 
     @staticmethod
-    def _switch(inference: bool, grad_mode: bool) -> None:
-        state.inference, state.grad_mode = inference, grad_mode
-        state.grad_enabled = grad_mode and not inference
+    def _switch(inference: bool, grad_mode: bool, levels: Any, hidden: Any) -> None:
         fresh.counter = UNCOUNTED if inference else None
-        state.refresh()
+        state.switch(inference=inference, grad_mode=grad_mode, levels=levels, hidden=hidden)
 
     def clone(self) -> inference_mode:
         return type(self)(self.mode)

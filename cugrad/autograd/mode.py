@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from ..kept import kept, of_thread
 from .contexts import Context, decorated
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
@@ -62,7 +63,10 @@ anomaly = Anomaly()
 
 
 class State(threading.local):
-    """What this thread has switched on; `fast` says in one read whether anything unusual is."""
+    """What this thread has switched on; `fast` says in one read whether anything unusual is.
+
+    `switch` alone changes a field. `kept` puts all of them back.
+    """
 
     fast = RECORDING
     grad_enabled = True  # whether ops are recorded
@@ -83,17 +87,20 @@ class State(threading.local):
     hidden: tuple[Level, ...] = ()  # what they are outside of inference mode
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
-    def refresh(self) -> None:
-        if self.observers or self.levels or anomaly.enabled or self.stand_in is not None or (
-            self.before_op is not None or self.autocast is not None
+    def switch(self, **changes: Any) -> None:
+        """Changes fields, and what follows from them, at once: an interrupt finds all, or none."""
+        fields = vars(self)
+        now = {**FIELDS, **fields, **changes}
+        enabled = changes["grad_enabled"] = now["grad_mode"] and not now["inference"]
+        if now["observers"] or now["levels"] or anomaly.enabled or now["stand_in"] is not None or (
+            now["before_op"] is not None or now["autocast"] is not None
         ):
-            self.fast = UNUSUAL
-        elif self.inference:
-            self.fast = INFERRING
-        elif self.grad_enabled:
-            self.fast = PACKING if self.hooks else RECORDING
+            changes["fast"] = UNUSUAL
+        elif now["inference"]:
+            changes["fast"] = INFERRING
         else:
-            self.fast = PLAIN
+            changes["fast"] = (PACKING if now["hooks"] else RECORDING) if enabled else PLAIN
+        fields.update(changes)
 
     @staticmethod
     def fast_of_new_threads() -> int:
@@ -101,7 +108,8 @@ class State(threading.local):
         return UNUSUAL if anomaly.enabled else RECORDING
 
 
-state = State()
+FIELDS = {k: v for k, v in vars(State).items() if not k.startswith("_") and not callable(v)}
+state = of_thread(State())
 writes_watched: list[Callable[[Any], None]] = []  # in all threads; for `watch_writes`
 
 
@@ -120,45 +128,88 @@ def is_grad_enabled() -> bool:
 
 def switch_grad(enabled: bool) -> bool:
     """Sets the grad mode; returns what it was."""
-    was = state.grad_mode
-    state.grad_mode = enabled
-    state.grad_enabled = enabled and not state.inference
-    state.refresh()
+    was, fast = state.grad_mode, state.fast
+    recording = enabled and not state.inference
+    if fast != UNUSUAL and fast != INFERRING:
+        fast = (PACKING if state.hooks else RECORDING) if recording else PLAIN
+    vars(state).update(grad_mode=enabled, grad_enabled=recording, fast=fast)
     return was
+
+
+def unrecorded(run: Callable[[], Any]) -> Any:
+    """What `run()` returns, with the grad mode off: `kept`, of the grad mode alone."""
+    was = state.grad_mode
+    try:
+        try:
+            switch_grad(False)
+            return run()
+        finally:
+            switch_grad(was)
+    except BaseException:
+        switch_grad(was)
+        raise
 
 
 def push_observer(observer: Observer) -> None:
     """Shows every op and node of this thread to `observer`, after those that are there."""
-    state.observers = (*state.observers, observer)
+    ranges = state.ranges
     if hasattr(observer, "range_begin"):
-        state.ranges = (*state.ranges, cast("RangeObserver", observer))
-    state.refresh()
+        ranges = (*ranges, cast("RangeObserver", observer))
+    state.switch(observers=(*state.observers, observer), ranges=ranges)
 
 
 def pop_observer(observer: Observer) -> None:
-    """Takes an observer away; ValueError if it is not there."""
-    kept = list(state.observers)
-    kept.remove(observer)
-    state.observers = tuple(kept)
-    if observer in state.ranges:
-        left = list(state.ranges)
-        left.remove(observer)
-        state.ranges = tuple(left)
-    state.refresh()
+    """Takes an observer away, if it is there: a pass that it was added in may have ended."""
+    observers, ranges = _without(state.observers, observer), _without(state.ranges, observer)
+    state.switch(observers=observers, ranges=ranges)
 
 
-def push_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
-    """Makes a pair of saved-tensor hooks the innermost one of this thread."""
+def _without(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    for i in range(len(items) - 1, -1, -1):
+        if items[i] is item:
+            return items[:i] + items[i + 1 :]
+    return items
+
+
+Hooks = tuple[Callable[..., Any], Callable[..., Any]]
+
+
+def push_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> Hooks:
+    """Makes a pair of saved-tensor hooks the innermost one of this thread; returns the pair."""
     if state.hooks_disabled is not None:
         raise RuntimeError(state.hooks_disabled)
-    state.hooks = (*state.hooks, (pack, unpack))
-    state.refresh()
+    pair = pack, unpack
+    state.switch(hooks=(*state.hooks, pair))
+    return pair
 
 
-def pop_hooks() -> None:
-    """Takes the innermost pair of saved-tensor hooks away."""
-    state.hooks = state.hooks[:-1]
-    state.refresh()
+def pop_hooks(pair: Hooks | None = None) -> None:
+    """Takes a pair of saved-tensor hooks away, the innermost by default, and all inside of it."""
+    hooks = state.hooks
+    for i in range(len(hooks) - 1, -1, -1):
+        if pair is None or hooks[i] is pair:
+            return state.switch(hooks=hooks[:i])
+
+
+def passing(run: Callable[[], Any]) -> Any:
+    """`kept`, for a backward pass: what was entered before it, and left in it, stays left."""
+    hooks, observers = state.hooks, state.observers
+    ended: list[Any] = []
+
+    def watched() -> Any:
+        try:
+            return run()
+        finally:
+            if state.observers is not observers:
+                ended.extend([o for o in observers if o not in state.observers])
+            if state.hooks is not hooks:
+                ended.extend([pair for pair in hooks if pair not in state.hooks])
+
+    try:
+        return kept(watched)
+    finally:
+        for each in ended:
+            pop_hooks(each) if type(each) is tuple else pop_observer(each)
 
 
 class _GradMode(Context):

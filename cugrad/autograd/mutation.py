@@ -130,11 +130,12 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
     if state.before_write is not None:
         raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
     context = MutationContext()
-    push_hooks(context.pack, context.unpack)
-    state.before_write = context.before_write
+    pair: Any = None
     try:
+        pair = push_hooks(context.pack, context.unpack)
+        state.before_write = context.before_write
         yield context
     finally:
         state.before_write = None
-        pop_hooks()
+        pop_hooks(pair)
         context.clear()

@@ -233,12 +233,16 @@ def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
 
 def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int) -> Any:
     """The op as it runs with no observer about, so that a profile shows what it costs then."""
-    observers, state.observers = state.observers, ()
-    state.refresh()
+    fields, before = vars(state), {"observers": state.observers, "fast": UNUSUAL}
     try:
-        result = getattr(recorded, op.name)(*args, **params)
-    finally:
-        state.observers, state.fast = observers, UNUSUAL
+        try:
+            state.switch(observers=())
+            result = getattr(recorded, op.name)(*args, **params)
+        finally:
+            fields.update(before)
+    except BaseException:  # again, should it have come just then: see `kept`
+        fields.update(before)
+        raise
     for out in result if type(result) is tuple else (result,):
         if out._requires_grad and out._node is not None:
             take_seq(out._node.grad_fn, seq)
@@ -342,8 +346,8 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
         if op.name in REFUSED:
             refuse(op, arrays)
     if state.stand_in is not None:
-        value, state.stand_in = state.stand_in, None
-        state.refresh()
+        value = state.stand_in
+        state.switch(stand_in=None)
         return value, arrays, compute
     backend = backend_of(_first(op, arrays))
     operands = (arrays,) if op.variadic else arrays

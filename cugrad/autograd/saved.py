@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ..backends import backend_of
@@ -11,9 +12,10 @@ from ..backends.batched import plain
 from ..backends.owners import root_of
 from ..dtypes import of as dtype_of
 from ..errors import InplaceError
+from ..kept import kept
 from ..tensor import UNCOUNTED, Tensor, make
 from .dual import Tangents, restore_tangents
-from .mode import PACKING, PLAIN, anomaly, no_grad, state, switch_grad
+from .mode import anomaly, no_grad, state, switch_grad, unrecorded
 from .node import FREED, FREED_TEXT
 
 # An entry of `node.saved` is one of
@@ -77,12 +79,10 @@ class Packed:
 
     def restore(self) -> Tensor:
         """What the unpack hook returns, which must be a Tensor."""
-        was = switch_grad(False) if state.grad_enabled else False
-        try:
+        if state.grad_enabled:
+            tensor = unrecorded(partial(self.unpack, self.packed))
+        else:
             tensor = self.unpack(self.packed)
-        finally:
-            if was:
-                switch_grad(True)
         if not isinstance(tensor, Tensor):
             raise TypeError(
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of "
@@ -121,17 +121,13 @@ def pack(node: Any) -> None:
     if not node.saved:
         return
     hooks = state.hooks[-1]
-    mode, saving = state.grad_mode, state.saving
-    state.saving = node
-    if state.fast == PACKING:  # what `switch_grad` does, where nothing else is on
-        state.grad_mode, state.grad_enabled, state.fast = False, False, PLAIN
-    else:
+
+    def run() -> None:
+        state.saving = node
         switch_grad(False)
-    try:
         node.keep_packed(tuple([_packed(node, i, hooks) for i in range(len(node.saved))]))
-    finally:
-        state.saving = saving
-        switch_grad(mode)
+
+    kept(run, state)
 
 
 def _packed(node: Any, index: int, hooks: tuple[Any, Any]) -> Any:

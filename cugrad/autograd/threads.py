@@ -12,6 +12,7 @@ from typing import Any
 from .. import device, dtypes
 from ..backends import batched, started
 from ..cuda import index_checks
+from ..kept import of_thread
 from ..ops import random
 from ..tensor import fresh
 from .autocast import settings
@@ -29,7 +30,7 @@ class Wishes(threading.local):
     multithreading = True
 
 
-wishes = Wishes()
+wishes = of_thread(Wishes())
 
 
 def is_multithreading_enabled() -> bool:

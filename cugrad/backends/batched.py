@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..kept import of_thread
+
 Array = Any
 
 # A row computes with a namespace `xp` and arrays. Given this namespace and these arrays it computes
@@ -440,7 +442,7 @@ class Active(threading.local):
 
 
 GRAD = object()
-running = Active()
+running = of_thread(Active())
 
 
 def opened_level(size: int, randomness: str) -> BatchLevel:

@@ -12,6 +12,7 @@ from .. import backends
 from ..backends import batched
 from ..backends.batched_random import BatchedRng
 from ..device import device as Device
+from ..kept import of_thread
 
 __all__ = [
     "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "drawn_again",
@@ -43,7 +44,7 @@ class Again(threading.local):
     noting: tuple[dict[Source, Any], ...] = ()
 
 
-again = Again()
+again = of_thread(Again())
 
 
 class Source:

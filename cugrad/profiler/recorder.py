@@ -228,7 +228,7 @@ def lines_of_caller() -> list[tuple[Any, int]]:
     found, frame = [], sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith((LIBRARY, "<cugrad")):
+        if not code.co_filename.startswith((LIBRARY, "cugrad fast path")):
             found.append((code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
     return found

@@ -17,7 +17,7 @@ from ..tensor import Tensor
 Category = Literal["parameter", "input", "gradient", "activation", "saved"]
 CATEGORIES: tuple[Category, ...] = ("parameter", "input", "gradient", "activation", "saved")
 
-_OURS = (str(Path(__file__).resolve().parent.parent), "<cugrad")  # files, and compiled ops
+_OURS = (str(Path(__file__).resolve().parent.parent), "cugrad fast path")  # files, compiled ops
 
 
 class Site(NamedTuple):

@@ -71,7 +71,7 @@ class Again:
             return tensor
         self.keep(tensor, name)
         if k + 1 == self._before_last:
-            self._set(self.before_op, state.stand_in)
+            state.switch(before_op=self.before_op)
         return tensor
 
     def keep(self, tensor: Tensor, name: str) -> None:
@@ -90,16 +90,14 @@ class Again:
     def __enter__(self) -> None:
         self._outer = state.before_op, state.stand_in
         self._observers = state.observers
-        state.observers = tuple([o for o in state.observers if not hasattr(o, "of_one_run")])
-        self._set(self.before_op if self._before_last == 0 else None, None)
+        state.switch(
+            observers=tuple([o for o in state.observers if not hasattr(o, "of_one_run")]),
+            before_op=self.before_op if self._before_last == 0 else None, stand_in=None,
+        )  # fmt: skip
 
     def __exit__(self, *exc: object) -> None:
-        state.observers = self._observers
-        self._set(*self._outer)
-
-    def _set(self, before_op: Any, stand_in: Any) -> None:
-        state.before_op, state.stand_in = before_op, stand_in
-        state.refresh()
+        before_op, stand_in = self._outer
+        state.switch(observers=self._observers, before_op=before_op, stand_in=stand_in)
 
     def before_op(self, op: Op, inputs: Any, params: dict[str, Any]) -> None:
         """Takes what the last op would save, and ends the run."""

@@ -119,14 +119,13 @@ class _Forward(_Observing):
         if result is None:  # it did not end well, and will not the next time
             self._store[name].append(None)
             return
-        observers, state.observers = state.observers, ()  # the policy may compute
-        state.refresh()
+        observers = state.observers
         try:
+            state.switch(observers=())  # the policy may compute
             context = SelectiveCheckpointContext(is_recompute=False, op_output=result)
             policy = self._policy(context, name, *args)
         finally:
-            state.observers = observers
-            state.refresh()
+            state.switch(observers=observers)
         if isinstance(policy, bool):
             policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
         elif policy is not None and not isinstance(policy, CheckpointPolicy):
@@ -184,12 +183,10 @@ class _Again(_Observing):
         kept = calls[index]
         if kept is not None:
             arrays = tuple([k.array(self._may_have_changed) for k in kept])
-            state.stand_in = arrays[0] if len(arrays) == 1 else arrays
-            state.refresh()
+            state.switch(stand_in=arrays[0] if len(arrays) == 1 else arrays)
 
     def op_end(self, name: str, seq: int, result: Any) -> None:
-        state.stand_in = None  # if an error kept it from being used
-        state.refresh()
+        state.switch(stand_in=None)  # if an error kept it from being used
 
 
 def create_selective_checkpoint_contexts(

@@ -30,7 +30,7 @@ class Log:
         )
         frames = [f for f in traceback.extract_stack() if not f.filename.startswith(LIBRARY)]
         lines = [f"{f.filename}:{f.lineno}:{f.name}" for f in reversed(frames)]
-        self.ops.append((f"{name}({shapes})", [line for line in lines if "<cugrad" not in line]))
+        self.ops.append((f"{name}({shapes})", [x for x in lines if "cugrad fast path" not in x]))
 
     def op_end(self, name: str, seq: int, result: Any) -> None: ...
     def node_begin(self, node: Any) -> None: ...

@@ -1,0 +1,52 @@
+"""Puts back what a thread has switched on, by value, whatever ran and however it ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["LOCALS", "kept", "of_thread"]
+
+L = TypeVar("L", bound=threading.local)
+LOCALS: list[threading.local] = []  # what a thread has switched on: modes, hooks, observers, levels
+
+
+def of_thread(local: L) -> L:
+    """Makes a thread-local part of what `kept` puts back."""
+    LOCALS.append(local)
+    return local
+
+
+# An exception may come between any two instructions: of a signal's handler, for one. So nothing is
+# changed before the `try`, what is put back are values, which may be done twice, and it is done
+# again, outside, should an exception come while it is done.
+
+
+def kept(run: Callable[[], Any], *only: threading.local) -> Any:
+    """What `run()` returns; the thread's state, or only these parts, is then what it was before.
+
+    >>> import cugrad
+    >>> kept(lambda: cugrad.set_grad_enabled(False))
+    torch.autograd.grad_mode.set_grad_enabled(mode=False)
+    >>> cugrad.is_grad_enabled()
+    True
+    """
+    before = [(fields, fields.copy()) for fields in map(vars, only or LOCALS)]
+    try:
+        try:
+            return run()
+        finally:
+            put_back(before)
+    except BaseException:
+        put_back(before)
+        raise
+
+
+def put_back(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Gives thread-locals, known by their dicts, the values of before."""
+    for fields, values in before:
+        fields.update(values)
+        if len(fields) != len(values):  # what was as in a new thread is so again
+            for name in fields.keys() - values.keys():
+                fields.pop(name, None)
