@@ -33,6 +33,11 @@ class _Machine:
                 found = max(found, self.wanted_until(j))
         return found
 
+    def kept_until(self, i: int) -> int:
+        """The same, or for which a graph holds it."""
+        until = self.wanted_until(i)
+        return max(until, self.values[i].held) if until > self.values[i].dies else until
+
     def copy(self, link: str, ready: float, i: int) -> float:
         """When a copy ends that may begin once it is ready and the one before is over."""
         rate = {"out": self.step.out_rate, "in": self.step.in_rate,
@@ -126,7 +131,8 @@ class _Machine:
                     here.add(j)
                     self.again[e] += values[j].codec_seconds
             here |= {i for i, v in enumerate(values) if v.born == op and i not in here}
-            room = self.step.events[op].base - least
+            room = self.step.events[op].room
+            room = self.step.events[op].base - least if room is None else room
             most = max(most, sum(values[i].nbytes for i in here) + room)
             for i in list(here):
                 own = max(values[i].uses, default=-1) >= e and place[i] == RECOMPUTE
@@ -135,7 +141,8 @@ class _Machine:
                     self.made.add(i)
                 elif i not in stay and not still_read(i, op):
                     here.remove(i)
-        self.extra[e] = max(self.extra[e], most - sum(values[i].nbytes for i in stay))
+        later = self.step.events[e].own
+        self.extra[e] = max(self.extra[e], most - sum(values[i].nbytes for i in stay) - later)
         return reads
 
     def bring(self, e: int, i: int) -> None:
@@ -183,7 +190,7 @@ class _Machine:
             for i, v in enumerate(values):
                 if self.present(i, e, starts[e]):
                     self.memory[e] += v.nbytes
-                elif self.place[i] == COMPRESS and e >= v.born and e <= self.wanted_until(i):
+                elif self.place[i] == COMPRESS and e >= v.born and e <= self.kept_until(i):
                     self.memory[e] += (v.stored or {})[COMPRESS]
                 if self.place[i] == COMPRESS and self.wanted_until(i) > v.dies:
                     if max(v.born, 0) <= e <= v.dies:  # beside the value itself
@@ -198,6 +205,8 @@ class _Machine:
     def present(self, i: int, e: int, start: float) -> bool:
         v, place = self.values[i], self.place[i]
         if max(v.born, 0) <= e <= v.dies:
+            return True
+        if place == KEEP and v.born <= e <= v.held:
             return True
         if e < v.born or e > self.wanted_until(i):
             return False

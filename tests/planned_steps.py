@@ -173,14 +173,15 @@ def drawn(seed: int, most: int = 12) -> Step:
             if born < 0:
                 allowed.discard(RECOMPUTE)
             nbytes = draw(0, 100)
-            values.append(
+            values.append(  # fmt: skip
                 Value(nbytes, born, max(born, 0), tuple(uses), tuple(inputs if born >= 0 else ()),
                       frozenset(allowed | {KEEP}), {COMPRESS: nbytes // 2},
-                      random.choice([0.0, 0.25]))  # fmt: skip
+                      random.choice([0.0, 0.25]), random.choice([-1, draw(forward, n - 1)]))
             )
     for i, v in enumerate(values):
         dies = max([v.dies, *[w.born for w in values if i in w.inputs]])
         values[i] = Value(v.nbytes, v.born, dies, v.uses, v.inputs, v.placements, v.stored,
-                          v.codec_seconds)  # fmt: skip
-    events = tuple([Event(draw(0, 16) / 4, draw(0, 50)) for _ in range(n)])
+                          v.codec_seconds, v.held)  # fmt: skip
+    events = tuple([Event(draw(0, 16) / 4, base := draw(0, 50), "", draw(0, base),
+                          random.choice([None, draw(0, 50)])) for _ in range(n)])  # fmt: skip
     return Step(events, forward, tuple(values), 32.0, 16.0, 8.0, 4.0, draw(1, 200), draw(0, 200))

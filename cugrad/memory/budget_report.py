@@ -75,11 +75,11 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
             line["bytes"] += value.nbytes
     found = plan.forecast
     tried = [t for t in known.tried if t.plan is plan]
-    seconds = sum([e.seconds for e in step.events])
+    seconds, fits = sum([e.seconds for e in step.events]), plan.needs <= owner.limit
     moved = found.out_bytes
     return BudgetReport(
         limit=owner.limit, placements=placed, forward_ops=step.forward,
-        peak=tried[-1].peak if tried else found.peak + beyond, predicted_peak=found.peak + beyond,
+        peak=known.peak, predicted_peak=found.peak + beyond,
         peak_without=without.peak + beyond, seconds=tried[-1].milliseconds / 1e3 if tried else None,
         predicted_seconds=found.seconds, seconds_without=seconds,
         bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
@@ -88,7 +88,7 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
         disk_out_rate=step.disk_out_rate, disk_in_rate=step.disk_in_rate,
         memory=(found.memory + beyond).tolist(),
         memory_without=(without.memory + beyond).tolist(),
-        holders=plan.holders, needs=None if plan.keeps_all else plan.needs,
+        holders=plan.holders, needs=None if fits and plan.keeps_all else plan.needs,
         steps_tried=len(known.tried),
     )  # fmt: skip
 

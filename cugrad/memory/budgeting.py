@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import backends
@@ -13,14 +13,13 @@ from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
 from ..device import default_device
 from ..device import device as Device
-from ..tensor import Tensor, make
-from .engine import CopyEngine, engine_of
+from ..tensor import Tensor
 from .geometry import root_of
-from .known_steps import ADVICE, BudgetError, Course, Known, Learned, first_plan
+from .known_steps import BudgetError, Course, Known, Learned, Seen, first_of, too_few
 from .measuring import Measurement
-from .owner import Owner
-from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
-from .rates import CODEC, rates_of
+from .placing import PLACEMENTS, Places, allowed
+from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
+from .rates import rates_of
 from .recipes import Recipe, Value, piece_of, returned
 from .recomputing import Again
 from .sizes import bytes_of, size
@@ -28,7 +27,6 @@ from .walk import Walk
 
 __all__ = ["BudgetError", "budget"]
 
-PLACEMENTS = (KEEP, OFFLOAD, RECOMPUTE, COMPRESS, DISK)
 _learned: dict[Any, Learned] = {}
 _lock = threading.Lock()
 
@@ -40,34 +38,6 @@ class _Entered(threading.local):
 
 
 _entered = _Entered()
-
-
-class Away:
-    """A value in host memory or on disk, which the copy engine brings back."""
-
-    __slots__ = ("engine", "view")
-    stays = True
-
-    def __init__(self, engine: CopyEngine, view: Any) -> None:
-        self.engine, self.view = engine, view
-
-    def array(self) -> Any:
-        with self.engine.backend.use_device(self.engine.index):
-            return self.engine.unpack(self.view)[0]
-
-
-class Encoded:
-    """A value that is stored in fewer bytes on the device."""
-
-    __slots__ = ("xp", "codec", "payload", "kind")
-    stays = False
-
-    def __init__(self, xp: Any, codec: Any, root: Any) -> None:
-        self.xp, self.codec, self.kind = xp, codec, (root.dtype, root.shape)
-        self.payload = codec.encode(xp, root)
-
-    def array(self) -> Any:
-        return self.codec.decode(self.xp, self.payload, *self.kind)
 
 
 class budget(saved_tensors_hooks):
@@ -130,44 +100,19 @@ class budget(saved_tensors_hooks):
         self._index = self.device.index
         if self._index is None:
             self._index = self._backend.current_device()
-        self.placements = self._allowed(placements)
+        self.placements = allowed(placements, lossless, self.device.type, host_limit is not None)
         here = self.device.type, self._index
         with _lock:
             key = (*here, self.limit, self.placements, self.lossless, host_limit)
             self._learned = _learned.setdefault(key, Learned())
         self._walk = Walk(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
-        self._under_way = min(self.limit // 32, 1 << 30)  # bytes that the link may hold, each way
-        self._owner = Owner(1, 0, self._under_way, self._under_way, host_limit, exact=True)
-        self._disk_owner: Owner | None = None
-        self._engine: CopyEngine | None = None
-        if self.device.type != "cpu":
-            self._engine = engine_of(self._backend, self._index)
+        self._places = Places(self.device.type, self._index, self.limit, host_limit)
+        self._limiter = self._places.limiter
         self._thread: int | None = None
         self._left = False  # whether the last step ended before its backward
         self.last: Known | None = None  # what the last step followed, or taught
         self._fresh()
-
-    def _allowed(self, placements: Any) -> frozenset[str]:
-        several = isinstance(placements, Iterable) and not isinstance(placements, str)
-        given = tuple(placements) if several else ()
-        if KEEP not in given or any(p not in PLACEMENTS for p in given):
-            raise ValueError(
-                f"budget: placements: got {placements!r}, want several of {', '.join(PLACEMENTS)}, "
-                "'keep' among them"
-            )
-        if self.lossless and COMPRESS in given and given != PLACEMENTS:
-            raise ValueError(
-                "budget: placements: 'compress' is not lossless; it needs lossless=False"
-            )
-        allowed = set(given)
-        if self.lossless:
-            allowed.discard(COMPRESS)
-        if self.device.type == "cpu":
-            allowed.discard(OFFLOAD)
-        elif given == PLACEMENTS and self.host_limit is None:  # the host's memory is faster
-            allowed.discard(DISK)
-        return frozenset(allowed)
 
     # ------------------------------------------------------------------ a step
 
@@ -178,11 +123,14 @@ class budget(saved_tensors_hooks):
         self._following: Known | None = None
         self._first: tuple[str, int] | None = None
         self._measuring: Measurement | None = None
+        self._peaks: list[int] | None = None  # by event, while a plan is tried
+        self._events = 0  # ops and nodes that have begun
         self.turned = False  # whether backward has begun
+        self._run: Any = None  # the backward pass that asked last
         self._saves = False  # whether something was saved
         self._dropped = 0  # bytes that are to be made again, since the last that stays
-        self._back: dict[int, int] = {}  # bytes that came back while the node ran, by value
         self._most = 0  # bytes that were in use at most before it, which is told again in the end
+        self._peak = 0  # and in it, until its last backward pass has ended
         self._began: Any = None
         self._tracing = False
 
@@ -207,31 +155,74 @@ class budget(saved_tensors_hooks):
         _entered.budget = self._thread = None
         self._end(failed=exc[0] is not None)
 
-    def op_will_begin(self) -> None:
-        """A recorded op, outside of backward: of another step, if backward has run."""
-        if self.turned and not task.running:
+    def check_thread(self) -> None:
+        """RuntimeError in another thread than the one that has entered it."""
+        if self._thread != threading.get_ident():
+            raise RuntimeError(
+                "budget: ops of its step run in another thread, as those of a DataParallel over "
+                "several devices do: their order differs each time, so no plan can be followed. "
+                "Put the budget around a step of one thread: a DataParallel with one device id, or "
+                "a process for each device"
+            )
+
+    def op_will_begin(self, args: tuple[Any, ...]) -> None:
+        """A recorded op, outside of backward, after one has run: of another step, unless it goes on
+        with the graph of this one, as a penalty on gradients does, or a second loss.
+        """
+        if not any(isinstance(x, Tensor) and x._requires_grad and not x.is_leaf for x in args):
             self._end()
 
-    def op_begins(self, name: str, recipe: Recipe) -> None:
+    def op_begins(self, name: str, recipe: Recipe | None) -> None:
         measuring, plan = self._measuring, self._following
         if measuring is None and self._first is None and plan is None:
-            measuring = self._measuring = Measurement(self._backend, self._in_use())
-        if measuring is not None:
-            for value in recipe.values():
-                if value.number >= 0:
-                    measuring.reads(value.number)
-            measuring.enter(name)
-        if plan is not None:
-            for value in recipe.values():  # what stays is held from the first that is made of it
-                if value.held is None and value.views == 0:
-                    if plan.plan.placements[value.number] == KEEP:
-                        self._place(value, value.root(), KEEP)
+            self._limiter.begin([], None)
+            self._limiter.tighten()  # what the copies of the step before hold
+            self._places.copies(self._places.under_way, 0)
+            measuring = self._measuring = Measurement(
+                self._backend, self._backend.memory_allocated()
+            )
+        self._event_begins(name)
+        for value in () if recipe is None else recipe.values():
+            if measuring is not None and value.number >= 0:
+                measuring.reads(value.number)
+            # what stays is held from the first that is made of it
+            if plan is not None and value.held is None and value.views == 0:
+                if plan.plan.placements[value.number] == KEEP:
+                    self._place(value, value.root(), KEEP)
 
-    def op_ends(self, recipe: Recipe) -> None:
+    def _event_begins(self, name: str) -> None:
+        """An op, or a node: there must be room for what it takes."""
+        number, self._events = self._events, self._events + 1
+        plan, measuring = self._following, self._measuring
+        if measuring is not None:
+            if self._places.is_leaving:
+                before = measuring.pause()
+                self._limiter.tighten()
+                measuring.resume(before)
+            measuring.enter(name)
+        elif plan is not None:
+            if self._peaks is not None:
+                self._look()
+                if plan.now.is_cold:
+                    self._limiter.tighten()
+                self._backend.reset_peak_memory_stats()
+                self._peaks.append(0)
+            self._limiter.event(number)
+        else:  # it has gone on otherwise than the one that it began like
+            self._limiter.event(-1)
+
+    def _look(self) -> None:
+        """Takes the peak since the last look: of the last event, and of the step."""
+        most = self._backend.max_memory_allocated()
+        self._peak = max(self._peak, most)
+        if self._peaks:
+            self._peaks[-1] = max(self._peaks[-1], most)
+
+    def op_ends(self, recipe: Recipe | None) -> None:
         if self._measuring is not None:
-            self._measuring.leave(0)
+            self._measuring.leave()
         plan = self._following
-        if plan is None:
+        if plan is None or recipe is None:
             return
         for ref in recipe.outputs.values():  # what others are made of, and nobody has saved
             value = ref()
@@ -249,7 +240,7 @@ class budget(saved_tensors_hooks):
         if number == 0:
             self._begin((name, value.nbytes))
         if self._measuring is not None:
-            self._measuring.made(value, recipe, self._is_ours(value.root()))
+            self._measuring.made(value, recipe, self._places.are_ours(value.root()))
         plan = self._following
         if plan is not None and not plan.matches(number, name, value.nbytes):
             self._following = self._other(plan)
@@ -257,35 +248,31 @@ class budget(saved_tensors_hooks):
     def _begin(self, first: tuple[str, int]) -> None:
         """The first value says which plans there may be."""
         self._first, self._left = first, False
-        known = self._learned.known.get(first)
-        if known and first not in self._learned.again:
-            before = self._in_use()
-            if self._measuring is not None:  # since the op began that has made the value
-                before = self._measuring.before
-                self._measuring.close()
-            self._following, self._measuring = known[-1], None
-            if self.device.type == "cpu":
-                known[-1].now.begin()
-            else:
-                known[-1].begin(self.limit, before, self.placements)
-            under_way = known[-1].step.lookahead
-            self._owner.backlog = under_way
-            self._owner.lookahead = 0 if known[-1].now.is_cold else under_way
-            if not known[-1].settled:
-                if self.device.type == "cpu" and not tracemalloc.is_tracing():
-                    tracemalloc.start()
-                    self._tracing = True
-                self._began = self._mark()
-            self._most = self._backend.max_memory_allocated()
-            self._backend.reset_peak_memory_stats()
+        plans, measuring = self._learned.known.get(first), self._measuring
+        if not plans or first in self._learned.again or measuring is None:
+            return
+        measuring.close()
+        self._measuring, plan = None, plans[-1]
+        self._follow(plan, measuring)
+        tried = not plan.settled
+        if tried:
+            if self.device.type == "cpu" and not tracemalloc.is_tracing():
+                tracemalloc.start()
+                self._tracing = True
+            self._began = self._mark()
+            self._peaks = [span.peak for span in measuring.spans]
+        evicts = (tried or plan.now.evicts) and OFFLOAD in self.placements
+        self._limiter.begin(plan.owns, self._places.owner if evicts else None)
+        self._most, self._peak = self._backend.max_memory_allocated(), measuring.peak
+        self._backend.reset_peak_memory_stats()
 
-    def _in_use(self) -> int:
-        """Bytes in use, but for those that the copies of the step before have yet to let go of."""
-        under_way = 0
-        if self._engine is not None:
-            self._engine.settle()
-            under_way = self._engine.out.leaving_bytes + self._engine.ahead
-        return max(0, self._backend.memory_allocated() - under_way)
+    def _follow(self, plan: Known, measuring: Measurement) -> None:
+        """The step is one that is known, as far as can be seen."""
+        self._following = plan
+        if self.device.type != "cpu":
+            plan.begin(self.limit, measuring.before, self.placements)
+        under_way = plan.step.lookahead
+        self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
 
     def _mark(self) -> Any:
         event = self._backend.event(timing=True)
@@ -305,26 +292,31 @@ class budget(saved_tensors_hooks):
 
     def node_begins(self, node: Any) -> None:
         if not self.turned:
-            self.turned = True
             self._walk.turn()
-        if self._measuring is not None:
-            self._back = {}
-            leaving = set()
-            if self._engine is not None:
-                leaving = {id(root_of(entry[4])) for entry in self._engine.out._leaving}
-            self._measuring.turn(leaving)
-            self._measuring.enter(node.name())
+        if task.running and task.running[-1] is not self._run:
+            self._run = task.running[-1]
+            self._run.callbacks.append(self._backward_has_ended)
+        self._event_begins(node.name())
+        if not self.turned:
+            self.turned = True
+            if self._measuring is not None:
+                self._measuring.turn()
 
     def node_ends(self) -> None:
         if self._measuring is not None:
-            ahead = 0 if self._engine is None else self._engine.ahead
-            back = self._back | {id(value): value.nbytes for value in returned()}
-            self._measuring.leave(sum(back.values()) + ahead)
+            self._measuring.leave()
+
+    def _backward_has_ended(self) -> None:
+        """What comes now is not planned: optimizers, evaluations."""
+        self._run = None
+        if self._following is not None:
+            self._look()
 
     # ------------------------------------------------------------------ saved tensors
 
     def pack_hook(self, tensor: Tensor) -> Any:
         """A piece of a value that waits elsewhere; the tensor itself, if it stays."""
+        self.check_thread()
         value = self._walk.value_of(tensor)
         self._saves = True
         if value is None or self.turned:
@@ -336,9 +328,13 @@ class budget(saved_tensors_hooks):
                 self._place(value, root, self._safe(value))
             else:
                 self._place(value, root, plan.plan.placements[value.number])
-        if hasattr(value.held, "dtype") and value.views == 0 and self._measuring is None:
-            return tensor
-        return Again(piece_of(value, tensor._array, root))
+        if hasattr(value.held, "dtype") and value.views == 0:
+            if self._measuring is None and not self._limiter.evicts:
+                return tensor
+        packed = Again(piece_of(value, tensor._array, root))
+        if self._measuring is not None:
+            self._measuring.saves(value, packed)
+        return packed
 
     def unpack_hook(self, packed: Any) -> Tensor:
         """The tensor that was packed."""
@@ -352,20 +348,33 @@ class budget(saved_tensors_hooks):
             return packed
         measuring, value = self._measuring, packed.piece.value
         if measuring is None:
-            return packed.tensor()
-        before, was_here = measuring.pause(), value.here() is not None
+            tensor = packed.tensor(self._running)
+            self._limiter.make_room(0)  # for the node itself, beside what is here now
+            return tensor
+        before = measuring.pause()
         tensor = packed.tensor()
-        measuring.resume(before)
         measuring.uses(value)
-        if not was_here or value.present is not None:
-            self._back[id(value)] = value.nbytes
+        measuring.returns(value, root_of(tensor._array))
+        for other in returned():  # made on the way, and wanted later
+            measuring.returns(other, root_of(other.present))
+        measuring.resume(before)
         return tensor
+
+    def _running(self, recipe: Recipe) -> AbstractContextManager[None]:
+        """Around an op that runs again: there must be room for what it takes."""
+        event = -1
+        if self._following is not None:
+            values = self._following.step.values
+            made = [ref() for ref in recipe.outputs.values()]
+            event = max([values[v.number].born for v in made if v is not None
+                         and v.number < len(values)], default=-1)  # fmt: skip
+        return self._limiter.remaking(event)
 
     def _safe(self, value: Value) -> str:
         """Where a value goes of which nothing is known: what needs least memory."""
         if value.nbytes < self._small:
             return KEEP
-        if self._engine is not None and OFFLOAD in self.placements:
+        if OFFLOAD in self.placements:
             return OFFLOAD
         if RECOMPUTE in self.placements and value.recipe is not None:
             if self._dropped + value.nbytes <= self.limit // 8:
@@ -376,123 +385,109 @@ class budget(saved_tensors_hooks):
 
     def _place(self, value: Value, root: Any, place: str) -> None:
         """Puts a value where it waits for backward."""
-        place = place if self._is_ours(root) else KEEP
+        place = place if self._places.are_ours(root) else KEEP
         if place == RECOMPUTE and value.recipe is not None:
             return
-        if place in (OFFLOAD, DISK):
-            before = None if self._measuring is None else self._measuring.pause()
-            value.held = self._sent(value, root, place)
-            if self._measuring is not None:
-                self._measuring.resume(before)
-        elif place == COMPRESS and root.flags.c_contiguous and _codec().applies(root.dtype):
-            value.held = Encoded(self._backend.xp, _codec(), root)
-        if value.held is None:
+        before = None
+        if self._measuring is not None and place in (OFFLOAD, DISK):
+            before = self._measuring.pause()
+        if not self._places.put(value, root, place):
             self._walk.hold(value, root)
+            self._limiter.keeps(value)
+            if self._measuring is not None:
+                self._measuring.keeps(value)
+        if self._measuring is not None and before is not None:
+            self._measuring.resume(before)
         value.recipe = None
-
-    def _is_ours(self, root: Any) -> bool:
-        """Whether a storage is on the device that the limit is for."""
-        backend = backends.backend_of(root)
-        return backend is self._backend and backend.device_index(root) in (None, self._index)
-
-    def _sent(self, value: Value, root: Any, place: str) -> Any:
-        tensor = make(root)
-        tensor._counter = value.counter
-        engine = self._engine or engine_of(self._backend, self._index)
-        owner = self._owner
-        if place == DISK:
-            if self._disk_owner is None:
-                from .disk_store import DiskStore
-
-                self._disk_owner = Owner(
-                    1, 0, self._under_way, self._under_way, None, False, DiskStore()
-                )
-            owner = self._disk_owner
-        with self._backend.use_device(self._index):
-            view = engine.pack(tensor, owner)
-        return None if view is None else Away(engine, view)
 
     # ------------------------------------------------------------------ what was learned
 
     def _end(self, failed: bool = False) -> None:
         """The step is over: it is planned, or its plan is corrected."""
         measuring, plan, first = self._measuring, self._following, self._first
-        names, sizes, turned, most, began = (
-            self.names, self.sizes, self.turned, self._most, self._began
-        )  # fmt: skip
-        tracing, self._left = self._tracing, self._saves and not turned and not failed
-        self._fresh()
-        self._walk.known.clear()
+        names, sizes, turned, began = self.names, self.sizes, self.turned, self._began
         if measuring is not None:
             measuring.close()
-        peak = self._backend.max_memory_allocated()
-        self._backend.raise_peak_memory_stats(most)
-        if tracing:
+        elif first is not None:
+            if not turned:
+                self._look()
+            self._backend.raise_peak_memory_stats(max(self._most, self._peak))
+        if self._tracing:
             tracemalloc.stop()
-        if failed or first is None or not turned:
+        self._left = self._saves and not turned and not failed
+        seen = Seen(self._peak, self._peaks or [], self._limiter.evicted)
+        self._fresh()
+        self._walk.known.clear()
+        if failed or not turned:
             return
         if measuring is not None and measuring.is_whole:
-            self._learn(first, names, sizes, measuring)
-        elif plan is not None:
+            self._learn(first or ("", 0), names, sizes, measuring)
+        elif plan is not None and len(plan.sizes) == len(sizes):
             self.last = plan
-            if len(plan.sizes) == len(sizes):
-                self._look(plan, peak, began)
+            self._compare(plan, seen, began)
+        elif first is not None:
+            self.last = plan
+            self._check(seen.peak, "it was not like those before; the next one is measured")
 
     def _learn(
-        self, first: Any, names: list[str], sizes: list[int], measuring: Measurement
+        self, first: tuple[str, int], names: list[str], sizes: list[int], measuring: Measurement
     ) -> None:
         if measuring.elsewhere and not any(seen.nbytes for seen in measuring.values):
-            warn_user(
-                f"budget: the limit is for the memory of '{self.device}', and what this step makes "
-                f"is on '{measuring.elsewhere}'; say device='{measuring.elsewhere}'"
-            )
+            if measuring.elsewhere != self.device.type:
+                warn_user(
+                    f"budget: the limit is for the memory of '{self.device}', and what this step "
+                    f"makes is on '{measuring.elsewhere}'; say device='{measuring.elsewhere}'"
+                )
         rates = rates_of(self._backend, self._index, self.limit // 32, self.placements)
         largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
-        for under_way in (max(self._under_way, min(largest, self.limit // 8)), self._under_way):
-            step = measuring.step(rates, self.placements, self._small, under_way)
-            limit, plan = first_plan(step, self.limit, self.placements)
-            if plan.needs < 0.95 * self.limit:  # else fewer bytes under way may leave more room
-                break
+        least = self._places.under_way
+        step, limit, plan = first_of(
+            (measuring.step(rates, self.placements, self._small, under_way)
+             for under_way in (max(least, min(largest, self.limit // 8)), least, 0)),
+            self.limit, self.placements,
+        )  # fmt: skip
         known = Known(names, sizes, step, measuring.before, Course(step, 0, limit, plan))
-        known.first_peak, self.last = measuring.peak, known
+        known.first_peak = known.peak = measuring.peak
+        self.last = known
         if plan.forecast.peak > self.limit:
-            raise BudgetError(
-                f"budget: {size(self.limit)} are too few: this step needs at least "
-                f"{size(plan.needs)}, and room for an optimizer's state if that is yet to come. "
-                f"{plan.holders} {ADVICE}"
+            raise too_few(self.limit, plan)
+        if measuring.peak > self.limit:
+            warn_user(
+                f"budget: the first step of its kind, which is measured with all that it saves "
+                f"away, took {size(measuring.peak)}, over its limit of {size(self.limit)}; those "
+                "that follow a plan will fit"
             )
-        plans = self._learned.known.setdefault(first, [])
-        plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
-        self._learned.again.discard(first)
+        if sizes:
+            plans = self._learned.known.setdefault(first, [])
+            plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
+            self._learned.again.discard(first)
 
-    def _look(self, known: Known, peak: int, began: Any) -> None:
-        """Compares a step with its limit and its forecast; plans again where it missed."""
-        if known.settled and peak <= self.limit:
-            return
+    def _check(self, peak: int, why: str) -> bool:
+        """Whether a step kept to its limit; else it says so."""
         if peak > self.limit:
             warn_user(
-                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)} "
-                f"({size(known.here)} were in use as it began); that corrects the next ones' plan"
+                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
             )
+        return peak <= self.limit
+
+    def _compare(self, known: Known, seen: Seen, began: Any) -> None:
+        """Compares a step with its limit and its forecast; plans again where it missed."""
+        known.peak = seen.peak
+        here = f"{size(known.here)} were in use as it began; that corrects the next ones' plan"
+        fits = self._check(seen.peak, here)
         if known.settled:
-            known.now.exceeded(self.limit, peak, self.placements)
+            if not fits:
+                known.now.exceeded(self.limit, self.placements)
             return
         end = self._mark()
         end.synchronize()
-        if self._engine is not None:  # the next step is not to count what this one's copies hold
-            self._engine.drain()
-        known.now.correct(self.limit, peak, began.elapsed_time(end), self.placements)
+        taken = began.elapsed_time(end)
+        known.now.correct(
+            self.limit, seen._replace(milliseconds=taken, beyond=known.beyond), self.placements
+        )
 
     def report(self) -> Any:
         """What the step does to memory, and why; a dict that prints as a page and can be drawn."""
         from .budget_report import report_of
 
         return report_of(self, self.last)
-
-
-def _codec() -> Any:
-    from .codecs import codec_of
-
-    return codec_of(CODEC)
-
-

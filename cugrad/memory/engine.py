@@ -153,6 +153,7 @@ class CopyEngine:
             asked = high - low
         others = self.storages.others(root, counter, low, high)
         stays, hull = session.expects(asked, low, high, size)
+        stays, hull = (None, None) if owner.exact else (stays, hull)  # a plan has decided already
         alone = Part(low, high, geometry, asked, len(session.sizes)) if others or hull else None
         if hull is not None and owner.codec is None:
             low, high, geometry = hull.low, hull.high, None
@@ -208,18 +209,17 @@ class CopyEngine:
             if arrived is not None:
                 stream.wait_event(arrived)
 
-    def settle(self) -> None:
-        """Lets go of what has left by now."""
+    def settle(self, backlog: int = 1 << 62) -> None:
+        """Lets go of what has left by now, and has compute wait until no more is leaving."""
         with self._lock:
             self._bury()
-            self.out.settle(1 << 62)
+            self.out.settle(backlog)
 
     def _backward_has_ended(self) -> None:
         """Gets back what nobody wants any more: perhaps there is no next step to do it."""
         with self._lock:
-            self._bury()
             self.out.abandon()
-            self.out.settle(1 << 62)
+            self.settle()
 
     def drain(self) -> None:
         """Waits for all copies, and lets go of all that they held."""
@@ -420,6 +420,9 @@ class CopyEngine:
                 continue
             if stored.root() is not None:
                 continue
+            if owner.room is not None and owner.room() < stored.nbytes:
+                k -= 1
+                break
             try:
                 if stored.block is not None:
                     stored.restored, stored.arrived = self._fetch(stored, compute, "prefetch")

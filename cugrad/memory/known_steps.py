@@ -2,99 +2,139 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from . import planning
+from .planning import OFFLOAD
 from .sizes import size
 
-__all__ = ["ADVICE", "BudgetError", "Course", "Known", "Learned", "Tried"]
+__all__ = [
+    "BudgetError", "Course", "Known", "Learned", "Seen", "Tried", "first_of", "too_few",
+]  # fmt: skip
 
 ADVICE = (
     "Raise the limit, or make the step smaller: fewer examples at a time, their gradients added "
     "up, or in parts what is computed there."
 )
 COURSES = 4  # amounts of other things in memory, for which a step has a plan each
-ADJUSTMENTS = 6  # steps after which a plan is corrected by what was measured
+ADJUSTMENTS = 6  # plans that are tried, and four times as many while none has fitted
+FURTHER = 4  # smaller limits that a plan is made for, until one is new
 
 
 class BudgetError(RuntimeError):
     """No plan is known that fits the limit; the message says what would."""
 
 
+class Seen(NamedTuple):
+    """What a step was that followed a plan."""
+
+    peak: int  # bytes
+    peaks: list[int]  # the same by event; none if nobody looked
+    evicted: int  # bytes that the plan keeps, and that had to leave for the limit
+    milliseconds: float = inf
+    beyond: int = 0  # bytes in use before it, more than its course is for
+
+
 class Tried(NamedTuple):
-    """A plan, and what a step was that followed it."""
+    """A plan, and what the step was that followed it in time."""
 
     plan: planning.Plan
     limit: int  # that it was made for
     peak: int
+    evicted: int
     milliseconds: float
+    most: int  # bytes in use at most in its cold step, had it begun as its course says
+
+    def fits(self, limit: int) -> bool:
+        """Whether the step needed no more, and no help either."""
+        return self.peak <= limit and not self.evicted
 
 
 class Course:
-    """The plan for a step that begins with so much else in memory, and what came of it."""
+    """The plan for a step that begins with so much else in memory, and what came of it.
+
+    The first step of a plan is cold: its copies are waited for at once, and nothing comes back
+    ahead, so what is in use by event depends on no copy's time. That is compared with the forecast
+    of just this, and corrects the step that plans are made from. The steps after it take their
+    time.
+    """
 
     def __init__(self, step: planning.Step, shift: int, limit: int, plan: planning.Plan) -> None:
         self.step, self.shift, self.plan = step, shift, plan
         self.limit = limit  # that the plan was made for
-        self.fits, self.fails = 0, 0  # the largest such that fitted, the smallest that did not
-        self.tried: list[Tried] = []  # steps that followed a plan
+        self.tried: list[Tried] = []
         self.settled = False
-        self.followed: Any = None  # the plan of the last step
-        self.is_cold = False  # whether that step was its first: it learns the order of the copies
-        self.cold_peak = 0
+        self.evicts = False  # whether it was settled on a plan that some values have to leave for
+        self.is_cold = True  # whether the step that runs, or comes, is the plan's first
+        self.most = plan.forecast.peak  # bytes in use at most, as far as is known
 
-    def begin(self) -> None:
-        """A step begins, and follows the plan."""
-        self.is_cold = self.plan.forecast.out_bytes > 0 and self.followed is not self.plan
-        self.followed = self.plan
-        if self.is_cold:
-            self.cold_peak = 0
+    def follows(self, shift: int, limit: int) -> bool:
+        """Whether a step that begins with so much more in memory may follow the plan."""
+        more = shift - self.shift
+        return -(limit >> 7) <= more <= 0 or more + self.most <= limit and (
+            more > 0 or self.plan.keeps_all
+        )
 
-    def correct(
-        self, limit: int, peak: int, milliseconds: float, placements: frozenset[str]
-    ) -> None:
-        """A step has followed the plan: the next one is for so much less, or more, as it missed by.
+    def correct(self, limit: int, seen: Seen, placements: frozenset[str]) -> None:
+        """A step has followed the plan: that stays, or another one is tried next.
 
-        What a forecast leaves out, blocks that the device's allocator cannot use at once, is much
-        the same in the next plan. After some steps the best of those that were tried stays.
+        After some steps the fastest stays of those that fitted.
         """
-        aim = limit - (limit >> 7)  # steps that follow one plan differ by some blocks
-        if self.is_cold and peak <= aim:
-            self.cold_peak = peak
-            return
-        peak = max(peak, self.cold_peak)
-        self.cold_peak = 0
-        self.tried.append(Tried(self.plan, self.limit, peak, milliseconds))
-        left = aim - peak
-        if left < 0:
-            self.fails = min(self.limit, self.fails or self.limit)
-            self.fits = 0 if self.fits >= self.fails else self.fits
-        else:
-            self.fits = max(self.limit, self.fits)
-        following = self.limit + left
-        if self.fits and self.fails:
-            following = (self.fits + self.fails) // 2
-        elif left < 0:
-            following = min(following, self.limit - (limit >> 8))
-        near = 0 <= left <= limit // 100 or left >= 0 and self.plan.keeps_all
-        moves = abs(following - self.limit) > limit >> 10
-        fits = bool(self.fitting(limit))
-        more = len(self.tried) < ADJUSTMENTS * (1 if fits else 4)
-        if not near and moves and more:
-            if self.takes(planning.plan(self.step, following, placements=placements), following):
+        fits = seen.peak <= limit and not seen.evicted
+        if self.is_cold:
+            self.learn(seen, OFFLOAD in placements)
+            self.is_cold = False
+            self.most = seen.peak - seen.beyond
+            if fits and self.plan.forecast.out_bytes:
+                return  # the next one shows how long it takes
+        self.tried.append(
+            Tried(self.plan, self.limit, seen.peak, seen.evicted, seen.milliseconds, self.most)
+        )
+        if len(self.tried) < ADJUSTMENTS * (1 if self.fitting(limit) else 4):
+            if self.looks_further(limit, fits, placements):
                 return
-        if left < 0 and len(self.tried) == 1:  # perhaps of what an error has left in memory
+        if seen.peak > limit and len(self.tried) == 1:  # of what an error has left in memory?
+            self.is_cold = True
             return
-        while not fits and more:  # there may be one that needs less
-            following -= limit >> 5
-            plan = planning.plan(self.step, following, placements=placements)
-            if plan.forecast.peak > following:
-                break
-            if self.takes(plan, following):
-                return
         self.settle(limit)
+
+    def learn(self, seen: Seen, falls: bool) -> None:
+        """Corrects what no plan can place by what a cold step has shown; `falls`: down, too.
+
+        A forecast that is too low for another plan may cost an eviction then, where there can be
+        one.
+        """
+        forecast = planning.Forecaster.tight(self.step, self.plan.placements)
+        if seen.evicted or len(seen.peaks) != len(forecast):
+            return
+        events = []
+        for event, peak, expected in zip(self.step.events, seen.peaks, forecast.tolist()):
+            error = peak - seen.beyond - expected
+            base = event.base + (error if falls else max(error, 0))
+            events.append(replace(event, base=max(0, base)))
+        self.step = replace(self.step, events=tuple(events))
+
+    def looks_further(self, limit: int, fits: bool, placements: frozenset[str]) -> bool:
+        """Whether another plan is to be tried: one that needs less, or that uses what is left."""
+        if fits:
+            if self.plan.keeps_all:
+                return False
+            used = planning.Forecaster(self.step)(self.plan.placements).peak
+            if limit - used <= limit // 100:
+                return False
+            return self.takes(planning.plan(self.step, limit, placements=placements), limit)
+        fails = sum([not tried.fits(limit) for tried in self.tried])
+        for less in range(fails, fails + FURTHER):
+            aim = limit - less * (limit >> 6)
+            plan = planning.plan(self.step, aim, placements=placements)
+            if plan.forecast.peak > aim:
+                return False
+            if self.takes(plan, aim):
+                return True
+        return False
 
     def takes(self, plan: planning.Plan, limit: int) -> bool:
         """Makes a plan the next one if it fits its limit and is none of those that were tried."""
@@ -102,38 +142,31 @@ class Course:
             t.plan.placements == plan.placements for t in self.tried
         ):
             return False
-        self.plan, self.limit = plan, limit
+        self.plan, self.limit, self.is_cold, self.most = plan, limit, True, plan.forecast.peak
         return True
-
-    def peaks(self) -> dict[int, int]:
-        """The highest peak of each plan that was tried, by its id."""
-        found: dict[int, int] = {}
-        for t in self.tried:
-            found[id(t.plan)] = max(found.get(id(t.plan), 0), t.peak)
-        return found
 
     def fitting(self, limit: int) -> list[Tried]:
         """Steps with plans that never exceeded the limit."""
-        peaks = self.peaks()
-        return [t for t in self.tried if peaks[id(t.plan)] <= limit]
+        failed = {id(t.plan) for t in self.tried if not t.fits(limit)}
+        return [t for t in self.tried if id(t.plan) not in failed]
 
     def settle(self, limit: int) -> None:
         """Takes the fastest plan that was never over the limit; BudgetError if there is none."""
-        fitting = self.fitting(limit)
-        if not fitting:
-            peaks = self.peaks()
-            least = min(self.tried, key=lambda t: peaks[id(t.plan)])
+        fitting, helped = self.fitting(limit), [t for t in self.tried if t.peak <= limit]
+        if not fitting and not helped:
+            least = min(self.tried, key=lambda t: t.peak)
             raise BudgetError(
                 f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
-                f"needs least took {size(peaks[id(least.plan)])}. {least.plan.holders} {ADVICE}"
+                f"needs least took {size(least.peak)}. {least.plan.holders} {ADVICE}"
             )
-        best = min(fitting, key=lambda t: t.milliseconds)
-        self.plan, self.limit, self.settled = best.plan, best.limit, True
+        best = min(fitting or helped, key=lambda t: t.milliseconds)
+        self.plan, self.limit, self.most = best.plan, best.limit, best.most
+        self.settled, self.evicts = True, not fitting
 
-    def exceeded(self, limit: int, peak: int, placements: frozenset[str]) -> None:
-        """A step that followed the plan that had been settled on took more than those before."""
+    def exceeded(self, limit: int, placements: frozenset[str]) -> None:
+        """A step that followed the plan that had been settled on took more than the limit."""
         self.settled = self.is_cold = False
-        self.correct(limit, peak, inf, placements)
+        self.correct(limit, Seen(limit + 1, [], 0), placements)
 
 
 class Known:
@@ -150,7 +183,8 @@ class Known:
         self.names, self.sizes, self.step = names, sizes, step
         self.before = before  # bytes in use before the step that was measured
         self.now, self.courses = now, [now]
-        self.first_peak = 0  # of the step that was measured
+        self.owns = [e.own for e in step.events]
+        self.first_peak = self.peak = 0  # of the step that was measured, and of the last one
         self.here = before  # bytes in use before the last step
         self.beyond = 0  # bytes in use before the last step, more than its course was made for
 
@@ -176,13 +210,16 @@ class Known:
     def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
         """A step begins with so many bytes in use: it takes the course for that, or a new one."""
         shift = before - self.before
-        self.now = min(self.courses, key=lambda course: abs(course.shift - shift))
-        if abs(self.now.shift - shift) > limit >> 7:
-            step = moved(self.step, shift)
-            self.now = Course(step, shift, *first_plan(step, limit, placements))
+        near = min(self.courses, key=lambda course: abs(course.shift - shift))
+        fitting = [course for course in self.courses if course.follows(shift, limit)]
+        if fitting:
+            self.now = near if near in fitting else fitting[-1]
+        else:
+            planned = shift + (limit >> 8)  # it may grow a little: what a program remembers
+            step = moved(near.step, planned - near.shift)
+            self.now = Course(step, planned, *first_plan(step, limit, placements))
             self.courses[:] = [*self.courses[1 - COURSES :], self.now]
         self.here, self.beyond = before, shift - self.now.shift
-        self.now.begin()
 
 
 def first_plan(
@@ -198,6 +235,33 @@ def first_plan(
         return limit, plan
     careful = planning.plan(step, less, placements=placements)
     return (less, careful) if careful.forecast.peak <= less else (limit, plan)
+
+
+def first_of(
+    steps: Iterable[planning.Step], limit: int, placements: frozenset[str]
+) -> tuple[planning.Step, int, planning.Plan]:
+    """Of one step with more and fewer bytes under way the one whose plan is best, and that plan.
+
+    Fewer are looked at only where more may be what leaves too little room.
+    """
+    found = []
+    for step in steps:
+        found.append((step, *first_plan(step, limit, placements)))
+        plan = found[-1][2]
+        if plan.needs < 0.95 * limit or plan.keeps_all and plan.forecast.peak <= limit:
+            break
+    fitting = [each for each in found if each[2].forecast.peak <= limit]
+    if fitting:
+        return min(fitting, key=lambda each: each[2].forecast.seconds)
+    return min(found, key=lambda each: each[2].needs)
+
+
+def too_few(limit: int, plan: planning.Plan) -> BudgetError:
+    """The error of a limit that no plan fits."""
+    return BudgetError(
+        f"budget: {size(limit)} are too few: this step needs at least {size(plan.needs)}, and room "
+        f"for an optimizer's state if that is yet to come. {plan.holders} {ADVICE}"
+    )
 
 
 def moved(step: planning.Step, shift: int) -> planning.Step:

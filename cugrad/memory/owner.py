@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,8 @@ class Owner:
     stored; `keep_last` bytes of a step's end stay on the device, None: those that would not have
     left in time. `host_limit` bounds the page-locked bytes; `spill`, a store, writes what finds no
     place there, None: it goes to ordinary host memory. `exact`: what has not left when it is wanted
-    back counts as ahead, too, as in the forecast of a plan.
+    back counts as ahead, too, as in the forecast of a plan. `room` says how many bytes may
+    come back ahead of need now, beside what `lookahead` allows; None: that is all.
     """
 
     min_bytes: int = 0
@@ -32,6 +34,7 @@ class Owner:
     codec: Any = None
     timed: bool = False
     exact: bool = False
+    room: Callable[[], int] | None = None
     sessions: int = 0
     stats: OffloadStats = field(default_factory=OffloadStats)
     meters: deque[Meter] = field(default_factory=lambda: deque(maxlen=2))

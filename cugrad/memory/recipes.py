@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -398,11 +399,11 @@ def _forget(back: list[weakref.ref[Value]]) -> None:
     back.clear()
 
 
-def rebuilt(value: Value) -> Any:
+def rebuilt(value: Value, running: Callable[[Recipe], AbstractContextManager[Any]]) -> Any:
     """The root of a value: where it is, if it is there; else what its recipe makes.
 
     What is made on the way and will be asked for itself stays until that; the rest is let go of
-    as soon as the last op of the chain has read it.
+    as soon as the last op of the chain has read it. Each op runs within what `running` answers.
     """
     found = value.there()
     if found is not None:
@@ -412,7 +413,8 @@ def rebuilt(value: Value) -> Any:
         for source in recipe.values():
             if source not in roots:
                 roots[source] = source.there()
-        made = recipe.run(roots)
+        with running(recipe):
+            made = recipe.run(roots)
         for other, root in made.items():
             if other in readers or other is value:
                 roots[other] = root

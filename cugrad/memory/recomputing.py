@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,18 +49,23 @@ class RecomputeStats:
         )
 
 
+def unhindered(recipe: Recipe) -> AbstractContextManager[None]:
+    """What an op runs again within, where nobody wants to know of it."""
+    return nullcontext()
+
+
 class Again:
     """What a node keeps in the place of a saved tensor: a piece of a value."""
 
-    __slots__ = ("piece", "round")
+    __slots__ = ("piece", "round", "__weakref__")
 
     def __init__(self, piece: Piece) -> None:
         self.piece, self.round = piece, -1
         piece.value.views += 1
         piece.value.waiting += 1
 
-    def array(self) -> Any:
-        """The saved array: from where it is, or made again."""
+    def array(self, running: Callable[[Recipe], Any] = unhindered) -> Any:
+        """The saved array: from where it is, or made again; see `rebuilt`."""
         value = self.piece.value
         with _lock:
             if self.round == value.round:  # for a second time: another round
@@ -67,7 +73,7 @@ class Again:
                 value.waiting = value.views
             self.round = value.round
             value.waiting -= 1
-            root = rebuilt(value)
+            root = rebuilt(value, running)
             if value.held is None and value.waiting <= 0:
                 value.present = None
             elif value.held is None:
@@ -75,9 +81,9 @@ class Again:
                 remember(value)
             return self.piece.of(root)
 
-    def tensor(self) -> Tensor:
+    def tensor(self, running: Callable[[Recipe], Any] = unhindered) -> Tensor:
         """The saved tensor; who writes to it is seen by all that share its memory."""
-        value, found = self.piece.value, make(self.array())
+        value, found = self.piece.value, make(self.array(running))
         root = root_of(found._array)
         if root is value.present:
             found._counter = value.shown

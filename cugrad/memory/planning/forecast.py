@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,12 @@ class Forecaster:
             if v.born >= 0:
                 self.born_in[v.born].append(i)
         self.reads = [(e, i) for e in range(n) for i in reads[e]]
+        self.held = [v.held for v in values]
         self.last_use = [v.uses[-1] if v.uses else NEVER for v in values]
         self.by_birth = sorted(range(len(values)), key=self.born.__getitem__)
         lowest = int(self.base[: step.forward].min()) if step.forward else 0
-        self.room = [max(0, e.base - lowest) for e in step.events]  # what an op itself needs
+        self.room = [max(0, e.base - lowest) if e.room is None else e.room
+                     for e in step.events]  # fmt: skip
         born = np.maximum(np.array(self.born, np.int64), 0)
         dies = np.array(self.dies, np.int64)
         self.forward_memory = _summed(n, born, dies, np.array(self.nbytes, np.int64))
@@ -80,6 +83,15 @@ class Forecaster:
     def __call__(self, placements: Sequence[str]) -> Forecast:
         """The forecast for one placement of each value."""
         return _Walk(self, placements).forecast()
+
+    @staticmethod
+    def tight(step: Step, placements: Sequence[str]) -> Any:
+        """Bytes in use, by event, where copies take no time and nothing comes back ahead."""
+        at_once = replace(
+            step, out_rate=inf, in_rate=inf, disk_out_rate=inf, disk_in_rate=inf, lookahead=0,
+            backlog=0,
+        )  # fmt: skip
+        return Forecaster(at_once)(placements).memory
 
 
 def _summed(n: int, first: Any, last: Any, nbytes: Any) -> Any:
@@ -110,14 +122,13 @@ class _Walk:
         sent = [i for i in of.by_birth
                 if placements[i] in (OFFLOAD, DISK) and ends[i] >= 0]  # fmt: skip
         for i, place in enumerate(placements):
-            if ends[i] > dies[i]:
-                if place == KEEP:
-                    self.intervals.append((dies[i] + 1, ends[i], nbytes[i]))
-                elif place == COMPRESS:
-                    v = step.values[i]
-                    stored = (v.stored or {}).get(COMPRESS, v.nbytes)
-                    self.intervals.append((max(v.born, 0), ends[i], stored))
-                    self.again[max(v.born, 0)] += v.codec_seconds
+            if place == KEEP and (end := max(ends[i], of.held[i])) > dies[i]:
+                self.intervals.append((dies[i] + 1, end, nbytes[i]))
+            elif place == COMPRESS and ends[i] > dies[i]:
+                v = step.values[i]
+                stored = (v.stored or {}).get(COMPRESS, v.nbytes)
+                self.intervals.append((max(v.born, 0), max(ends[i], v.held), stored))
+                self.again[max(v.born, 0)] += v.codec_seconds
         for e, i in of.reads:
             place = placements[i]
             if place == RECOMPUTE:
@@ -200,8 +211,9 @@ class _Walk:
                 readers[j] -= 1
                 if readers[j] == 0 and j in loose:
                     now -= nbytes[j]
-        if most - stays > self.extra[e]:
-            self.extra[e] = most - stays
+        more = most - stays - self.step.events[e].own  # which comes later
+        if more > self.extra[e]:
+            self.extra[e] = more
 
     # ------------------------------------------------------------------ when it comes
 

@@ -161,6 +161,5 @@ def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
     chosen, found = search.best or search.least
     placed, least = search.least
     ends = search.forecaster.ends(chosen)  # what nobody will want again is sent nowhere, nor held
-    chosen = [p if end >= 0 else RECOMPUTE if RECOMPUTE in can else KEEP
-              for p, end, can in zip(chosen, ends, search.can)]  # fmt: skip
+    chosen = [p if end >= 0 else RECOMPUTE for p, end in zip(chosen, ends)]
     return Plan(tuple(chosen), found, least.peak, holders(step, placed, least))

@@ -15,12 +15,15 @@ class Event:
     """An op of forward, or a node of backward.
 
     `base` is the most bytes in use during it that belong to no value: parameters, gradients on
-    their way, what the op itself needs.
+    their way, what the op itself needs. `own` is what it takes beyond what is there as it begins,
+    or as what it reads is back; `room` what of that is not what it makes; None: nobody has looked.
     """
 
     seconds: float
     base: int
     name: str = ""
+    own: int = 0
+    room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Value:
     them; -1: it is there before the step. `dies` is the last event of forward that reads it, `uses`
     are those of backward; a value without is wanted only by others that are recomputed. `inputs`
     are the values that its op reads. `placements` are those that may be chosen; `stored` says how
-    many bytes it takes as "compress", and `codec_seconds` how long that takes, each way.
+    many bytes it takes as "compress", and `codec_seconds` how long that takes, each way. Until the
+    event `held` a graph that is retained holds what is kept of it, though it is read no more.
     """
 
     nbytes: int
@@ -42,6 +46,7 @@ class Value:
     placements: frozenset[str]
     stored: dict[str, int] | None = None
     codec_seconds: float = 0.0
+    held: int = -1
 
 
 @dataclass(frozen=True, slots=True)
