@@ -25,7 +25,7 @@ from .hooks import (
     run_tensor_hooks,
 )
 from .logs import is_logged, logged
-from .mode import anomaly, passing, state, switch_grad
+from .mode import anomaly, passing, show_node, state, switch_grad
 from .node import FREED, FREED_TEXT, NodeRare, Output, accumulator
 from .record import OpNode
 from .threads import is_deep, run_in_thread
@@ -262,8 +262,8 @@ class Run:
             return [None] * len(node.edges)
         given = tuple(gradients) if several else gradients[0]
         observers = state.observers
-        for observer in observers:
-            observer.node_begin(node)
+        if observers:
+            show_node(observers, node, gradients)
         try:
             plan = node.plan
             results = plan.vjp_recorded(node, given) if self.recording else plan.vjp(node, given)
@@ -312,8 +312,8 @@ class Run:
             count = getrefcount(g)
             exclusive = exclusive and count <= shared if g is given else count <= UNSHARED
         observers = state.observers
-        for observer in observers:
-            observer.node_begin(accumulator(leaf))
+        if observers:
+            show_node(observers, accumulator(leaf), (g,))
         with leaf_lock:
             if g is None or not leaf._requires_grad:  # as it may be since the graph was made
                 pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from ..kept import kept, of_thread
@@ -79,6 +79,7 @@ class State(threading.local):
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
     saving: Any = None  # the node whose saved tensors are being packed
     call: Any = None  # what an observer sees begin: (op, args, params, whether in place)
+    given: Sequence[Any] = ()  # the gradients of a node, while observers see it begin
     stand_in: Any = None  # the value of the next op, which need not be computed
     autocast: Callable[..., Any] | None = None  # (op, inputs): the inputs in the dtype to run in
     before_op: Callable[..., None] | None = None  # sees each op, its arguments, its parameters
@@ -162,6 +163,16 @@ def pop_observer(observer: Observer) -> None:
     """Takes an observer away, if it is there: a pass that it was added in may have ended."""
     observers, ranges = _without(state.observers, observer), _without(state.ranges, observer)
     state.switch(observers=observers, ranges=ranges)
+
+
+def show_node(observers: tuple[Observer, ...], node: Any, gradients: Sequence[Any]) -> None:
+    """Tells observers that a node begins; `state.given` has its gradients meanwhile."""
+    state.given = gradients
+    try:
+        for observer in observers:
+            observer.node_begin(node)
+    finally:
+        state.given = ()
 
 
 def _without(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 import uuid
 import warnings
@@ -56,10 +57,14 @@ class profile:
         post_processing_timeout_s: seconds after which events are made no more of what was noted.
         activity_filters: for an activity, the names of what is wanted of it: "GPU_MEMCPY" for
             copies, "CONCURRENT_KERNEL" for kernels; an empty set for nothing of it.
+        names: "aten" gives events the names that readers of PyTorch's profiles look for:
+            "aten::mul", "aten::mul_" in place, and an event "autograd::engine::evaluate_function:
+            MulBackward0" around each node. "cugrad" gives ops their own names. By default the
+            environment variable CUGRAD_PROFILE_NAMES says which, and cugrad's where it is not set.
 
     On the CPU it costs about 2 microseconds for an op; the options cost more. It is not a tree of
-    C++ calls that is shown, as in PyTorch, but cugrad's ops, under their own names: "mul", not
-    "aten::mul". Entering it while active is a RuntimeError.
+    C++ calls that is shown, as in PyTorch, but cugrad's ops, under their own names (see `names`).
+    Entering it while active is a RuntimeError.
 
     >>> import cugrad as torch
     >>> x = torch.randn((1, 1), requires_grad=True)
@@ -92,6 +97,7 @@ class profile:
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
         activity_filters: dict[ProfilerActivity, set[str]] | None = None,
+        names: str | None = None,
     ) -> None:
         if experimental_config is not None:
             raise TypeError(
@@ -118,6 +124,7 @@ class profile:
         self.acc_events, self.custom_trace_id_callback = acc_events, custom_trace_id_callback
         self.post_processing_timeout_s = post_processing_timeout_s
         self.activity_filters = activity_filters or {}
+        self.aten = wants_aten(names)
         self.trace_id = ""
         self.metadata: dict[str, Any] = {}  # of the trace that is written
         self.entered = False
@@ -155,7 +162,7 @@ class profile:
             self._traces = True
         self._recorder = Recorder(
             Options(self.record_shapes, self.with_flops, self.profile_memory, self.with_stack,
-                    self.with_modules, backend)
+                    self.with_modules, self.aten, backend)
         )  # fmt: skip
         self.entered = True
 
@@ -343,6 +350,16 @@ class profile:
     def self_cpu_time_total(self) -> float:
         """Microseconds of the host in all events: the self times, added up."""
         return self._ready().self_cpu_time_total
+
+
+def wants_aten(names: str | None) -> bool:
+    """Whether events get PyTorch's names; ValueError for other names than "aten" and "cugrad"."""
+    wanted = os.environ.get("CUGRAD_PROFILE_NAMES") or "cugrad" if names is None else names
+    if wanted not in ("aten", "cugrad"):
+        raise ValueError(
+            f"profile: names, or CUGRAD_PROFILE_NAMES: got {wanted!r}, want 'aten' or 'cugrad'"
+        )
+    return wanted == "aten"
 
 
 def usable(device: str | None) -> str | None:

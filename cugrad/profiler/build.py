@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
+from .correlate import EVALUATE
 from .cupti import trace_kernels
 from .events import DeviceType, FunctionEvent, RecordScope
 from .flops import backward_flops, flops_of
@@ -20,10 +21,12 @@ KINDS = {"cuda": DeviceType.CUDA}
 class Open:
     """An event that has begun, and the device time of what ran in it, by stream."""
 
-    __slots__ = ("event", "detail", "inside", "counted")
+    __slots__ = ("event", "detail", "inside", "counted", "outer")
 
-    def __init__(self, event: FunctionEvent, detail: Detail | None) -> None:
-        self.event, self.detail = event, detail
+    def __init__(
+        self, event: FunctionEvent, detail: Detail | None, outer: FunctionEvent | None
+    ) -> None:
+        self.event, self.detail, self.outer = event, detail, outer
         self.inside: dict[Any, float] = {}
         self.counted = False  # whether flops of what ran in it are known: then it has none itself
 
@@ -31,9 +34,9 @@ class Open:
 class Builder:
     """Events of one profile, as they are made."""
 
-    def __init__(self, use_device: str | None, began: int) -> None:
+    def __init__(self, use_device: str | None, began: int, aten: bool = False) -> None:
         self.events: list[FunctionEvent] = []
-        self.use_device, self.began = use_device, began
+        self.use_device, self.began, self.aten = use_device, began, aten
         self.threads: dict[int, int] = {}
         self.makers: dict[int, FunctionEvent] = {}  # ops by the number of the node that they made
         self.stacks: dict[int, list[Open]] = {}
@@ -50,30 +53,43 @@ class Builder:
         start = (time - self.began) / 1e3
         if detail is not None and detail.memory is not None:
             self._between(thread, detail)
-        event = FunctionEvent(
-            len(self.events) + 1, name, thread, start, max(start, (end - self.began) / 1e3),
-            scope=scope, use_device=self.use_device, trace_name=name, input_shapes=[], stack=[],
-        )  # fmt: skip
+        node, outer = scope == RecordScope.BACKWARD_FUNCTION, None
+        times = start, max(start, (end - self.began) / 1e3)
+        if node and self.aten:  # PyTorch's engine has an event of its own around each node
+            outer = self._event(EVALUATE + name, thread, *times, RecordScope.FUNCTION)
+        event = self._event(name, thread, *times, scope)
         event.is_user_annotation = scope == RecordScope.USER_SCOPE
         if event.is_user_annotation and name.startswith("ProfilerStep#"):
             event.name = "ProfilerStep*"
-        if scope == RecordScope.BACKWARD_FUNCTION:
-            event.sequence_nr = seq if seq < LEAVES else -1
+        if node:
             maker = self.makers.get(seq)
-            event.fwd_thread = thread if maker is None else maker.thread
+            for each in (event, outer or event):
+                each.sequence_nr = seq if seq < LEAVES else -1
+                each.fwd_thread = 0 if maker is None else maker.thread
             if detail is not None and maker is not None:
-                event.flops = backward_flops(maker.name, maker.flops, detail.mask)
+                event.flops = backward_flops(bare(maker.name), maker.flops, detail.mask)
         if detail is not None:
             self._describe(event, detail)
+        self.stacks.setdefault(ident, []).append(Open(event, detail, outer))
+
+    def _event(
+        self, name: str, thread: int, start: float, end: float, scope: RecordScope
+    ) -> FunctionEvent:
+        """An event of the host, among the others."""
+        event = FunctionEvent(
+            len(self.events) + 1, name, thread, start, end, fwd_thread=0, scope=scope,
+            use_device=self.use_device, trace_name=name, input_shapes=[], stack=[],
+        )  # fmt: skip
         self.events.append(event)
-        self.stacks.setdefault(ident, []).append(Open(event, detail))
+        return event
 
     def end(self, ident: int, seq: int, time: int, options: Options) -> None:
         """The end of the last event of a thread that has begun."""
         stack = self.stacks[ident]
         last = stack.pop()
         event, detail = last.event, last.detail
-        event.time_range.end = (time - self.began) / 1e3
+        for each in (event, last.outer or event):
+            each.time_range.end = (time - self.began) / 1e3
         if event.scope == RecordScope.FUNCTION and seq >= 0:
             event.sequence_nr = seq
             self.makers[seq] = event
@@ -82,10 +98,11 @@ class Builder:
         if options.flops and event.scope == RecordScope.FUNCTION:
             result = detail.result.shape if isinstance(detail.result, Shape) else None
             shapes = [x.shape if isinstance(x, Shape) else [] for x in detail.args]
-            event.flops = flops_of(event.name, shapes, result)
+            event.flops = flops_of(bare(event.name), shapes, result)
         if detail.memory is not None and len(detail.memory) == 4:
-            event.cpu_memory_usage = detail.memory[2] - detail.memory[0]
-            event.device_memory_usage = detail.memory[3] - detail.memory[1]
+            for each in (event, last.outer or event):
+                each.cpu_memory_usage = detail.memory[2] - detail.memory[0]
+                each.device_memory_usage = detail.memory[3] - detail.memory[1]
             if not stack:
                 self.memory[event.thread] = *detail.memory[2:], event.time_range.end
         if detail.pair is not None:
@@ -159,7 +176,8 @@ def events_of(
 
     `kernels` is what CUPTI has recorded meanwhile, if it has.
     """
-    builder, log, options = Builder(use_device, began), recorder.log, recorder.options
+    log, options = recorder.log, recorder.options
+    builder = Builder(use_device, began, options.aten)
     deadline = None if timeout is None else perf_counter() + timeout
     for i in range(0, len(log), STRIDE):
         ident, name, seq, what, time = log[i : i + STRIDE]
@@ -181,7 +199,8 @@ def launched(builder: Builder, trace: trace_kernels) -> list[FunctionEvent]:
     """
     ours: dict[int, list[FunctionEvent]] = {}
     for event in builder.events:
-        if event.scope in (RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION):
+        ran = event.scope in (RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION)
+        if ran and not event.name.startswith(EVALUATE):
             ours.setdefault(event.thread, []).append(event)
     nth: dict[int, int] = {}
     pairs: list[tuple[FunctionEvent | None, Any]] = [(None, each) for each in trace.outside]
@@ -245,6 +264,11 @@ def hierarchy(modules: tuple[Any, ...]) -> str:
         found = next((name for name, each in known if each is module), None)
         names.append(found or type(module).__name__)
     return ".".join(names)
+
+
+def bare(name: str) -> str:
+    """The name of an op, without PyTorch's room."""
+    return name.removeprefix("aten::")
 
 
 def _nested(value: Any, what: str) -> Any:

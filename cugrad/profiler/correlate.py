@@ -17,6 +17,7 @@ __all__ = ["Call", "Correlation", "Correlator", "Cost", "OpRow", "correlate"]
 
 STALL = re.compile(r"\bstall", re.IGNORECASE)
 FORWARD, BACKWARD, DOUBLE = range(3)
+EVALUATE = "autograd::engine::evaluate_function: "  # what PyTorch puts around a node
 OUTSIDE = "outside of all ranges"  # activity_type of the event of what was launched in none
 
 
@@ -211,7 +212,8 @@ class Correlator:
             self._remember(item, item.said.seq, node)
             cost.calls = int(node is None)
         if op is not None or node is not None:
-            cost.ranges, cost.host_us = 1, (item.end - item.start - item.inside) / 1e3
+            cost.ranges = int(node is not item or not same_node(item.parent, item))
+            cost.host_us = (item.end - item.start - item.inside) / 1e3
         if cost != Cost():
             row = self.row(place.row, place.kind)
             (row.forward, row.backward, row.double_backward)[min(place.phase, DOUBLE)].add(cost)
@@ -367,7 +369,7 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
 def _span_of(event: FunctionEvent, spans: dict[int, Span]) -> Span:
     """An event as a range of the trace that it would be in."""
     node = None
-    if event.scope == RecordScope.BACKWARD_FUNCTION:
+    if event.scope == RecordScope.BACKWARD_FUNCTION or event.name.startswith(EVALUATE):
         node = said_by(event.name).node or event.name
     seq = event.sequence_nr if event.sequence_nr >= 0 else None
     if node is None and event.scope != RecordScope.FUNCTION:

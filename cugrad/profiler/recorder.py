@@ -10,11 +10,12 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from ..autograd.mode import state
-from ..tensor import Tensor
+from ..tensor import Tensor, make
 from .events import RecordScope
 
 __all__ = ["STRIDE", "Detail", "Options", "Recorder", "Shape"]
 
+COMPILED = "cugrad fast path "  # the file that ops compiled from rows name
 LIBRARY = str(Path(__file__).resolve().parent.parent)
 OP, NODE, MODULE = RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION, RecordScope.MODULE
 SCOPES = {str(scope): scope for scope in RecordScope}
@@ -32,6 +33,7 @@ class Options(NamedTuple):
     memory: bool = False
     stack: bool = False
     modules: bool = False
+    aten: bool = False  # names are PyTorch's
     backend: Any = None  # of the device whose times are taken
 
 
@@ -107,6 +109,8 @@ class Recorder:
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         """An op: what it is given, from which line, in which modules."""
         options, detail = self.options, Detail(OP)
+        if options.aten and state.call is not None:  # else a Function of the user's
+            name = f"aten::{name}{'_' * state.call[3]}"
         if options.shapes or options.flops:
             detail.args = tuple([described(arg) for arg in args])
             if state.call is not None:
@@ -128,6 +132,8 @@ class Recorder:
         """A node; its stack is that of the op that made it."""
         detail = Detail(NODE)
         detail.mask = getattr(getattr(node, "plan", None), "mask", 0)
+        if self.options.shapes:
+            detail.args = tuple([described(each) for each in state.given])
         if self.options.stack:
             detail.stack = []
         self._begin(node.name(), node.seq, detail, None, True)
@@ -193,7 +199,9 @@ class Recorder:
 
 
 def _records(result: Any) -> bool:
-    """Whether an op has made a node."""
+    """Whether an op has made a node; in place, its result may have had one before."""
+    if not state.grad_enabled:
+        return False
     first = result[0] if type(result) is tuple and result else result
     return getattr(first, "_requires_grad", False)
 
@@ -203,6 +211,8 @@ def described(value: Any) -> Any:
     if isinstance(value, Tensor):
         name = str(value.dtype).removeprefix("torch.")
         return Shape(list(value.shape), list(value.stride()), name)
+    if hasattr(value, "strides"):  # a gradient is an array
+        return described(make(value))
     if isinstance(value, (list, tuple)):
         if len(value) > LONGEST and not any(isinstance(each, Tensor) for each in value):
             return f"{type(value).__name__} of {len(value)}"
@@ -228,7 +238,7 @@ def lines_of_caller() -> list[tuple[Any, int]]:
     found, frame = [], sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith((LIBRARY, "cugrad fast path")):
+        if not code.co_filename.startswith((LIBRARY, COMPILED)):
             found.append((code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
     return found

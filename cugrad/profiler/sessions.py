@@ -133,8 +133,8 @@ class profile:
             default everything is recorded.
         on_trace_ready: called with the profile at the end of each cycle, and at the end.
         record_shapes, profile_memory, with_stack, with_flops, with_modules, acc_events,
-            custom_trace_id_callback, post_processing_timeout_s, experimental_config: those of
-            `cugrad.autograd.profiler.profile`.
+            custom_trace_id_callback, post_processing_timeout_s, experimental_config, names: those
+            of `cugrad.autograd.profiler.profile`.
         execution_trace_observer: an object whose `start()` and `stop()` are called with the
             recording's, and `cleanup()` at the end.
         use_cuda: the old way to add CUDA to the activities, or to take it away.
@@ -169,7 +169,9 @@ class profile:
         use_cuda: bool | None = None,
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
+        names: str | None = None,
     ) -> None:
+        autograd_profile.wants_aten(names)
         for name, given in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if given is not None and not callable(given):
                 raise TypeError(f"profile: {name}: got {given!r}, want a function, {MADE_BY[name]}")
@@ -189,6 +191,7 @@ class profile:
         self.execution_trace_observer = execution_trace_observer
         self.custom_trace_id_callback = custom_trace_id_callback
         self.post_processing_timeout_s = post_processing_timeout_s
+        self.names = names
         self.schedule = schedule or _always
         self.record_steps = schedule is not None
         self.on_trace_ready = on_trace_ready
@@ -281,7 +284,7 @@ class profile:
                 experimental_config=self.experimental_config, acc_events=self.acc_events,
                 custom_trace_id_callback=self.custom_trace_id_callback,
                 post_processing_timeout_s=self.post_processing_timeout_s,
-                activity_filters=self.activity_filters,
+                activity_filters=self.activity_filters, names=self.names,
             )  # fmt: skip
         self.profiler.prepare()
 
