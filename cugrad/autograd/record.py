@@ -326,7 +326,7 @@ def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
 
 def _first(op: Op, arrays: Any) -> Any:
     for array in arrays:
-        if hasattr(array, "dtype"):
+        if hasattr(array, "dtype") and not isinstance(array, np.generic):  # a bfloat16 number
             return array
     raise not_a_tensor(op, 0, arrays[0] if arrays else None)
 
