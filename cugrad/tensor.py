@@ -7,6 +7,8 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import dtypes
 from .backends import backend_of, started
 from .device import device as Device
@@ -451,7 +453,9 @@ _new = Tensor.__new__
 
 
 def make(array: Any, requires_grad: bool = False, node: Any = None) -> Tensor:
-    """A Tensor over an array, with no copy and no check."""
+    """A Tensor over an array, with no copy and no check; a NumPy scalar becomes an array."""
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
     t = _new(Tensor)
     t._array, t._requires_grad, t._node = array, requires_grad, node
     t._grad = t._rare = None

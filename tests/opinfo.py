@@ -224,6 +224,28 @@ def difference(
     return None
 
 
+def sharing(mine: Any, theirs: Any, my_given: Any, given: Any) -> str | None:
+    """How a result differs from PyTorch's as memory: whether it shows an argument's, and whether
+    each of its elements has a place of its own.
+    """
+    pairs = zip(tensors(my_given), tensors(given))
+    arguments = [(x, y) for x, y in pairs if x.numel() and x.stride() == y.stride()]
+    for i, (x, y) in enumerate(zip(tensors(mine), tensors(theirs))):
+        if not isinstance(x._array, np.ndarray):
+            return f"output {i} is a {type(x._array).__name__}, and no array"
+        if not y.numel() or type(x) is not Tensor:
+            continue
+        spread = [any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape)) for t in (x, y)]
+        if spread[0] and not spread[1]:
+            return f"output {i} is expanded, PyTorch's is not"
+        place = y.untyped_storage().data_ptr()
+        for a, b in arguments:
+            shows = np.may_share_memory(x._array, a._array)
+            if shows and place != b.untyped_storage().data_ptr():
+                return f"output {i} shows an argument's memory, PyTorch's does not"
+    return None
+
+
 def attempt(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
     """The result of a call, or the exception."""
     with warnings.catch_warnings():
@@ -309,6 +331,8 @@ def faults_of_sample(op: Any, sample: Any, dtype: str, second: bool) -> Iterator
     if problem is not None:
         yield problem
         return
+    if (problem := sharing(result, theirs, [my_args, my_kwargs], [args, sample.kwargs])):
+        yield problem
     leaves = [t for t in tensors([args, sample.kwargs]) if t.requires_grad and t.is_leaf]
     my_leaves = differentiable([my_args, my_kwargs])
     outputs, my_outputs = differentiable(theirs), differentiable(result)

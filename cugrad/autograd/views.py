@@ -83,6 +83,12 @@ class View:
             what = f"{what} with grad mode enabled"
         raise RuntimeError(f"{subject} {reason.format(what)}")
 
+    def release(self, view: Tensor) -> None:
+        """Ends the relation where nobody else knows the base: it was made on the way."""
+        assert self.base._rare is not None and self.base._rare.views is not None
+        self.base._rare.views[:] = [ref for ref in self.base._rare.views if ref() is not view]
+        view.rare.view = None
+
     def forget(self, view: Tensor) -> None:
         """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
         if self.creation != NORMAL and view._node is not None:

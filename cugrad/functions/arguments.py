@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from ..autograd.record import recorded
+from ..backends import backend_of
 from ..dtypes import as_dtype
-from ..tensor import Tensor
+from ..tensor import UNCOUNTED, Tensor
 
-__all__ = ["array_of", "cast", "is_contiguous_format", "lifted", "return_type", "varargs"]
+__all__ = [
+    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "return_type",
+    "varargs",
+]  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def array_of(value: Any, function: str, argument: str = "input", position: int = 1) -> Any:
@@ -46,7 +53,47 @@ def lifted(function: Callable[..., Any], input: Tensor, *args: Any, **options: A
 
 
 def _lowered(out: Tensor) -> Tensor:
-    return recorded.squeeze(out, (0,)) if out._array.ndim else out
+    return as_own(recorded.squeeze(out, (0,)), ()) if out._array.ndim else out
+
+
+def fresh(function: F) -> F:
+    """A function whose results are its own, however it came by them.
+
+    They are no views, though it may have made them of something larger; what shows an argument's
+    memory is copied.
+    """
+
+    @wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        out = function(*args, **options)
+        if isinstance(out, Tensor):
+            return as_own(out, (*args, *options.values()))
+        made = [as_own(x, (*args, *options.values())) if isinstance(x, Tensor) else x for x in out]
+        return type(out)(*made) if hasattr(out, "_fields") else type(out)(made)
+
+    return run  # type: ignore[return-value]
+
+
+def as_own(out: Tensor, args: tuple[Any, ...]) -> Tensor:
+    """A result that is no view; a copy where it shows memory of one of the arguments."""
+    for a in args:
+        for x in a if type(a) in (tuple, list) else (a,):
+            if isinstance(x, Tensor) and _is_shared(out, x):
+                return recorded.clone(out, "C")
+    if any(s == 0 and n > 1 for s, n in zip(out._array.strides, out._array.shape)):
+        return recorded.clone(out, "C")
+    if out._rare is not None and out._rare.view is not None:
+        out._rare.view.release(out)
+    return out
+
+
+def _is_shared(out: Tensor, x: Tensor) -> bool:
+    """Whether two tensors show the same memory, and so have one version."""
+    if out is x or out._counter is None or out._counter is not x._counter:
+        return out is x
+    return out._counter is not UNCOUNTED or bool(
+        backend_of(out._array).xp.may_share_memory(out._array, x._array)
+    )
 
 
 def return_type(name: str, fields: str = "values indices") -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from ..autograd.record import recorded
 from ..ops import dims as D
 from ..tensor import Size, Tensor
-from .arguments import array_of
+from .arguments import array_of, fresh
 from .copies import cat, flip
 from .shape import diagonal, permute, reshape, transpose
 
@@ -272,6 +272,7 @@ def _image(function: str, input: Tensor, factor: int, what: str) -> tuple[int, .
     return shape
 
 
+@fresh
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(*, C r², H, W) laid out as (*, C, H r, W r), r being `upscale_factor`.
 
@@ -290,6 +291,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return reshape(moved, (*lead, channels // (r * r), height * r, width * r))
 
 
+@fresh
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """The inverse of `pixel_shuffle`: (*, C, H r, W r) laid out as (*, C r², H, W)."""
     r = downscale_factor
@@ -306,6 +308,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     return reshape(moved, (*lead, channels * r * r, height // r, width // r))
 
 
+@fresh
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """The channels of (N, C, ...), in `groups` groups, dealt one from each in turn.
 

@@ -10,7 +10,7 @@ from ..backends import backend_of
 from ..dtypes import check_fits, int64
 from ..ops import dims as D
 from ..tensor import Tensor, make
-from .arguments import array_of, varargs
+from .arguments import array_of, fresh, varargs
 from .bounds import is_looked_at
 from .shape import ravel, reshape
 
@@ -83,6 +83,7 @@ def tile(input: Tensor, dims: Any) -> Tensor:
     return recorded.repeat(input, (1,) * missing + times)
 
 
+@fresh
 def repeat_interleave(
     input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.record import recorded
 from ..tensor import Tensor
-from .arguments import array_of, return_type
+from .arguments import array_of, fresh, return_type
 from .ranges import linspace
 
 __all__ = ["bincount", "histc", "histogram", "histogramdd"]
@@ -85,6 +85,7 @@ _HISTOGRAM = return_type("histogram", "hist bin_edges")
 _HISTOGRAMDD = return_type("histogramdd", "hist bin_edges")
 
 
+@fresh
 def histogram(
     input: Tensor,
     bins: Any,
@@ -120,6 +121,7 @@ def histogram(
     return _HISTOGRAM(hist, edges[0])
 
 
+@fresh
 def histogramdd(
     input: Tensor,
     bins: Any,

@@ -10,7 +10,7 @@ from ..backends import backend_of
 from ..ops import dims as D
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
-from .arguments import array_of, lifted
+from .arguments import array_of, fresh, lifted
 from .bounds import check_index, check_integers
 from .scatter import put_at, reach, vector_of
 from .subscripts import FULL, parse, picked
@@ -86,6 +86,7 @@ def _trimmed(value: Any, ndim: int) -> Any:
 # Along one dim ------------------------------------------------------------------------------------
 
 
+@fresh
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on: elements picked along one dim.
 
@@ -121,6 +122,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return recorded.index_select(input, index, dim)
 
 
+@fresh
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flat tensor, in the shape of `index`."""
     array_of(input, "take")

@@ -8,7 +8,7 @@ from ..autograd.record import recorded
 from ..ops.dims import contiguous_strides
 from ..ops.strided import layout_of
 from ..tensor import Tensor
-from .arguments import array_of
+from .arguments import array_of, as_own
 
 __all__ = ["clone", "contiguous", "is_contiguous", "memory_format"]
 
@@ -65,7 +65,8 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 
 def _ordered(input: Tensor, order: tuple[int, ...]) -> Tensor:
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
-    return recorded.permute(recorded.clone(recorded.permute(input, order), "C"), back)
+    laid_out = recorded.clone(recorded.permute(input, order), "C")
+    return as_own(recorded.permute(laid_out, back), ())
 
 
 def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:

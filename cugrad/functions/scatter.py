@@ -12,7 +12,7 @@ from ..backends import backend_of
 from ..ops import dims as D
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
-from .arguments import array_of
+from .arguments import array_of, fresh
 from .bounds import check_index, check_integers, is_looked_at
 from .subscripts import FULL, parse, picked
 
@@ -92,6 +92,7 @@ def _along(
     return recorded.reshape(row(*ones, 0, *rest), ())
 
 
+@fresh
 def scatter(
     input: Tensor,
     dim: int,
@@ -123,11 +124,13 @@ def scatter(
 
 
 @autocasts
+@fresh
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy with out[index[i][j]][j] += src[i][j] for dim 0, and so on; duplicates add up."""
     return _along("scatter_add", "scatter_add", input, dim, index, src)
 
 
+@fresh
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -220,6 +223,7 @@ def _restored(out: Tensor, input: Tensor) -> Tensor:
     return out if input._array.ndim else recorded.reshape(out, ())
 
 
+@fresh
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
@@ -238,6 +242,7 @@ def index_add(
 
 
 @autocasts
+@fresh
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the slices of `source` at the places along `dim` that `index` names."""
     tall, dim, index, source = _slices("index_copy", input, dim, index, source, IndexError)
@@ -245,6 +250,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return _restored(out, input)
 
 
+@fresh
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
     include_self: bool = True,
@@ -271,6 +277,7 @@ def index_reduce(
     return _restored(out, input)
 
 
+@fresh
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy with a number, or 0-d tensor, at the places along `dim` that `index` names."""
     array = array_of(input, "index_fill")
@@ -363,6 +370,7 @@ def put_at(self: Tensor, values: Tensor, indices: Any, accumulate: bool) -> Tens
     return picked(call, (self, values), indices)
 
 
+@fresh
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with the elements of `source` at places of the flat tensor, or added to them.
 

@@ -11,7 +11,7 @@ from ..backends import backend_of
 from ..creation import tensor
 from ..ops.dims import canonical_dim
 from ..tensor import Tensor
-from .arguments import array_of, cast
+from .arguments import array_of, cast, fresh
 from .reduce import sum, vector_norm
 from .shape import movedim
 
@@ -65,6 +65,7 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 @autocasts
+@fresh
 def quantile(
     input: Tensor,
     q: Any,
@@ -86,6 +87,7 @@ def quantile(
 
 
 @autocasts
+@fresh
 def nanquantile(
     input: Tensor,
     q: Any,

@@ -7,7 +7,7 @@ from typing import Any
 from .. import creation
 from ..autograd.record import recorded
 from ..errors import LinAlgError
-from ..functions.arguments import array_of, return_type
+from ..functions.arguments import array_of, fresh, return_type
 from ..functions.linalg import matmul
 from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, matrix, square
@@ -115,6 +115,7 @@ def lu_unpack(
     return LuUnpack(P, *(_triangles(LU_data) if unpack_data else (empty, empty)))
 
 
+@fresh
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:

@@ -12,7 +12,7 @@ from ..autograd.mode import no_grad
 from ..autograd.record import recorded
 from ..dtypes import int32, int64
 from ..errors import LinAlgError
-from ..functions.arguments import array_of, return_type
+from ..functions.arguments import array_of, fresh, return_type
 from ..functions.linalg import matmul
 from ..functions.shape import permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
@@ -36,6 +36,7 @@ TriangularSolve = return_type("triangular_solve", "solution cloned_coefficient")
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
+@fresh
 def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> Any:
@@ -118,6 +119,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     return InvEx(inverse, recorded.linalg_lu_factor_ex(A.detach())[2])
 
 
+@fresh
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """As solve, with info: 0, or which diagonal element of U in P A = L U is zero, from 1.
 

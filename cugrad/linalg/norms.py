@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.record import recorded
-from ..functions.arguments import array_of, cast
+from ..functions.arguments import array_of, cast, fresh
 from ..functions.reduce import vector_norm
 from ..functions.shape import movedim
 from ..ops.dims import canonical_dim, int_tuple
@@ -19,6 +19,7 @@ from .decompositions import svdvals
 __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 
 
+@fresh
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",

@@ -9,7 +9,7 @@ from typing import Any
 from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..dtypes import promote_types
-from ..functions.arguments import array_of, cast
+from ..functions.arguments import array_of, cast, fresh
 from ..functions.linalg import matmul, mm
 from ..functions.shape import diagonal, permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
@@ -100,6 +100,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 linalg_diagonal.__name__ = linalg_diagonal.__qualname__ = "diagonal"
 
 
+@fresh
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: each element of `input` times the whole of `other`.
 

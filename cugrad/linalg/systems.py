@@ -10,7 +10,7 @@ import numpy as np
 from .. import creation
 from ..autograd.record import recorded
 from ..dtypes import float32
-from ..functions.arguments import array_of, cast, return_type
+from ..functions.arguments import array_of, cast, fresh, return_type
 from ..functions.linalg import matmul
 from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, hermitian, square
@@ -44,6 +44,7 @@ def _check_product(function: str, a: Any, b: Any, left: bool) -> None:
         )
 
 
+@fresh
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B, or X A = B unless `left`; B is a batch of matrices, or of vectors.
 

@@ -11,6 +11,7 @@ from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..creation import ones
 from ..dtypes import float32
+from ..functions.arguments import fresh
 from ..functions.ranges import linspace
 from ..tensor import Tensor
 
@@ -107,6 +108,7 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
 
 
 @autocasts
+@fresh
 def grid_sample(
     input: Tensor,
     grid: Tensor,

@@ -14,6 +14,7 @@ from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..dtypes import float32, uint8
+from ..functions.arguments import fresh
 from ..functions.padding import pad
 from ..ops.windows import Ints, numbers
 from ..tensor import Tensor, make
@@ -128,6 +129,7 @@ def _output_size(
 
 
 @autocasts
+@fresh
 def interpolate(
     input: Tensor,
     size: Ints | None = None,
