@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any
 
 from ..autograd.engine import task
@@ -15,10 +15,11 @@ from ..backends.batched import hidden, plain
 from ..tensor import Tensor
 from .families import Part
 from .geometry import array_at, is_alone, memory_of, root_of, span_of
+from .learning import Sessions
 from .outbound import Outbound
 from .owner import Owner
 from .pieces import bring
-from .session import Plan, Session, Stored, View, bytes_under_way
+from .session import Session, Stored, View, bytes_under_way
 from .stats import Meter, wait_for
 from .storages import Storages, fresh_bytes, relate
 
@@ -34,7 +35,6 @@ __all__ = ["CopyEngine", "engine_of"]
 #   unpack   from where it was, if that is still there; else from what came back ahead; else now
 #   ahead    what will be unpacked next is brought back, up to `lookahead` bytes
 
-REMEMBERED = 64  # keys of sessions from which plans are made
 GATHER = 8  # a view of which this part, or less, is needed is gathered before it is moved
 METERED = 4  # sessions whose times are taken, and then one in 16
 
@@ -55,8 +55,11 @@ class CopyEngine:
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
         self.ahead = 0  # bytes brought back and not yet asked for
-        self.gone: deque[tuple[int, int, Any, Any, Any]] = deque()  # of storages that were dropped
-        self._plans: OrderedDict[Any, Session] = OrderedDict()
+        self.gone: deque[tuple[int, int, Any, Any]] = deque()  # of storages that were dropped
+        # bytes that come back, by the event of their arrival, until who reads them waits for that:
+        # not held by the graph alone, of which the garbage collector may finalize any part first
+        self.coming: dict[Any, Any] = {}
+        self._plans = Sessions()
         self._here = _Here()
 
     # ------------------------------------------------------------------ sessions
@@ -72,45 +75,13 @@ class CopyEngine:
             return before
         self.out.abandon()
         if before is not None:
-            self._remember(before, ("all", before.key, before.signature))
+            self._plans.remember(before, ("all", before.key, before.signature))
         session = self._here.session = Session(self, owner.key, before)
         owner.sessions += 1
         if owner.timed and (owner.sessions <= METERED or owner.sessions % 16 == 0):
             session.meter = Meter(self.backend, self.backend.current_stream())
             owner.meters.append(session.meter)
         return session
-
-    def learned(self, session: Session, nbytes: int) -> Plan | None:
-        """The plan of the last session that began like this one, and which is now forgotten."""
-        exact, loose = (session.key, nbytes, session.follows), (session.key, nbytes)
-        found = self._plans.get(exact) or self._plans.get(loose)
-        self._remember(session, exact, loose)
-        return None if found is None else found.learned()
-
-    def _remember(self, session: Session, *keys: Any) -> None:
-        for key in keys:
-            self._plans[key] = session
-            self._plans.move_to_end(key)
-        while len(self._plans) > REMEMBERED:
-            self._plans.popitem(last=False)
-
-    def learned_of_another(self, session: Session, nbytes: int) -> Plan | None:
-        """The plan of the last session that was the same up to here, where the one that was
-        followed is not: contexts of several networks take turns.
-        """
-        index = len(session.sizes)
-        for other in reversed(self._plans.values()):
-            sizes = other.sizes
-            if other is session or len(sizes) <= index or other.key != session.key:
-                continue
-            if sizes[index] != nbytes and not other.families:
-                continue
-            plan = other.learned() if other.families else None
-            if plan is not None:  # of fewer storages than were sent in parts
-                sizes = plan.sizes
-            if sizes[index : index + 1] == [nbytes] and sizes[:index] == session.sizes:
-                return plan or other.learned()
-        return None
 
     # ------------------------------------------------------------------ out
 
@@ -152,6 +123,7 @@ class CopyEngine:
                 low, high = 0, size
             asked = high - low
         others = self.storages.others(root, counter, low, high)
+        # what can fail comes first: nothing is noted of what was not sent
         stays, hull = session.expects(asked, low, high, size)
         stays, hull = (None, None) if owner.exact else (stays, hull)  # a plan has decided already
         alone = Part(low, high, geometry, asked, len(session.sizes)) if others or hull else None
@@ -165,26 +137,27 @@ class CopyEngine:
             source = root
             stored = Stored(session, owner, counter, root, low, high - low, None)
             fresh = fresh_bytes(low, high, others) if others else high - low
-        if alone is not None and owner.codec is None:
-            relate(session, stored, others, alone, size)
-        self.storages.add(root, stored)
-        stats.unique_bytes += fresh
         if stays == "last" and owner.codec is not None and owner.keep_last is None:
             stays = None  # which of two values is read must not depend on time
-        if session.meter is not None:
-            session.meter.unique_bytes += fresh
-            session.meter.kept_bytes += 0 if stays is None else stored.nbytes
         encode = owner.codec is not None and array.dtype == root.dtype
         if others and geometry is None:
             self.out.send(stored, source, stays, encode, session.meter, others)
         else:
             self.out.send(stored, source, stays, encode, session.meter)
+        if alone is not None and owner.codec is None:
+            relate(session, stored, others, alone, size)
+        self.storages.add(root, stored)
+        stats.unique_bytes += fresh
+        if session.meter is not None:
+            session.meter.unique_bytes += fresh
+            session.meter.kept_bytes += 0 if stays is None else stored.nbytes
         session.add(stored, asked)
         return stored
 
     def _send_away(self, stored: Stored) -> None:
         """Drops what was brought back, or was held to be used from where it is."""
         self.ahead -= stored.ahead
+        self.coming.pop(stored.arrived, None)
         stored.ahead, stored.fresh = 0, False
         stored.restored = stored.arrived = None
         if stored.device is None and not stored.away:  # on the host alone
@@ -203,11 +176,12 @@ class CopyEngine:
     def _bury(self) -> None:
         """Lets go of what came back for storages that were dropped."""
         while self.gone:
-            ahead, away, _restored, arrived, stream = self.gone.popleft()
+            ahead, away, arrived, stream = self.gone.popleft()
             self.ahead -= ahead
             self.out.away -= away
             if arrived is not None:
                 stream.wait_event(arrived)
+                self.coming.pop(arrived, None)
 
     def settle(self, backlog: int = 1 << 62) -> None:
         """Lets go of what has left by now, and has compute wait until no more is leaving."""
@@ -270,20 +244,25 @@ class CopyEngine:
             self._settle(owner, session)
             self.ahead -= stored.ahead
             stored.ahead = 0
-            first_time = self._turn(stored, view)
+            before = view.round, stored.round, stored.waiting
             same = stored.counter[0] == stored.version
-            if not same and not stored.fresh:
-                stored.restored = None  # who has it may have written to it
-            flat, at_home = self._present(stored, first_time)
-            if flat is None:
-                flat = self._bytes(stored, compute, view.label)
+            try:
+                first_time = self._turn(stored, view)
+                if not same and not stored.fresh:
+                    stored.restored = None  # who has it may have written to it
+                flat, at_home = self._present(stored, first_time)
+                if flat is None:
+                    flat = self._bytes(stored, compute, view.label)
+                if stored.waiting <= 0 and not stored.fresh:
+                    stored.restored = None  # every alias has it, and holds it while it is needed
+                if not same:
+                    self._send_away(stored)  # nobody would notice a change of what has no counter
+                self._bring(session, stored.index, compute, owner)
+            except BaseException:  # it was not given to anybody, and may be asked for again
+                view.round, stored.round, stored.waiting = before
+                raise
             if view.gathered and not at_home:
                 offset, strides = 0, None
-            if stored.waiting <= 0 and not stored.fresh:
-                stored.restored = None  # every alias has it, and holds it as long as it is needed
-            if not same:
-                self._send_away(stored)  # nobody would notice a change of what has no counter
-            self._bring(session, stored.index, compute, owner)
             if meter is not None:
                 meter.look(self.out.away - self.ahead)
                 meter.end(compute)
@@ -343,14 +322,15 @@ class CopyEngine:
             self._await(stored, compute, arrived, label)
             return self._decoded(stored, flat)
         if stored.restored is None:
-            ahead, stored.fresh = stored.fresh, True
+            flat, arrived = None, None
             if stored.form is not None:  # encoded, and perhaps not yet gone
-                stored.restored = stored.device
-            if stored.restored is None and not ahead:
-                stored.owner.stats.on_demand += stored.nbytes
-                stored.session.cursor = 0
-            if stored.restored is None:
-                stored.restored, stored.arrived = self._fetch(stored, compute)
+                flat = stored.device
+            if flat is None:
+                flat, arrived = self._fetch(stored, compute)
+                if not stored.fresh:
+                    stored.owner.stats.on_demand += stored.nbytes
+                    stored.session.cursor = 0
+            stored.restored, stored.arrived, stored.fresh = flat, arrived, True
         if stored.fresh:
             self._await(stored, compute, stored.arrived, label)
             self._is_back(stored)
@@ -382,6 +362,7 @@ class CopyEngine:
             wait_for(compute, arrived)
         else:
             meter.wait(compute, arrived, label or ("unpack", 0))
+        self.coming.pop(arrived, None)
 
     def _bring(self, session: Session, index: int, compute: Any, owner: Owner) -> None:
         """Starts the copies back of what will be asked for next, as far as the look-ahead goes.
@@ -478,6 +459,7 @@ class CopyEngine:
         if read is not None:
             self.out.slab.give_back(read, arrived)
         stats.moved_back_bytes += nbytes
+        self.coming[arrived] = flat
         return flat, arrived
 
 

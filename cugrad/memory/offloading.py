@@ -64,9 +64,13 @@ class _Offloading(saved_tensors_hooks):
 
     def pack_hook(self, tensor: Tensor) -> Any:
         """A View of what leaves; the tensor itself, if it stays."""
-        array, stats, owner = plain(tensor._array), self._owner.stats, self._owner
+        packed, stats = self._packed(tensor), self._owner.stats
         stats.saved_tensors += 1
-        stats.saved_bytes += array.nbytes
+        stats.saved_bytes += tensor._array.nbytes
+        return packed
+
+    def _packed(self, tensor: Tensor) -> Any:
+        array, stats, owner = plain(tensor._array), self._owner.stats, self._owner
         backend = backend_of(array)
         if backend.device_type == "cpu" and not self.moves_host_tensors:
             coded = owner.codec is not None and owner.codec.applies(array.dtype)

@@ -64,12 +64,17 @@ class Outbound:
         if stays is not None:
             self._stay(stored, flat, stays)
             return
+        errors = None
         if encode and owner.codec.applies(source.dtype):
-            flat = self._encoded(stored, source, flat, owner)
+            flat, errors = self._encoded(stored, source, flat, owner)
         inner = None
         if others and stored.form is None:
             inner = covered_by(stored, others)
         self._copy(stored, flat, owner, meter, inner)
+        if stored.form is not None:
+            owner.stats.encoded_bytes += stored.nbytes
+        if errors is not None:
+            owner.errors.append(errors)
 
     def _stay(self, stored: Stored, flat: Any, why: str) -> None:
         """Leaves bytes where they are."""
@@ -83,8 +88,12 @@ class Outbound:
         owner, flat, why = stored.owner, stored.device, stored.stays
         assert why is not None
         stored.stays = None
+        try:
+            self._copy(stored, flat, owner, None)
+        except BaseException:
+            stored.stays = why
+            raise
         owner.stats.keep(why, -stored.nbytes)
-        self._copy(stored, flat, owner, None)
 
     def _copy(
         self, stored: Stored, flat: Any, owner: Owner, meter: Meter | None,
@@ -120,6 +129,8 @@ class Outbound:
             left = self.stream.record_event() if meter is None else meter.mark(self.stream)
         except BaseException:
             self.stream.synchronize()  # what has begun must not outlive its memory
+            stored.block = None
+            self.slab.give_back(block, None)
             raise
         stats.moved_to_host_bytes += nbytes
         stored.copied = stored.last_use = left
@@ -152,23 +163,25 @@ class Outbound:
             return False
         return not owner.spill.takes(flat)
 
-    def _encoded(self, stored: Stored, source: Any, flat: Any, owner: Owner) -> Any:
-        """The bytes that a codec makes of a storage, which need not live on."""
+    def _encoded(self, stored: Stored, source: Any, flat: Any, owner: Owner) -> tuple[Any, Any]:
+        """The bytes that a codec makes of a storage, which need not live on; and what it loses, of
+        the first storages.
+        """
         from .codecs import error_terms  # a codec has been chosen: it is imported
 
         xp, codec = self.backend.xp, owner.codec
         dense = in_memory_order(source) if stored.nbytes == source.nbytes else None
         if dense is None:
             dense = flat.view(source.dtype)
-        stored.form = codec, source.dtype, dense.shape
-        owner.stats.encoded_bytes += flat.nbytes
+        errors = None
         with self.backend.quiet():
             payload = codec.encode(xp, dense)
             if len(owner.errors) < CHECKED:
                 part = _sample(dense)
                 back = codec.decode(xp, codec.encode(xp, part), part.dtype, part.shape)
-                owner.errors.append(error_terms(xp, part, back))
-        return payload
+                errors = error_terms(xp, part, back)
+        stored.form = codec, source.dtype, dense.shape
+        return payload, errors
 
     def _copy_unpinned(self, stored: Stored, flat: Any, owner: Owner) -> None:
         """Copies to ordinary memory, or to where the owner wants it; the host waits for the device.

@@ -79,9 +79,7 @@ class Stored:
                 session.room += self.nbytes
             engine = session.engine
             if self.ahead or self.away or self.arrived is not None:
-                engine.gone.append(
-                    (self.ahead, self.away, self.restored, self.arrived, self.stream)
-                )
+                engine.gone.append((self.ahead, self.away, self.arrived, self.stream))
             if self.block is not None:
                 engine.out.slab.give_back(self.block, self.last_use)
                 if self.pieces is not None:
@@ -209,9 +207,9 @@ class Session:
         index = len(self.sizes)
         plan = self.plan
         if index == 0:
-            self._follow(self.engine.learned(self, nbytes))
+            self._follow(self.engine._plans.learned(self, nbytes))
         elif plan is not None and (index >= len(plan.sizes) or plan.sizes[index] != nbytes):
-            self._follow(self.engine.learned_of_another(self, nbytes))
+            self._follow(self.engine._plans.learned_of_another(self, nbytes))
         plan = self.plan
         if plan is None:
             return None, None
@@ -223,8 +221,6 @@ class Session:
                     hull = None
                 else:
                     nbytes = hull.high - hull.low
-        if why == "last":
-            self.room -= nbytes
         return why, hull
 
     def _follow(self, plan: Plan | None) -> None:
@@ -239,6 +235,8 @@ class Session:
         """Enters a storage whose copy has begun, and of which so many bytes were asked for."""
         nbytes = stored.nbytes
         self.alive += 1
+        if stored.stays == "last":
+            self.room -= nbytes
         if nbytes != asked:
             self.grown[len(self.sizes)] = nbytes
         self.sizes.append(asked)
@@ -258,8 +256,8 @@ class Session:
         way: a step in which nothing leaves in time must not teach us to keep everything.
         """
         known = self.plan if self.plan is not None and self.is_whole() else None
-        if not self.asked:
-            return known
+        if not self.asked:  # a step that ended before backward, by an error perhaps
+            return self.plan
         seen = {**self.stayed, **({} if known is None else known.kept)}
         kept = {i: why for i, why in seen.items() if why == "alive" and i not in self.lapsed}
         keep_last, backlog, _ = self.key

@@ -96,10 +96,10 @@ class Staging:
         if stored is None:
             self.bytes -= nbytes
             return
-        host = _for_threads(stored.block.array[:nbytes], False)
         try:
+            host = _for_threads(stored.block.array[:nbytes], False)
             stored.host = stored.owner.spill.write(host)
-        except OSError:
+        except BaseException:  # it stays in its block
             self.bytes -= nbytes
             raise
         self._writing.append((ref, nbytes))
@@ -136,7 +136,11 @@ class Staging:
             self._slab.give_back(block, None)
             return False
         span = stored.host
-        span.prefetch(_for_threads(block.array[: stored.sent], True))
+        try:
+            span.prefetch(_for_threads(block.array[: stored.sent], True))
+        except BaseException:
+            self._slab.give_back(block, None)
+            raise
         self.reading.append((weakref.ref(stored), block, span))
         return True
 
