@@ -229,6 +229,38 @@ for _create in (False, True):
             _create, _nested)  # fmt: skip
 
 
+# Transforms in inference mode --------------------------------------------------------------------
+
+TRANSFORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "grad": lambda t, x: t.func.grad(lambda y: (y * y).sum())(x),
+    "grad of grad": lambda t, x: t.func.grad(
+        lambda y: t.func.grad(lambda z: (z**3).sum())(y).sum())(x),
+    "grad by keywords": lambda t, x: t.func.grad(lambda y, w: (y * w).sum())(x, w=x),
+    "grad in place": lambda t, x: t.func.grad(lambda y: y.clone().mul_(y).sum())(x),
+    "vjp": lambda t, x: t.func.vjp(lambda y: y * y, x)[1](x),
+    "jacrev": lambda t, x: t.func.jacrev(lambda y: y * y)(x),
+    "jacfwd": lambda t, x: t.func.jacfwd(lambda y: y * y)(x),
+    "hessian": lambda t, x: t.func.hessian(lambda y: (y**3).sum())(x),
+    "vmap of grad": lambda t, x: t.vmap(t.func.grad(lambda y: y**3))(x),
+    "grad of vmap": lambda t, x: t.func.grad(lambda y: t.vmap(lambda z: z**3)(y).sum())(x),
+}  # fmt: skip
+
+
+def in_inference_mode(name: str, made_inside: bool) -> Program:
+    def run(t: Any) -> Any:
+        x = grid(t, 3)
+        with t.inference_mode():
+            answer = TRANSFORMS[name](t, grid(t, 3) if made_inside else x)
+            return answer, t.is_inference_mode_enabled()
+
+    return run
+
+
+for _name in TRANSFORMS:
+    for _inside in (False, True):
+        PROGRAMS[f"{_name} in inference mode, {_inside=}"] = in_inference_mode(_name, _inside)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     assert outcome(PROGRAMS[name], cugrad) == outcome(PROGRAMS[name], torch)

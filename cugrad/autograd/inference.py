@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..tensor import UNCOUNTED, Tensor, fresh
 from .contexts import Context, decorated
-from .mode import state
+from .mode import enable_grad, state
 
-__all__ = ["inference_mode", "is_inference", "is_inference_mode_enabled"]
+__all__ = ["inference_mode", "is_inference", "is_inference_mode_enabled", "out_of_inference"]
+
 
 def is_inference_mode_enabled() -> bool:
     """Whether this thread is in inference mode."""
@@ -19,6 +21,21 @@ def is_inference_mode_enabled() -> bool:
 def is_inference(input: Tensor) -> bool:
     """Whether a tensor was made in inference mode."""
     return input.is_inference()
+
+
+@contextmanager
+def out_of_inference() -> Iterator[None]:
+    """Gradients are recorded inside, in inference mode too; forward mode stays as it is."""
+    if not state.inference:
+        with enable_grad():
+            yield
+        return
+    grad_mode = state.grad_mode
+    try:
+        inference_mode._switch(False, True)
+        yield
+    finally:
+        inference_mode._switch(True, grad_mode)
 
 
 class inference_mode(Context):

@@ -10,7 +10,8 @@ from ..autograd import grad as autograd_grad
 from ..autograd.dual import enter, leave, set_tangent, tangent_of
 from ..autograd.engine import reachable
 from ..autograd.forward_ad import check_dual, primal_of
-from ..autograd.mode import enable_grad, is_grad_enabled
+from ..autograd.inference import out_of_inference
+from ..autograd.mode import is_grad_enabled
 from ..autograd.node import Output, edge_of
 from ..autograd.record import recorded
 from ..backends.batched import GRAD, active, levels_of, running
@@ -47,6 +48,21 @@ def _fresh(x: Any) -> Any:
     if x.requires_grad:
         return x.view_as(x)
     return _cut(x, lambda tangent: tangent).requires_grad_()
+
+
+def _counted(argument: Any) -> Any:
+    """An argument with tensors that backward may save in the place of inference tensors."""
+
+    def of(x: Any) -> Any:
+        if not isinstance(x, Tensor) or not x.is_inference():
+            return x
+        alias = _cut(x, lambda tangent: tangent)
+        alias._counter = None
+        return alias
+
+    leaves = flatten(argument)[0]
+    made_so = any(isinstance(x, Tensor) and x.is_inference() for x in leaves)
+    return tree_map(of, argument) if made_so else argument
 
 
 def _cut(x: Tensor, of_tangent: Callable[[Tensor], Tensor]) -> Tensor:
@@ -119,11 +135,12 @@ def grad_and_value(
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         where, recording = chosen(args, argnums), is_grad_enabled()
-        with enable_grad(), active(GRAD):
-            inside = list(args)
+        with out_of_inference(), active(GRAD):
+            inside = [_counted(arg) for arg in args]
             for i in where:
-                inside[i] = tree_map(_fresh, args[i])
-            output, aux = _split(func(*inside, **kwargs), has_aux, GRADIENT)
+                inside[i] = tree_map(_fresh, inside[i])
+            named = {name: _counted(arg) for name, arg in kwargs.items()}
+            output, aux = _split(func(*inside, **named), has_aux, GRADIENT)
             if not isinstance(output, Tensor):
                 raise RuntimeError(
                     f"{GRADIENT}: Expected f(*args) to return a Tensor, got {type(output)}"
@@ -232,8 +249,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     (tensor([1., 1.]),)
     """
     recording = is_grad_enabled()
-    with enable_grad(), active(GRAD):
-        inside = tree_map(_fresh, tuple(primals))
+    with out_of_inference(), active(GRAD):
+        inside = tree_map(_fresh, tuple([_counted(primal) for primal in primals]))
         output, aux = _split(func(*inside), has_aux, VJP)
     leaves, form = flatten(inside)
     outputs, out_form = flatten(output)
@@ -256,7 +273,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 f"{spelled(out_form)}"
             )
         recording = is_grad_enabled() if create_graph is None else create_graph
-        with enable_grad():
+        with out_of_inference():
             found = _pullback(
                 outputs, _tensors(leaves), vectors,
                 retain_graph=retain_graph, create_graph=recording,
