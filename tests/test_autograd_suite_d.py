@@ -200,6 +200,20 @@ def hooks_of_a_module_inside_vmap(t: Any) -> Any:
     return seen, x.grad, layer.weight.grad
 
 
+@program
+def a_hook_of_several_tensors_of_which_one_cannot(t: Any) -> Any:
+    seen, x = [], grid(t, 2).requires_grad_()
+    with t.no_grad():
+        view = x.view(-1)
+    t.autograd.graph.register_multi_grad_hook((x, view), lambda g: seen.append(g), mode="any")
+    try:
+        t.autograd.graph.register_multi_grad_hook((x, view), lambda g: seen.append(g))
+    except (AssertionError, RuntimeError):
+        seen.append("refused")
+    (x * x).sum().backward()
+    return seen
+
+
 def hooks_behind_a_vmap(create_graph: bool, nested: bool) -> Program:
     """Hooks of nodes see all examples of a vmap that has ended, and may change their gradients."""
 

@@ -206,11 +206,16 @@ def register_multi_grad_hook(
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    tensors = [t for t in tensors if mode == "all" or t.requires_grad]
+    edges = [edge_of(t) if t.requires_grad else None for t in tensors]
+    if mode == "all" and any(edge is None for edge in edges):  # and no hook is anywhere
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     lock = threading.Lock()
     runs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # a pass that fails leaves nothing
     # weak: a hook of a leaf that held the leaf would be a cycle
     ends = [weakref.ref(edge if isinstance(edge, Tensor) else edge.grad_fn)
-            for edge in map(edge_of, tensors)]  # fmt: skip
+            for edge in edges if edge is not None]  # fmt: skip
+    del edges
 
     def expected(run: Any) -> int:
         return sum(end() is not None and run.will_visit(end()) for end in ends)
@@ -244,7 +249,6 @@ def register_multi_grad_hook(
 
     return _Handles([
         t.register_hook(hook_of(i) if mode == "all" else first) for i, t in enumerate(tensors)
-        if mode == "all" or t.requires_grad
     ])  # fmt: skip
 
 

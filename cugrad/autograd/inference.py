@@ -30,12 +30,12 @@ def out_of_inference() -> Iterator[None]:
         with enable_grad():
             yield
         return
-    grad_mode = state.grad_mode
+    was = state.inference, state.grad_mode, state.levels, state.hidden
     try:
-        inference_mode._switch(False, True)
+        inference_mode._switch(False, True, state.levels, state.hidden)
         yield
     finally:
-        inference_mode._switch(True, grad_mode)
+        inference_mode._switch(*was)
 
 
 class inference_mode(Context):

@@ -52,23 +52,38 @@ def _fresh(x: Any) -> Any:
 
 def _counted(argument: Any) -> Any:
     """An argument with tensors that backward may save in the place of inference tensors."""
+    made_so = any(_is_uncounted(x) for x in flatten(argument)[0])
+    return tree_map(_alias, argument) if made_so else argument
 
-    def of(x: Any) -> Any:
-        if not isinstance(x, Tensor) or not x.is_inference():
-            return x
-        alias = _cut(x, lambda tangent: tangent)
+
+def _tangents(x: Tensor) -> dict[Any, Tensor | None]:
+    """The tangents of forward mode, by level."""
+    return (x._rare.tangents if x._rare is not None else None) or {}
+
+
+def _is_uncounted(x: Any) -> bool:
+    """Of an inference tensor, and of one whose tangent is one."""
+    if not isinstance(x, Tensor):
+        return False
+    return x.is_inference() or any(_is_uncounted(t) for t in _tangents(x).values())
+
+
+def _alias(x: Any) -> Any:
+    if not _is_uncounted(x):
+        return x
+    alias = x.detach() if x.is_inference() else x.view_as(x)
+    if x.is_inference():
         alias._counter = None
-        return alias
-
-    leaves = flatten(argument)[0]
-    made_so = any(isinstance(x, Tensor) and x.is_inference() for x in leaves)
-    return tree_map(of, argument) if made_so else argument
+    for level, tangent in _tangents(x).items():
+        if tangent is not None:
+            set_tangent(alias, level, _alias(tangent))
+    return alias
 
 
 def _cut(x: Tensor, of_tangent: Callable[[Tensor], Tensor]) -> Tensor:
     """`x.detach()`, which keeps the tangents of forward mode."""
     out = x.detach()
-    for level, tangent in ((x._rare.tangents if x._rare is not None else None) or {}).items():
+    for level, tangent in _tangents(x).items():
         if tangent is not None:
             set_tangent(out, level, of_tangent(tangent))
     return out
