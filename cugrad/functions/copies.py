@@ -121,6 +121,8 @@ def repeat_interleave(
         raise RuntimeError(f"Repeats must be non-negative, got {number} (repeat_interleave)")
     tall = (*shape[: dim + 1], number, *shape[dim + 1 :])
     wide = recorded.expand(recorded.unsqueeze(input, dim + 1), tall)
+    # a copy also of one element, which could be shown several times without one
+    wide = recorded.clone(wide, "C")
     return reshape(wide, (*shape[:dim], shape[dim] * number, *shape[dim + 1 :]))
 
 

@@ -210,9 +210,7 @@ def _pick(input: Tensor, sizes: tuple[int, ...], scales: Any, exact: bool) -> Te
         if size == out and (reads == np.arange(out)).all():
             continue
         if out == size * repeats and (reads == np.arange(out) // repeats).all():
-            shape = tuple(x.shape)
-            wide = x.unsqueeze(3 + i).expand(*shape[: 3 + i], repeats, *shape[3 + i :])
-            x = wide.reshape(*shape[: 2 + i], out, *shape[3 + i :])
+            x = x.repeat_interleave(repeats, 2 + i)
         else:
             x = x.index_select(2 + i, make(backend_of(x._array).asarray(reads)))
     return x.clone() if x is input else x
