@@ -52,9 +52,7 @@ def whole_index(array: BatchedArray, index: Index) -> Place:
     advanced = [k for k, i in enumerate(index) if hasattr(i, "dtype") or isinstance(i, int)]
     adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
     batched = [i for i in arrays if type(i) is BatchedArray and i.level is array.level]
-    width = max(
-        [(i.nonzero()[0].ndim if i.dtype.kind == "b" else i.ndim) for i in arrays], default=0
-    )
+    width = max([(1 if i.dtype.kind == "b" else i.ndim) for i in arrays], default=0)
     before = sum(1 for i in index[: advanced[0]] if i is None or isinstance(i, slice))
     if not batched:
         if adjacent or not (arrays or scalars):

@@ -8,6 +8,7 @@ from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..ops import dims as D
+from ..ops.index import is_mask
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
 from .arguments import array_of, fresh, lifted
@@ -73,6 +74,13 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         value = make(backend_of(array).asarray(value).astype(array.dtype))
     elif value._array.dtype != array.dtype:
         value = recorded.to_dtype(value, array.dtype)
+    if len(advanced) == 1 and is_mask(advanced[0]) and advanced[0].ndim == part._array.ndim:
+        value = _trimmed(value, 1)
+        if value._array.ndim > 1:
+            raise RuntimeError(
+                f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
+                "what a mask of all dims picks, which has one dim"
+            )
     put_at(part, value, advanced, False)
 
 
