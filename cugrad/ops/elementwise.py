@@ -231,8 +231,10 @@ row("conj", "self", "conj", ELEMENTWISE, holomorphic=False,
 # A lambda, so without a fast path: that keeps what a formula returns, which is complex here.
 row("angle", "self", lambda xp, self: xp.angle(self), ELEMENTWISE, holomorphic=False,
     promote="float",
-    self=lambda m, g, self: g * (self * 1j) / m.square(m.abs(self)),  # arg z turns across z
-    jvp=lambda m, self, self_t: m.imag(m.conj(self) * self_t) / m.square(m.abs(self)))  # fmt: skip
+    # arg z turns across z; of 0, which has no direction, the derivative is 0
+    self=lambda m, g, self: g * (self * 1j) / (m.square(m.abs(self)) + (self == 0)),
+    jvp=lambda m, self, self_t: (
+        m.imag(m.conj(self) * self_t) / (m.square(m.abs(self)) + (self == 0))))  # fmt: skip
 
 # Copies to another dtype or device ----------------------------------------------------------------
 
