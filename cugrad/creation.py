@@ -17,6 +17,7 @@ from .backends.batched import per_example
 from .backends.wanted import known
 from .device import default_device
 from .device import device as Device
+from .ops.dims import broadcast_shapes
 from .ops.promotion import fit_scalar
 from .tensor import Tensor, check_differentiable_dtype, make
 
@@ -470,6 +471,6 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
         )
     if real.dtype.itemsize == 2:  # there is no complex number of halves
         real, imag = real.float(), imag.float()
-    shape = np.broadcast_shapes(real.shape, imag.shape)
+    shape = broadcast_shapes(real.shape, imag.shape)
     parts = [recorded.expand(x, shape) if x.shape != shape else x for x in (real, imag)]
     return recorded.complex(*parts)

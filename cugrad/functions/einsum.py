@@ -48,6 +48,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         later = {label for _, names in terms[i + 1 :] for label in names} | set(output)
         result, have = _contract(result, have, operand, labels, later, sizes)
     result, have = _sum_out(result, have, set(output))
+    if have == output and all(result is not x for x in operands):
+        return result
     return recorded.permute(result, tuple([have.index(label) for label in output]))
 
 

@@ -59,8 +59,9 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def ravel(input: Tensor) -> Tensor:
-    """All elements in one dim, as a view where memory allows."""
-    return reshape(input, (-1,))
+    """All elements in one dim, one behind the other in memory: a view where they are so."""
+    flat = reshape(input, (-1,))
+    return flat if flat._array.flags.c_contiguous else recorded.clone(flat, "C")
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
@@ -193,11 +194,11 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors as views of the one shape in which they meet."""
+    """The tensors in the one shape in which they meet: itself, or a view."""
     shape = D.broadcast_shapes(
         *[array_of(x, "broadcast_tensors", "tensors").shape for x in tensors]
     )
-    return tuple([recorded.expand(x, shape) for x in tensors])
+    return tuple([x if x._array.shape == shape else recorded.expand(x, shape) for x in tensors])
 
 
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:

@@ -242,7 +242,7 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
             raise RuntimeError(
                 f"self.dim() cannot be 0 to view {self.dtype} as {dtype} (different element sizes)"
             )
-        if layout_of(array)[-1] != 1:
+        if layout_of(array)[-1] != 1 and array.size:
             raise RuntimeError(
                 f"self.stride(-1) must be 1 to view {self.dtype} as {dtype} (different element "
                 f"sizes), but got {layout_of(array)[-1]}"

@@ -7,6 +7,7 @@ from ..autograd.record import recorded
 from ..functions.arranging import channel_shuffle as channel_shuffle
 from ..functions.arranging import pixel_shuffle as pixel_shuffle
 from ..functions.arranging import pixel_unshuffle as pixel_unshuffle
+from ..functions.linalg import matmul as _matmul
 from ..functions.padding import pad as pad
 from ..linalg.distances import bilinear as bilinear
 from ..linalg.distances import pdist as pdist
@@ -26,7 +27,10 @@ from .pooling_functions import *  # noqa: F403
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias, for weight of shape (out_features, in_features)."""
+    """input @ weight.T + bias, for weight of shape (out_features, in_features), or one feature."""
+    if weight.ndim == 1:  # one output, which has no dim
+        out = _matmul(input, weight)
+        return out if bias is None else out + bias
     return recorded.linear(input, weight, bias)
 
 
