@@ -44,6 +44,7 @@ SAME_WITHOUT_GPU = {
     "test_gemm_plan.py",
     "test_itt.py",
     "test_nvtx_payload.py",
+    "test_programs.py",
     "test_nvtx_to_report.py",
     "test_packaging.py",
     "test_pinned_slab.py",

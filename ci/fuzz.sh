@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Looks for what is wrong in combinations: draws random programs and compares them with PyTorch and with
+# themselves in contexts that must not change them, then changes files of every format that is read.
+#
+#   bash ci/fuzz.sh            for a minute
+#   bash ci/fuzz.sh 3600       for an hour; each difference is printed as a short script
+#   bash ci/fuzz.sh 60 1234    from a seed
+#   PYTHON=python3.12          the interpreter to use instead of that of ci/test.sh, or of python3
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+seconds=${1:-60} seed=${2:-$((RANDOM * 32768 + RANDOM))}
+python=${PYTHON:-.venv-test/bin/python}
+[ -n "${PYTHON:-}" ] || [ -x "$python" ] || python=python3
+"$python" -c 'import torch, numpy' ||
+  { echo "fuzz.sh: $python has no PyTorch to compare with: run ci/test.sh first, or set PYTHON=..." >&2; exit 1; }
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONPATH=$PWD
+
+status=0
+echo "== programs, from seed $seed"
+"$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 9 / 10))" || status=1
+echo "== files"
+"$python" -m tests.support.mutations --seed "$seed" --seconds "$((seconds / 10))" || status=1
+exit $status

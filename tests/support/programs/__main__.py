@@ -1,0 +1,71 @@
+"""Draws and runs programs in processes of their own, for a library may end one by a signal.
+
+`python -m tests.support.programs --count 1000` runs so many, `--seconds 3600` for so long; `--seed`
+begins with one, and `--seed 7 --show` prints the program of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+
+from .campaign import chunk, draw
+
+CHUNK = 200  # programs in one process
+
+
+def supervise(seed: int, count: int, seconds: float, contexts: int) -> int:
+    """Runs chunks in processes of their own until so many programs have run, or so long."""
+    began, counts, done = time.monotonic(), Counter[str](), 0
+    while done < count and (not seconds or time.monotonic() - began < seconds):
+        size = min(CHUNK, count - done)
+        command = [sys.executable, "-m", __package__, "--chunk", "--seed", str(seed + done)]
+        command += ["--count", str(size), "--contexts", str(contexts)]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        text, _, found = ran.stdout.rpartition("counts ")
+        print(text if found else ran.stdout, end="", flush=True)
+        if ran.returncode == 0 and found:
+            counts.update(json.loads(found))
+            done += size
+        else:  # a signal ended it, and what it had counted is lost
+            words = [line for line in ran.stderr.splitlines() if line.startswith("@ ")]
+            where = words[-1] if words else f"@ {seed + done} start\n{ran.stderr}"
+            torchs = where.endswith("PyTorch draws")
+            counts["ends of PyTorch's process" if torchs else "differences"] += 1
+            if not torchs:
+                print(f"# seed {where}: process ended by {ran.returncode}\n{ran.stderr[-2000:]}")
+            done = int(where.split()[1]) - seed + 1
+        if seconds:
+            print(f"{time.monotonic() - began:.0f} s: {said(counts)}", flush=True)
+    print(f"from seed {seed}: {said(counts)}; {time.monotonic() - began:.0f} s")
+    return 1 if counts["differences"] else 0
+
+
+def said(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
+    parser.add_argument("--count", type=int, default=10**9)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
+    parser.add_argument("--contexts", type=int, default=2, help="in how many each program is run")
+    parser.add_argument("--show", action="store_true", help="print the program of a seed")
+    parser.add_argument("--chunk", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.show:
+        print(draw(options.seed).script())
+        return 0
+    if options.chunk:
+        return chunk(options.seed, options.count, options.contexts)
+    return supervise(options.seed, options.count, options.seconds, options.contexts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

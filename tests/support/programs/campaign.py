@@ -1,0 +1,234 @@
+"""Runs programs beside PyTorch, and beside themselves in contexts that must not change them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import re
+import sys
+import traceback
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+import cugrad
+from cugrad.memory.planning import search
+
+from .contexts import CONTEXTS, COPYING, PLACES, aftermath, entered, placed
+from .drawing import Draw
+from .running import GUARDS, Difference, Hang, Seen, differences, run
+from .shrinking import shrunk
+from .text import Program
+
+ACCEPTED = tuple(
+    line.partition(" | ")[2].strip()
+    for line in Path(__file__).with_name("accepted_differences.txt").read_text().splitlines()
+    if line.strip() and not line.startswith("#")
+)
+
+
+def draw(seed: int) -> Program:
+    return Draw(seed).program()
+
+
+# Not mended yet: a pass that fails while tensors are on their way back, and is then collected.
+OPEN = ("RaceError",)
+
+
+def suitable(program: Program) -> tuple[list[str], list[str]]:
+    """The contexts and places that a program can be run in."""
+    text = program.source()
+    contexts, places = sorted(CONTEXTS), list(PLACES)
+    if "t.func." in text or "functional." in text:
+        contexts.remove("numpy")  # NumPy has no batched arrays to give
+    if "disable_saved" in text:
+        contexts = [name for name in contexts if name not in COPYING | {"identity"}]
+    if "to_numpy" in text:
+        places = ["thread"]  # nor those of a device
+    return contexts, places
+
+
+def contexts_of(program: Program, number: int) -> list[Program]:
+    """The program in some contexts, and around some of its statements."""
+    r = random.Random(f"{program.seed} {number}")
+    found = []
+    contexts, places = suitable(program)
+    for _ in range(number):
+        names = r.sample(contexts, r.choice((1, 1, 2)))
+        if sum(name.startswith("budget") for name in names) > 1:
+            del names[1]
+        if r.random() < 0.4:
+            names.insert(0, r.choice(places))
+        size = len(program.statements)
+        low, high = r.choice([(0, -1), (0, -1), (r.randrange(size), -1), (0, r.randint(1, size))])
+        found.append(replace(program, contexts=tuple(names), low=low, high=high))
+    return found
+
+
+def in_each(program: Program) -> list[Program]:
+    """The program in each context once, and in each place."""
+    contexts, places = suitable(program)
+    names = [(name,) for name in contexts] + [(place, "offload") for place in places]
+    return [replace(program, contexts=given) for given in names]
+
+
+def beside_torch(program: Program, checked: bool = False) -> tuple[Seen, Seen, Difference | None]:
+    """What PyTorch does, what cugrad does, and the first thing that it does otherwise.
+
+    `checked`: it was not drawn so, and what it needs is looked at.
+    """
+    if checked and run(torch, program.source(checked=True), GUARDS).unfit:
+        return Seen(), Seen(), None
+    want = run(torch, program.source(probed=True))
+    got = run(cugrad, program.source(probed=True))
+    if is_more(want, got):
+        return want, got, None
+    if want.failure is not None and want.failure.word == "changed" and noticed_nothing(want, got):
+        return want, got, wrongly_silent(program, got)
+    found = differences(want, got, bits=False, derives=program.derives())
+    return want, got, next((d for d in found if not is_accepted(d)), None)
+
+
+def is_more(want: Seen, got: Seen) -> bool:
+    """Whether PyTorch fails for want of something, and cugrad goes past that line."""
+    if want.failure is None:
+        return False
+    if "returned an invalid gradient" in want.failure.text:
+        return True  # a formula of PyTorch's that forgets a shape
+    if got.failure is not None and got.failure.line <= want.failure.line:
+        return False
+    # derivatives that PyTorch does not have; and, on the page, backward for a second time
+    words = ("is not implemented", "does not support automatic differentiation",
+             "backward through the graph a second")  # fmt: skip
+    return any(word in want.failure.text for word in words)
+
+
+def noticed_nothing(want: Seen, got: Seen) -> bool:
+    """Whether cugrad went past the change that PyTorch stops at."""
+    if want.failure is None or (got.failure is not None and got.failure.word == "changed"):
+        return False
+    return got.failure is None or got.failure.line > want.failure.line
+
+
+def wrongly_silent(program: Program, got: Seen) -> Difference | None:
+    """Where PyTorch says that what was saved has changed.
+
+    The gradients of cugrad, which saves other things, must be those with copies of what is saved.
+    """
+    variant = replace(program, contexts=("clone",))
+    copied = run(cugrad, variant.source(probed=True), context=entered(variant.contexts))
+    found = next(differences(got, unshifted(copied), bits=False), None)
+    return found and Difference("silent", found.kind, found.text)
+
+
+def unshifted(seen: Seen) -> Seen:
+    """Lines counted without that of a context, which stands around the whole program."""
+    if seen.failure is not None:
+        seen.failure = replace(seen.failure, line=seen.failure.line - 1)
+    return seen
+
+
+def is_accepted(difference: Difference) -> bool:
+    return any(re.search(pattern, str(difference)) for pattern in ACCEPTED)
+
+
+def in_contexts(program: Program, plain: Seen | None = None) -> Difference | None:
+    """What cugrad does otherwise in the program's contexts."""
+    names = program.contexts
+    if plain is None:
+        plain = run(cugrad, program.plain().source(probed=True))
+    if plain.failure is not None and COPYING & set(names) and plain.failure.word == "changed":
+        return None
+    here = tuple(name for name in names if name.startswith("simulated"))
+    bits = names != here
+    if here and bits:  # the device alone may round otherwise, but contexts on it may not
+        source = program.plain().source(probed=True)
+        plain = run(cugrad, source, around=lambda: placed(here), thread="thread" in names)
+    source = program.source(probed=True)
+    got = run(
+        cugrad,
+        source,
+        context=entered(names),
+        around=lambda: placed(here),
+        thread="thread" in names,
+    )
+    if here:
+        wrong = aftermath()
+        if wrong and not wrong.startswith(OPEN):
+            return Difference("aftermath", wrong[:30], wrong)
+    remade = any(name.startswith(("recompute", "budget")) for name in names)
+    if remade and got.failure is not None and got.failure.word == "changed":
+        return None  # what is to be made again is made of what has changed since: that is said
+    opened = source.count("\n", 0, source.find("with context():")) + 1
+    if got.failure is not None and got.failure.line > opened:
+        got = unshifted(got)
+    if got.failure is not None and got.failure.text.startswith("BudgetError"):
+        return None  # no plan fits: that is said where the first step ends
+    return next(differences(plain, got, bits), None)
+
+
+class Campaign:
+    """Programs one after the other, and what came of them."""
+
+    def __init__(self, contexts: int) -> None:
+        self.contexts, self.counts = contexts, Counter[str]()
+
+    def one(self, seed: int) -> None:
+        said = partial(print, file=sys.stderr, flush=True)
+        said(f"@ {seed} PyTorch draws")
+        program = draw(seed)
+        said(f"@ {seed} runs")
+        self.counts["programs"] += 1
+        self.counts["statements"] += program.count()
+        try:
+            seen, mine, difference = beside_torch(program)
+            self.counts["ended by an error"] += seen.failure is not None
+            if difference is not None:
+                self.report(program, difference)
+                return
+        except Hang as hang:
+            self.report(program, Difference("hang", "", str(hang)))
+            return
+        for variant in contexts_of(program, self.contexts):
+            self.counts["runs in contexts"] += 1
+            difference = recheck(variant, mine)
+            if difference is not None:
+                self.report(variant, difference)
+
+    def report(self, program: Program, difference: Difference) -> None:
+        self.counts["differences"] += 1
+        program, difference = shrunk(program, difference, recheck)
+        print(f"# seed {program.seed}: {difference}\n{program.script()}", flush=True)
+
+
+def recheck(program: Program, plain: Seen | None = None) -> Difference | None:
+    """The difference of a program that may have become another one."""
+    try:
+        if program.contexts:
+            return in_contexts(program, plain)
+        return beside_torch(program, checked=True)[2]
+    except Hang as hang:
+        return Difference("hang", "", str(hang))
+
+
+def chunk(seed: int, count: int, contexts: int) -> int:
+    """Draws and runs so many programs in this process, and prints what came of them."""
+    torch.set_num_threads(1)
+    search.WORK //= 100  # any plan of a budget will do
+    campaign = Campaign(contexts)
+    gc.disable()
+    for number in range(count):
+        try:
+            campaign.one(seed + number)
+        except Exception:
+            print(f"# seed {seed + number}: the generator failed\n{traceback.format_exc()}")
+            campaign.counts["differences"] += 1
+        if number % 20 == 10:
+            gc.collect()
+            gc.freeze()  # what is there for good need not be looked at each time
+    print("counts", json.dumps(campaign.counts), flush=True)
+    return 0

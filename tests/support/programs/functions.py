@@ -1,0 +1,278 @@
+"""Statements that define a function and call it: checkpoints, transforms, forward mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import table
+from .drawing import Draw, Ended, Spoiled
+from .statements import Sort, change, copy_and_change, op
+from .text import Statement
+
+# Functions ----------------------------------------------------------------------------------------
+
+CUSTOM = table.rows_of("""
+Saves.apply({x})
+Scaled.apply({x}, {y})
+Pair.apply({x})[0]
+sum(Pair.apply({x}))
+Partly.apply({x})[0]  real
+Partly.apply({x})[1]  real
+Once.apply({x})
+Lone.apply({x}, {y})[0]
+Lone.apply({x}, {y})[1]
+sum(Lone.apply({x}, {x} * 2))
+Whole.apply({x}, {x} * .5)
+Doubled.apply({x}.clone())
+Doubled.apply({x} * 1)
+""")
+
+
+def body_of(
+    d: Draw,
+    parameters: list[str],
+    arguments: list[Any],
+    unguarded: bool,
+    sorts: list[Sort],
+    result: str = "tensor",
+) -> tuple[Statement, ...] | None:
+    """The lines of a function, drawn on arguments, up to its return."""
+    outer = [n for n in d.names() if d.env[n].is_floating_point()] if d.chance(0.25) else []
+    before = dict(d.env)
+    lines: list[Statement] = []
+    for parameter, argument in zip(parameters, arguments):
+        d.env[parameter] = argument
+    try:
+        with d.within([*parameters, *outer[:2]], True, unguarded):
+            for _ in range(d.random.randint(1, 5)):
+                try:
+                    made = d.random.choice(sorts)(d)
+                except (Spoiled, Ended):
+                    return None
+                if made is not None:
+                    lines.append(made)
+            assert d.scope is not None
+            own = [
+                n
+                for n in d.scope
+                if n in d.env
+                and n not in outer
+                and (d.env[n].is_floating_point() or d.env[n].is_complex())
+            ]
+    finally:
+        d.env = before
+    own = [n for n in own if n not in parameters] or own
+    if not own or not lines:
+        return None
+    last = own[-1]
+    if result == "scalar":
+        lines.append(Statement(f"return each({last})"))
+    elif result == "pair":
+        lines.append(Statement(f"return {last} * 1, {d.random.choice(own)} * 2"))
+    else:
+        lines.append(Statement(f"return {last}"))
+    return tuple(lines)
+
+
+INSIDE: list[Sort] = [
+    op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
+    op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
+    copy_and_change, change,
+    op(CUSTOM),
+]  # fmt: skip
+
+CHECKPOINTS = [
+    "t.utils.checkpoint.checkpoint({f}, {a}, use_reentrant=False)",
+    "t.utils.checkpoint.checkpoint({f}, {a}, use_reentrant=False)",
+    "t.utils.checkpoint.checkpoint({f}, {a}, use_reentrant=True)",
+    "t.utils.checkpoint.checkpoint({f}, {a}, use_reentrant=False, preserve_rng_state=False)",
+    "t.utils.checkpoint.checkpoint(lambda *a: {f}(*a) * 2, {a}, use_reentrant=False)",
+    "nested({f}, {a})",
+    "{f}({a})",
+]
+
+
+def checkpointed(d: Draw) -> Statement | None:
+    names = [n for n in (d.pick_float(), d.pick_float()) if n is not None]
+    if d.scope is not None or not names:
+        return None
+    names = list(dict.fromkeys(names))
+    parameters = [d.fresh() for _ in names]
+    samples = [
+        d.env[n].detach().requires_grad_() if d.env[n].requires_grad else d.env[n].detach()
+        for n in names
+    ]
+    made = body_of(d, parameters, samples, False, INSIDE)
+    if made is None:
+        return None
+    return called(d, parameters, made, d.random.choice(CHECKPOINTS), ", ".join(names))
+
+
+def called(
+    d: Draw,
+    parameters: list[str],
+    lines: tuple[Statement, ...],
+    form: str,
+    arguments: str,
+    first: str = "",
+) -> Statement | None:
+    """A function and its call, as one statement: the definition stands within an `if`."""
+    function, name = d.fresh("f"), d.fresh()
+    define = Statement(f"def {function}({', '.join(parameters)}):", lines)
+    call = Statement(f"{name} = " + form.format(f=function, a=arguments, x=first))
+    if not d.try_(define):
+        return None
+    if not d.try_(call, name, changes=True) or not isinstance(d.env.get(name), torch.Tensor):
+        d.env.pop(name, None)
+        raise Spoiled
+    return Statement("if True:", (define, call))
+
+
+# Form, what f returns, what its parameters are: "rows", elements along dim 0, or "whole". A copy of
+# what is no vmap, for which results share memory with an input is open.
+TRANSFORMS = [
+    ("t.func.vmap({f})({a})", "tensor", "rows"),
+    ("t.func.vmap({f})({a})", "tensor", "rows"),
+    ("t.func.vmap({f}, out_dims=-1)({a})", "tensor", "rows"),
+    (
+        "t.func.vmap({f}, in_dims=(0,) + (None,) * ({a},).__len__())({x}, {a})",
+        "tensor",
+        "first row",
+    ),
+    ("sum(t.func.vmap({f})({a}))", "pair", "rows"),
+    ("t.func.vmap({f}, chunk_size=1)({a})", "tensor", "rows"),
+    ("t.func.grad({f})({a}).clone()", "scalar", "whole"),
+    ("t.func.grad_and_value({f})({a})[1].clone()", "scalar", "whole"),
+    ("t.func.vmap(t.func.grad({f}))({a}).clone()", "scalar", "rows"),
+    (
+        "t.func.grad(lambda *a: t.func.grad({f})(*a).sin().abs().sum())({a}).clone()",
+        "scalar",
+        "whole",
+    ),
+    ("t.func.jvp({f}, ({a},), ({a},))[1].clone()", "tensor", "whole"),
+    ("t.func.vjp({f}, {a})[1](t.ones_like({f}({a})))[0].clone()", "tensor", "whole"),
+    ("t.func.jacrev({f})({a}).clone()", "tensor", "small"),
+    ("t.func.jacfwd({f})({a}).clone()", "tensor", "small"),
+    ("t.func.hessian({f})({a}).clone()", "scalar", "small"),
+    ("t.func.jacrev(t.func.jacfwd({f}))({a}).clone()", "scalar", "small"),
+    ("t.func.jacfwd(t.func.grad({f}))({a}).clone()", "scalar", "small"),
+    ("t.func.vmap(t.func.jacrev({f}))({a}).clone()", "tensor", "rows"),
+    (
+        "t.autograd.functional.jacobian({f}, ({a},), create_graph=True)[0].clone()",
+        "tensor",
+        "small",
+    ),
+    (
+        "t.autograd.functional.hessian({f}, ({a},), create_graph=True)[0][0].clone()",
+        "scalar",
+        "small",
+    ),
+    (
+        "t.autograd.functional.vjp({f}, ({a},), {f}({a}), create_graph=True)[1][0].clone()",
+        "tensor",
+        "small",
+    ),
+    (
+        "t.autograd.functional.jvp({f}, ({a},), ({a},), create_graph=True)[1].clone()",
+        "tensor",
+        "small",
+    ),
+    (
+        "t.autograd.functional.hvp({f}, ({a},), ({a},), create_graph=True)[1][0].clone()",
+        "scalar",
+        "small",
+    ),
+]
+WITHIN_TRANSFORMS: list[Sort] = [
+    op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
+    op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
+    copy_and_change, change,
+]  # fmt: skip
+
+
+def transform(d: Draw) -> Statement | None:
+    form, result, way = d.random.choice(TRANSFORMS)
+    if d.scope is not None:
+        return None
+    rows = "row" in way
+    limit = 6 if way == "small" else 20
+    real = result == "scalar" or "jac" in form or "hess" in form
+    first = d.pick(
+        lambda x: (
+            (x.is_floating_point() or (x.is_complex() and not real))
+            and (x.dim() > 0 and x.shape[0] > 0 if rows else True)
+            and x.numel() <= limit
+            and not x.is_inference()
+        )
+    )
+    if first is None:
+        return None
+    names = [first]
+    if d.chance(0.3) and way != "first row":
+        second = d.pick(
+            lambda x: (
+                x.is_floating_point()
+                and x.numel() <= limit
+                and not x.is_inference()
+                and (x.dim() > 0 and x.shape[0] == d.env[first].shape[0] if rows else True)
+            )
+        )
+        names += [second] if second not in (None, first) else []
+    arguments = ", ".join(n for n in names if n is not None)
+    if way == "first row":
+        other = d.pick_float(lambda x: not x.is_inference())
+        if other is None or other == first:
+            return None
+        names, arguments = [first, other], other
+    samples = [d.env[n].detach() for n in names if n is not None]
+    samples = [
+        x[0] if way == "rows" or (way == "first row" and i == 0) else x
+        for i, x in enumerate(samples)
+    ]
+    parameters = [d.fresh() for _ in names]
+    made = body_of(d, parameters, samples, True, WITHIN_TRANSFORMS, result)
+    if made is None:
+        return None
+    return called(d, parameters, made, form, arguments, first)
+
+
+def dual(d: Draw) -> Statement | None:
+    """A derivative in forward mode, which later lines use."""
+    x = d.pick_float(lambda x: not x.is_inference())
+    if x is None or d.scope is not None:
+        return None
+    parameter, name = d.fresh(), d.fresh()
+    # unguarded, without the norms: PyTorch's derivative of a tangent of layer_norm is wrong
+    made = body_of(d, [parameter], [d.env[x].detach()], True, WITHIN_TRANSFORMS)
+    if made is None:
+        return None
+    returned = made[-1].head.partition(" ")[2]
+    level = "t.autograd.forward_ad"
+    body = (
+        Statement(f"{parameter} = {level}.make_dual({x}, {x} * .5)"),
+        *made[:-1],
+        Statement(f"{name} = {level}.unpack_dual({returned}).tangent"),
+    )
+    statement = Statement(f"with {level}.dual_level():", body)
+    before = dict(d.env)
+    if not d.try_(statement, name, changes=True) or not isinstance(d.env.get(name), torch.Tensor):
+        raise Spoiled
+    made_tensor = d.env[name]
+    d.env = before | {name: made_tensor}
+    ends = Statement("del " + ", ".join(sorted(names_of(body) - {name})))
+    try:
+        d.env[name] = made_tensor
+    finally:
+        pass
+    return Statement(statement.head, (*body, ends)) if names_of(body) - {name} else statement
+
+
+def names_of(body: tuple[Statement, ...]) -> set[str]:
+    """What the lines of a block assign to."""
+    return {
+        s.head.partition(" = ")[0]
+        for s in body
+        if " = " in s.head and s.head[0] == "v" and s.head.partition(" = ")[0][1:].isdigit()
+    }

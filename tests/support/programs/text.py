@@ -1,0 +1,266 @@
+"""Programs as data: statements that are rendered to source, and what that source may call."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+# What a program may call beside the library `t`; a script contains those that it uses.
+HELPERS = {
+    "total": '''
+def total(*tensors):
+    """A real number that depends on all of the tensors."""
+    return sum(each(x) for x in tensors if x is not None)
+''',
+    "each": """
+def each(x):
+    if x.is_complex():
+        x = x.to(t.complex128)
+        return ((x * x.conj()).real + x.real * 0.3 + x.imag * 0.2).sum()
+    return (x.to(t.float64).square() * 0.5 + x.to(t.float64) * 0.3).sum()
+""",
+    "Scaled": """
+class Scaled(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return (g * y.conj()).sum_to_size(x.shape), (g * x.conj()).sum_to_size(y.shape)
+""",
+    "Saves": """
+class Saves(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        result = x.tanh()
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx, g):
+        result, = ctx.saved_tensors
+        return g * (1 - result * result).conj()
+""",
+    "Pair": """
+class Pair(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin(), x * 2
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, = ctx.saved_tensors
+        return g * x.cos().conj() + h * 2
+""",
+    "Partly": """
+class Partly(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        places = x.abs().argmax() + 0
+        ctx.mark_non_differentiable(places)
+        ctx.save_for_backward(x)
+        return x * x, places
+
+    @staticmethod
+    def backward(ctx, g, _):
+        x, = ctx.saved_tensors
+        return 2 * g * x.conj()
+""",
+    "Doubled": """
+class Doubled(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+""",
+    "Once": """
+class Once(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    @t.autograd.function.once_differentiable
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x.cos().conj()
+""",
+    "Lone": """
+class Lone(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.set_materialize_grads(False)
+        return x * 3, y.clone()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return None if g is None else g * 3, h
+""",
+    "Whole": """
+class Whole(t.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        return x.sin() * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * (x.cos() * y).conj(), g * x.sin().conj()
+
+    @staticmethod
+    def jvp(ctx, a, b):
+        x, y = ctx.saved_tensors
+        return a * x.cos() * y + x.sin() * b
+""",
+    "nested": """
+def nested(f, *args):
+    inner = lambda *a: t.utils.checkpoint.checkpoint(f, *a, use_reentrant=False).sin()
+    return t.utils.checkpoint.checkpoint(inner, *args, use_reentrant=False)
+""",
+    "refuse": """
+def refuse(x):
+    raise ValueError("refused")
+""",
+    "to_numpy": """
+def to_numpy(x):
+    return x.detach().numpy().copy()
+""",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A line, with the lines below it when it opens a block.
+
+    `needs` are calls that must pass before it runs, beside PyTorch, for its result to say anything:
+    `clear(x, 0)` where a kink or a tie would make either answer right.
+    """
+
+    head: str
+    body: tuple[Statement, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    def lines(self, checked: bool = False, indent: str = "") -> Iterator[str]:
+        if checked:
+            yield from (indent + need for need in self.needs)
+        yield indent + self.head
+        for inner in self.body:
+            yield from inner.lines(checked, indent + "    ")
+
+    def count(self) -> int:
+        return 1 + sum(inner.count() for inner in self.body)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Statements, the seed that they were drawn from, and contexts to run them in.
+
+    A context stands around the statements from `low` to before `high`; -1 is the last and all.
+    """
+
+    statements: tuple[Statement, ...]
+    seed: int = 0
+    contexts: tuple[str, ...] = ()
+    low: int = 0
+    high: int = -1
+
+    def plain(self) -> Program:
+        return replace(self, contexts=())
+
+    def source(self, checked: bool = False, probed: bool = False) -> str:
+        """The text of the program, of `t` and, where there are contexts, of `context`.
+
+        `checked`: with what its statements need; `probed`: with a call of `probe` behind each.
+        """
+        lines: list[str] = []
+        high = len(self.statements) if self.high < 0 else self.high
+        for number, statement in enumerate(self.statements):
+            inside = bool(self.contexts) and self.low <= number < high
+            if inside and number == self.low:
+                lines.append("with context():")
+            lines.extend(statement.lines(checked, "    " * inside))
+            if probed:
+                lines.append("    " * inside + "probe()")
+        return "\n".join(lines) + "\n"
+
+    def script(self, lib: str = "cugrad") -> str:
+        """A file that runs by itself, with either library."""
+        text = self.source().replace("with context():", f"with {' + '.join(self.contexts)}:")
+        return f"import {lib} as t\n" + helpers_of(text) + text
+
+    def derives(self) -> bool:
+        """Whether it computes with derivatives."""
+        return any(word in self.source() for word in DERIVED)
+
+    def count(self) -> int:
+        return sum(statement.count() for statement in self.statements)
+
+
+# Calls whose results are derivatives: one that is constant has a graph in one library and none in
+# the other, for formulas are written in other ways: the derivative of `2 * x ** 1` is a function of
+# x, that of `2 * x` is not.
+DERIVED = ("t.func.", "functional.", "= t.autograd.grad(", "unpack_dual")
+
+
+def read(text: str) -> Program:
+    """The program of a file: its import is left out, and its lines are statements."""
+    lines = [
+        line for line in text.partition("import cugrad as t")[2].splitlines()[1:] if line.strip()
+    ]
+    return Program(blocks_of(lines))
+
+
+def blocks_of(lines: list[str]) -> tuple[Statement, ...]:
+    """Lines, with those below them that stand further in."""
+    found: list[Statement] = []
+    while lines:
+        head, *lines = lines
+        depth = len(head) - len(head.lstrip())
+        below = 0
+        while below < len(lines) and len(lines[below]) - len(lines[below].lstrip()) > depth:
+            below += 1
+        found.append(Statement(head.strip(), blocks_of(lines[:below])))
+        lines = lines[below:]
+    return tuple(found)
+
+
+@functools.cache
+def helper_code(name: str) -> Any:
+    """What defines a helper, compiled."""
+    return compile(HELPERS[name], "<helpers>", "exec")
+
+
+def helpers_of(text: str) -> str:
+    """The sources of the helpers that a text calls, and of those that they call."""
+    return "".join(HELPERS[name].lstrip("\n") + "\n" for name in names_of_helpers(text))
+
+
+def names_of_helpers(text: str) -> list[str]:
+    used: list[str] = []
+    pending = [text]
+    while pending:
+        words = set(re.findall(r"\w+", pending.pop()))
+        for name in HELPERS.keys() & words - set(used):
+            used.append(name)
+            pending.append(HELPERS[name])
+    return [name for name in HELPERS if name in used]
