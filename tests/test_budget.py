@@ -11,7 +11,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,7 @@ import sys
 import numpy as np
 import cugrad as torch
 from cugrad import memory
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 def resident():
     with open("/proc/self/status") as lines:  # ru_maxrss would count the parent's, too
@@ -476,6 +476,41 @@ def test_another_thread_is_told() -> None:
         thread.start()
         thread.join()
     assert "make one for each thread" in str(errors[0])
+
+
+@contextmanager
+def both(outer: Any, inner: Any) -> Iterator[None]:
+    with outer, inner:
+        yield
+
+
+@pytest.mark.filterwarnings("ignore:budget")
+def test_all_say_the_same_of_a_peak() -> None:
+    """A timeline around each step, the report after it, and what the device counted."""
+    plain, _ = trained("simulated", nullcontext, 2)
+    for limit in (2 * plain.peak, int(0.6 * plain.peak)):
+        training, plan = Training("simulated"), memory.budget(limit, device="simulated")
+        for _ in range(5):
+            around = torch.profiler.MemoryTimeline("simulated")
+            training.step(both(around, plan))
+            assert plan.report()["peak"] == around.peak == training.peak
+            assert f"peak                 {size(training.peak)} in " in repr(plan.report())
+
+
+def test_ops_in_other_threads_are_refused() -> None:
+    net = torch.nn.DataParallel(
+        torch.nn.Linear(8, 8).to("simulated"), device_ids=["simulated", "simulated"]
+    )
+    x = torch.rand(4, 8, device="simulated")
+    with memory.budget("1GB", device="simulated") as plan:
+        with pytest.raises(RuntimeError, match="run in another thread, as those of a DataParallel"):
+            net(x)
+        assert repr(plan) == "<budget of 953.7 MiB on 'simulated': no step yet>"
+    one = torch.nn.DataParallel(net.module, device_ids=["simulated"])
+    for _ in range(2):
+        with memory.budget("1GB", device="simulated") as plan:
+            one(x).sum().backward()
+    assert plan.report()["steps_followed"] == 1 and "1 plan, the last step took" in repr(plan)
 
 
 def test_the_peak_that_a_user_reads_is_his() -> None:

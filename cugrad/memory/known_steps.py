@@ -107,7 +107,7 @@ class Course:
         A forecast that is too low for another plan may cost an eviction then, where there can be
         one.
         """
-        forecast = planning.Forecaster.tight(self.step, self.plan.placements)
+        forecast = planning.Forecaster.tight(self.step, self.plan.placements).memory
         if seen.evicted or len(seen.peaks) != len(forecast):
             return
         events = []
@@ -155,9 +155,13 @@ class Course:
         fitting, helped = self.fitting(limit), [t for t in self.tried if t.peak <= limit]
         if not fitting and not helped:
             least = min(self.tried, key=lambda t: t.peak)
+            forecast = planning.Forecaster.tight(self.step, least.plan.placements)
+            more = least.peak - forecast.peak
+            beside = f" The other {size(more)} were copies on their way." if more > 0 else ""
             raise BudgetError(
                 f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
-                f"needs least took {size(least.peak)}. {least.plan.holders} {ADVICE}"
+                f"needs least took {size(least.peak)}. "
+                f"{planning.holders(self.step, least.plan.placements, forecast)}{beside} {ADVICE}"
             )
         best = min(fitting or helped, key=lambda t: t.milliseconds)
         self.plan, self.limit, self.most = best.plan, best.limit, best.most
@@ -185,6 +189,7 @@ class Known:
         self.now, self.courses = now, [now]
         self.owns = [e.own for e in step.events]
         self.first_peak = self.peak = 0  # of the step that was measured, and of the last one
+        self.steps = 0  # that have followed it, to their end
         self.here = before  # bytes in use before the last step
         self.beyond = 0  # bytes in use before the last step, more than its course was made for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from ..autograd.engine import task
@@ -21,6 +22,22 @@ class Walk(Recorder):
         super().__init__()
         self.owner = owner
         self._counted: list[bool] = []  # whether each op that runs is an event of the step
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> Walk:
+        super().__enter__()
+        self._thread = threading.get_ident()
+        return self
+
+    def check_thread(self) -> None:
+        """RuntimeError in another thread than the one that has entered it."""
+        if self._thread != threading.get_ident():
+            raise RuntimeError(
+                "budget: ops of its step run in another thread, as those of a DataParallel over "
+                "several devices do: their order differs each time, so no plan can be followed. "
+                "Put the budget around a step of one thread: a DataParallel with one device id, or "
+                "a process for each device"
+            )
 
     def __exit__(self, *exc: object) -> None:
         super().__exit__(*exc)
@@ -28,7 +45,7 @@ class Walk(Recorder):
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         here, owner = self._here, self.owner
-        owner.check_thread()
+        self.check_thread()
         counted = state.call is not None and not here.nodes
         if counted and owner.turned and not task.running:
             counted = state.grad_enabled

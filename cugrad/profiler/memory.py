@@ -93,7 +93,8 @@ class MemoryTimeline:
     and on the CPU if they are older than the block, they are among what was there on entry.
 
     `samples` is the list of MemorySample, `start` the bytes in use on entry, `peak` the most bytes
-    seen. RuntimeError when entered while active, or when the device cannot be used.
+    in use, temporary arrays of ops and all: what `memory.budget` reports. RuntimeError when entered
+    while active, or when the device cannot be used.
 
     >>> import cugrad
     >>> x = cugrad.ones(1000, requires_grad=True)
@@ -116,14 +117,16 @@ class MemoryTimeline:
         self._started_tracing = False
         self._kinds: dict[type, bool] = {}  # classes of arrays, and whether they are of this device
         self._seen = 0  # bytes at the last look
+        self._most = self._most_before = 0  # bytes in use at most, in the block and before it
         self._storages = Storages()
         self._here = _Thread()
         self._lock = threading.RLock()  # threads of a parallel module have this observer, too
 
     @property
     def peak(self) -> int:
-        """The most bytes seen in use."""
-        return max((sample.bytes for sample in self.samples), default=self.start)
+        """The most bytes in use at any time, within ops too: what max_memory_allocated() says."""
+        most = self._most if self._entered is None else self._backend.max_memory_allocated()
+        return max([most, self.start, *[sample.bytes for sample in self.samples]])
 
     def __enter__(self) -> MemoryTimeline:
         if self._entered is not None:
@@ -133,6 +136,8 @@ class MemoryTimeline:
             self._started_tracing = True
         self.samples, self._storages, self._here = [], Storages(), _Thread()
         self.start = self._seen = self._backend.memory_allocated()
+        self._most_before = self._backend.max_memory_allocated()  # which is told again in the end
+        self._backend.reset_peak_memory_stats()
         self._entered = time.perf_counter()
         mode.push_observer(self)
         return self
@@ -141,6 +146,8 @@ class MemoryTimeline:
 
     def __exit__(self, *exc: object) -> None:
         mode.pop_observer(self)
+        self._most = self._backend.max_memory_allocated()
+        self._backend.raise_peak_memory_stats(self._most_before)
         self._entered = None
         self._count_older()
         if self._started_tracing:

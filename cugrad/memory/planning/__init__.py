@@ -3,9 +3,10 @@
 from .exact import Exact, exact
 from .forecast import Forecast, Forecaster
 from .greedy import Plan, plan
+from .holders import holders
 from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step, Value
 
 __all__ = [
     "COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "Event", "Exact", "Forecast", "Forecaster",
-    "Plan", "Step", "Value", "exact", "plan",
+    "Plan", "Step", "Value", "exact", "holders", "plan",
 ]  # fmt: skip

@@ -85,13 +85,13 @@ class Forecaster:
         return _Walk(self, placements).forecast()
 
     @staticmethod
-    def tight(step: Step, placements: Sequence[str]) -> Any:
-        """Bytes in use, by event, where copies take no time and nothing comes back ahead."""
+    def tight(step: Step, placements: Sequence[str]) -> Forecast:
+        """The forecast where copies take no time and nothing comes back ahead: the least memory."""
         at_once = replace(
             step, out_rate=inf, in_rate=inf, disk_out_rate=inf, disk_in_rate=inf, lookahead=0,
             backlog=0,
         )  # fmt: skip
-        return Forecaster(at_once)(placements).memory
+        return Forecaster(at_once)(placements)
 
 
 def _summed(n: int, first: Any, last: Any, nbytes: Any) -> Any:

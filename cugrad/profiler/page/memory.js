@@ -193,7 +193,7 @@ if (!samples.length) {
 } else {
   const peak = samples[data.peak_sample];
   page.append(figures([
-    [bytes(data.peak), `peak on ${data.device}`], [name(peak), "at the end of"],
+    [bytes(data.peak), `peak on ${data.device}`], [name(peak), "ended with the most"],
     [bytes(peak.saved), "saved for backward then"], [bytes(data.start), "in use on entry"],
     [String(samples.length), "ops and nodes"],
   ]));
