@@ -211,7 +211,7 @@ def described(value: Any) -> Any:
     if isinstance(value, Tensor):
         name = str(value.dtype).removeprefix("torch.")
         return Shape(list(value.shape), list(value.stride()), name)
-    if hasattr(value, "strides"):  # a gradient is an array
+    if hasattr(value, "dtype") and hasattr(value, "strides"):  # a gradient is an array
         return described(make(value))
     if isinstance(value, (list, tuple)):
         if len(value) > LONGEST and not any(isinstance(each, Tensor) for each in value):

@@ -26,7 +26,7 @@ class Log:
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         shapes = ", ".join(
-            f"{a.dtype}{list(a.shape)}" if hasattr(a, "shape") else repr(a)[:40] for a in args
+            f"{a.dtype}{list(a.shape)}" if hasattr(a, "dtype") else repr(a)[:40] for a in args
         )
         frames = [f for f in traceback.extract_stack() if not f.filename.startswith(LIBRARY)]
         lines = [f"{f.filename}:{f.lineno}:{f.name}" for f in reversed(frames)]
