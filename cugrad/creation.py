@@ -39,6 +39,10 @@ def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 def _finish(array: Any, requires_grad: bool) -> Tensor:
     if requires_grad:
+        if requires_grad is not True:
+            raise TypeError(
+                f"argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
+            )
         check_differentiable_dtype(dtypes.of(array.dtype), True)
     return make(array, requires_grad)
 
@@ -51,7 +55,14 @@ def _shape(sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
         sizes = (size,)
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    shape = tuple(operator.index(n) for n in sizes)
+    try:
+        shape = tuple([operator.index(n) for n in sizes])
+    except TypeError:
+        place, wrong = next((i, n) for i, n in enumerate(sizes) if not hasattr(n, "__index__"))
+        raise TypeError(
+            "argument 'size' must be tuple of ints, but found element of type "
+            f"{type(wrong).__name__} at pos {place}: got {sizes}"
+        ) from None
     for n in shape:
         if n < 0:
             raise RuntimeError(
@@ -89,10 +100,10 @@ def _host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
 def _misfit(array: np.ndarray[Any, Any]) -> str:
     """What in an array of Python objects is no number: its type."""
     for value in array.flat:
-        if isinstance(value, int):
-            return "an int that int64 does not hold"
         if not isinstance(value, Number):
             return "None" if value is None else f"a {type(value).__name__.removesuffix('_')}"
+    if any(isinstance(value, int) for value in array.flat):
+        return "an int that int64 does not hold"
     return f"an array of {array.dtype}"
 
 

@@ -13,6 +13,7 @@ from .autograd.record import recorded
 from .autograd.views import detached
 from .functions import FUNCTIONS, PROPERTIES, arithmetic
 from .functions import METHODS as FUNCTION_METHODS
+from .functions.mistakes import saying
 from .functions.out import renaming
 from .printing import tensor_text
 from .tensor import Tensor, make
@@ -155,6 +156,12 @@ FALSE = """
 """
 
 
+# Methods whose numbers meet NumPy or Python before a row does.
+SAYING = frozenset(["clamp", "clip", "masked_fill", "masked_fill_", "uniform_", "normal_",
+                    "bernoulli_", "random_", "exponential_", "geometric_", "cauchy_",
+                    "log_normal_"])  # fmt: skip
+
+
 def attach(more: dict[str, Callable[..., Any]]) -> None:
     """Adds every method to Tensor, those of modules above this one (`more`) too."""
     rows = {n: f for n, f in arithmetic.METHODS.items() if n not in ("where", "real", "imag")}
@@ -164,7 +171,8 @@ def attach(more: dict[str, Callable[..., Any]]) -> None:
     ]  # fmt: skip
     for source in sources:
         for name, method in source.items():
-            setattr(Tensor, name, renaming(method))
+            method = saying(method, "cugrad") if name in SAYING else renaming(method)
+            setattr(Tensor, name, method)
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
     for name, read in read_only.items():
         setattr(Tensor, name, property(read))

@@ -129,12 +129,11 @@ def _users_lines(frame: FrameType | None) -> list[str]:
     return traceback.format_list(traceback.StackSummary.extract(reversed(frames)))
 
 
-def _is_ours(frame: FrameType) -> bool:
+def _is_ours(frame: FrameType, shown: tuple[str, ...] = SHOWN) -> bool:
     """Whether a frame is the library's own, layers apart."""
-    if frame.f_code.co_filename.startswith(f"<{PACKAGE}"):
-        return True
     module = frame.f_globals.get("__name__", "")
-    return (module == PACKAGE or module.startswith(PACKAGE + ".")) and not module.startswith(SHOWN)
+    is_inside = module == PACKAGE or module.startswith(PACKAGE + ".")
+    return is_inside and not module.startswith(shown)
 
 
 # ---------------------------------------------------------------------- backward
@@ -204,9 +203,9 @@ def warn_beside(text: str) -> None:
         print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
 
 
-def warn_user(text: str) -> None:
-    """A warning at the line of the user's that is running."""
+def warn_user(text: str, shown: tuple[str, ...] = SHOWN) -> None:
+    """A warning at the line of the user's that is running; modules `shown` count as the user's."""
     depth, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and _is_ours(frame):
+    while frame.f_back is not None and _is_ours(frame, shown):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(text, stacklevel=depth)

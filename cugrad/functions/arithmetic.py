@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
 from typing import Any
+
+import numpy as np
 
 from .. import dtypes
 from ..autograd.dual import highest
@@ -202,8 +205,13 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; with one argument, the indices of the true."""
     if input is None and other is None:
         return tuple(recorded.nonzero(condition).unbind(1))
+    kind = array_of(condition, "where", "condition").dtype
+    if kind.kind != "b" and kind != np.uint8:
+        raise RuntimeError(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype}"
+        )
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
-        array_of(condition, "where", "condition")
         input = tensor(input, device=condition.device)  # Python's numbers in the default dtypes
     return recorded.where(condition, input, other)
 
@@ -354,6 +362,10 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
     if type(value) in (bool, int, float, complex):
         dtypes.check_fits(value, self.dtype)
         value = fit_scalar(value, self.dtype)
+    elif not isinstance(value, (Tensor, Number, np.generic)):
+        raise TypeError(
+            f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}"
+        )
     return apply_inplace(TABLE["copy"], (self, value))
 
 

@@ -12,6 +12,7 @@ from ..autograd.mode import no_grad, state
 from ..backends import backend_of
 from ..dtypes import type_name
 from ..tensor import Tensor
+from .mistakes import MISTAKES, explained
 from .signatures import Signature
 
 __all__ = ["ALIASES", "TAKES_OUT", "accepting", "called", "layout", "renaming", "strided"]
@@ -98,9 +99,15 @@ def _wrapped(
 ) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        if given and not given.keys() <= names:
-            return _call(name, function, names, takes_out, args, given)
-        return function(*args, **given)
+        try:
+            if given and not given.keys() <= names:
+                return _call(name, function, names, takes_out, args, given)
+            return function(*args, **given)
+        except MISTAKES as error:
+            better = explained(error, name)
+            if better is None:
+                raise
+            raise better from None
 
     if takes_out:
         call.__signature__ = Signature(function)  # type: ignore[attr-defined]

@@ -8,7 +8,8 @@ from .. import dtypes
 from ..absent import explain
 from ..creation import empty
 from ..tensor import Tensor
-from . import functional, init
+from . import init
+from . import plain_functions as functional
 from .linear import Linear
 from .module import Module
 from .parameter import Parameter

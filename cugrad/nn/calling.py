@@ -9,6 +9,7 @@ from typing import Any
 from ..autograd.mode import state as watched
 from ..autograd.node import HookDict, RemovableHandle
 from ..autograd.ranges import ranged
+from ..functions.mistakes import MISTAKES, explained
 from .backward_hooks import BackwardHooks, add_plain_hooks
 from .global_hooks import Hook, added, check_kinds, common, everywhere
 from .tree import Tree
@@ -42,7 +43,13 @@ class Called(Tree):
         if (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks
                 or self._backward_pre_hooks or everywhere):  # fmt: skip
             return self._call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            return self.forward(*args, **kwargs)
+        except MISTAKES as error:
+            better = explained(error)
+            if better is None:
+                raise
+            raise better from None
 
     def _call_with_hooks(self, args: Args, kwargs: Kwargs) -> Any:
         result, called, behind = None, set(), None

@@ -8,7 +8,8 @@ from ..creation import empty
 from ..dtypes import dtype as DType
 from ..ops.windows import Ints, numbers
 from ..tensor import Tensor
-from . import functional, init
+from . import init
+from . import plain_functions as functional
 from .module import Module
 from .parameter import Parameter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tensor import Tensor
-from . import functional
+from . import plain_functions as functional
 from .module import Module
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from ..autograd.anomaly_mode import warn_user
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..ops import random as draw
@@ -89,17 +88,19 @@ def dropout2d(
     """
     check_probability(p)
     if input.dim() not in (3, 4):
-        warnings.warn(
+        warn_user(
             f"dropout2d: Received a {input.dim()}-D input to dropout2d, which is deprecated and "
             "will result in an error in a future release. To retain the behavior and silence this "
-            "warning, please use dropout instead.", stacklevel=2,
-        )  # fmt: skip
+            "warning, please use dropout instead.",
+            shown=(),
+        )
     elif input.dim() == 3:
-        warnings.warn(
+        warn_user(
             "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
             "behavior is desired - input is interpreted as shape (N, C, L), where C is the channel "
-            "dim.", stacklevel=2,
-        )  # fmt: skip
+            "dim.",
+            shown=(),
+        )
     return feature_dropout(input, p, training, inplace=inplace)
 
 
@@ -109,11 +110,12 @@ def dropout3d(
     """Zero whole channels of (N, C, D, H, W) or (C, D, H, W) with probability `p`."""
     check_probability(p)
     if input.dim() not in (4, 5):
-        warnings.warn(
+        warn_user(
             f"dropout3d: Received a {input.dim()}-D input to dropout3d, which is deprecated and "
             "will result in an error in a future release. To retain the behavior and silence this "
-            "warning, please use dropout instead.", stacklevel=2,
-        )  # fmt: skip
+            "warning, please use dropout instead.",
+            shown=(),
+        )
     if input.dim() == 4:
         return _of_channels_first(input, p, training, inplace)
     return feature_dropout(input, p, training, inplace=inplace)

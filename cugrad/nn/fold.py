@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ops.windows import Ints
 from ..tensor import Tensor
-from . import functional
+from . import plain_functions as functional
 from .module import Module
 
 

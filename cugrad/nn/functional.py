@@ -1,37 +1,24 @@
-"""The functional face of nn: PyTorch's functions over recorded rows."""
+"""torch.nn.functional: losses, convolutions and activations as functions.
+
+Functions of one op are those of `plain_functions`; of the others, whose Python meets an argument
+first, an error says which one is wrong.
+"""
 
 from __future__ import annotations
 
 from ..absent import explain
-from ..autograd.record import recorded
-from ..functions.arranging import channel_shuffle as channel_shuffle
-from ..functions.arranging import pixel_shuffle as pixel_shuffle
-from ..functions.arranging import pixel_unshuffle as pixel_unshuffle
-from ..functions.linalg import matmul as _matmul
-from ..functions.padding import pad as pad
-from ..linalg.distances import bilinear as bilinear
-from ..linalg.distances import pdist as pdist
-from ..tensor import Tensor
-from .activation_functions import *  # noqa: F403
-from .attention_functions import *  # noqa: F403
-from .class_losses import *  # noqa: F403
-from .conv_functions import *  # noqa: F403
-from .dropout_functions import *  # noqa: F403
-from .embedding_functions import *  # noqa: F403
-from .grid_functions import *  # noqa: F403
-from .image_functions import *  # noqa: F403
-from .loss_functions import *  # noqa: F403
-from .margin_losses import *  # noqa: F403
-from .norm_functions import *  # noqa: F403
-from .pooling_functions import *  # noqa: F403
+from ..functions.mistakes import saying
+from . import plain_functions as _plain
+from .plain_functions import *  # noqa: F403
 
+_ROOMS = ("attention", "class_losses", "conv", "dropout", "embedding", "grid", "image", "loss",
+          "margin_losses", "norm", "pooling", "padding", "arranging", "distances")  # fmt: skip
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias, for weight of shape (out_features, in_features), or one feature."""
-    if weight.ndim == 1:  # one output, which has no dim
-        out = _matmul(input, weight)
-        return out if bias is None else out + bias
-    return recorded.linear(input, weight, bias)
-
+for _name, _function in vars(_plain).items():
+    if callable(_function) and not _name.startswith("_"):
+        _room = _function.__module__.rpartition(".")[2].removesuffix("_functions")
+        globals()[_name] = saying(_function, __name__) if _room in _ROOMS else _function
+for _name in ("explained", "saying", "recorded", "Tensor", "check_reduction", "conv_padding"):
+    globals().pop(_name, None)
 
 explain(__name__)

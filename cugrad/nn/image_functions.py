@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ..autograd.anomaly_mode import warn_user
 from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
 from ..backends import backend_of
@@ -224,9 +224,9 @@ def upsample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """The older name of `interpolate`."""
-    warnings.warn(
+    warn_user(
         "`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=2,
+        shown=(),
     )
     return interpolate(input, size, scale_factor, mode, align_corners)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
+from ..autograd.anomaly_mode import warn_user
 from ..autograd.autocast import autocasts
 from ..autograd.mode import no_grad
 from ..autograd.record import recorded
@@ -42,11 +42,11 @@ def _broadcast(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both in one shape; warns where they had two."""
     if input.shape == target.shape:
         return input, target
-    warnings.warn(
+    warn_user(
         f"Using a target size ({target.shape}) that is different to the input size "
         f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
         "Please ensure they have the same size.",
-        stacklevel=4,
+        shown=(),
     )
     first, second = broadcast_tensors(input, target)
     return first, second
@@ -211,12 +211,12 @@ def kl_div(
     if reduction != "batchmean":
         check_reduction(reduction)
     if reduction == "mean":
-        warnings.warn(
+        warn_user(
             "reduction: 'mean' divides the total loss by both the batch size and the support size."
             "'batchmean' divides only by the batch size, and aligns with the KL div math "
             "definition.'mean' will be changed to behave the same as 'batchmean' in the next major "
             "release.",
-            stacklevel=3,
+            shown=(),
         )
     if log_target:
         losses = target.exp() * (target - input)

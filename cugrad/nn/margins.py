@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
-from . import functional
+from . import plain_functions as functional
 from .module import Module
 
 

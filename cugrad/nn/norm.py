@@ -9,7 +9,8 @@ from typing import Any
 from .. import dtypes
 from ..creation import empty, ones, tensor, zeros
 from ..tensor import Tensor
-from . import functional, init
+from . import init
+from . import plain_functions as functional
 from .module import Module
 from .parameter import Parameter
 

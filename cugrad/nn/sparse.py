@@ -8,7 +8,8 @@ from ..autograd.mode import no_grad
 from ..creation import empty
 from ..dtypes import dtype as DType
 from ..tensor import Tensor
-from . import functional, init
+from . import init
+from . import plain_functions as functional
 from .module import Module
 from .parameter import Parameter
 

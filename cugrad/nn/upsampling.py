@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ops.windows import Ints
 from ..tensor import Tensor
-from . import functional
+from . import plain_functions as functional
 from .module import Module
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from .dims import canonical_dim
 from .precision import is_half, narrow, sum_of, wide
 from .table import CAST, FLOAT, SAME, row
 
@@ -14,7 +15,10 @@ Dims = tuple[int, ...] | None
 
 def _along(x: Any, dim: int) -> Dims:
     """`dim` for a reduction; a 0-d tensor counts as one element along dim 0."""
-    return (dim % len(x.shape),) if len(x.shape) else None
+    n = len(x.shape)
+    if type(dim) is not int or not -n <= dim < n:
+        dim = canonical_dim(dim, n)  # which says what is wrong with it
+    return (dim % n,) if n else None
 
 
 # Softmax ------------------------------------------------------------------------------------------
