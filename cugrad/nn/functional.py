@@ -18,7 +18,7 @@ for _name, _function in vars(_plain).items():
     if callable(_function) and not _name.startswith("_"):
         _room = _function.__module__.rpartition(".")[2].removesuffix("_functions")
         globals()[_name] = saying(_function, __name__) if _room in _ROOMS else _function
-for _name in ("explained", "saying", "recorded", "Tensor", "check_reduction", "conv_padding"):
+for _name in ("explained", "saying", "recorded", "check_reduction", "conv_padding"):
     globals().pop(_name, None)
 
 explain(__name__)
