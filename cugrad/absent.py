@@ -42,7 +42,7 @@ MONITOR = "ask nvidia-smi, or the package nvidia-ml-py"
 CAPTURE = "CUDA graphs are not captured yet"
 CUPY_STREAM = "torch.cuda.stream takes another library's stream as it is"
 CUPY_RUNTIME = "CuPy has it: cupy.cuda.runtime, cupy.cuda.nccl, cupy.RawKernel"
-STATISTICS = "see torch.cuda.memory_allocated, memory_reserved, max_memory_allocated, mem_get_info"
+STATISTICS = "see torch.cuda.memory_stats, which has what is counted"
 ALWAYS_FILLED = "new memory is filled while use_deterministic_algorithms(True) is in force"
 BUDGET = "use memory.budget, which plans for a limit in bytes"
 ENGINE = "an engine of PyTorch's that is not used here"
@@ -185,8 +185,7 @@ ABSENT: dict[str, dict[str, str]] = {
             reset_*_host_memory_stats
         """,
         STATISTICS: """
-            max_memory_reserved memory_stats memory_stats_as_nested_dict memory_summary
-            reset_accumulated_memory_stats
+            memory_stats_as_nested_dict reset_accumulated_memory_stats
         """,
         CUPY_STREAM: "ExternalStream get_stream_from_external",
         CUPY_RUNTIME: """
@@ -209,8 +208,7 @@ ABSENT: dict[str, dict[str, str]] = {
             reset_*_host_memory_stats
         """,
         STATISTICS: """
-            max_memory_reserved memory_stats memory_stats_as_nested_dict memory_summary
-            reset_accumulated_memory_stats
+            memory_stats_as_nested_dict reset_accumulated_memory_stats
         """,
         MONITOR: "list_gpu_processes",
         OLD: "max_memory_cached memory_cached reset_max_memory_*",

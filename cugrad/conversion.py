@@ -169,7 +169,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
     """
     if force:
         return backend_of(self._array).to_host(self._array)
-    if self.is_cuda:
+    if not self.is_cpu:
         raise TypeError(
             f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
             "the tensor to host memory first."

@@ -38,6 +38,7 @@ class CupyBackend:
         if reason is not None:
             raise RuntimeError(f"device 'cuda' cannot be used: {reason}")
         self._peaks = memory.PeakMeter()
+        self._reserved: dict[int | None, int] = {}  # by device, the most that was seen
 
     # arrays
 
@@ -175,6 +176,7 @@ class CupyBackend:
     def reset_peak_memory_stats(self) -> None:
         """Begins to watch the peak of the current device, from now."""
         self._peaks.reset()
+        self._reserved.clear()
 
     def raise_peak_memory_stats(self, nbytes: int) -> None:
         """The peak was that, at least: for who has reset it and is no user."""
@@ -184,8 +186,17 @@ class CupyBackend:
         """Bytes that the pool holds of the current device, in use or not."""
         return cupy.get_default_memory_pool().total_bytes()
 
+    def max_memory_reserved(self) -> int:
+        """The most of memory_reserved() that was seen: whenever somebody asked, and before the
+        cache was emptied.
+        """
+        device = self.current_device()
+        most = self._reserved[device] = max(self._reserved.get(device, 0), self.memory_reserved())
+        return most
+
     def empty_cache(self) -> None:
         """Gives unused blocks back to the driver; waits for the device."""
+        self.max_memory_reserved()
         cupy.get_default_memory_pool().free_all_blocks()
 
     def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:

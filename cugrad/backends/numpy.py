@@ -332,6 +332,9 @@ class NumpyBackend:
     def memory_reserved(self) -> int:
         return self.memory_allocated()
 
+    def max_memory_reserved(self) -> int:
+        return self.max_memory_allocated()
+
     def reset_peak_memory_stats(self) -> None:
         if tracemalloc.is_tracing():
             tracemalloc.reset_peak()

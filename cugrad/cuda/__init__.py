@@ -26,9 +26,12 @@ from .index_checks import are_indices_checked, check_indices
 from .memory import (
     empty_cache,
     max_memory_allocated,
+    max_memory_reserved,
     mem_get_info,
     memory_allocated,
     memory_reserved,
+    memory_stats,
+    memory_summary,
     reset_peak_memory_stats,
 )
 from .seeding import (
@@ -66,9 +69,12 @@ __all__ = [
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_stats",
+    "memory_summary",
     "nvtx",
     "profiler",
     "reset_peak_memory_stats",

@@ -49,6 +49,18 @@ def index_of(where: DeviceLike) -> int:
     return current_device()
 
 
+def is_simulated_device(where: DeviceLike) -> bool:
+    """Whether an argument names the simulated device, which answers where CUDA is asked for."""
+    return where is not None and not isinstance(where, int) and Place(where).type == "simulated"
+
+
+def backend_at(where: DeviceLike) -> tuple[Any, int]:
+    """The backend and the index of a device of CUDA, or of the simulated one."""
+    if is_simulated_device(where):
+        return backends.get("simulated"), 0
+    return cuda_backend(), index_of(where)
+
+
 def is_available() -> bool:
     """Whether CUDA can be used here; never raises, and makes no CUDA context."""
     return backends.is_simulated("cuda") or cupy_probe.why_unusable() is None
@@ -157,7 +169,6 @@ def is_bf16_supported() -> bool:
 
 def synchronize(device: DeviceLike = None) -> None:
     """Blocks the host until everything queued on a device is done."""
-    index = index_of(device)
-    backend = cuda_backend()
+    backend, index = backend_at(device)
     with backend.use_device(index):
         backend.synchronize()

@@ -1,16 +1,19 @@
-"""Memory statistics of CUDA devices; zero before CUDA is first used."""
+"""Memory statistics of CUDA devices, and of the simulated one; zero before CUDA is first used."""
 
 from __future__ import annotations
 
 from ..absent import explain
-from .devices import DeviceLike, cuda_backend, index_of, is_initialized
+from .devices import DeviceLike, backend_at, is_initialized, is_simulated_device
 
 __all__ = [
     "empty_cache",
     "max_memory_allocated",
+    "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_stats",
+    "memory_summary",
     "reset_peak_memory_stats",
 ]
 
@@ -33,19 +36,52 @@ def memory_reserved(device: DeviceLike = None) -> int:
     return _statistic("memory_reserved", device)
 
 
+def max_memory_reserved(device: DeviceLike = None) -> int:
+    """The most memory_reserved() was when somebody asked, or the cache was emptied."""
+    return _statistic("max_memory_reserved", device)
+
+
 def _statistic(name: str, device: DeviceLike) -> int:
-    if not is_initialized():
+    if not is_initialized() and not is_simulated_device(device):
         return 0
-    index = index_of(device)
-    backend = cuda_backend()
+    backend, index = backend_at(device)
     with backend.use_device(index):
         return int(getattr(backend, name)())
 
 
+def memory_stats(device: DeviceLike = None) -> dict[str, int]:
+    """The numbers above under PyTorch's names; of all that its allocator counts these are known.
+
+    >>> sorted(memory_stats("simulated"))[:2]
+    ['active_bytes.all.current', 'active_bytes.all.peak']
+    """
+    current, peak = memory_allocated(device), max_memory_allocated(device)
+    reserved, most = memory_reserved(device), max_memory_reserved(device)
+    return {
+        "active_bytes.all.current": current, "active_bytes.all.peak": peak,
+        "allocated_bytes.all.current": current, "allocated_bytes.all.peak": peak,
+        "reserved_bytes.all.current": reserved, "reserved_bytes.all.peak": most,
+    }  # fmt: skip
+
+
+def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
+    """A table of memory_stats(), to print; `abbreviated` leaves out what its heading says."""
+    found = memory_stats(device)
+    lines = [] if abbreviated else ["Memory of tensors, and of the pool that it comes from"]
+    lines.append(f"{'':<10} {'current':>20} {'peak':>20}")
+    for what in ("allocated", "reserved"):
+        now, most = (found[f"{what}_bytes.all.{when}"] for when in ("current", "peak"))
+        lines.append(f"{what:<10} {_spelled(now):>20} {_spelled(most):>20}")
+    return "\n".join(lines)
+
+
+def _spelled(nbytes: int) -> str:
+    return f"{nbytes / 2**20:,.2f} MiB"
+
+
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Begins to watch max_memory_allocated() of a device from now; RuntimeError without CUDA."""
-    index = index_of(device)
-    backend = cuda_backend()
+    backend, index = backend_at(device)
     with backend.use_device(index):
         backend.reset_peak_memory_stats()
 
@@ -55,13 +91,12 @@ def empty_cache() -> None:
     used.
     """
     if is_initialized():
-        cuda_backend().empty_cache()
+        backend_at(None)[0].empty_cache()
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """(free, total) bytes of a device as the driver counts them, other processes included."""
-    index = index_of(device)
-    backend = cuda_backend()
+    backend, index = backend_at(device)
     with backend.use_device(index):
         free, total = backend.memory_info()
     return free, total

@@ -191,8 +191,12 @@ class SimulatedBackend:
     def memory_reserved(self) -> int:
         return self.machine.pool.held
 
+    def max_memory_reserved(self) -> int:
+        return self.machine.pool.held_peak
+
     def reset_peak_memory_stats(self) -> None:
-        self.machine.pool.peak = self.memory_allocated()
+        pool = self.machine.pool
+        pool.peak, pool.held_peak = self.memory_allocated(), pool.held
 
     def raise_peak_memory_stats(self, nbytes: int) -> None:
         self.machine.pool.peak = max(nbytes, self.machine.pool.peak)

@@ -60,7 +60,7 @@ class Pool:
         )
         self._returned: deque[Chunk] = deque()
         self._numbers = itertools.count(1)
-        self.used = self.held = self.peak = 0
+        self.used = self.held = self.peak = self.held_peak = 0
 
     def allocate(self, nbytes: int, arena: int) -> Allocation:
         """Memory of the arena of a stream; OutOfMemoryError when the device is full."""
@@ -88,6 +88,7 @@ class Pool:
             shadow = Shadow(f"device block {next(self._numbers)} of {size} bytes", size)
             chunk = Chunk(memory, shadow, size, arena)
             self.held += size
+            self.held_peak = max(self.held_peak, self.held)
         self.used += size
         self.peak = max(self.peak, self.used)
         return Allocation(chunk, self._returned)

@@ -1,0 +1,55 @@
+"""The simulated device answers as CUDA does where a script asks about memory, or for NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import cuda
+
+MIB = 1 << 20
+
+
+def test_memory_statistics() -> None:
+    cuda.reset_peak_memory_stats("simulated")
+    before, reserved = cuda.memory_allocated("simulated"), cuda.memory_reserved("simulated")
+    x = cugrad.ones(4 * MIB, dtype=cugrad.uint8, device="simulated")
+    y = x + x
+    place = cugrad.device("simulated")
+    assert cuda.memory_allocated(place) == before + 8 * MIB
+    assert cuda.max_memory_allocated("simulated:0") >= before + 8 * MIB
+    assert cuda.memory_reserved(place) >= max(reserved, before + 8 * MIB)
+    del y
+    stats = cuda.memory_stats("simulated")
+    assert stats["allocated_bytes.all.current"] == before + 4 * MIB
+    assert stats["allocated_bytes.all.peak"] == cuda.max_memory_allocated("simulated")
+    assert stats["reserved_bytes.all.peak"] == cuda.max_memory_reserved("simulated")
+    assert stats["reserved_bytes.all.peak"] >= stats["reserved_bytes.all.current"]
+    free, total = cuda.mem_get_info("simulated")
+    assert total - free == cuda.memory_reserved("simulated")
+    text = cuda.memory_summary("simulated")
+    assert f"{(before + 4 * MIB) / MIB:,.2f} MiB" in text and "reserved" in text
+    assert len(cuda.memory_summary("simulated", abbreviated=True)) < len(text)
+    cuda.synchronize("simulated")
+    del x
+
+
+@pytest.mark.parametrize("name", ["mem_get_info", "synchronize"])
+def test_other_devices_are_none_of_cuda(name: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match="Expected a cuda device|cuda"):
+        getattr(cuda, name)("cpu")
+
+
+@pytest.mark.parametrize("read", [
+    lambda x: x.numpy(), np.asarray, np.array, lambda x: np.ones(2) + np.asarray(x),
+    lambda x: x.detach().numpy(),
+])  # fmt: skip
+def test_numpy_is_of_the_host(read: Any) -> None:
+    x = cugrad.ones(2, device="simulated")
+    with pytest.raises(TypeError, match=r"can't convert simulated:0 device type tensor to numpy. "
+                       r"Use Tensor.cpu\(\) to copy the tensor to host memory first"):  # fmt: skip
+        read(x)
+    assert x.numpy(force=True).tolist() == x.cpu().numpy().tolist() == [1, 1]
