@@ -24,9 +24,12 @@ class TraceError(ValueError):
 
 
 class Activity(NamedTuple):
-    """One thing that a device did: a kernel, a copy, or a memset. Times are in nanoseconds."""
+    """One thing that a device did: a kernel, a copy, or a memset, or that a stream of it waited.
 
-    kind: str  # "kernel", "copy" or "memset"
+    Times are in nanoseconds.
+    """
+
+    kind: str  # "kernel", "copy", "memset" or "stall"
     name: str
     start: int
     end: int
@@ -64,8 +67,8 @@ class Span:
 _SEQ = re.compile(r", (stashed )?seq(?:\s*=\s*(-?\d{1,20}))?(?=,|$)")
 _REST = re.compile(r", (?:op_id|sizes|input_op_ids|id)\s*=")
 _SIZES = re.compile(r", sizes\s*=\s*(\[[\[\]\d, ]*\])")
-_NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?(?:torch::autograd::)?"
-                   r"(\w*Backward\d*|AccumulateGrad|GraphRoot)$")  # fmt: skip
+_NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?"
+                   r"(?:torch::autograd::(\w+)|(\w*Backward\d*|AccumulateGrad|GraphRoot))$")
 LEAVES = 2**62  # nodes that accumulate into leaves carry larger numbers, which say nothing
 
 
@@ -89,7 +92,7 @@ def said_by(text: str, payload: int | None = None) -> Said:
         stashed = found[1] is not None
     sizes = _SIZES.search(text) if rest else None
     node = _NODE.match(name)
-    inner = sys.intern(node[1]) if node else name if stashed else None
+    inner = sys.intern(node[1] or node[2]) if node else name if stashed else None
     return Said(name, seq, inner, sizes and _sizes(sizes[1]))
 
 

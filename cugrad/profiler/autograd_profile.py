@@ -174,7 +174,11 @@ class profile:
         self._events = None
         self._kernels = self._trace_kernels()
         self._recorder.device_on = self._recorder.device_on and self._kernels is None
+        if self._recorder.device_on:
+            self._recorder.options.backend.synchronize()  # the device is where the host is
         self._began, self._clock = perf_counter_ns(), time_ns()
+        if self._recorder.device_on:
+            self._recorder.note_zero()
         mode.push_observer(self._recorder)
 
     def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -15,11 +16,12 @@ __all__ = ["events_of"]
 
 LEAVES = 2**62  # nodes that accumulate into leaves carry larger numbers, which say nothing
 TINY = 512  # bytes of the host between two events that are Python's own
+Zeros = dict[int, tuple[Any, int]]
 KINDS = {"cuda": DeviceType.CUDA}
 
 
 class Open:
-    """An event that has begun, and the device time of what ran in it, by stream."""
+    """An event that has begun, and when what ran in it ran on the device, by stream."""
 
     __slots__ = ("event", "detail", "inside", "counted", "outer")
 
@@ -27,7 +29,7 @@ class Open:
         self, event: FunctionEvent, detail: Detail | None, outer: FunctionEvent | None
     ) -> None:
         self.event, self.detail, self.outer = event, detail, outer
-        self.inside: dict[Any, float] = {}
+        self.inside: dict[Any, list[tuple[float, float]]] = {}
         self.counted = False  # whether flops of what ran in it are known: then it has none itself
 
 
@@ -35,6 +37,7 @@ class Builder:
     """Events of one profile, as they are made."""
 
     def __init__(self, use_device: str | None, began: int, aten: bool = False) -> None:
+        self.streams: dict[Any, int] = {}  # numbers by device and stream
         self.events: list[FunctionEvent] = []
         self.use_device, self.began, self.aten = use_device, began, aten
         self.threads: dict[int, int] = {}
@@ -83,7 +86,7 @@ class Builder:
         self.events.append(event)
         return event
 
-    def end(self, ident: int, seq: int, time: int, options: Options) -> None:
+    def end(self, ident: int, seq: int, time: int, options: Options, zeros: Zeros) -> None:
         """The end of the last event of a thread that has begun."""
         stack = self.stacks[ident]
         last = stack.pop()
@@ -106,26 +109,34 @@ class Builder:
             if not stack:
                 self.memory[event.thread] = *detail.memory[2:], event.time_range.end
         if detail.pair is not None:
-            self._time(last)
+            self._time(last, *zeros[detail.device])
         if last.counted:
             event.flops = None
         if stack:
             stack[-1].counted |= last.counted or bool(event.flops)
             around = stack[-1].inside
-            for stream, us in last.inside.items():
-                around[stream] = around.get(stream, 0.0) + us
+            for stream, spans in last.inside.items():
+                around.setdefault(stream, []).extend(spans)
 
-    def _time(self, last: Open) -> None:
-        """The device's time of an event itself: less what its stream did in what ran in it."""
-        detail, stream = last.detail, getattr(last.detail, "stream", None)
+    def _time(self, last: Open, zero: Any, time: int) -> None:
+        """When an event itself ran on the device: without what its stream did in what ran in it.
+
+        `zero` is an event of the device that was at `time` of the host.
+        """
+        detail = last.detail
         assert detail is not None
-        key = getattr(stream, "ptr", None) or id(stream)
-        us = detail.pair[0].elapsed_time(detail.pair[1]) * 1e3
-        own = us - last.inside.get(key, 0.0)
-        last.inside[key] = max(us, last.inside.get(key, 0.0))
-        detail.pair = None
+        begin, end = detail.pair
+        detail.pair, device = None, detail.device
+        pointer = getattr(detail.stream, "ptr", None)
+        key = device, id(detail.stream) if pointer is None else pointer
+        stream = self.streams.setdefault(key, len(self.streams))
+        start = (time - self.began) / 1e3 + zero.elapsed_time(begin) * 1e3
+        whole = round(start, 3), round(start + begin.elapsed_time(end) * 1e3, 3)  # as in a trace
+        spans = tuple(without(whole, last.inside.get(key, [])))
+        last.inside[key] = [whole]
+        own = round(sum(stop - start for start, stop in spans), 3)
         if own > 0:
-            last.event.append_kernel(last.event.name, detail.device, own)
+            last.event.append_kernel(last.event.name, device, own, stream, spans)
 
     def _describe(self, event: FunctionEvent, detail: Detail) -> None:
         """Shapes, lines, modules."""
@@ -182,7 +193,7 @@ def events_of(
     for i in range(0, len(log), STRIDE):
         ident, name, seq, what, time = log[i : i + STRIDE]
         if name is None:
-            builder.end(ident, seq, min(time, ended), options)
+            builder.end(ident, seq, min(time, ended), options, recorder.zeros)
         else:
             builder.begin(ident, name, seq, what, time, ended)
         if deadline is not None and perf_counter() > deadline:
@@ -231,22 +242,44 @@ def launched(builder: Builder, trace: trace_kernels) -> list[FunctionEvent]:
     return found
 
 
+def without(
+    whole: tuple[float, float], parts: Iterable[tuple[float, float]]
+) -> Iterator[tuple[float, float]]:
+    """What is left of a span of time without parts of it; what is shorter than 1 ns is not.
+
+    >>> list(without((0.0, 10.0), [(4.0, 6.0), (1.0, 2.0), (9.0, 12.0)]))
+    [(0.0, 1.0), (2.0, 4.0), (6.0, 9.0)]
+    """
+    start, stop = whole
+    for begin, end in sorted(parts):
+        if begin - start > 1e-3:
+            yield start, min(begin, stop)
+        start = max(start, end)
+    if stop - start > 1e-3:
+        yield start, stop
+
+
 def device_events(events: list[FunctionEvent], use_device: str) -> list[FunctionEvent]:
-    """The kernels of events as events of the device, one after the other as they were launched."""
+    """The kernels of events as events of the device, when they ran there; those of which that is
+    not known one after the other as they were launched."""
     found: list[FunctionEvent] = []
     kind, free = KINDS.get(use_device, DeviceType.PrivateUse1), dict[int, float]()
     for event in events:
         for kernel in event.kernels:
-            start = max(event.time_range.start, free.get(kernel.device, 0.0))
-            free[kernel.device] = end = start + kernel.duration
-            found.append(
-                FunctionEvent(
-                    len(found) + 1, kernel.name, 0, start, end, use_device=use_device,
-                    device_type=kind, device_index=kernel.device, trace_name=kernel.name,
-                    linked_correlation_id=event.id, external_id=event.id, input_shapes=[],
-                    stack=[],
-                )
-            )  # fmt: skip
+            spans = kernel.spans
+            if not spans:
+                start = max(event.time_range.start, free.get(kernel.device, 0.0))
+                free[kernel.device] = start + kernel.duration
+                spans = ((start, start + kernel.duration),)
+            for start, end in spans:
+                found.append(
+                    FunctionEvent(
+                        len(found) + 1, kernel.name, 0, start, end, use_device=use_device,
+                        device_type=kind, device_index=kernel.device, trace_name=kernel.name,
+                        device_resource_id=kernel.stream, linked_correlation_id=event.id,
+                        external_id=event.id, input_shapes=[], stack=[],
+                    )
+                )  # fmt: skip
     return found
 
 

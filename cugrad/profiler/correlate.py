@@ -51,7 +51,7 @@ class Cost:
             self.copies += 1
             self.copy_bytes += activity.nbytes
             self.copy_us += us
-        else:
+        elif activity.kind != "stall":  # which is the range's
             self.kernels += 1
             self.kernel_us += us
 
@@ -265,7 +265,9 @@ def _own_cost(span: Span) -> Cost:
     for activity in span.activities:
         cost.charge(activity)
     if waits(span.said.name) and not _within_wait(span.parent):
-        cost.stalls, cost.stall_us = 1, (span.end - span.start) / 1e3
+        there = [each for each in span.activities if each.kind == "stall"]  # on the device
+        waited = sum(each.end - each.start for each in there) or span.end - span.start
+        cost.stalls, cost.stall_us = 1, waited / 1e3
     return cost
 
 
@@ -394,13 +396,13 @@ def _cost_of(event: FunctionEvent, measured: bool) -> Cost:
     elif event.is_legacy and event.kernels:  # one that spans all of it, children and all
         cost.kernels, cost.kernel_us = 1, device
     elif measured:
-        for name, _, us in event.kernels:
-            if name.startswith("Memcpy"):
+        for kernel in event.kernels:
+            if kernel.name.startswith("Memcpy"):
                 cost.copies += 1
-                cost.copy_us += us
+                cost.copy_us += kernel.duration
             else:
                 cost.kernels += 1
-                cost.kernel_us += us
+                cost.kernel_us += kernel.duration
         cost.copy_bytes = event.nbytes
     return cost
 

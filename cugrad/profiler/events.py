@@ -60,11 +60,17 @@ class Interval:
 
 
 class Kernel(NamedTuple):
-    """Device work that an event launched; its duration is in microseconds."""
+    """Device work that an event launched; its duration is in microseconds.
+
+    `spans` are when it ran, in microseconds since the profile began, by the device's clock: several
+    where other work of the same stream ran in between; none where that is not known.
+    """
 
     name: str
     device: int
     duration: float
+    stream: int = 0
+    spans: tuple[tuple[float, float], ...] = ()
 
 
 class Times:
@@ -149,8 +155,8 @@ class FunctionEvent(Times):
         device_type, device_index: where it ran: CPU, or a device for kernels that are events of
             their own. `device_resource_id` is the stream, or the thread.
         use_device: the kind of device that the profile measured, or None: it counts no device time.
-        kernels: Kernel(name, device, duration) for what the event itself launched; what its
-            children launched is theirs.
+        kernels: Kernel(name, device, duration, stream, spans) for what the event itself launched;
+            what its children launched is theirs.
         input_shapes: the sizes of each argument, `[]` for one that is no tensor, and for a list of
             tensors, whose sizes are in `structured_input_shapes`; with `record_shapes`. Then also
             `structured_input_strides`, `input_dtypes`, `concrete_inputs`, `kwinputs`.
@@ -226,10 +232,13 @@ class FunctionEvent(Times):
         if self.device_resource_id is None:
             self.device_resource_id = self.thread
 
-    def append_kernel(self, name: str, device: int, duration: float) -> None:
+    def append_kernel(
+        self, name: str, device: int, duration: float, stream: int = 0,
+        spans: tuple[tuple[float, float], ...] = (),
+    ) -> None:  # fmt: skip
         """Adds device work that this event launched."""
         self._on_cpu("append_kernel")
-        self.kernels.append(Kernel(name, device, duration))
+        self.kernels.append(Kernel(name, device, duration, stream, spans))
 
     def append_cpu_child(self, child: FunctionEvent) -> None:
         """Adds what ran directly inside."""

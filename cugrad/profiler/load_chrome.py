@@ -101,9 +101,12 @@ class _Trace:
         external, correlation = args.get("External id"), args.get("correlation")
         device, stream, nbytes = (args.get(key) for key in ("device", "stream", "bytes"))
         start, process, thread = place
-        if kind in DEVICE:
-            what = "copy" if name.startswith("Memcpy") else DEVICE[kind]
+        if kind in DEVICE or kind == "stall" and device is not None:
+            what = "copy" if name.startswith("Memcpy") else DEVICE.get(kind, kind)
             activity = activity_of(what, name, start, end, device, stream, nbytes)
+            if args.get("part") and self.activities and self.activities[-1][1] == external:
+                before = self.activities.pop()[2]  # one that other work of its stream interrupted
+                activity = before._replace(end=before.end + activity.end - activity.start)
             self.activities.append((correlation, external, activity))
         elif kind in COPIES:
             _first(self.ops, external, place)

@@ -81,6 +81,7 @@ class Recorder:
         self._open: dict[int, list[Detail]] = {}  # by thread; without details, only ranges
         self._modules: dict[int, list[Any]] = {}  # that run, by thread
         self.device_on = options.backend is not None
+        self.zeros: dict[int, tuple[Any, int]] = {}  # by device
         self.cpu_on = True
         if not any(options):
             self.op_begin = self._plain_op_begin  # type: ignore[method-assign]
@@ -175,12 +176,21 @@ class Recorder:
             backend = options.backend
             detail.stream = backend.current_stream() if stream is None else stream
             detail.device = backend.current_device() or 0
+            if detail.device not in self.zeros:
+                self.note_zero()
             detail.pair = backend.event(timing=True), backend.event(timing=True)
         if options.memory:
             detail.memory = self._memory()
         self._note((thread, name, seq, detail, perf_counter_ns()))
         if detail.pair is not None:
             detail.pair[0].record(detail.stream)
+
+    def note_zero(self) -> None:
+        """Notes a moment of the current device, and of the host: their clocks are different."""
+        backend = self.options.backend
+        zero = backend.event(timing=True)
+        zero.record()
+        self.zeros[backend.current_device() or 0] = zero, perf_counter_ns()
 
     def _end(self, now: int, seq: int) -> Detail | None:
         thread = get_ident()

@@ -21,6 +21,9 @@ CATEGORIES = {
     RecordScope.STALL: "stall", RecordScope.PREFETCH: "prefetch",
     RecordScope.RECOMPUTE: "recompute", RecordScope.MEMORY: "cpu_instant_event",
 }  # fmt: skip
+MOVES = (RecordScope.COPY, RecordScope.PREFETCH)
+ON_DEVICE = {RecordScope.COPY: "gpu_memcpy", RecordScope.PREFETCH: "gpu_memcpy",
+             RecordScope.STALL: "stall"}  # fmt: skip
 
 
 def write_trace(
@@ -65,13 +68,13 @@ def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
     yield _named("process_name", process, 0, "python: ops, nodes, ranges")
     lanes: set[tuple[Any, int]] = set()
     ops: dict[tuple[int, int | None], FunctionEvent] = {}
-    arrows, clock = 0, dict[tuple[str, int], float]()
+    arrows = 0
     for event in shown:
         lane = _lane(event, process)
         if lane not in lanes and event.trace_name is not None:
-            lanes.add(lane)
-            if isinstance(lane[0], str) and not any(p == lane[0] for p, _ in lanes - {lane}):
+            if isinstance(lane[0], str) and not any(p == lane[0] for p, _ in lanes):
                 yield _named("process_name", lane[0], 0, lane[0])
+            lanes.add(lane)
             text = f"stream {lane[1]}" if isinstance(lane[0], str) else f"thread {lane[1]}"
             yield _named("thread_name", *lane, text)
         if event.trace_name is None:
@@ -83,19 +86,41 @@ def entries_of(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
         elif event.scope == RecordScope.BACKWARD_FUNCTION and key in ops:
             arrows += 1
             yield from _arrow(ops[key], event, arrows, process, "fwdbwd")
-        for kernel in () if own else event.kernels:  # of pairs: when it began, nobody knows
-            where = f"device {kernel.device}", 0
-            start = max(event.time_range.start, clock.get(where, 0.0))
-            clock[where] = start + kernel.duration
-            if where not in lanes:
-                lanes.add(where)
-                yield _named("process_name", where[0], 0, where[0])
-                yield _named("thread_name", *where, "kernels, each no sooner than its op")
-            yield {
-                "ph": "X", "cat": "kernel", "name": kernel.name, "pid": where[0], "tid": where[1],
-                "ts": start, "dur": kernel.duration, "args": {"External id": event.id},
-            }  # fmt: skip
+    if not own:
+        yield from _kernels(shown)
     yield from _memory(shown, process)
+
+
+def _kernels(shown: list[FunctionEvent]) -> Iterator[dict[str, Any]]:
+    """What events launched: a row for each stream of a device, at the times of the device.
+
+    Where these are not known, one after the other, and no sooner than its event.
+    """
+    rows: dict[tuple[int, int], dict[str, None]] = {}  # what copies of a stream are called
+    free: dict[tuple[int, int], float] = {}
+    for event in shown:
+        for kernel in event.kernels if event.trace_name is not None else ():
+            row, scope = (kernel.device, kernel.stream), RecordScope(event.scope)
+            rows.setdefault(row, {})[kernel.name if scope in MOVES else ""] = None
+            spans = kernel.spans
+            if not spans:
+                start = max(event.time_range.start, free.get(row, 0.0))
+                free[row] = start + kernel.duration
+                spans = ((start, free[row]),)
+            for part, (start, end) in enumerate(spans):
+                more = {"part": part} if part else {}
+                yield {
+                    "ph": "X", "cat": ON_DEVICE.get(scope, "kernel"), "name": kernel.name,
+                    "pid": f"device {kernel.device}", "tid": kernel.stream, "ts": start,
+                    "dur": end - start, "args": {"External id": event.id, "device": kernel.device,
+                                                 "stream": kernel.stream, **more},
+                }  # fmt: skip
+    clock = "virtual time" if any(e.use_device == "simulated" for e in shown) else "its own time"
+    for device in sorted({device for device, _ in rows}):
+        yield _named("process_name", f"device {device}", 0, f"device {device}, {clock}")
+    for (device, stream), names in sorted(rows.items()):
+        text = "" if "" in names else f": {', '.join(names)}"
+        yield _named("thread_name", f"device {device}", stream, f"stream {stream}{text}")
 
 
 def _lane(event: FunctionEvent, process: int) -> tuple[Any, int]:
