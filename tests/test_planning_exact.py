@@ -17,6 +17,7 @@ from cugrad.memory.planning import (
     Value,
     exact,
     plan,
+    search,
 )
 
 pytest.importorskip("scipy", reason="SciPy, which solves integer programs, is absent")
@@ -53,9 +54,9 @@ def limits(step: Step) -> tuple[int, int]:
     return plan(step, 0, placements=PLACES).needs, forecaster(kept).peak
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_better_than_exact(seed: int) -> None:
-    step = small(seed, 5)
+    step = small(seed, 4)
     forecaster = Forecaster(step)
     choices = [sorted(v.placements) for v in step.values]
     everything = [forecaster(chosen) for chosen in product(*choices)]
@@ -78,18 +79,19 @@ def test_what_cannot_be_is_none() -> None:
         exact(step, 100, placements=("keep", "disk"))
 
 
-def test_the_fast_planner_is_near_the_exact_one() -> None:
-    """Within a tenth wherever the best is proved."""
+def test_the_fast_planner_is_near_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a tenth wherever the best is proved, with a part of the forecasts."""
+    monkeypatch.setattr(search, "MOST", search.MOST // 5)
     ratios = []
-    for seed in range(14):
-        step = small(100 + seed, 8)
+    for seed in range(10):
+        step = small(100 + seed, 6)
         least, plain = limits(step)
         for share in (0.3, 0.7):
             limit = int(least + share * (plain - least))
-            best = exact(step, limit, placements=PLACES, rounds=20)
+            best = exact(step, limit, placements=PLACES, rounds=12)
             found = plan(step, limit, placements=PLACES)
             if best is not None and best.proved:
                 assert found.forecast.peak <= limit
                 ratios.append(found.forecast.seconds / best.forecast.seconds)
-    assert len(ratios) > 10 and max(ratios) <= 1.1
+    assert len(ratios) >= 8 and max(ratios) <= 1.1
     assert sum(r < 1.002 for r in ratios) > 0.9 * len(ratios)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pytest
 
 from cugrad.memory import planning
-from cugrad.memory.planning import KEEP, OFFLOAD, RECOMPUTE, Step
+from cugrad.memory.planning import KEEP, OFFLOAD, RECOMPUTE, Step, search
 from tests.planning_steps import NETWORKS, gpt
 
 LOSSLESS = (KEEP, OFFLOAD, RECOMPUTE)
@@ -43,11 +41,11 @@ def blocks(step: Step, every: int) -> list[str]:
 
 @cache
 def sweep(name: str) -> tuple[int, list[tuple[int, planning.Plan]]]:
-    """The plain peak, and plans under ten limits from nearly that to nearly the least."""
+    """The plain peak, and plans under some limits from nearly that to nearly the least."""
     step, forecaster, kept = network(name)
     plain = forecaster(kept).peak
     least = planning.plan(step, 0, placements=LOSSLESS).needs
-    limits = [int(least + (plain - least) * k / 10.5) for k in range(10, 0, -1)]
+    limits = [int(least + (plain - least) * k / 10.5) for k in (10, 7, 4, 1)]
     return plain, [(limit, planning.plan(step, limit, placements=LOSSLESS)) for limit in limits]
 
 
@@ -59,7 +57,9 @@ def test_plans_fit_and_use_what_is_allowed(name: str) -> None:
         assert forecaster(found.placements).peak == found.forecast.peak <= limit
         pays = found.forecast.seconds > 1.002 * plain.seconds
         assert not pays or found.forecast.peak >= 0.95 * limit
-        assert all(p in v.placements for v, p in zip(step.values, found.placements))
+        ends = forecaster.ends(found.placements)  # what nobody wants is dropped, and not made again
+        wanted = [pair for *pair, end in zip(step.values, found.placements, ends) if end >= 0]
+        assert all(p in v.placements for v, p in wanted)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -99,33 +99,24 @@ def test_a_limit_that_is_too_small_is_told_what_it_needs(name: str) -> None:
 
 def test_a_plan_is_the_same_each_time() -> None:
     step, _, _ = network("unet")
-    limit = sweep("unet")[1][5][0]
+    limit = sweep("unet")[1][2][0]
     again = planning.plan(step, limit, placements=LOSSLESS)
-    assert again.placements == sweep("unet")[1][5][1].placements
-
-
-def spent_on(call: Callable[[], Any]) -> float:
-    """The seconds of a processor that a call takes."""
-    began = time.process_time()
-    call()
-    return time.process_time() - began
-
-
-def count_up() -> int:
-    return sum(i * i % 7 for i in range(1_000_000))
+    assert again.placements == sweep("unet")[1][2][1].placements
 
 
 @pytest.mark.parametrize("share", [0.7, 0.3, 0.0])
-def test_two_thousand_saved_values_are_planned_in_a_second(share: float) -> None:
+def test_the_work_of_a_plan_is_bounded(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two thousand saved values too: by the values that its forecasts look at, all together."""
     step = gpt(layers=225)
-    saved = sum(bool(v.uses) and v.nbytes > 0 for v in step.values)
-    assert saved >= 2000
+    n = len(step.values)
+    assert sum(bool(v.uses) and v.nbytes > 0 for v in step.values) >= 2000
     plain = planning.Forecaster(step)(all_of(step, KEEP)).peak
-    shares = []
-    for _ in range(4):
-        before = spent_on(count_up)
-        spent = spent_on(lambda: planning.plan(step, int(share * plain), placements=LOSSLESS))
-        after = spent_on(count_up)
-        slow = max(1.0, (before + after) / 2 / 0.055)  # what that takes where nothing else runs
-        shares.append(spent / slow)
-    assert min(shares) < 1.0
+    made, forecast = [0], planning.Forecaster.__call__
+
+    def counted(self: planning.Forecaster, placements: Any) -> planning.Forecast:
+        made[0] += 1
+        return forecast(self, placements)
+
+    monkeypatch.setattr(planning.Forecaster, "__call__", counted)
+    planning.plan(step, int(share * plain), placements=LOSSLESS)
+    assert made[0] * n <= 1.1 * search.WORK + 10 * n
