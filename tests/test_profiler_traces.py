@@ -209,6 +209,30 @@ def test_what_parts_leave_of_a_span() -> None:
     assert list(without(whole, [(2.0, 8.0), (3.0, 4.0)])) == [(0.0, 2.0), (8.0, 10.0)]
 
 
+def test_at_a_prompt() -> None:
+    """Each says what it is of, where it stands, and how to go on; a correlation is its table."""
+    prof = profile(activities=[ProfilerActivity.CPU], schedule=torch.profiler.schedule(
+        wait=0, warmup=1, active=2))  # fmt: skip
+    timeline = torch.profiler.MemoryTimeline("simulated")
+    assert repr(prof) == "<profile of CPU: not started>"
+    assert repr(timeline) == "<MemoryTimeline of simulated: not entered>"
+    with prof, timeline:
+        assert repr(timeline) == "<MemoryTimeline of simulated: running>"
+        prof.step()
+        assert repr(prof) == "<profile of CPU: in step 1, RECORD>"
+        (torch.ones(1024, device="simulated", requires_grad=True) * 2).sum().backward()
+        assert repr(timeline).endswith("running>")
+    assert repr(prof) == (
+        f"<profile of CPU: {len(prof.events())} events; key_averages(), events(), "
+        "export_chrome_trace(path)>"
+    )
+    assert repr(prof).startswith(f"<profile of CPU: {len(prof.events())} events")
+    assert "MemoryTimeline of simulated: 5 samples, peak " in repr(timeline)
+    assert "KiB" in repr(timeline) and repr(timeline).endswith("; explain(), to_html(path)>")
+    found = correlate(prof.events())
+    assert repr(found) == str(found) == found.table()
+
+
 def test_profiles_in_one_another() -> None:
     """The inner one has what ran in it, the outer one all."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]

@@ -18,7 +18,7 @@ from .build import device_events, events_of
 from .cupti import trace_kernels
 from .event_list import EventList
 from .events import DeviceType, FunctionEvent, FunctionEventAvg
-from .recorder import Options, Recorder
+from .recorder import STRIDE, Options, Recorder
 from .trace import write_trace
 
 __all__ = ["profile"]
@@ -277,6 +277,13 @@ class profile:
         wanted = {name.lower() for name in names}
         copies = str(event.scope) in ("copy", "prefetch") or kernel.startswith("Memcpy")
         return bool(wanted & (COPIES if copies else KERNELS))
+
+    @property
+    def count(self) -> int:
+        """How many events there are, or will be when somebody asks for them."""
+        if self._events is not None:
+            return len(self._events)
+        return 0 if self._recorder is None else len(self._recorder.log) // STRIDE // 2
 
     @property
     def function_events(self) -> EventList:

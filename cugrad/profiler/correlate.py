@@ -162,7 +162,7 @@ class Correlation:
         """The table "forward op | kernels | backward | kernels | copies | stalls", as text."""
         return table_of(self.sorted(), row_limit, self.timed)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.table()
 
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 
 from .. import backends
 from ..autograd import mode
-from ..autograd.contexts import described
 from ..device import default_device
 from ..device import device as Device
 from ..memory.geometry import root_of
+from ..memory.sizes import size
 from ..memory.whereabouts import bytes_elsewhere
 from ..tensor import Tensor
 from .storages import Category, Site, Storages, line_of_caller
@@ -142,7 +142,14 @@ class MemoryTimeline:
         mode.push_observer(self)
         return self
 
-    __repr__ = described
+    def __repr__(self) -> str:
+        what = "running" if self._entered is not None else "not entered"
+        if self.samples:
+            top = max(self.samples, key=lambda sample: sample.bytes)
+            when = f" at the end of {top.name}" if top.bytes == self.peak else ""
+            what = f"{len(self.samples)} samples, peak {size(self.peak)}{when}"
+            what += "; explain(), to_html(path)" if self._entered is None else ", running"
+        return f"<MemoryTimeline of {self.device}: {what}>"
 
     def __exit__(self, *exc: object) -> None:
         mode.pop_observer(self)

@@ -12,7 +12,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..autograd.contexts import described
 from . import autograd_profile
 from .activities import ProfilerActivity, parse_activities
 from .event_list import EventList
@@ -205,7 +204,16 @@ class profile:
         self.start()
         return self
 
-    __repr__ = described
+    def __repr__(self) -> str:
+        looked_at = ", ".join(each.name for each in sorted(self.activities, key=lambda a: a.value))
+        prof = self.profiler
+        if prof is None:
+            what = "not started"
+        elif prof.entered:
+            what = f"in step {self.step_num}, {self.current_action.name}"
+        else:
+            what = f"{prof.count} events; key_averages(), events(), export_chrome_trace(path)"
+        return f"<profile of {looked_at}: {what}>"
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
