@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..creation import eye, zeros_like
+from ..functions.arguments import as_own
 from ..tensor import Tensor
 from .batching import vmap
 from .transforms import Argnums, chosen, demand_tensor, jvp, vjp
@@ -82,7 +83,7 @@ def jacrev(
 
 
 def _split_first(shape: Any, x: Tensor) -> Tensor:
-    return x.reshape(*shape, *x.shape[1:])
+    return as_own(x.reshape(*shape, *x.shape[1:]), ())  # zeros may be one, expanded
 
 
 def _partial(func: Any, args: Any, kwargs: Any, where: tuple[int, ...]) -> Callable[..., Any]:
@@ -139,7 +140,7 @@ def jacfwd(
             )
             leaves, out_form = flatten(found)
             shape = points[k].shape
-            return [y.reshape(*y.shape[:-1], *shape) for y in leaves], out_form
+            return [as_own(y.reshape(*y.shape[:-1], *shape), ()) for y in leaves], out_form
 
         columns = [column(k) for k in range(len(points))]
         out_form = columns[0][1]

@@ -16,10 +16,10 @@ from ..autograd.mode import state
 from ..autograd.record import apply, recorded
 from ..backends import backend_of
 from ..creation import tensor
-from ..ops.promotion import fit_scalar
+from ..ops.promotion import fit_scalar, result_dtype
 from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
-from .arguments import array_of
+from .arguments import array_of, cast
 from .out import TAKES_OUT, called
 from .signatures import Signature
 from .words import WORDS
@@ -65,6 +65,18 @@ def _public(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """`other * alpha`, in the dtype in which `input` and `other` meet."""
+    if isinstance(other, Tensor) and other._array.dtype.kind in "biu" and type(alpha) is float:
+        given = [x._array if isinstance(x, Tensor) else x for x in (input, other)]
+        other = cast(other, result_dtype(given))
+        if other._array.dtype.kind in "biu":
+            raise RuntimeError(
+                "For integral input tensors, argument alpha must not be a floating point number."
+            )
+    return other * alpha
+
+
 @_public
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input + alpha * other`, broadcast and promoted.
@@ -73,7 +85,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     >>> torch.add(torch.ones(2), 2., alpha=3)
     tensor([7., 7.])
     """
-    return _plain_add(input, other if alpha == 1 else other * alpha)
+    return _plain_add(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
 @_public
@@ -85,7 +97,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
                 "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
                 "trying to invert a mask, use the `~` or `logical_not()` operator instead."
             )
-    return _plain_sub(input, other if alpha == 1 else other * alpha)
+    return _plain_sub(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
 @_public
@@ -291,11 +303,11 @@ INPLACE: dict[str, Callable[..., Any]] = {
 
 
 def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    return apply_inplace(TABLE["add"], (self, other if alpha == 1 else other * alpha))
+    return apply_inplace(TABLE["add"], (self, other if alpha == 1 else _scaled(self, other, alpha)))
 
 
 def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    return apply_inplace(TABLE["sub"], (self, other if alpha == 1 else other * alpha))
+    return apply_inplace(TABLE["sub"], (self, other if alpha == 1 else _scaled(self, other, alpha)))
 
 
 def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:

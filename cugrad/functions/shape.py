@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -129,12 +130,19 @@ def _T(self: Tensor) -> Tensor:
 
 def _mT(self: Tensor) -> Tensor:
     """The last two dims exchanged: every matrix of a batch transposed."""
+    if not self._array.ndim:
+        return _itself(self, "mT", "This function is the identity in these cases.")
     if self._array.ndim < 2:
         raise RuntimeError(
             "tensor.mT is only supported on matrices or batches of matrices. "
             f"Got {self._array.ndim}-D tensor."
         )
     return recorded.mT(self)
+
+
+def _itself(self: Tensor, name: str, advice: str) -> Tensor:
+    warnings.warn(f"Tensor.{name} is deprecated on 0-D tensors. {advice}", stacklevel=3)
+    return recorded.permute(self, ())
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
@@ -304,6 +312,13 @@ def _H(self: Tensor) -> Tensor:
     return adjoint(self) if self._array.ndim else _conjugated(self)
 
 
+def _mH(self: Tensor) -> Tensor:
+    """The last two dims exchanged, and complex numbers conjugated."""
+    if not self._array.ndim:
+        return _conjugated(_itself(self, "mH", "Consider using x.conj()."))
+    return adjoint(self)
+
+
 def adjoint(input: Tensor) -> Tensor:
     """The last two dims exchanged, and complex numbers conjugated.
 
@@ -341,4 +356,4 @@ METHODS = {
     "view_as": _view_as,
 }
 
-PROPERTIES = {"H": _H, "T": _T, "mH": adjoint, "mT": _mT}
+PROPERTIES = {"H": _H, "T": _T, "mH": _mH, "mT": _mT}

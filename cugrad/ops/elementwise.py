@@ -116,9 +116,15 @@ row("acos", "self", "arccos", ELEMENTWISE, promote="float",
     self=lambda m, g, self: -g * m.rsqrt(1 - self * self))  # fmt: skip
 row("atan", "self", "arctan", ELEMENTWISE, promote="float",
     self=lambda g, self: g / (self * self + 1))  # fmt: skip
+def _squared_length(m: Any, x: Any, y: Any) -> Any:
+    """Of a point; 1 for that where no angle is, so that its gradient is zero."""
+    square = x * x + y * y
+    return m.where(square == 0, 1.0, square)
+
+
 row("atan2", "self other", "arctan2", ELEMENTWISE, promote="float",
-    self=lambda g, self, other: g * (other / (self * self + other * other)),
-    other=lambda g, self, other: -g * (self / (self * self + other * other)))  # fmt: skip
+    self=lambda m, g, self, other: g * (other / _squared_length(m, self, other)),
+    other=lambda m, g, self, other: -g * (self / _squared_length(m, self, other)))  # fmt: skip
 row("sinh", "self", "sinh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.cosh(self))
 row("cosh", "self", "cosh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.sinh(self))
 row("tanh", "self", "tanh", ELEMENTWISE, promote="float",
@@ -143,7 +149,7 @@ def _relu(xp: Any, self: Any) -> Any:
 
 
 row("relu", "self", _relu, ELEMENTWISE,
-    self=lambda g, result: g * (result > 0))  # fmt: skip
+    self=lambda g, result: g * (result != 0))  # not > 0: a nan lets it pass  # fmt: skip
 row("erf", "self", "erf", ELEMENTWISE, promote="float",
     self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))))  # fmt: skip
 
@@ -228,13 +234,27 @@ row("imag", "self", lambda xp, self: xp.imag(self).copy(), ELEMENTWISE, holomorp
     self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t))  # fmt: skip
 row("conj", "self", "conj", ELEMENTWISE, holomorphic=False,
     self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t))  # fmt: skip
-# A lambda, so without a fast path: that keeps what a formula returns, which is complex here.
-row("angle", "self", lambda xp, self: xp.angle(self), ELEMENTWISE, holomorphic=False,
-    promote="float",
-    # arg z turns across z; of 0, which has no direction, the derivative is 0
-    self=lambda m, g, self: g * (self * 1j) / (m.square(m.abs(self)) + (self == 0)),
+
+
+def _angle(xp: Any, self: Any) -> Any:
+    """Of a real number 0 or π, nan for nan; NumPy has π for -0.0 as well."""
+    if self.dtype.kind == "c":
+        return xp.angle(self)
+    return xp.where(self < 0, self.dtype.type(pi), xp.where(self == self, self.dtype.type(0), self))
+
+
+def _turn(m: Any, g: Any, self: Any) -> Any:
+    """arg z turns across z; that of 0, which has no direction, and of real numbers not at all."""
+    if not is_complex(self):
+        return g * m.zero_like(self)
+    return g * (self * 1j) / (m.square(m.abs(self)) + (self == 0))
+
+
+row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float",
+    self=_turn,
     jvp=lambda m, self, self_t: (
-        m.imag(m.conj(self) * self_t) / (m.square(m.abs(self)) + (self == 0))))  # fmt: skip
+        m.imag(m.conj(self) * self_t) / (m.square(m.abs(self)) + (self == 0))
+        if is_complex(self) else self_t * m.zero_like(self)))  # fmt: skip
 
 # Copies to another dtype or device ----------------------------------------------------------------
 

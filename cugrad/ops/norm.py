@@ -255,6 +255,7 @@ def _layer_norm(
     normalized_shape: tuple[int, ...], eps: float = 1e-5,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     x = wide(xp, input)
+    x = x if x.flags.c_contiguous else x.copy("C")  # the result is in rows, as PyTorch's is
     mean, rstd = _moments(xp, x, _last_dims(x, normalized_shape), eps)
     result = x - mean
     result *= rstd

@@ -1,0 +1,86 @@
+"""Values and gradients of elementwise rows where numbers end: nan, infinities, zeros, denormals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+
+torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
+NAN, INF = float("nan"), float("inf")
+REAL = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 1e-310]
+COMPLEX = [0j, 1 + 0j, -1 + 0j, 1j, -1j, 2 + 1j]
+
+# Functions whose derivatives have a case of their own at one of these; all are as PyTorch's.
+FUNCTIONS = (
+    "relu", "abs", "sign", "angle", "exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square",
+    "tanh", "sigmoid", "lgamma", "erf", "sinc", "floor", "frac", "nan_to_num", "asin", "acos",
+    "atan", "asinh", "sin", "expm1", "deg2rad", "positive", "trunc",
+)  # fmt: skip
+PAIRS = ("atan2", "maximum", "minimum", "fmax", "fmin", "hypot", "xlogy", "logaddexp", "mul",
+         "true_divide", "ldexp")  # fmt: skip
+NOT_COMPLEX = {"relu", "sign", "lgamma", "erf", "floor", "frac", "nan_to_num", "trunc", "deg2rad",
+               "sinc"}  # fmt: skip
+
+
+def found(lib: Any, name: str, values: list[np.ndarray]) -> list[np.ndarray]:
+    leaves = [lib.tensor(v, requires_grad=True) for v in values]
+    out = getattr(lib, name)(*leaves)
+    grads = lib.autograd.grad(out, leaves, lib.ones_like(out), allow_unused=True)
+    results = [out.detach(), *[g for g in grads if g is not None]]
+    return [np.asarray(r.tolist()) for r in results]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS + PAIRS)
+def test_where_numbers_end(name: str, device: str) -> None:
+    for kind in (REAL, COMPLEX) if name not in NOT_COMPLEX and name not in PAIRS else (REAL,):
+        values = [np.array(kind)]
+        if name in PAIRS:
+            values = [np.repeat(kind, len(kind)), np.tile(kind, len(kind))]
+        for got, want in zip(*[found(lib, name, values) for lib in (cugrad, torch)], strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", ["atan2", "angle", "relu", "abs"])
+def test_second_derivatives_at_zero_are_numbers(name: str, device: str) -> None:
+    z = cugrad.zeros(2, dtype=cugrad.complex128 if name in ("angle", "abs") else cugrad.float64)
+    x = z.requires_grad_()
+    out = cugrad.atan2(x, x * 1) if name == "atan2" else getattr(cugrad, name)(x)
+    (g,) = cugrad.autograd.grad(out.sum(), x, create_graph=True)
+    if g.requires_grad:
+        (h,) = cugrad.autograd.grad(g.abs().sum(), x, allow_unused=True)
+        assert h is None or bool(cugrad.isfinite(h).all())
+
+
+def test_a_float_alpha_scales_integers_in_the_dtype_of_the_sum(device: str) -> None:
+    for lib in (cugrad, torch):
+        whole, half = lib.ones(2, dtype=lib.int64), lib.tensor(1.5, dtype=lib.float64)
+        assert lib.add(half, whole, alpha=0.5).dtype is lib.float64
+        assert lib.sub(half, whole, alpha=0.5).tolist() == [1.0, 1.0]
+        with pytest.raises(RuntimeError, match="alpha must not be a floating point number"):
+            lib.add(whole, whole, alpha=0.5)
+
+
+def test_layer_norm_of_any_layout_is_in_rows(device: str) -> None:
+    for lib in (cugrad, torch):
+        assert lib.nn.functional.layer_norm(lib.randn(4, 3).t(), (4,)).is_contiguous()
+
+
+@pytest.mark.filterwarnings("ignore:Tensor.m")
+def test_a_number_is_its_own_transpose(device: str) -> None:
+    for lib in (cugrad, torch):
+        assert lib.tensor(2.0).mT == 2 and lib.tensor(2j).mH.item() == -2j
+
+
+def test_derivatives_that_are_zero_can_be_written_to(device: str) -> None:
+    f = cugrad.func
+    x = cugrad.ones(3)
+    constant, linear = (lambda x: cugrad.ones(3)), (lambda x: (x * 2).sum())
+    for g in (f.jacrev(constant), f.jacfwd(constant), f.hessian(linear),
+              f.jacrev(f.jacfwd(linear))):  # fmt: skip
+        found = g(x)
+        found.fill_(1)
+        assert bool((found == 1).all())
