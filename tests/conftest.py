@@ -131,9 +131,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is there before the first test is left out of collections: many tests start one, and
-    each would walk through PyTorch, the samples and 30,000 tests.
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> None:
+    """What is there before a file's tests is left out of collections: many tests start one, and
+    each would walk through PyTorch, the samples, 30,000 tests and the reports of those that ran.
     """
     gc.collect()
     gc.freeze()
