@@ -248,7 +248,7 @@ def _complex(xp: Any, real: Any, imag: Any) -> Any:
 
 
 def _polar(xp: Any, abs: Any, angle: Any) -> Any:
-    return _complex(xp, abs * xp.cos(angle), abs * xp.sin(angle))
+    return _view_as_complex(xp, xp.stack((abs * xp.cos(angle), abs * xp.sin(angle)), -1))
 
 
 def _of_parts(m: Any, real: Any, imag: Any) -> Any:
