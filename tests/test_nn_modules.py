@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -150,3 +151,28 @@ def test_query_that_sees_no_key_attends_to_nothing(kind: str) -> None:
     assert not out[:, 1].detach().numpy().any() and out[:, 0].detach().numpy().all()
     assert all(np.isfinite(x.grad.numpy()).all() for x in (q, k, v))
     assert hidden.grad is None or np.isfinite(hidden.grad.numpy()).all()
+
+
+def test_layers_are_of_one_another_s_classes_as_in_pytorch() -> None:
+    """`isinstance(layer, nn.Dropout)` and its like: every pair of classes, and the shared ones."""
+    names = [n for n in dir(torch.nn) if isinstance(getattr(torch.nn, n), type)
+             and isinstance(getattr(cugrad.nn, n, None), type)]  # fmt: skip
+    both = {n: (getattr(cugrad.nn, n), getattr(torch.nn, n)) for n in names}
+    for path in ("batchnorm._BatchNorm", "batchnorm._NormBase", "instancenorm._InstanceNorm",
+                 "conv._ConvNd", "conv._ConvTransposeNd", "dropout._DropoutNd", "loss._Loss",
+                 "loss._WeightedLoss"):  # fmt: skip
+        room, _, name = path.partition(".")
+        homes = [importlib.import_module(f"{lib}.nn.modules.{room}") for lib in ("cugrad", "torch")]
+        both[path] = (getattr(homes[0], name), getattr(homes[1], name))
+    for a, (ours, theirs) in both.items():
+        for b, (our_other, their_other) in both.items():
+            assert issubclass(ours, our_other) == issubclass(theirs, their_other), (a, b)
+
+
+def test_a_model_in_another_memory_format() -> None:
+    strides = []
+    for lib in (cugrad, torch):
+        model = lib.nn.Sequential(lib.nn.Conv2d(3, 4, 3), lib.nn.BatchNorm2d(4), lib.nn.Flatten())
+        model.to(memory_format=lib.channels_last)
+        strides.append([p.stride() for p in model.state_dict().values()])
+    assert strides[0] == strides[1]

@@ -150,23 +150,27 @@ class Threshold(_InPlace):
         return f"threshold={self.threshold}, value={self.value}{self._also()}"
 
 
-class ELU(_InPlace):
-    """x where it is positive, else alpha * (exp(x) - 1)."""
+class _Alpha(_InPlace):
+    """Settings of ELU and CELU."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(inplace)
         self.alpha = alpha
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Apply it to a tensor of any shape."""
-        return functional.elu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
         """alpha."""
         return f"alpha={self.alpha}{self._also()}"
 
 
-class CELU(ELU):
+class ELU(_Alpha):
+    """x where it is positive, else alpha * (exp(x) - 1)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it to a tensor of any shape."""
+        return functional.elu(input, self.alpha, self.inplace)
+
+
+class CELU(_Alpha):
     """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -300,23 +304,27 @@ class Hardswish(_InPlace):
         return ""
 
 
-class Hardshrink(Module):
-    """0 in [-lambd, lambd], x elsewhere."""
+class _Shrink(Module):
+    """Settings of the shrinks."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Apply it to a tensor of any shape."""
-        return functional.hardshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
         """lambd."""
         return str(self.lambd)
 
 
-class Softshrink(Hardshrink):
+class Hardshrink(_Shrink):
+    """0 in [-lambd, lambd], x elsewhere."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it to a tensor of any shape."""
+        return functional.hardshrink(input, self.lambd)
+
+
+class Softshrink(_Shrink):
     """0 in [-lambd, lambd], and x nearer to zero by lambd elsewhere."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -340,7 +348,19 @@ class GLU(Module):
         return f"dim={self.dim}"
 
 
-class Softmax(Module):
+class _Softmax(Module):
+    """Settings of the softmax family."""
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def extra_repr(self) -> str:
+        """The dim."""
+        return f"dim={self.dim}"
+
+
+class Softmax(_Softmax):
     """exp(x) / sum of it along `dim`.
 
     >>> import cugrad as torch
@@ -349,20 +369,12 @@ class Softmax(Module):
     tensor([0.5000, 0.5000])
     """
 
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
     def forward(self, input: Tensor) -> Tensor:
         """Apply it to a tensor of any shape."""
         return functional.softmax(input, self.dim)
 
-    def extra_repr(self) -> str:
-        """The dim."""
-        return f"dim={self.dim}"
 
-
-class Softmin(Softmax):
+class Softmin(_Softmax):
     """The softmax of -x."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -370,7 +382,7 @@ class Softmin(Softmax):
         return functional.softmin(input, self.dim)
 
 
-class LogSoftmax(Softmax):
+class LogSoftmax(_Softmax):
     """The logarithm of softmax, computed without forming the softmax."""
 
     def forward(self, input: Tensor) -> Tensor:

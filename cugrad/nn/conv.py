@@ -139,7 +139,7 @@ class _Conv(_ConvNd):
         return convolve(input, self.weight, self.bias, *how)
 
 
-class _ConvTranspose(_ConvNd):
+class _ConvTransposeNd(_ConvNd):
     """A layer that is the adjoint of a correlation."""
 
     transposed = True
@@ -249,7 +249,7 @@ class Conv3d(_Conv):
     spatial = 3
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """The adjoint of Conv1d: signals of shape (N, C, L) to larger ones.
 
     `weight` has shape (in_channels, out_channels // groups, *kernel_size).
@@ -263,7 +263,7 @@ class ConvTranspose1d(_ConvTranspose):
     spatial = 1
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """The adjoint of Conv2d: images of shape (N, C, H, W) to larger ones.
 
     `weight` has shape (in_channels, out_channels // groups, *kernel_size).
@@ -277,7 +277,7 @@ class ConvTranspose2d(_ConvTranspose):
     spatial = 2
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """The adjoint of Conv3d: volumes of shape (N, C, D, H, W) to larger ones.
 
     `weight` has shape (in_channels, out_channels // groups, *kernel_size).

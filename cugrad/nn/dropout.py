@@ -7,7 +7,22 @@ from . import plain_functions as functional
 from .module import Module
 
 
-class Dropout(Module):
+class _DropoutNd(Module):
+    """A layer that drops with probability `p`."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if p < 0 or p > 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p = p
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        """Probability and mode."""
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_DropoutNd):
     """Zero each element with probability `p` and scale the rest by 1 / (1 - p).
 
     Does nothing in evaluation mode. Source: Hinton et al. 2012, https://arxiv.org/abs/1207.0580.
@@ -21,23 +36,12 @@ class Dropout(Module):
     tensor([1., 1., 1.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-        if p < 0 or p > 1:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-        self.p = p
-        self.inplace = inplace
-
     def forward(self, input: Tensor) -> Tensor:
         """Drop elements of a tensor of any shape."""
         return functional.dropout(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        """Probability and mode."""
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class Dropout1d(Dropout):
+class Dropout1d(_DropoutNd):
     """Zero whole channels of (N, C, L) or (C, L), and scale the others by 1 / (1 - p).
 
     Source: Tompson et al. 2015, https://arxiv.org/abs/1411.4280.
@@ -48,7 +52,7 @@ class Dropout1d(Dropout):
         return functional.dropout1d(input, self.p, self.training, self.inplace)
 
 
-class Dropout2d(Dropout):
+class Dropout2d(_DropoutNd):
     """Zero whole channels of (N, C, H, W), and scale the others by 1 / (1 - p)."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -56,7 +60,7 @@ class Dropout2d(Dropout):
         return functional.dropout2d(input, self.p, self.training, self.inplace)
 
 
-class Dropout3d(Dropout):
+class Dropout3d(_DropoutNd):
     """Zero whole channels of (N, C, D, H, W) or (C, D, H, W), and scale the others."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -64,7 +68,7 @@ class Dropout3d(Dropout):
         return functional.dropout3d(input, self.p, self.training, self.inplace)
 
 
-class AlphaDropout(Dropout):
+class AlphaDropout(_DropoutNd):
     """Dropout that keeps the mean and the variance of a standard normal input, for SELU networks.
 
     Source: Klambauer et al. 2017, https://arxiv.org/abs/1706.02515.
@@ -75,7 +79,7 @@ class AlphaDropout(Dropout):
         return functional.alpha_dropout(input, self.p, self.training, self.inplace)
 
 
-class FeatureAlphaDropout(Dropout):
+class FeatureAlphaDropout(_DropoutNd):
     """`AlphaDropout` of whole channels of (N, C, ...)."""
 
     def forward(self, input: Tensor) -> Tensor:

@@ -7,7 +7,30 @@ from . import plain_functions as functional
 from .module import Module
 
 
-class CrossEntropyLoss(Module):
+class _Loss(Module):
+    """What losses are, for `isinstance`; a user's own keeps its `reduction`."""
+
+    def __init__(
+        self, size_average: None = None, reduce: None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        if size_average is not None or reduce is not None:
+            raise TypeError("size_average and reduce are deprecated, and not here: use reduction")
+        self.reduction = functional.check_reduction(reduction)
+
+
+class _WeightedLoss(_Loss):
+    """Losses with a weight for each class."""
+
+    def __init__(
+        self, weight: Tensor | None = None, size_average: None = None, reduce: None = None,
+        reduction: str = "mean",
+    ) -> None:  # fmt: skip
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
+
+
+class CrossEntropyLoss(_WeightedLoss):
     """Cross entropy between logits and target classes, or class probabilities.
 
     Logits have shape (C,), (N, C) or (N, C, d1, ...); a target of class numbers has the same
@@ -49,7 +72,7 @@ class CrossEntropyLoss(Module):
         )
 
 
-class NLLLoss(Module):
+class NLLLoss(_WeightedLoss):
     """Negative log likelihood of target classes, given log-probabilities of shape (N, C, ...).
 
     >>> import cugrad as torch
@@ -79,7 +102,7 @@ class NLLLoss(Module):
         )
 
 
-class MSELoss(Module):
+class MSELoss(_Loss):
     """Squared difference, averaged ("mean"), summed ("sum") or per element ("none").
 
     >>> import cugrad as torch
@@ -97,7 +120,7 @@ class MSELoss(Module):
         return functional.mse_loss(input, target, reduction=self.reduction)
 
 
-class L1Loss(Module):
+class L1Loss(_Loss):
     """|input - target|, averaged, summed or per element."""
 
     def __init__(self, reduction: str = "mean") -> None:
@@ -109,7 +132,7 @@ class L1Loss(Module):
         return functional.l1_loss(input, target, reduction=self.reduction)
 
 
-class SmoothL1Loss(Module):
+class SmoothL1Loss(_Loss):
     """d² / (2 beta) where |d| < beta, else |d| - beta / 2, of d = input - target."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
@@ -122,7 +145,7 @@ class SmoothL1Loss(Module):
         return functional.smooth_l1_loss(input, target, beta=self.beta, reduction=self.reduction)
 
 
-class HuberLoss(Module):
+class HuberLoss(_Loss):
     """d² / 2 where |d| <= delta, else delta (|d| - delta / 2), of d = input - target."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -135,7 +158,7 @@ class HuberLoss(Module):
         return functional.huber_loss(input, target, delta=self.delta, reduction=self.reduction)
 
 
-class BCELoss(Module):
+class BCELoss(_WeightedLoss):
     """Binary cross entropy between probabilities `input` and `target`."""
 
     weight: Tensor | None
@@ -152,7 +175,7 @@ class BCELoss(Module):
         )
 
 
-class BCEWithLogitsLoss(Module):
+class BCEWithLogitsLoss(_Loss):
     """Binary cross entropy of sigmoid(input) with `target`, computed in log space.
 
     `weight` scales losses, `pos_weight` those of positive targets; both broadcast.
@@ -184,7 +207,7 @@ class BCEWithLogitsLoss(Module):
         )
 
 
-class KLDivLoss(Module):
+class KLDivLoss(_Loss):
     """The divergence of `target` from log-probabilities `input`: target * (log(target) - input).
 
     `log_target` says that the target holds log-probabilities too. The mean of the definition is
@@ -205,7 +228,7 @@ class KLDivLoss(Module):
         )
 
 
-class HingeEmbeddingLoss(Module):
+class HingeEmbeddingLoss(_Loss):
     """`input` where the target is 1, max(0, margin - input) where it is -1."""
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
@@ -220,7 +243,7 @@ class HingeEmbeddingLoss(Module):
         )
 
 
-class SoftMarginLoss(Module):
+class SoftMarginLoss(_Loss):
     """log(1 + exp(-target * input)), for targets 1 and -1."""
 
     def __init__(self, reduction: str = "mean") -> None:
@@ -232,7 +255,7 @@ class SoftMarginLoss(Module):
         return functional.soft_margin_loss(input, target, reduction=self.reduction)
 
 
-class MultiLabelSoftMarginLoss(Module):
+class MultiLabelSoftMarginLoss(_WeightedLoss):
     """The mean over classes, the last dim, of binary cross entropy with logits."""
 
     weight: Tensor | None
@@ -249,7 +272,7 @@ class MultiLabelSoftMarginLoss(Module):
         )
 
 
-class MarginRankingLoss(Module):
+class MarginRankingLoss(_Loss):
     """max(0, -target * (input1 - input2) + margin): a target of 1 ranks input1 higher."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -264,7 +287,7 @@ class MarginRankingLoss(Module):
         )
 
 
-class CosineEmbeddingLoss(Module):
+class CosineEmbeddingLoss(_Loss):
     """1 - cos(input1, input2) where the target is 1, max(0, cos - margin) where it is -1."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -279,7 +302,7 @@ class CosineEmbeddingLoss(Module):
         )
 
 
-class TripletMarginLoss(Module):
+class TripletMarginLoss(_Loss):
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), d the p-norm of differences."""
 
     def __init__(
@@ -311,7 +334,7 @@ class TripletMarginLoss(Module):
         )
 
 
-class GaussianNLLLoss(Module):
+class GaussianNLLLoss(_Loss):
     """The negative log likelihood of `target` under normal distributions (input, var)."""
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
@@ -327,7 +350,7 @@ class GaussianNLLLoss(Module):
         )
 
 
-class PoissonNLLLoss(Module):
+class PoissonNLLLoss(_Loss):
     """The negative log likelihood of counts `target`; `log_input`: input is log of the rate."""
 
     def __init__(

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..tensor import Tensor
 from . import plain_functions as functional
-from .module import Module
+from .loss import _Loss, _WeightedLoss
 
 
-class MultiMarginLoss(Module):
+class MultiMarginLoss(_WeightedLoss):
     """The mean over other classes of max(0, margin - x[y] + x[j])^p, for x of shape (N, C).
 
     >>> import cugrad as torch
@@ -46,7 +46,7 @@ class MultiMarginLoss(Module):
         )
 
 
-class MultiLabelMarginLoss(Module):
+class MultiLabelMarginLoss(_Loss):
     """Margins of the target classes over all others; `target` lists classes, ended by a -1."""
 
     def __init__(self, *, reduction: str = "mean") -> None:
@@ -58,7 +58,7 @@ class MultiLabelMarginLoss(Module):
         return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
-class TripletMarginWithDistanceLoss(Module):
+class TripletMarginWithDistanceLoss(_Loss):
     """max(d(anchor, positive) - d(anchor, negative) + margin, 0) with a distance of one's own."""
 
     def __init__(
@@ -85,7 +85,7 @@ class TripletMarginWithDistanceLoss(Module):
         )  # fmt: skip
 
 
-class CTCLoss(Module):
+class CTCLoss(_Loss):
     """-log of the probability of label sequences, over all alignments with the input.
 
     Source: Graves et al. 2006, Connectionist Temporal Classification.

@@ -120,10 +120,13 @@ class Module(Called):
         device: Any = None,
         dtype: dtypes.dtype | None = None,
         non_blocking: bool = False,
+        *,
+        memory_format: Any = None,
     ) -> Self:
         """Move and cast parameters and buffers in place: `to(device)`, `to(dtype)`, `to(tensor)`.
 
-        Only floating-point and complex tensors are cast; integer buffers just move.
+        Only floating-point and complex tensors are cast; integer buffers just move. Weights of four
+        dims, or five, are laid out as `memory_format` says.
 
         Raises:
             TypeError: for an integer or boolean dtype.
@@ -142,7 +145,10 @@ class Module(Called):
 
         def convert(tensor: Tensor) -> Tensor:
             castable = tensor.is_floating_point() or tensor.is_complex()
-            return tensor.to(device, dtype if castable else None, non_blocking)
+            kind = dtype if castable else None
+            if memory_format is None or tensor.dim() not in (4, 5):
+                return tensor.to(device, kind, non_blocking)
+            return tensor.to(device, kind, non_blocking, memory_format=memory_format)
 
         return self._apply(convert)
 

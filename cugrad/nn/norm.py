@@ -15,7 +15,7 @@ from .module import Module
 from .parameter import Parameter
 
 
-class _BatchNorm(Module):
+class _NormBase(Module):
     """Normalise every channel of (N, C, ...) to mean 0, variance 1, then scale and shift.
 
     In training mode with the batch's own statistics, which also update the running ones:
@@ -142,6 +142,10 @@ class _BatchNorm(Module):
         )
 
 
+class _BatchNorm(_NormBase):
+    """What batch norms are, for `isinstance`."""
+
+
 class BatchNorm1d(_BatchNorm):
     """Normalise every channel of (N, C) or (N, C, L) to mean 0, variance 1, then scale and shift.
 
@@ -175,7 +179,7 @@ class BatchNorm3d(_BatchNorm):
     _dims = (5,)
 
 
-class _InstanceNorm(_BatchNorm):
+class _InstanceNorm(_NormBase):
     """Normalise every channel of every example to mean 0, variance 1.
 
     Scaled and shifted only where `affine`; running statistics only where `track_running_stats`.

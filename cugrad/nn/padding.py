@@ -103,7 +103,7 @@ class ConstantPad3d(_ConstantPad):
     spatial = 3
 
 
-class ZeroPad1d(_ZeroPad):
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """A border of zeros around (N, C, L) or (C, L).
 
     >>> import cugrad as torch
@@ -114,7 +114,7 @@ class ZeroPad1d(_ZeroPad):
     spatial = 1
 
 
-class ZeroPad2d(_ZeroPad):
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """A border of zeros around (N, C, H, W) or (C, H, W).
 
     >>> import cugrad as torch
@@ -125,7 +125,7 @@ class ZeroPad2d(_ZeroPad):
     spatial = 2
 
 
-class ZeroPad3d(_ZeroPad):
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """A border of zeros around (N, C, D, H, W) or (C, D, H, W).
 
     >>> import cugrad as torch

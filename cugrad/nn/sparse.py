@@ -14,18 +14,8 @@ from .module import Module
 from .parameter import Parameter
 
 
-class Embedding(Module):
-    """The rows of `weight`, of shape (num_embeddings, embedding_dim), at the indices given.
-
-    They start normal with variance 1. Row `padding_idx` starts at zero and gets no gradient. Rows
-    that are looked up are first shortened to `max_norm`, by `norm_type`; `scale_grad_by_freq`
-    divides the gradient of a row by how often it was.
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> nn.Embedding(10, 3)(torch.tensor([[1, 2], [9, 0]])).shape
-    torch.Size([2, 2, 3])
-    """
+class _Table(Module):
+    """The rows of embeddings, their initial values and settings."""
 
     def __init__(
         self,
@@ -51,6 +41,35 @@ class Embedding(Module):
         self.weight = Parameter(empty((num_embeddings, embedding_dim), device=device, dtype=dtype))
         self.reset_parameters()
 
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    def extra_repr(self) -> str:
+        """Sizes, the padding row, and settings that are not the usual ones."""
+        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0,
+                 "scale_grad_by_freq": False}  # fmt: skip
+        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        parts += [f"{k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v]
+        return ", ".join(parts)
+
+
+class Embedding(_Table):
+    """The rows of `weight`, of shape (num_embeddings, embedding_dim), at the indices given.
+
+    They start normal with variance 1. Row `padding_idx` starts at zero and gets no gradient. Rows
+    that are looked up are first shortened to `max_norm`, by `norm_type`; `scale_grad_by_freq`
+    divides the gradient of a row by how often it was.
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.Embedding(10, 3)(torch.tensor([[1, 2], [9, 0]])).shape
+    torch.Size([2, 2, 3])
+    """
+
     @classmethod
     def from_pretrained(
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
@@ -63,13 +82,6 @@ class Embedding(Module):
         made.weight = Parameter(embeddings, requires_grad=not freeze)
         return made
 
-    def reset_parameters(self) -> None:
-        """Draw new initial values."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].fill_(0)
-
     def forward(self, input: Tensor) -> Tensor:
         """Look up indices of any shape; the result has embedding_dim as its last dim."""
         return functional.embedding(
@@ -77,16 +89,8 @@ class Embedding(Module):
             self.scale_grad_by_freq,
         )  # fmt: skip
 
-    def extra_repr(self) -> str:
-        """Sizes, the padding row, and settings that are not the usual ones."""
-        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0,
-                 "scale_grad_by_freq": False}  # fmt: skip
-        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        parts += [f"{k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v]
-        return ", ".join(parts)
 
-
-class EmbeddingBag(Embedding):
+class EmbeddingBag(_Table):
     """The sum, mean or maximum of the rows in each bag of indices.
 
     >>> import cugrad as torch
