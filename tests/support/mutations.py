@@ -30,7 +30,7 @@ from tests.support.mutation_seeds import archives, databases, old_files, traces
 __all__ = ["FORMATS", "run"]
 
 MEMORY = 256 << 20  # bytes of address space beyond what the imports take; files have 0.4 MB
-CPU = 10.0  # seconds for one file
+CPU = 5.0  # seconds for one file
 DESCRIPTORS = 40
 AGAIN = 20  # times that a child is started anew after it died
 
