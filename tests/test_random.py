@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -192,3 +195,32 @@ def test_filling_forgets_the_past() -> None:
 def test_errors(draw: Callable[[], Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         draw()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_draws_while_threads_of_its_parent_do() -> None:
+    """Locks that other threads hold as the process is copied would stay closed in the child."""
+    script = """
+import os, threading
+import cugrad as torch
+done = threading.Event()
+def draw():
+    while not done.is_set():
+        torch.randn(100000)
+threads = [threading.Thread(target=draw) for _ in range(2)]
+for thread in threads:
+    thread.start()
+try:
+    for _ in range(8):
+        child = os.fork()
+        if child == 0:
+            torch.randn(3), torch.rand(2, generator=torch.Generator().manual_seed(1))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+finally:
+    done.set()
+print("drawn")
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True,
+                          text=True, timeout=100, env={**os.environ, "CUGRAD_DEVICE": "cpu"})
+    assert done.stdout.strip() == "drawn", done.stderr

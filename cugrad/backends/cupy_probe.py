@@ -7,6 +7,8 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 
+from .forks import unforked
+
 __all__ = ["device_count", "why_uncompilable", "why_unusable"]
 
 INSTALL = 'pip install "cugrad[cuda12]" (or "cugrad[cuda13]" for a CUDA 13 driver)'
@@ -23,7 +25,8 @@ def why_unusable() -> str | None:
     and makes no CUDA context.
     """
     try:
-        return _installation() or _devices()
+        with unforked:
+            return _installation() or _devices()
     except Exception as error:
         return f"CuPy does not answer: {type(error).__name__}: {_first_line(error)}"
 

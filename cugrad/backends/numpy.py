@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from .forks import kept_over_forks, unforked
 from .numpy_erf import erf_float32
 from .numpy_index import index_add, index_reduce
 from .numpy_special import ScipySpecial
@@ -216,7 +217,14 @@ class HostRng:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._generator = np.random.Generator(np.random.Philox(seed % 2**64))
+        with unforked:  # NumPy imports its generators when they are first asked for
+            self._generator = np.random.Generator(np.random.Philox(seed % 2**64))
+        kept_over_forks.add(self.lock)
+
+    @property
+    def lock(self) -> Any:
+        """What NumPy holds while it draws."""
+        return self._generator.bit_generator.lock
 
     def uniform(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         narrow = dtype if dtype in (np.float32, np.float64) else np.dtype("float32")

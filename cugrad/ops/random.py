@@ -11,6 +11,7 @@ import numpy as np
 from .. import backends
 from ..backends import batched
 from ..backends.batched_random import BatchedRng
+from ..backends.forks import kept_over_forks
 from ..device import device as Device
 from ..kept import of_thread
 
@@ -140,6 +141,7 @@ def fresh_seed() -> int:
 
 _sources: dict[tuple[str, int | None], Source] = {}
 _lock = threading.Lock()
+kept_over_forks.add(_lock)
 _seed: int = fresh_seed()  # what a device's source starts with
 
 
