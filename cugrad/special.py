@@ -9,8 +9,8 @@ from typing import Any
 from . import dtypes
 from .autograd.record import recorded
 from .functions import FUNCTIONS
-from .functions.arguments import cast
-from .functions.arithmetic import floating, refuse_gradient
+from .functions.arguments import cast, refused
+from .functions.arithmetic import floating
 from .functions.out import accepting
 from .ops.dims import canonical_dim
 from .ops.special_functions import POLYNOMIALS
@@ -73,14 +73,14 @@ def ndtr(input: Tensor) -> Tensor:
 def zeta(input: Any, other: Any) -> Tensor:
     """The Hurwitz zeta function, the sum of (k + other) ** -input over k = 0, 1, ...
 
-    Differentiable in `other`; NotImplementedError where `input` requires grad.
+    Differentiable in `other`; backward raises NotImplementedError where `input` requires grad.
 
     >>> import cugrad as torch
     >>> torch.special.zeta(torch.tensor([2.0, 4.0]), 1)
     tensor([1.6449, 1.0823])
     """
-    refuse_gradient("zeta", input)
-    return recorded.special_zeta(floating(input), floating(other))
+    result = recorded.special_zeta(floating(input), floating(other))
+    return refused(result, (input,), "zeta", "SpecialZetaBackward0")
 
 
 def _of_row(name: str, doc: str) -> Callable[..., Tensor]:

@@ -478,6 +478,10 @@ def _zeroed(np, x, indices):
 sample("index_zero", (4, 5), indices=([0, 2],), reference=_zeroed,
        torch=lambda torch, x, indices: torch.index_put(
            x, tuple(map(torch.tensor, indices)), torch.zeros((), dtype=x.dtype)))  # fmt: skip
+sample(
+    "not_implemented", (2, 3), integers((2, 3)), function="f", integer=False,
+    reference=lambda np, x, of, function: x, torch=lambda torch, x, of, function: x * 1,
+)
 sample("zero_like", (2, 3), reference=lambda np, x: np.zeros_like(x),
        torch=lambda torch, x: torch.zeros_like(x))  # fmt: skip
 

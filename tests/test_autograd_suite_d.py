@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +38,7 @@ def outcome(program: Program, lib: Any) -> Any:
         try:
             answer = described(program(lib))
         except RuntimeError as error:
-            answer = "RuntimeError", str(error)[:40]
+            answer = isinstance(error, NotImplementedError), str(error)[:30]
     return answer, [(w.category.__name__, str(w.message)[:60]) for w in caught]
 
 
@@ -143,6 +144,46 @@ def a_comparison_in_place_in_forward_mode(t: Any) -> Any:
     with t.autograd.forward_ad.dual_level():
         dual = t.autograd.forward_ad.make_dual(grid(t, 3), t.ones(3, dtype=t.float64))
         return list(t.autograd.forward_ad.unpack_dual((dual * 2).gt_(1)))
+
+
+# Derivatives that do not exist --------------------------------------------------------------------
+
+WITHOUT: dict[str, Callable[[Any, Any], Any]] = {
+    "heaviside": lambda t, x: t.heaviside(x, t.ones(3, dtype=x.dtype)),
+    "heaviside by values": lambda t, x: t.heaviside(x.detach() - 0.3, x),
+    "heaviside_": lambda t, x: (x * 1).heaviside_(t.ones(3, dtype=x.dtype)),
+    "heaviside_ of a part": lambda t, x: _heavy_part(t, x * 1),
+    "igamma": lambda t, x: t.igamma(x, x),
+    "igamma_": lambda t, x: (x * 1).igammac_(t.ones(3, dtype=x.dtype)),
+    "igamma by other": lambda t, x: t.igamma(t.ones(3, dtype=x.dtype), x),
+    "zeta": lambda t, x: t.special.zeta(x + 1, 2.0),
+    "unique": lambda t, x: t.unique(x, return_counts=True)[0],
+    "unique of a dim": lambda t, x: t.unique(x[None], dim=0),
+    "unique_consecutive": lambda t, x: x.unique_consecutive(),
+}  # fmt: skip
+
+
+def _heavy_part(t: Any, y: Any) -> Any:
+    y[1:].heaviside_(t.ones(2, dtype=y.dtype))
+    return y
+
+
+def asked_for(name: str, how: str) -> Program:
+    """The value is there; who asks for the derivative is told which function has none."""
+
+    def run(t: Any) -> Any:
+        x = grid(t, 3)
+        if how == "grad":
+            return t.func.grad(lambda x: WITHOUT[name](t, x).sum())(x)
+        y = WITHOUT[name](t, x.requires_grad_())
+        return y.sum().backward() if how == "backward" else (y, y.requires_grad)
+
+    return run
+
+
+for _name in WITHOUT:
+    for _how in ("value", "backward", "grad"):
+        PROGRAMS[f"{_how} of {_name}"] = asked_for(_name, _how)
 
 
 # Functions, warnings ------------------------------------------------------------------------------
@@ -278,6 +319,14 @@ for _name in TRANSFORMS:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     assert outcome(PROGRAMS[name], cugrad) == outcome(PROGRAMS[name], torch)
+
+
+@pytest.mark.parametrize("name", ["heaviside", "igamma", "zeta"])
+def test_forward_mode_of_what_has_no_derivative(name: str) -> None:
+    for lib in (torch, cugrad):  # PyTorch says of heaviside "aten::heaviside"
+        function = functools.partial(WITHOUT[name], lib)
+        with pytest.raises(NotImplementedError, match=f"forward AD with .*{name}"):
+            lib.func.jvp(function, (grid(lib, 3),), (grid(lib, 3),))
 
 
 # PyTorch answers these by what it says once in a process, or not right ----------------------------

@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+from ..autograd.dual import highest
+from ..autograd.mode import state
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..dtypes import as_dtype
+from ..ops.refused import NO_NODE
 from ..tensor import UNCOUNTED, Tensor
 
 __all__ = [
-    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "return_type",
-    "varargs",
+    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "refused",
+    "return_type", "varargs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +38,18 @@ def cast(input: Tensor, dtype: Any) -> Tensor:
     """`input` in another dtype, itself where it has it already."""
     wanted = as_dtype(dtype).numpy
     return input if input._array.dtype == wanted else recorded.to_dtype(input, wanted)
+
+
+def refused(result: Tensor, inputs: Any, function: str, node: str = NO_NODE) -> Tensor:
+    """A result whose derivative by these inputs is an error, where one of them may ask for it."""
+    for x in inputs:
+        asks = isinstance(x, Tensor) and (
+            x._requires_grad and state.grad_enabled
+            or bool(state.levels) and highest((x,)) is not None
+        )
+        if asks:
+            result = recorded.not_implemented(result, x, function, node)
+    return result
 
 
 def varargs(values: tuple[Any, ...]) -> Any:

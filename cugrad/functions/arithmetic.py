@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..autograd.dual import highest
 from ..autograd.fast import compile_function
 from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
@@ -19,7 +18,7 @@ from ..creation import tensor
 from ..ops.promotion import fit_scalar, result_dtype
 from ..ops.table import ELEMENTWISE, TABLE, Op
 from ..tensor import Tensor
-from .arguments import array_of, cast
+from .arguments import array_of, cast, refused
 from .out import TAKES_OUT, called
 from .signatures import Signature
 from .words import WORDS
@@ -129,30 +128,27 @@ def floating(value: Any) -> Any:
     return value
 
 
-def refuse_gradient(name: str, input: Any) -> None:
-    """NotImplementedError where an op that cannot give it is asked for a derivative by `input`."""
-    if isinstance(input, Tensor) and input.requires_grad and state.grad_enabled:
-        raise NotImplementedError(
-            f"{name}: the derivative for 'input' is not implemented; use input.detach()"
-        )
-    if state.levels and highest((input,)) is not None:
-        raise NotImplementedError(
-            f"Trying to use forward AD with {name} that does not support it because it has not "
-            "been implemented yet; use input.detach()"
-        )
-
-
 def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
     array_of(input, name, "input"), array_of(other, name, "other", 2)
-    refuse_gradient(name, input)
-    return _PLAIN[name](floating(input), floating(other))
+    result = _PLAIN[name](floating(input), floating(other))
+    return refused(result, (input,), f"{name}: input", f"{name.title()}Backward0")
+
+
+@_public
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 where `input` is negative, 1 where it is positive, and `values` where it is zero.
+
+    Backward raises a RuntimeError: no derivative is defined, as in PyTorch.
+    """
+    array_of(input, "heaviside", "input"), array_of(values, "heaviside", "values", 2)
+    return refused(_PLAIN["heaviside"](input, values), (input, values), "heaviside")
 
 
 @_public
 def igamma(input: Tensor, other: Tensor) -> Tensor:
     """The lower incomplete gamma function of `input` up to `other`, regularised to end at 1.
 
-    Differentiable in `other`; NotImplementedError where `input` requires grad.
+    Differentiable in `other`; backward raises NotImplementedError where `input` requires grad.
 
     >>> import cugrad as torch
     >>> torch.special.gammainc(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))

@@ -11,7 +11,7 @@ from ..autograd.mode import state
 from ..autograd.record import recorded
 from ..ops.table import TABLE
 from ..tensor import Tensor
-from . import composites, copies, linalg, reduce, scatter, statistics
+from . import arithmetic, composites, copies, linalg, reduce, scatter, statistics
 
 __all__ = ["METHODS", "in_place"]
 
@@ -47,6 +47,6 @@ METHODS: dict[str, Callable[..., Tensor]] = {
         scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,
         scatter.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
         linalg.addmm, linalg.addmv, linalg.baddbmm, reduce.cumsum, statistics.renorm,
-        composites.mvlgamma,
+        composites.mvlgamma, arithmetic.heaviside, arithmetic.igamma, arithmetic.igammac,
     )
 }  # fmt: skip

@@ -10,7 +10,7 @@ from ..backends import backend_of
 from ..creation import tensor
 from ..ops.dims import canonical_dim
 from ..tensor import Tensor
-from .arguments import array_of, lifted, return_type
+from .arguments import array_of, lifted, refused, return_type
 
 __all__ = [
     "argsort", "bucketize", "cummax", "cummin", "isin", "kthvalue", "median", "mode", "msort",
@@ -208,6 +208,11 @@ def cummin(input: Tensor, dim: int) -> Any:
 
 
 VALUES_ONLY = {"values_only": True}
+NODES_OF_ONCE = {
+    "unique": ("_unique2", "Unique2Backward0"),
+    "unique_dim": ("unique_dim", "UniqueDimBackward0"),
+    "unique_consecutive": ("unique_consecutive", "UniqueConsecutiveBackward0"),
+}
 
 
 def _once(
@@ -224,7 +229,10 @@ def _once(
                 f"aren't selected by dim {dim}"
             )
     options = {} if return_inverse or return_counts or function != "unique" else VALUES_ONLY
-    output, inverse, counts = getattr(recorded, function)(input.detach(), dim, **options)
+    output, inverse, counts = getattr(recorded, function)(input, dim, **options)
+    of_dim = function == "unique" and dim is not None
+    name, node = NODES_OF_ONCE["unique_dim" if of_dim else function]
+    output = refused(output, (input,), name, node)
     wanted = (output, inverse if return_inverse else None, counts if return_counts else None)
     found = tuple(x for x in wanted if x is not None)
     return found if len(found) > 1 else output

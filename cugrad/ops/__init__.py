@@ -17,6 +17,7 @@ from . import (
     pad,
     pool,
     reduce,
+    refused,
     regions,
     scan,
     scatter,
@@ -32,8 +33,9 @@ from .table import TABLE
 
 __all__ = [
     "TABLE", "activation", "batch", "conv", "decompose", "eigen", "elementwise", "factorize", "fft",
-    "fold", "index", "linalg", "nn", "norm", "pad", "pool", "reduce", "regions", "scan", "scatter",
-    "shape", "softmax", "sorting", "special", "special_functions", "statistics", "strided",
+    "fold", "index", "linalg", "nn", "norm", "pad", "pool", "reduce", "refused", "regions", "scan",
+    "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
+    "strided",
 ]  # fmt: skip
 
 

@@ -1,0 +1,33 @@
+"""The row behind a result that has no derivative by an input: whoever asks for one is told so."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from .table import NONE, row
+
+NO_NODE = "torch::autograd::NotImplemented"  # of ops for which PyTorch has no formula at all
+
+
+def _in_backward(g: Any, function: str, node: str) -> NoReturn:
+    if node == NO_NODE:
+        raise RuntimeError(f"derivative for aten::{function} is not implemented")
+    raise NotImplementedError(f"the derivative for '{function}' is not implemented.")
+
+
+def _in_forward_mode(value_t: Any, self_t: Any, function: str) -> Any:
+    if self_t is None:
+        return value_t
+    raise NotImplementedError(
+        f"Trying to use forward AD with {function.partition(':')[0]} that does not support it "
+        "because it has not been implemented yet; use input.detach()"
+    )
+
+
+row(
+    "not_implemented", "value self",
+    lambda xp, value, self, function, node=NO_NODE: value.copy(), NONE,
+    node=lambda params: params["node"],
+    value=lambda g: g, self=_in_backward, jvp=_in_forward_mode,
+    doc="`value`, and an error that names the function for who asks for the derivative by `self`",
+)  # fmt: skip
