@@ -192,7 +192,9 @@ NOTES: dict[str, Note] = {
     "load": Note(
         "differs", "No safetensors. Files of before PyTorch 1.6 only with `weights_only`. "
         "With `weights_only` it refuses compressed records, tensors that reach beyond their "
-        "storage, and pickles that copy more than they hold."),
+        "storage, pickles that copy, hash or compare more than they hold, and keys made to share a "
+        "hash. What a damaged file raises is an UnpicklingError, a RuntimeError or an EOFError, "
+        "also for an unknown byte order."),
     "amp.autocast": Note(
         "differs", "Also for `simulated`, by CUDA's lists. A weight that changes within a region "
         "is cast again. What cugrad has no op for (fused RNN cells) is on no list."),

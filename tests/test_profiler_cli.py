@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import random
 import sqlite3
 import subprocess
 import sys
@@ -175,51 +173,7 @@ def test_directories_and_other_formats(tmp_path: Path, refused: Callable[[Path],
     assert "nsys export --type sqlite a.nsys-rep" in refused(path)
 
 
-def test_a_page_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_nsys(tmp_path / "a.sqlite", training_step())
     assert main(["report", str(path), "--html", str(tmp_path / "no" / "out.html")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_damaged_files(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Cut off and changed at random, a file is reported or refused; nothing else happens."""
-    whole = WRITERS[kind](tmp_path / "whole", training_step()).read_bytes()
-    draw = random.Random(7)
-    path = tmp_path / "damaged"
-    codes = set()
-    for _ in range(int(os.environ.get("CUGRAD_TEST_DAMAGES", "60"))):
-        data = bytearray(whole[: draw.randrange(1, len(whole))] if draw.random() < 0.3 else whole)
-        for _ in range(draw.choice([1, 1, 5, 50])):
-            data[draw.randrange(len(data))] = draw.randrange(256)
-        path.write_bytes(data)
-        code = main(["report", str(path)])
-        said = capsys.readouterr().err
-        assert code in (0, 2), said
-        assert said.count("\n") == (code == 2)
-        codes.add(code)
-    assert 2 in codes
-
-
-def test_values_of_any_type_in_a_chrome_trace(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Any JSON may stand where the format wants something else."""
-    odd = [None, True, -1, 1.5, "x", [], {}, [1], {"a": 1}, 1e300, 2**70]
-    draw = random.Random(3)
-    path = tmp_path / "trace.json"
-    base = json.loads(write_chrome(path, training_step()).read_text())["traceEvents"]
-    for _ in range(150):
-        events = json.loads(json.dumps(base))
-        for _ in range(draw.randrange(1, 4)):
-            event = draw.choice(events)
-            target = draw.choice([event, event.get("args", event)])
-            if isinstance(target, dict) and target:
-                target[draw.choice(sorted(target))] = draw.choice(odd)
-        path.write_text(json.dumps(events))
-        assert main(["report", str(path)]) in (0, 2)
-        assert capsys.readouterr().err.count("\n") <= 1

@@ -472,7 +472,7 @@ def test_every_truncation() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_changed_bytes_of_a_file(changes: list[tuple[int, int]]) -> None:
     data = bytearray(good())
     for at, value in changes:
@@ -482,21 +482,6 @@ def test_changed_bytes_of_a_file(changes: list[tuple[int, int]]) -> None:
     except (*REFUSED, ValueError):
         return
     assert found.tolist() == [0, 1, 2, 3]  # a change of what nobody reads
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6),
-       st.integers(0, 10**6))  # fmt: skip
-@settings(max_examples=500, deadline=None)
-def test_changed_bytes_of_a_pickle(changes: list[tuple[int, int]], cut: int) -> None:
-    """As above, where no checksum stands in the way."""
-    data = bytearray(tensor_pickle())
-    for at, value in changes:
-        data[at % len(data)] = value
-    cut %= 3 * len(data)
-    try:
-        cugrad.load(archive(bytes(data[:cut] if cut < len(data) else data), **{"data/0": FOUR}))
-    except REFUSED:
-        pass
 
 
 def old_file(pickled: bytes, keys: Any = ("0",), count: int = 4) -> bytes:
@@ -526,24 +511,3 @@ def test_old_files_that_lie() -> None:
             with pytest.raises(REFUSED):
                 cugrad.load(io.BytesIO(data), weights_only=weights_only)
     assert not os.path.exists("/tmp/cugrad-was-here")
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
-def test_changed_bytes_of_an_old_file(changes: list[tuple[int, int]]) -> None:
-    data = bytearray(old_file(tensor_pickle()))
-    for at, value in changes:
-        data[at % len(data)] = value
-    try:
-        cugrad.load(io.BytesIO(bytes(data)))
-    except REFUSED:
-        pass
-
-
-@given(st.binary(max_size=200))
-@settings(max_examples=500, deadline=None)
-def test_any_bytes_for_a_pickle(data: bytes) -> None:
-    try:
-        cugrad.load(archive(b"\x80\x02" + data))
-    except REFUSED:
-        pass
