@@ -134,6 +134,37 @@ def after_inplace(name: str, part: bool) -> Program:
     return run
 
 
+OF_OTHERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "igamma_": lambda t, y, x: y.igamma_(x),
+    "pow_": lambda t, y, x: y.pow_(x),
+    "index_reduce_": lambda t, y, x: y.index_reduce_(0, t.tensor([0, 2]), x[:2], "prod"),
+    **{f"scatter_reduce_ {reduce}": lambda t, y, x, reduce=reduce: y.scatter_reduce_(
+        0, t.tensor([[0, 1, 0, 2]]), x[:1], reduce) for reduce in ("prod", "mean", "amax")},
+    "addcmul_": lambda t, y, x: y.addcmul_(x, x),
+    "lerp_": lambda t, y, x: y.lerp_(x, 0.5),
+    "masked_scatter_": lambda t, y, x: y.masked_scatter_(y > 1, x),
+    "gt_": lambda t, y, x: y.gt_(x),
+}  # fmt: skip
+
+
+def after_inplace_by_others(name: str, part: bool) -> Program:
+    """A tensor without history that others, which have one, are put into."""
+
+    def run(t: Any) -> Any:
+        x = grid(t, 3, 4).requires_grad_()
+        y = t.stack([grid(t, 3, 4), grid(t, 3, 4).flip(0)])
+        found = OF_OTHERS[name](t, y[1], x)
+        y = y if part else found
+        return y.detach(), t.autograd.grad((y * grid(t, *y.shape) + 0 * x).sum(), x)
+
+    return run
+
+
+for _name in OF_OTHERS:
+    for _part in (False, True):
+        PROGRAMS[f"{_name} by others, of {'a part' if _part else 'all'}"] = after_inplace_by_others(
+            _name, _part)  # fmt: skip
+
 for _name in INPLACE:
     for _part in (False, True):
         PROGRAMS[f"{_name} of {'a part' if _part else 'all'}"] = after_inplace(_name, _part)

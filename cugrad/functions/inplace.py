@@ -24,7 +24,9 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
 
     def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
         before = self
-        if saves and isinstance(self, Tensor) and self._requires_grad and state.grad_enabled:
+        if saves and state.grad_enabled and any(
+            isinstance(x, Tensor) and x._requires_grad for x in (self, *args, *options.values())
+        ):
             before = recorded.clone(self)
         with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
             result = function(before, *args, **options)
@@ -40,7 +42,8 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
 
 METHODS: dict[str, Callable[..., Tensor]] = {
     f.__name__ + "_": in_place(f, saves=f in (
-        composites.mvlgamma, scatter.index_reduce, scatter.scatter_reduce, statistics.renorm,
+        arithmetic.igamma, arithmetic.igammac, composites.mvlgamma, scatter.index_reduce,
+        scatter.scatter_reduce, statistics.renorm,
     ))
     for f in (
         copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
