@@ -62,12 +62,12 @@ def vmap(
         leaves, form = flatten((args, kwargs))
         dims = _dims(func, in_dims, args, kwargs)
         size = _size(leaves, dims)
-        if chunk_size is None or chunk_size >= size:
+        if chunk_size is None:
             return _run(func, leaves, form, dims, out_dims, randomness, size)
         parts = []
         generators = default_generators() if randomness == "same" else []
         before = [generator.get_state() for generator in generators]
-        for start in range(0, size, chunk_size):
+        for start in range(0, size, chunk_size) or (0,):
             for generator, drawn_from in zip(generators, before, strict=True):
                 generator.set_state(drawn_from)
             count = min(chunk_size, size - start)
