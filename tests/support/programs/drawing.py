@@ -214,6 +214,7 @@ class Draw:
         values["i0"] = str(r.randrange(shape[-1]) if shape and shape[-1] else 0)
         values["i1"] = str(r.randrange(shape[1]) if len(shape) > 1 and shape[1] else 0)
         values["k"] = str(r.randint(1, 3))
+        values["n"] = str(shape[0] if shape else 1)
         values["c"] = r.choice(["0.5", "1.5", "-0.7", "2", "0.3"])
         values["b"] = r.choice(["True", "False"])
         if "m" in wanted:
@@ -278,6 +279,8 @@ class Draw:
     def fits(self, row: table.Row) -> Callable[[Any], bool]:
         def fit(x: Any) -> bool:
             if x.dim() < row.dims or (row.exact and x.dim() != row.dims):
+                return False
+            if row.full and not x.numel():
                 return False
             if row.own and (x._is_view() or not x.is_leaf):
                 return False

@@ -9,6 +9,7 @@ import torch
 from . import table
 from .drawing import Draw, Ended, Spoiled
 from .statements import Sort, change, copy_and_change, op
+from .table_rare import RARE
 from .text import Statement
 
 # Functions ----------------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ def body_of(
 INSIDE: list[Sort] = [
     op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
     op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
-    copy_and_change, change,
+    copy_and_change, change, op(RARE),
     op(CUSTOM),
 ]  # fmt: skip
 
@@ -131,7 +132,7 @@ def called(
 
 
 # Form, what f returns, what its parameters are: "rows", elements along dim 0, or "whole". A copy of
-# what is no vmap, for which results share memory with an input is open.
+# what is no vmap, for its layout, and with whom it shares memory, are open: "!".
 TRANSFORMS = [
     ("t.func.vmap({f})({a})", "tensor", "rows"),
     ("t.func.vmap({f})({a})", "tensor", "rows"),
@@ -143,44 +144,44 @@ TRANSFORMS = [
     ),
     ("sum(t.func.vmap({f})({a}))", "pair", "rows"),
     ("t.func.vmap({f}, chunk_size=1)({a})", "tensor", "rows"),
-    ("t.func.grad({f})({a}).clone()", "scalar", "whole"),
-    ("t.func.grad_and_value({f})({a})[1].clone()", "scalar", "whole"),
-    ("t.func.vmap(t.func.grad({f}))({a}).clone()", "scalar", "rows"),
+    ("t.func.grad({f})({a})!", "scalar", "whole"),
+    ("t.func.grad_and_value({f})({a})[1]!", "scalar", "whole"),
+    ("t.func.vmap(t.func.grad({f}))({a})!", "scalar", "rows"),
     (
-        "t.func.grad(lambda *a: t.func.grad({f})(*a).sin().abs().sum())({a}).clone()",
+        "t.func.grad(lambda *a: t.func.grad({f})(*a).sin().abs().sum())({a})!",
         "scalar",
         "whole",
     ),
-    ("t.func.jvp({f}, ({a},), ({a},))[1].clone()", "tensor", "whole"),
-    ("t.func.vjp({f}, {a})[1](t.ones_like({f}({a})))[0].clone()", "tensor", "whole"),
-    ("t.func.jacrev({f})({a}).clone()", "tensor", "small"),
-    ("t.func.jacfwd({f})({a}).clone()", "tensor", "small"),
-    ("t.func.hessian({f})({a}).clone()", "scalar", "small"),
-    ("t.func.jacrev(t.func.jacfwd({f}))({a}).clone()", "scalar", "small"),
-    ("t.func.jacfwd(t.func.grad({f}))({a}).clone()", "scalar", "small"),
-    ("t.func.vmap(t.func.jacrev({f}))({a}).clone()", "tensor", "rows"),
+    ("t.func.jvp({f}, ({a},), ({a},))[1]!", "tensor", "whole"),
+    ("t.func.vjp({f}, {a})[1](t.ones_like({f}({a})))[0]!", "tensor", "whole"),
+    ("t.func.jacrev({f})({a})!", "tensor", "small"),
+    ("t.func.jacfwd({f})({a})!", "tensor", "small"),
+    ("t.func.hessian({f})({a})!", "scalar", "small"),
+    ("t.func.jacrev(t.func.jacfwd({f}))({a})!", "scalar", "small"),
+    ("t.func.jacfwd(t.func.grad({f}))({a})!", "scalar", "small"),
+    ("t.func.vmap(t.func.jacrev({f}))({a})!", "tensor", "rows"),
     (
-        "t.autograd.functional.jacobian({f}, ({a},), create_graph=True)[0].clone()",
+        "t.autograd.functional.jacobian({f}, ({a},), create_graph=True)[0]!",
         "tensor",
         "small",
     ),
     (
-        "t.autograd.functional.hessian({f}, ({a},), create_graph=True)[0][0].clone()",
+        "t.autograd.functional.hessian({f}, ({a},), create_graph=True)[0][0]!",
         "scalar",
         "small",
     ),
     (
-        "t.autograd.functional.vjp({f}, ({a},), {f}({a}), create_graph=True)[1][0].clone()",
+        "t.autograd.functional.vjp({f}, ({a},), {f}({a}), create_graph=True)[1][0]!",
         "tensor",
         "small",
     ),
     (
-        "t.autograd.functional.jvp({f}, ({a},), ({a},), create_graph=True)[1].clone()",
+        "t.autograd.functional.jvp({f}, ({a},), ({a},), create_graph=True)[1]!",
         "tensor",
         "small",
     ),
     (
-        "t.autograd.functional.hvp({f}, ({a},), ({a},), create_graph=True)[1][0].clone()",
+        "t.autograd.functional.hvp({f}, ({a},), ({a},), create_graph=True)[1][0]!",
         "scalar",
         "small",
     ),
@@ -188,12 +189,13 @@ TRANSFORMS = [
 WITHIN_TRANSFORMS: list[Sort] = [
     op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
     op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
-    copy_and_change, change,
+    copy_and_change, change, op(RARE),
 ]  # fmt: skip
 
 
 def transform(d: Draw) -> Statement | None:
     form, result, way = d.random.choice(TRANSFORMS)
+    form = form.replace("!", ".clone(memory_format=t.contiguous_format)")
     if d.scope is not None:
         return None
     rows = "row" in way

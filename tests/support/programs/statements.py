@@ -12,6 +12,7 @@ import torch
 from . import table
 from .drawing import SHAPES, Draw, Ended, same_storage
 from .running import overlaps
+from .table_rare import RARE_IN_PLACE
 from .text import Statement
 
 Sort = Callable[[Draw], "Statement | None"]
@@ -78,7 +79,9 @@ def change(d: Draw) -> Statement | None:
 
 
 def change_of(d: Draw, under_no_grad: bool) -> Statement | None:
-    rows = d.random.choices([table.IN_PLACE, table.ASSIGNED, table.SHAPE_IN_PLACE], [6, 3, 0.5])[0]
+    sorts = [table.IN_PLACE, table.ASSIGNED, table.SHAPE_IN_PLACE, RARE_IN_PLACE]
+    # under no_grad a shape keeps: what the graph knows of a leaf is not told of it in PyTorch
+    rows = d.random.choices(sorts, [6, 4, 0.7 * (not under_no_grad), 4])[0]
     row = d.random.choice(rows)
     if row.needs and d.unguarded:
         return None
@@ -192,7 +195,7 @@ def hook(d: Draw) -> Statement | None:
     if x is None or d.scope is not None or not (d.hooked or d.env[x].is_leaf):
         return None
     tensor, mark = d.env[x], d.fresh("h")
-    if tensor._is_view() and tensor.is_leaf:
+    if tensor._is_view() and (tensor.is_leaf or tensor._version):
         return None  # PyTorch's process ends by a signal when it registers a hook there
     forms = [
         f"{x}.register_hook(lambda g: log.append('{mark}'))",

@@ -1,12 +1,12 @@
 """What a line of a random program may say: templates by sort, with what their operands must be.
 
 Of a template, {x} {y} {z} are tensors ({y} and {z} of the dtype of {x} for the most part), {d} {e}
-dims of {x}, {i} an index along {d}, {k} a small size, {c} a number, {b} True or False, {m} a mask
-like {x}, {j} indices along {d}, {J} indices of the shape of {x} along {d}, {s} its shape, {I} the
-identity matrix of its last size, {A} a diagonal one of distinct numbers. Behind two spaces stand
-words: which dtypes {x} may have (real, complex, any; floating point if nothing is said), how many
-dims it has at least (1d, 2d, =2d), and behind a bar what must hold, as calls of the guards in
-running.py.
+dims of {x}, {i} an index along {d}, {k} a small size, {n} the size of dim 0, {c} a number, {b} True
+or False, {m} a mask like {x}, {j} indices along {d}, {J} indices of the shape of {x} along {d}, {s}
+its shape, {I} the identity matrix of its last size, {A} a diagonal one of distinct numbers. Behind
+two spaces stand words: which dtypes {x} may have (real, complex, any; floating point if nothing is
+said), how many dims it has at least (1d, 2d, =2d), and behind a bar what must hold, as calls of the
+guards in running.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Row(NamedTuple):
     needs: tuple[str, ...]
     square: bool
     own: bool  # of a leaf: the layouts of what ops return are open
+    full: bool  # of some elements: convolutions of none are errors of one library or the other
 
 
 def rows_of(text: str) -> tuple[Row, ...]:
@@ -31,13 +32,25 @@ def rows_of(text: str) -> tuple[Row, ...]:
         line, _, needs = line.partition(" | ")
         template, _, words = line.strip().partition("  ")
         if template.startswith(("t.linalg.", "t.fft.")):
-            template += ".contiguous()"  # their layouts are open, and with them what is a view
+            # their layouts are open, and with them what is a view
+            template += ".clone(memory_format=t.contiguous_format)"
         said = words.split()
         dims = next((int(w.strip("=d")) for w in said if re.fullmatch(r"=?\dd", w)), 0)
         kind = next((w for w in said if w in ("real", "complex", "any")), "")
         checks = tuple(need.strip() for need in needs.split(";") if need.strip())
         exact = any(w.startswith("=") for w in said)
-        rows.append(Row(template, kind, dims, exact, checks, "square" in said, "own" in said))
+        rows.append(
+            Row(
+                template,
+                kind,
+                dims,
+                exact,
+                checks,
+                "square" in said,
+                "own" in said,
+                ".conv" in template,
+            )
+        )
     return tuple(rows)
 
 
@@ -256,7 +269,7 @@ t.cumulative_trapezoid({x}, dim={d})  1d
 {x}.flip({d})  1d
 {x}.roll(1, {d})  1d
 {x}.roll(2)
-{x}.rot90()  2d
+{x}.rot90().contiguous()  2d
 {x}.fliplr()  2d
 {x}.repeat(2, *[1] * {x}.dim())
 {x}.tile(2)

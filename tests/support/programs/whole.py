@@ -7,6 +7,7 @@ from .drawing import Draw, Ended, Spoiled
 from .functions import CUSTOM, checkpointed, dual, transform
 from .passes import accumulate, backward, clear_gradient, first, gradient, loss, second
 from .statements import Sort, change, constant, copy_and_change, flag, hook, leaf, op, region
+from .table_rare import RARE
 
 SORTS: dict[str, tuple[Sort, float]] = {
     "leaf": (leaf, 1),
@@ -16,6 +17,7 @@ SORTS: dict[str, tuple[Sort, float]] = {
     "reducing": (op(table.REDUCING), 5),
     "indexing": (op(table.INDEXING), 4),
     "matrices": (op(table.MATRICES), 4),
+    "rare": (op(RARE), 7),
     "view": (op(table.VIEWS), 9),
     "change": (change, 9),
     "copy": (copy_and_change, 2),
