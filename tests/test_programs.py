@@ -26,19 +26,9 @@ ACCEPTED = ROOT / "tests" / "support" / "programs" / "accepted_differences.txt"
 DRAWN = 150  # programs: a number and not a time, for a verdict that is the same on any machine
 
 
-# Not mended yet; a name leaves this list with its defect.
-OPEN = {
-    "vmap_of_bfloat16": "a number minus an example of bfloat16",
-}
-
-
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_what_was_once_found(
-    path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_once_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside PyTorch, and in each context beside itself."""
-    if path.stem in OPEN:
-        request.applymarker(pytest.mark.xfail(reason=OPEN[path.stem], strict=False))
     monkeypatch.setattr(search, "WORK", search.WORK // 100)  # any plan of a budget will do
     program = read(path.read_text())
     *_, difference = campaign.beside_torch(program)
