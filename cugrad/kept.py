@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["LOCALS", "kept", "of_thread"]
+__all__ = ["LOCALS", "Switch", "kept", "of_thread"]
 
 L = TypeVar("L", bound=threading.local)
 LOCALS: list[threading.local] = []  # what a thread has switched on: modes, hooks, observers, levels
@@ -50,3 +50,41 @@ def put_back(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
         if len(fields) != len(values):  # what was as in a new thread is so again
             for name in fields.keys() - values.keys():
                 fields.pop(name, None)
+
+
+class Switch:
+    """A context manager whose ends are done again, should an interrupt come meanwhile.
+
+    `as_is()` says what is to be put back, and changes nothing; `change(before)` makes the change;
+    `put_back(before)` undoes it, if it was made, and may be called twice.
+    """
+
+    _before: tuple[Any, ...] = ()  # one for each time that it is entered
+
+    def as_is(self) -> Any:
+        raise NotImplementedError
+
+    def change(self, before: Any) -> None:
+        raise NotImplementedError
+
+    def put_back(self, before: Any) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        before = self.as_is()
+        try:
+            self.change(before)
+            self._before = (*self._before, before)
+        except BaseException:
+            self.put_back(before)
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        before = self._before[-1]
+        try:
+            self.put_back(before)
+        except BaseException:
+            self.put_back(before)
+            raise
+        finally:
+            self._before = self._before[:-1]

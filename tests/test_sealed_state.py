@@ -31,7 +31,7 @@ LEAKS = {
     "cugrad.set_grad_enabled(False)": "state.grad_enabled",
     "cugrad.set_default_dtype(cugrad.float64)": "_default.dtype",
     "cugrad.set_default_device('cpu')": "_state.default",
-    "mode.push_hooks(lambda x: x, lambda x: x)": "state.hooks",
+    "mode.push_hooks((id, id))": "state.hooks",
     "cugrad.set_anomaly_enabled(True)": "anomaly.enabled",
     "cugrad.inference_mode().__enter__()": "fresh.counter",
     "mode.push_observer(object())": "state.observers",

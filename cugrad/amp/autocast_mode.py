@@ -19,6 +19,7 @@ from ..autograd.autocast import (
 )
 from ..autograd.contexts import Context
 from ..cuda import is_available as cuda_is_available
+from ..kept import Switch
 from ..tensor import Tensor
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
@@ -46,7 +47,7 @@ def check_usable(device_type: str, kind: dtypes.dtype) -> None:
         ) from None
 
 
-class autocast(Context):
+class autocast(Switch, Context):
     """Within it ops run in the dtype that suits them: a context manager, and a decorator.
 
     Products and convolutions run in `dtype`, what needs range or precision in float32, the rest in
@@ -96,7 +97,6 @@ class autocast(Context):
         if enabled:
             check_usable(device_type, self.fast_dtype)
         self._enabled = enabled
-        self._before: list[tuple[Setting, bool]] = []
 
     def __repr__(self) -> str:
         off = "" if self._enabled else ", enabled=False"
@@ -106,16 +106,20 @@ class autocast(Context):
         return autocast(self.device, self.fast_dtype, self._enabled, self._cache_enabled)
 
     def __enter__(self) -> autocast:
-        self._before.append((setting(self.device), settings.cache_enabled))
-        settings.nesting += 1
-        settings.cache_enabled = self._cache_enabled
-        switch_autocast(self.device, Setting(self._enabled, self.fast_dtype))
+        super().__enter__()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        before, settings.cache_enabled = self._before.pop()
-        leave()
-        switch_autocast(self.device, before)
+    def as_is(self) -> tuple[Setting, bool, int]:
+        return setting(self.device), settings.cache_enabled, settings.nesting
+
+    def change(self, before: tuple[Setting, bool, int]) -> None:
+        settings.nesting, settings.cache_enabled = before[2] + 1, self._cache_enabled
+        switch_autocast(self.device, Setting(self._enabled, self.fast_dtype))
+
+    def put_back(self, before: tuple[Setting, bool, int]) -> None:
+        was, settings.cache_enabled, nesting = before
+        leave(nesting)
+        switch_autocast(self.device, was)
 
     def __call__(self, function: Any) -> Any:
         if not callable(function):

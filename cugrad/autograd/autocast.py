@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .. import dtypes
 from ..backends import batched
-from ..kept import of_thread
+from ..kept import Switch, of_thread
 from ..ops.table import Op
 from ..tensor import Tensor
 from .mode import state
@@ -113,12 +113,13 @@ def switch_autocast(device_type: str, to: Setting) -> None:
 def _refresh() -> None:
     lower = {kind: s.dtype for kind, s in settings.of.items() if s.enabled}
     if lower or settings.lower:
-        settings.lower = lower
         _switch(cast_inputs if lower else None)
+        settings.lower = lower  # last: should an interrupt come before, all of it is done again
 
 
 def _switch(to: Any) -> None:
-    state.switch(autocast=to)
+    if state.autocast is not to:
+        state.switch(autocast=to)
 
 
 def clear_autocast_cache() -> None:
@@ -131,49 +132,43 @@ def is_autocast_cache_enabled() -> bool:
     return settings.cache_enabled
 
 
-class nothing_cast:
+class nothing_cast(Switch):
     """Within it, no op is cast."""
 
-    __slots__ = ("_was",)
+    def as_is(self) -> Any:
+        return state.autocast
 
-    def __enter__(self) -> None:
-        self._was = state.autocast
-        if self._was is not None:
-            _switch(None)
+    def change(self, before: Any) -> None:
+        _switch(None)
 
-    def __exit__(self, *exc: object) -> None:
-        if self._was is not None:
-            _switch(self._was)
+    def put_back(self, before: Any) -> None:
+        _switch(before)
 
 
-class casting:
+class casting(Switch):
     """Within it autocast is set to what it was when this was made, in whatever thread."""
-
-    __slots__ = ("_settings", "_before")
 
     def __init__(self) -> None:
         self._settings = settings.of, settings.cache_enabled
-        self._before: list[Any] = []
 
-    def __enter__(self) -> None:
-        self._before.append((settings.of, settings.cache_enabled))
-        settings.nesting += 1
-        self._set(*self._settings)
+    def as_is(self) -> tuple[Any, bool, int]:
+        return settings.of, settings.cache_enabled, settings.nesting
 
-    def __exit__(self, *exc: object) -> None:
-        leave()
-        self._set(*self._before.pop())
+    def change(self, before: tuple[Any, bool, int]) -> None:
+        settings.nesting = before[2] + 1
+        settings.of, settings.cache_enabled = self._settings
+        _refresh()
 
-    @staticmethod
-    def _set(of: dict[str, Setting], cache_enabled: bool) -> None:
-        settings.of, settings.cache_enabled = of, cache_enabled
+    def put_back(self, before: tuple[Any, bool, int]) -> None:
+        settings.of, settings.cache_enabled, nesting = before
+        leave(nesting)
         _refresh()
 
 
-def leave() -> None:
-    """A region ends; with the outermost one the casts of weights go."""
-    settings.nesting -= 1
-    if settings.nesting == 0:
+def leave(nesting: int) -> None:
+    """A region ends, within so many; with the outermost one the casts of weights go."""
+    settings.nesting = nesting
+    if nesting == 0:
         clear_autocast_cache()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..backends import backend_of
 from ..errors import InplaceError
+from ..kept import Switch
 from ..ops.table import ELEMENTWISE, LINEAR, Op
 from ..tensor import Tensor
 from .mode import Level, state
@@ -41,15 +42,20 @@ def leave(level: Level) -> None:
     level.holders.clear()
 
 
-@contextmanager
-def below(level: Level) -> Iterator[None]:
+class below(Switch):
     """Only the levels under this one are seen inside."""
-    levels = state.levels
-    try:
-        state.switch(levels=levels[: levels.index(level)])
-        yield
-    finally:
-        state.switch(levels=levels)
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+
+    def as_is(self) -> tuple[Level, ...]:
+        return state.levels
+
+    def change(self, before: tuple[Level, ...]) -> None:
+        state.switch(levels=before[: before.index(self._level)])
+
+    def put_back(self, before: tuple[Level, ...]) -> None:
+        state.switch(levels=before)
 
 
 def tangent_of(tensor: Any, level: Level) -> Tensor | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..backends import backend_of
+from ..kept import Switch
 from ..ops.strided import storage_of
 from ..tensor import Tensor, make
 from .contexts import Context
-from .dual import below, enter, hide_tangent, leave, set_tangent, tangent_of
+from .dual import below, hide_tangent, leave, set_tangent, tangent_of
 from .dual_inplace import own
-from .mode import state
+from .mode import Level, state
 
 __all__ = [
     "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual",
@@ -38,7 +39,8 @@ def enter_dual_level() -> int:
     """
     if state.dual is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    state.dual = enter()
+    level = Level()
+    state.switch(levels=(*state.levels, level), dual=level)
     return 0
 
 
@@ -51,8 +53,8 @@ def exit_dual_level(*, level: int | None = None) -> None:
             "Trying to exit a forward AD level that was not the last one that was created. This is "
             "not supported."
         )
-    opened, state.dual = state.dual, None
-    leave(opened)
+    leave(state.dual)
+    state.dual = None
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
@@ -160,33 +162,44 @@ def primal_of(tensor: Tensor, level: Any) -> Tensor:
     return primal
 
 
-class dual_level(Context):
+class dual_level(Switch, Context):
     """The context in which dual tensors are made and used; a decorator too.
 
     Tangents are gone when it ends. `func.jvp` is the form that nests.
     """
 
     def __enter__(self) -> int:
-        return enter_dual_level()
+        super().__enter__()
+        return 0
 
-    def __exit__(self, *exc: object) -> None:
-        exit_dual_level()
+    def as_is(self) -> Any:
+        return state.dual, state.levels
+
+    def change(self, before: Any) -> None:
+        enter_dual_level()
+
+    def put_back(self, before: Any) -> None:
+        dual, levels = before
+        if dual is None and state.dual is not None:
+            leave(state.dual)
+        state.switch(dual=dual, levels=tuple([x for x in state.levels if x in levels]))
 
 
-class _set_fwd_grad_enabled(Context):
+class _set_fwd_grad_enabled(Switch, Context):
     """Whether ops inside compute tangents; PyTorch's tests switch it off."""
 
     def __init__(self, mode: bool) -> None:
         self.mode = mode
-        self._previous: list[Any] = []
 
-    def __enter__(self) -> None:
-        self._previous.append(state.levels)
+    def as_is(self) -> Any:
+        return state.levels
+
+    def change(self, before: Any) -> None:
         dual = () if state.dual is None else (state.dual,)
         state.switch(levels=(state.levels or dual) if self.mode else ())
 
-    def __exit__(self, *exc: object) -> None:
-        state.switch(levels=self._previous.pop())
+    def put_back(self, before: Any) -> None:
+        state.switch(levels=before)
 
     def clone(self) -> _set_fwd_grad_enabled:
         return type(self)(self.mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ..tensor import Tensor
@@ -20,7 +21,7 @@ from .functional_checks import (
     with_zeros,
     zeros_like,
 )
-from .mode import enable_grad, is_grad_enabled, set_grad_enabled
+from .mode import enable_grad
 from .record import recorded
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -65,7 +66,7 @@ def vjp(
                 "The vector v can only be None if the user-provided function returns a single "
                 "Tensor with a single element."
             )
-    with set_grad_enabled(create_graph or is_grad_enabled()):
+    with enable_grad() if create_graph else nullcontext():
         found = gradients(outputs, points, vectors, create_graph)
         product = with_zeros(found, points, strict, create_graph, "back")
     return nested(settled(outputs, create_graph), many), nested(
@@ -98,7 +99,7 @@ def jvp(
         along = tuple(zeros_like(o, requires_grad=True) for o in outputs)  # any values would do
         pulled = gradients(outputs, points, along, create_graph=True)
         check_depends(pulled, "grad_inputs", strict)
-    with set_grad_enabled(create_graph or is_grad_enabled()):
+    with enable_grad() if create_graph else nullcontext():
         found = gradients(pulled, along, vectors, create_graph)
         product = with_zeros(found, outputs, strict, create_graph, "back_trick")
     return nested(settled(outputs, create_graph), many), nested(
@@ -125,7 +126,7 @@ def vhp(
         output = _scalar(func, points, strict, "vhp")
         first = gradients((output,), points, create_graph=True)
         check_depends(first, "jacobian", strict)
-    with set_grad_enabled(create_graph or is_grad_enabled()):
+    with enable_grad() if create_graph else nullcontext():
         found = gradients(first, points, vectors, create_graph)
         product = with_zeros(found, points, strict, create_graph, "double_back")
     return settled((output,), create_graph)[0], nested(settled(product, create_graph), several)
@@ -155,7 +156,7 @@ def hvp(
         along = tuple(zeros_like(x, requires_grad=True) for x in points)
         pulled = gradients(first, points, along, create_graph=True)
         check_depends(first, "hessian", strict)
-    with set_grad_enabled(create_graph or is_grad_enabled()):
+    with enable_grad() if create_graph else nullcontext():
         found = gradients(pulled, along, vectors, create_graph)
         product = with_zeros(found, points, strict, create_graph, "double_back_trick")
     return settled((output,), create_graph)[0], nested(settled(product, create_graph), several)

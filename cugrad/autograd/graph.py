@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from ..absent import explain
 from ..backends import backend_of
+from ..kept import Switch
 from ..tensor import Tensor
 from .contexts import described
 from .engine import task
@@ -84,7 +85,7 @@ def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
         t.counter[0] += 1
 
 
-class saved_tensors_hooks:
+class saved_tensors_hooks(Switch):
     """Within it, what ops save for backward is packed by one hook, and unpacked by the other.
 
     `pack_hook(tensor) -> anything` runs when an op saves a tensor; `unpack_hook(packed) -> Tensor`
@@ -103,7 +104,6 @@ class saved_tensors_hooks:
     """
 
     compose = False  # for subclasses that set the hooks themselves
-    _entered: tuple[Hooks, ...] = ()
 
     def __init__(
         self,
@@ -114,16 +114,15 @@ class saved_tensors_hooks:
     ) -> None:
         self.pack_hook, self.unpack_hook, self.compose = pack_hook, unpack_hook, compose
 
-    def __enter__(self) -> None:
-        pack, unpack = self.pack_hook, self.unpack_hook
-        if self.compose and state.hooks:
-            pack, unpack = _piped(pack, unpack, *state.hooks[-1])
-        self._entered = (*self._entered, push_hooks(pack, unpack))
+    def as_is(self) -> Hooks:
+        pair = self.pack_hook, self.unpack_hook
+        return _piped(*pair, *state.hooks[-1]) if self.compose and state.hooks else pair
 
-    def __exit__(self, *exc: object) -> None:
-        *outer, pair = self._entered
-        pop_hooks(pair)
-        self._entered = tuple(outer)
+    def change(self, before: Hooks) -> None:
+        push_hooks(before)
+
+    def put_back(self, before: Hooks) -> None:
+        pop_hooks(before)
 
     __repr__ = described
 

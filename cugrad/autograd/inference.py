@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
+from ..kept import Switch
 from ..tensor import UNCOUNTED, Tensor, fresh
 from .contexts import Context, decorated
-from .mode import enable_grad, state
+from .mode import state
 
 __all__ = ["inference_mode", "is_inference", "is_inference_mode_enabled", "out_of_inference"]
 
@@ -23,22 +23,27 @@ def is_inference(input: Tensor) -> bool:
     return input.is_inference()
 
 
-@contextmanager
-def out_of_inference() -> Iterator[None]:
+class _Inference(Switch):
+    """What changes the inference mode puts back all that depends on it."""
+
+    def as_is(self) -> tuple[Any, ...]:
+        return state.inference, state.grad_mode, state.levels, state.hidden
+
+    def put_back(self, before: tuple[Any, ...]) -> None:
+        inference, grad_mode, levels, hidden = before
+        fresh.counter = UNCOUNTED if inference else None
+        state.switch(inference=inference, grad_mode=grad_mode, levels=levels, hidden=hidden)
+
+
+class out_of_inference(_Inference):
     """Gradients are recorded inside, in inference mode too; forward mode stays as it is."""
-    if not state.inference:
-        with enable_grad():
-            yield
-        return
-    was = state.inference, state.grad_mode, state.levels, state.hidden
-    try:
-        inference_mode._switch(False, True, state.levels, state.hidden)
-        yield
-    finally:
-        inference_mode._switch(*was)
+
+    def change(self, before: tuple[Any, ...]) -> None:
+        _, _, levels, hidden = before
+        self.put_back((False, True, levels, hidden))
 
 
-class inference_mode(Context):
+class inference_mode(_Inference, Context):
     """Ops inside are not recorded, and their results never will be: the extreme form of `no_grad`.
 
     What is made inside is an inference tensor: no version is counted and no view remembered.
@@ -69,22 +74,12 @@ class inference_mode(Context):
 
     def __init__(self, mode: bool = True) -> None:
         self.mode = mode
-        self._previous: list[tuple[Any, ...]] = []
 
-    def __enter__(self) -> None:
-        levels, hidden = state.levels, state.hidden
-        self._previous.append((state.inference, state.grad_mode, levels, hidden))
-        if self.mode is not state.inference:
-            levels, hidden = hidden if state.inference else (), () if state.inference else levels
-        self._switch(self.mode, not self.mode, levels, hidden)
-
-    def __exit__(self, *exc: object) -> None:
-        self._switch(*self._previous.pop())
-
-    @staticmethod
-    def _switch(inference: bool, grad_mode: bool, levels: Any, hidden: Any) -> None:
-        fresh.counter = UNCOUNTED if inference else None
-        state.switch(inference=inference, grad_mode=grad_mode, levels=levels, hidden=hidden)
+    def change(self, before: tuple[Any, ...]) -> None:
+        inference, _, levels, hidden = before
+        if self.mode is not inference:
+            levels, hidden = hidden if inference else (), () if inference else levels
+        self.put_back((self.mode, not self.mode, levels, hidden))
 
     def clone(self) -> inference_mode:
         return type(self)(self.mode)

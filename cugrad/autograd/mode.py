@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-from ..kept import kept, of_thread
+from ..kept import Switch, kept, of_thread
 from .contexts import Context, decorated
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
@@ -156,13 +156,23 @@ def push_observer(observer: Observer) -> None:
     ranges = state.ranges
     if hasattr(observer, "range_begin"):
         ranges = (*ranges, cast("RangeObserver", observer))
-    state.switch(observers=(*state.observers, observer), ranges=ranges)
+    try:
+        state.switch(observers=(*state.observers, observer), ranges=ranges)
+    except BaseException:  # an interrupt: whoever pushes it will not pop it
+        pop_observer(observer)
+        raise
 
 
 def pop_observer(observer: Observer) -> None:
     """Takes an observer away, if it is there: a pass that it was added in may have ended."""
-    observers, ranges = _without(state.observers, observer), _without(state.ranges, observer)
-    state.switch(observers=observers, ranges=ranges)
+    was = state.observers
+    observers, ranges = _without(was, observer), _without(state.ranges, observer)
+    try:
+        state.switch(observers=observers, ranges=ranges)
+    except BaseException:  # again: see `kept`
+        if state.observers is was:
+            state.switch(observers=observers, ranges=ranges)
+        raise
 
 
 def show_node(observers: tuple[Observer, ...], node: Any, gradients: Sequence[Any]) -> None:
@@ -185,20 +195,18 @@ def _without(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
 Hooks = tuple[Callable[..., Any], Callable[..., Any]]
 
 
-def push_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> Hooks:
-    """Makes a pair of saved-tensor hooks the innermost one of this thread; returns the pair."""
+def push_hooks(pair: Hooks) -> None:
+    """Makes a pair of saved-tensor hooks the innermost one of this thread."""
     if state.hooks_disabled is not None:
         raise RuntimeError(state.hooks_disabled)
-    pair = pack, unpack
     state.switch(hooks=(*state.hooks, pair))
-    return pair
 
 
-def pop_hooks(pair: Hooks | None = None) -> None:
-    """Takes a pair of saved-tensor hooks away, the innermost by default, and all inside of it."""
+def pop_hooks(pair: Hooks) -> None:
+    """Takes a pair of saved-tensor hooks away, if it is there, and all inside of it."""
     hooks = state.hooks
     for i in range(len(hooks) - 1, -1, -1):
-        if pair is None or hooks[i] is pair:
+        if hooks[i] is pair:
             return state.switch(hooks=hooks[:i])
 
 
@@ -223,17 +231,19 @@ def passing(run: Callable[[], Any]) -> Any:
             pop_hooks(each) if type(each) is tuple else pop_observer(each)
 
 
-class _GradMode(Context):
+class _GradMode(Switch, Context):
     """A context manager and decorator that sets the grad mode, as many times as it is entered."""
 
     enabled: bool
-    _previous: list[bool]
 
-    def __enter__(self) -> None:
-        self.__dict__.setdefault("_previous", []).append(switch_grad(self.enabled))
+    def as_is(self) -> bool:
+        return state.grad_mode
 
-    def __exit__(self, *exc: object) -> None:
-        switch_grad(self._previous.pop())
+    def change(self, before: bool) -> None:
+        switch_grad(self.enabled)
+
+    def put_back(self, before: bool) -> None:
+        switch_grad(before)
 
 
 class no_grad(_GradMode):
@@ -288,19 +298,21 @@ class set_grad_enabled(_GradMode):
                 f"{type(mode).__name__}"
             )
         self.enabled = mode
-        self._previous = [switch_grad(mode)]
+        self._first = state.grad_mode
         self._fresh = True
+        switch_grad(mode)
 
-    def __enter__(self) -> None:
-        if self._fresh:  # the constructor has switched already
-            self._fresh = False
-        else:
-            super().__enter__()
+    def as_is(self) -> bool:
+        return self._first if self._fresh else state.grad_mode
+
+    def change(self, before: bool) -> None:
+        self._fresh = False  # the constructor has switched already, the first time
+        switch_grad(self.enabled)
 
     def __call__(self, function: Any) -> Any:
         if self._fresh:  # used as a decorator: undo the constructor's switch
             self._fresh = False
-            switch_grad(self._previous.pop())
+            switch_grad(self._first)
         return decorated(self.clone, function)
 
     def clone(self) -> set_grad_enabled:

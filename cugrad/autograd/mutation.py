@@ -130,9 +130,9 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
     if state.before_write is not None:
         raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
     context = MutationContext()
-    pair: Any = None
+    pair = context.pack, context.unpack
     try:
-        pair = push_hooks(context.pack, context.unpack)
+        push_hooks(pair)
         state.before_write = context.before_write
         yield context
     finally:

@@ -6,12 +6,11 @@ import itertools
 import operator
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ..kept import of_thread
+from ..kept import Switch, of_thread
 
 Array = Any
 
@@ -457,42 +456,37 @@ def opened_level(size: int, randomness: str) -> BatchLevel:
     return level
 
 
-@contextmanager
-def noting(levels: list[BatchLevel]) -> Iterator[None]:
+class _Switched(Switch):
+    """Inside, fields of `running` are others."""
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def as_is(self) -> dict[str, Any]:
+        return {name: getattr(running, name) for name in self._changes}
+
+    def change(self, before: dict[str, Any]) -> None:
+        vars(running).update(self._changes)
+
+    def put_back(self, before: dict[str, Any]) -> None:
+        vars(running).update(before)
+
+
+def noting(levels: list[BatchLevel]) -> Switch:
     """The levels that are opened inside are added to the list."""
-    before = running.noted
-    running.noted = (*before, levels)
-    try:
-        yield
-    finally:
-        running.noted = before
+    return _Switched(noted=(*running.noted, levels))
 
 
-@contextmanager
-def opened_again(levels: list[BatchLevel], transforms: tuple[Any, ...]) -> Iterator[None]:
+def opened_again(levels: list[BatchLevel], transforms: tuple[Any, ...]) -> Switch:
     """Inside, a vmap opens the levels of a list, one after the other, among these transforms."""
-    before = running.noted, running.again
-    running.noted, running.again = (), iter(levels)
-    try:
-        with lowered(transforms):
-            yield
-    finally:
-        running.noted, running.again = before
+    return _Switched(noted=(), again=iter(levels), transforms=transforms)
 
 
-@contextmanager
-def active(transform: Any) -> Iterator[None]:
+def active(transform: Any) -> Switch:
     """This transform runs inside."""
-    with lowered((*running.transforms, transform)):
-        yield
+    return _Switched(transforms=(*running.transforms, transform))
 
 
-@contextmanager
-def lowered(transforms: tuple[Any, ...]) -> Iterator[None]:
+def lowered(transforms: tuple[Any, ...]) -> Switch:
     """Only these transforms run inside."""
-    before = running.transforms
-    running.transforms = transforms
-    try:
-        yield
-    finally:
-        running.transforms = before
+    return _Switched(transforms=transforms)

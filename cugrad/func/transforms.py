@@ -11,11 +11,12 @@ from ..autograd.dual import enter, leave, set_tangent, tangent_of
 from ..autograd.engine import reachable
 from ..autograd.forward_ad import check_dual, primal_of
 from ..autograd.inference import out_of_inference
-from ..autograd.mode import is_grad_enabled
+from ..autograd.mode import is_grad_enabled, state
 from ..autograd.node import Output, edge_of
 from ..autograd.record import recorded
 from ..backends.batched import GRAD, active, levels_of, running
 from ..creation import zeros_like
+from ..kept import kept
 from ..tensor import Tensor
 from .trees import flatten, spelled, structure, tree_map, unflatten
 
@@ -341,6 +342,16 @@ def jvp(
                 )
     for x, t in zip(points, along, strict=True):
         check_dual(x, t)
+    pair, aux = kept(
+        lambda: _pushed(func, points, along, form, has_aux, strict), state, running
+    )
+    return (*pair, aux) if has_aux else pair
+
+
+def _pushed(
+    func: Callable[..., Any], points: Any, along: Any, form: Any, has_aux: bool, strict: bool
+) -> tuple[Any, Any]:
+    """The output of a function and its tangent, as a pair, and what is passed through."""
     level = enter()
     try:
         duals = []
@@ -367,8 +378,7 @@ def jvp(
         aux = tree_map(lambda x: primal_of(x, level) if isinstance(x, Tensor) else x, aux)
     finally:
         leave(level)
-    pair = unflatten(out_form, results), unflatten(out_form, found)
-    return (*pair, aux) if has_aux else pair
+    return (unflatten(out_form, results), unflatten(out_form, found)), aux
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:

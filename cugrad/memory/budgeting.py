@@ -142,7 +142,7 @@ class budget(saved_tensors_hooks):
         self._began: Any = None
         self._tracing = False
 
-    def __enter__(self) -> budget:  # type: ignore[override]
+    def __enter__(self) -> budget:
         here = threading.get_ident()
         if self._thread not in (None, here):
             raise RuntimeError("budget: it is entered in another thread; make one for each thread")

@@ -16,6 +16,7 @@ from ..autograd.record import run_forward
 from ..autograd.views import is_part_of_leaf
 from ..backends import Backend, backend_of, batched
 from ..errors import InplaceError
+from ..kept import Switch
 from ..ops.table import Op
 from ..tensor import Tensor
 from .geometry import array_at, memory_of, root_of, span_of
@@ -216,7 +217,7 @@ class _Here(threading.local):
         self.nodes = self.depth = 0
 
 
-class Recorder:
+class Recorder(Switch):
     """An observer that learns how each value is made, from the ops of the threads that enter it."""
 
     def __init__(self) -> None:
@@ -224,16 +225,18 @@ class Recorder:
         self.grown = False  # whether a value has come since backward began
         self._next, self._here = itertools.count().__next__, _Here()
 
-    def __enter__(self) -> Recorder:
-        if not self._here.depth:
-            push_observer(self)
-        self._here.depth += 1
-        return self
+    def as_is(self) -> int:
+        return self._here.depth
 
-    def __exit__(self, *exc: object) -> None:
+    def change(self, before: int) -> None:
+        if not before:
+            push_observer(self)
+        self._here.depth = before + 1
+
+    def put_back(self, before: int) -> None:
         here = self._here
-        here.depth -= 1
-        if not here.depth:
+        here.depth = before
+        if not before:
             pop_observer(self)
             here.calls.clear()
             here.nodes = 0

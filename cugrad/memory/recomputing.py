@@ -142,14 +142,22 @@ class recompute(saved_tensors_hooks):
         self.filter, self.chain, self._names = filter, chain, _names_of(ops)
         self.stats, self._recorder = RecomputeStats(), Recorder()
 
-    def __enter__(self) -> recompute:  # type: ignore[override]
+    def __enter__(self) -> recompute:
         super().__enter__()
-        self._recorder.__enter__()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._recorder.__exit__(*exc)
-        super().__exit__(*exc)
+    def as_is(self) -> Any:
+        return super().as_is(), self._recorder.as_is()
+
+    def change(self, before: Any) -> None:
+        hooks, depth = before
+        super().change(hooks)
+        self._recorder.change(depth)
+
+    def put_back(self, before: Any) -> None:
+        hooks, depth = before
+        self._recorder.put_back(depth)
+        super().put_back(hooks)
 
     def pack_hook(self, tensor: Tensor) -> Any:
         """A recipe; the tensor itself, if it stays."""

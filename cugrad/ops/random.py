@@ -13,7 +13,7 @@ from ..backends import batched
 from ..backends.batched_random import BatchedRng
 from ..backends.forks import kept_over_forks
 from ..device import device as Device
-from ..kept import of_thread
+from ..kept import Switch, of_thread
 
 __all__ = [
     "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "drawn_again",
@@ -99,7 +99,7 @@ class Source:
             self._seed, self._rng = seed, None
 
 
-class noted:
+class noted(Switch):
     """Within it the states of all sources that this thread comes to are written into a book.
 
     That is the state of each as it is first found; what nobody draws from costs nothing.
@@ -108,14 +108,17 @@ class noted:
     def __init__(self, book: dict[Source, Any]) -> None:
         self._book = book
 
-    def __enter__(self) -> None:
-        again.noting = (*again.noting, self._book)
+    def as_is(self) -> Any:
+        return again.noting
 
-    def __exit__(self, *exc: object) -> None:
-        again.noting = again.noting[:-1]
+    def change(self, before: Any) -> None:
+        again.noting = (*before, self._book)
+
+    def put_back(self, before: Any) -> None:
+        again.noting = before
 
 
-class drawn_again:
+class drawn_again(Switch):
     """Within it this thread draws from streams of its own, which begin as a book says.
 
     The sources, from which other threads draw meanwhile, are left as they are.
@@ -124,14 +127,16 @@ class drawn_again:
     def __init__(self, book: dict[Source, Any]) -> None:
         self._book = book
 
-    def __enter__(self) -> None:
+    def as_is(self) -> Any:
+        return again.streams, again.noting
+
+    def change(self, before: Any) -> None:
         streams = Streams(self._book)
-        streams.outer, self._noting = again.streams, again.noting
+        streams.outer, _ = before
         again.streams, again.noting = streams, ()  # nobody has to draw again what is drawn again
 
-    def __exit__(self, *exc: object) -> None:
-        assert again.streams is not None
-        again.streams, again.noting = again.streams.outer, self._noting
+    def put_back(self, before: Any) -> None:
+        again.streams, again.noting = before
 
 
 def fresh_seed() -> int:

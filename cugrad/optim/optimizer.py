@@ -10,7 +10,7 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-from ..autograd.mode import enable_grad, set_grad_enabled
+from ..autograd.mode import enable_grad, no_grad
 from ..autograd.node import RemovableHandle
 from ..autograd.ranges import ranged
 from ..creation import tensor
@@ -160,7 +160,7 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            with set_grad_enabled(group.get("differentiable", False)):
+            with enable_grad() if group.get("differentiable", False) else no_grad():
                 self._update([p for p in group["params"] if p.grad is not None], group)
         return loss
 

@@ -185,8 +185,11 @@ class profile:
         """Up to here; waits for the device."""
         recorder = self._recorder
         assert recorder is not None
-        if recorder in mode.state.observers:
+        try:
             mode.pop_observer(recorder)
+        except BaseException:  # an interrupt: nobody will ask again
+            mode.pop_observer(recorder)
+            raise
         if recorder.options.backend is not None:
             recorder.options.backend.synchronize()
         self._ended = perf_counter_ns()

@@ -152,7 +152,11 @@ class MemoryTimeline:
         return f"<MemoryTimeline of {self.device}: {what}>"
 
     def __exit__(self, *exc: object) -> None:
-        mode.pop_observer(self)
+        try:
+            mode.pop_observer(self)
+        except BaseException:  # an interrupt: nobody will ask again
+            mode.pop_observer(self)
+            raise
         self._most = self._backend.max_memory_allocated()
         self._backend.raise_peak_memory_stats(self._most_before)
         self._entered = None

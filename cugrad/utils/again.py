@@ -9,6 +9,7 @@ from typing import Any
 from ..autograd.mode import state
 from ..autograd.record import Plan, read_inputs
 from ..backends import batched
+from ..kept import Switch
 from ..ops.table import Op
 from ..tensor import Tensor, make
 from .comparison import TIP, CheckpointError, Traits, by, op_name
@@ -29,7 +30,7 @@ class Values(dict[int, tuple[Tensor, int]]):
     count = 0
 
 
-class Again:
+class Again(Switch):
     """The second run of a function, until what is still wanted is there.
 
     Should the last op need only its inputs for backward, it need not run: `before_op` sees to that.
@@ -87,17 +88,18 @@ class Again:
         if self._early_stop and k + 1 == self.wanted:
             raise Enough
 
-    def __enter__(self) -> None:
-        self._outer = state.before_op, state.stand_in
-        self._observers = state.observers
+    def as_is(self) -> Any:
+        return state.observers, state.before_op, state.stand_in
+
+    def change(self, before: Any) -> None:
         state.switch(
             observers=tuple([o for o in state.observers if not hasattr(o, "of_one_run")]),
             before_op=self.before_op if self._before_last == 0 else None, stand_in=None,
         )  # fmt: skip
 
-    def __exit__(self, *exc: object) -> None:
-        before_op, stand_in = self._outer
-        state.switch(observers=self._observers, before_op=before_op, stand_in=stand_in)
+    def put_back(self, before: Any) -> None:
+        observers, before_op, stand_in = before
+        state.switch(observers=observers, before_op=before_op, stand_in=stand_in)
 
     def before_op(self, op: Op, inputs: Any, params: dict[str, Any]) -> None:
         """Takes what the last op would save, and ends the run."""
