@@ -311,10 +311,10 @@ PUBLIC = frozenset(
     amp array_api autograd autograd.anomaly_mode autograd.forward_ad autograd.function
     autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph autograd.profiler
     backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
-    backends.openmp cuda cuda.amp cuda.memory cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams
-    errors fft func linalg memory models nn nn.attention nn.functional nn.init nn.modules
-    nn.parallel nn.parameter nn.stateless nn.utils ops optim profiler profiler.itt random
-    serialization signal signal.windows special utils utils.checkpoint version
+    backends.openmp backends.simulated cuda cuda.amp cuda.memory cuda.nvtx cuda.profiler
+    cuda.sanitizer cuda.streams errors fft func linalg memory models nn nn.attention nn.functional
+    nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils ops optim profiler
+    profiler.itt random serialization signal signal.windows special utils utils.checkpoint version
     """.split()  # noqa: SIM905
 )
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
+import re
+from typing import Any
+
 import pytest
 
+import cugrad
 from tests import compatibility_page as page
 
 
@@ -59,3 +65,24 @@ def test_differences_of_signatures(theirs: str, ours: str, said: str) -> None:
 def test_an_absent_name_wants_a_reason() -> None:
     with pytest.raises(SystemExit, match="nowhere is not here: say why in NOTES"):
         page.row("nowhere", "()", None)
+
+
+def test_names_in_the_documents_are_there() -> None:
+    """A dotted name in a code span of a page resolves, and its links lead somewhere."""
+    importlib.import_module("cugrad.backends.simulated")
+    homes: dict[str, Any] = {"torch": cugrad, "cugrad": cugrad, "F": cugrad.nn.functional}
+    for name in ("memory", "profiler", "nn", "optim", "backends", "cuda", "func", "amp", "autograd",
+                 "linalg", "fft", "special", "utils", "random"):  # fmt: skip
+        homes[name] = getattr(cugrad, name)
+    span = re.compile(rf"`((?:{'|'.join(homes)})(?:\.[A-Za-z_]\w*)+)")
+    files = [f for f in (page.ROOT / "docs").glob("*.md") if f != page.PAGE]
+    for file in [page.ROOT / "README.md", *files]:
+        text = file.read_text()
+        for name in span.findall(text):
+            first, _, rest = name.partition(".")
+            try:
+                operator.attrgetter(rest)(homes[first])
+            except AttributeError as error:
+                raise AssertionError(f"{file.name}: {name}") from error
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (file.parent / link).exists(), (file.name, link)
