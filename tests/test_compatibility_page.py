@@ -84,5 +84,5 @@ def test_names_in_the_documents_are_there() -> None:
                 operator.attrgetter(rest)(homes[first])
             except AttributeError as error:
                 raise AssertionError(f"{file.name}: {name}") from error
-        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        for link in re.findall(r"\]\(([\w./-]+)\)", text):
             assert (file.parent / link).exists(), (file.name, link)

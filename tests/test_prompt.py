@@ -36,14 +36,14 @@ def contexts() -> list[Any]:
 @pytest.mark.parametrize("made", contexts(), ids=lambda made: type(made).__name__)
 def test_a_repr_says_what_a_thing_is(made: Any) -> None:
     text = repr(made)
-    assert text.startswith(type(made).__name__) and " object at 0x" not in text
+    assert text.lstrip("<").startswith(type(made).__name__) and " object at 0x" not in text
 
 
 def test_reprs_show_settings() -> None:
     assert repr(torch.autocast("cpu")) == "autocast('cpu', dtype=torch.bfloat16)"
     assert repr(torch.inference_mode(False)) == "inference_mode(mode=False)"
     assert repr(profiler.record_function("mine")) == "record_function(name='mine')"
-    assert "limit=1000000000" in repr(memory.budget("1GB", device="cpu"))
+    assert "953.7 MiB" in repr(memory.budget("1GB", device="cpu"))
     assert repr(torch.amp.GradScaler("cpu", init_scale=8.0)) == "GradScaler('cpu', scale=8.0)"
 
 
