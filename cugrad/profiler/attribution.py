@@ -15,7 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 FOREVER = 2**63 - 1
-DEEPEST = 2000  # ranges in one another
+DEEPEST = 10_000  # ranges in one another
 LONGEST = 10_000  # characters of a text: one that stands in a file once may name many ranges
 
 
@@ -48,9 +48,14 @@ class Said(NamedTuple):
 
 
 class Span:
-    """A range of one thread, from `start` to `end` in nanoseconds, and what was launched in it."""
+    """A range of one thread, from `start` to `end` in nanoseconds, and what was launched in it.
 
-    __slots__ = ("said", "process", "thread", "start", "end", "parent", "activities", "inside")
+    `node` is the innermost node that it is in, or is, and `op` the innermost op within that.
+    """
+
+    __slots__ = (
+        "said", "process", "thread", "start", "end", "parent", "activities", "inside", "node", "op",
+    )  # fmt: skip
 
     def __init__(
         self, said: Said, process: int, thread: int, start: int, end: int, parent: Span | None
@@ -59,6 +64,12 @@ class Span:
         self.start, self.end, self.parent = start, end, parent
         self.activities: list[Activity] = []
         self.inside = 0  # nanoseconds of the ranges directly in it that have ended
+        self.node: Span | None = None if parent is None else parent.node
+        self.op: Span | None = None if parent is None else parent.op
+        if said.node is not None:
+            self.node, self.op = self, None
+        elif said.seq is not None:
+            self.op = self
 
 
 # What cugrad and PyTorch write: `mul, seq=3`, `MulBackward0, stashed seq=3, sizes=[[2], []]`,

@@ -195,7 +195,7 @@ class Correlator:
         cost = _own_cost(item) if cost is None else cost
         if item.parent is not None:
             item.parent.inside += item.end - item.start
-        node, op = around(item)
+        node, op = item.node, item.op
         if node is not None:
             place = self.place_of(node)
         elif op is not None:
@@ -288,26 +288,10 @@ def waits(name: str) -> bool:
     return (call is not None and "synchronize" in name.lower()) or STALL.search(name) is not None
 
 
-def around(span: Span) -> tuple[Span | None, Span | None]:
-    """The innermost node and the innermost op that a range is in, or is."""
-    at: Span | None = span
-    op = None
-    while at is not None:
-        if at.said.node is not None:
-            return at, op
-        if op is None and at.said.seq is not None:
-            op = at
-        at = at.parent
-    return None, op
-
-
 def same_node(outer: Span | None, span: Span) -> bool:
     """Whether a range is within another one of the same node, as PyTorch's are."""
-    while outer is not None:
-        if outer.said.node is not None:
-            return (outer.said.node, outer.said.seq) == (span.said.node, span.said.seq)
-        outer = outer.parent
-    return False
+    node = None if outer is None else outer.node
+    return node is not None and (node.said.node, node.said.seq) == (span.said.node, span.said.seq)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -413,7 +397,7 @@ def _add_call(
     """Notes the call that an op begins, or that a node belongs to."""
     if span.said.seq is None:
         return
-    node, _ = around(span)
+    node = span.node
     if node is None:
         calls[id(span)] = Call(event)
     elif node is not span:  # an op in a node, which may make a node of the double backward
