@@ -446,3 +446,25 @@ def test_the_line_of_the_call_is_the_last_but_the_library_s() -> None:
     assert said.value.__suppress_context__ and len(said.traceback) == 2
     with pytest.raises(IndexError, match="Dimension out of range"):
         cugrad.softmax(cugrad.ones(2), 3)
+
+
+def test_errors_in_code_of_the_user_s_keep_their_text_and_lines() -> None:
+    """In a hook, in an argument's own methods, in a module's forward."""
+
+    def pack(tensor: Any) -> Any:
+        raise TypeError("'int' object is not iterable")
+
+    class Layers(cugrad.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return cugrad.nn.functional.conv2d(x, 3)
+
+    x = cugrad.ones(1, 1, 4, 4, requires_grad=True)
+    hooks = cugrad.autograd.graph.saved_tensors_hooks(pack, pack)
+    with pytest.raises(TypeError, match="^'int' object is not iterable$") as said, hooks:
+        cugrad.cumprod(x, 0)
+    assert said.traceback[-1].name == "pack"
+    with pytest.raises(TypeError, match=r"^conv2d\(\): argument 'weight'") as said:
+        Layers()(x)
+    assert "forward" in [entry.name for entry in said.traceback]
+    with pytest.raises(TypeError, match=r"^conv2d\(\): argument 'input'") as said:
+        cugrad.nn.Sequential(cugrad.nn.Conv2d(1, 1, 2))(3)

@@ -20,6 +20,7 @@ from ..tensor import Tensor
 
 __all__ = ["MISTAKES", "explained", "saying"]
 
+LIBRARIES = ("cugrad.", "numpy", "cupy", "ml_dtypes", "scipy")
 MISTAKES = (TypeError, AttributeError)  # what a value of a wrong type makes Python raise
 
 # What Python and NumPy say of an operand, which names neither function nor argument.
@@ -43,8 +44,11 @@ INNER = ("cugrad.ops", "cugrad.backends", "cugrad.autograd", "cugrad.functions.a
 def explained(error: BaseException, name: str = "") -> TypeError | None:
     """A TypeError that says more than `error`, which a call of the function `name` has raised.
 
-    None where `error` says enough, or is no mistake of an argument.
+    None where `error` says enough, is no mistake of an argument, or came through the user's own
+    code, such as a hook or a module's `forward`, whose lines its traceback has to show.
     """
+    if not _is_inside(error.__traceback__):
+        return None
     text, name = str(error), name.lstrip("_").removesuffix("_method")
     is_foreign = bool(FOREIGN.search(text))
     if is_foreign:
@@ -74,6 +78,15 @@ def saying(function: Callable[..., Any], module: str) -> Callable[..., Any]:
 
     call.__module__ = module  # where pickle finds it
     return call
+
+
+def _is_inside(traceback: TracebackType | None) -> bool:
+    """Whether all frames are of the library, or of the arrays below it."""
+    while traceback is not None:
+        if not traceback.tb_frame.f_globals.get("__name__", "").startswith(LIBRARIES):
+            return False
+        traceback = traceback.tb_next
+    return True
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
