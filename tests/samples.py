@@ -55,7 +55,8 @@ FLOAT32_OUTPUTS: dict[str, str] = {
 }
 
 # Rows whose arrays only vmap makes: tests/test_vmap.py runs them with every other row.
-NO_SAMPLE = dict.fromkeys(("vmap_wrap", "vmap_unwrap", "vmap_lift", "vmap_total"), "of vmap")
+NO_SAMPLE = dict.fromkeys(("vmap_wrap", "vmap_unwrap", "vmap_lift", "vmap_total"), "of vmap") | (
+    dict.fromkeys(("differentiable_unless", "demand_none"), "of formulas, which may refuse"))
 
 # Rows that have no reference, and why. Row -> reason.
 NO_REFERENCE: dict[str, str] = {**NO_SAMPLE}

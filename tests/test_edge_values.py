@@ -84,3 +84,45 @@ def test_derivatives_that_are_zero_can_be_written_to(device: str) -> None:
         found = g(x)
         found.fill_(1)
         assert bool((found == 1).all())
+
+
+REFUSING = {
+    "heaviside": lambda lib, x: lib.heaviside(x, x * 2),
+    "heaviside by values": lambda lib, x: x.detach().heaviside(x),
+    "unique": lambda lib, x: lib.unique(x),
+    "unique, all of it": lambda lib, x: x.unique(return_inverse=True, return_counts=True)[0],
+    "unique along a dim": lambda lib, x: lib.unique(x, dim=0),
+    "unique_consecutive": lambda lib, x: lib.unique_consecutive(x),
+}
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_has_no_derivative_says_so_in_backward(name: str, device: str) -> None:
+    found = []
+    for lib in (cugrad, torch):
+        x = lib.tensor([0.0, 2.0, 2.0], requires_grad=True)
+        out = REFUSING[name](lib, x)
+        assert out.requires_grad and not REFUSING[name](lib, x.detach()).requires_grad
+        with pytest.raises(RuntimeError) as error:
+            (out.sum() + x.sum()).backward()
+        found.append((out.tolist(), out.grad_fn.name(), str(error.value)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_second_derivatives_of_products_with_zeros(zeros: int, device: str) -> None:
+    found = []
+    for lib in (cugrad, torch):
+        x = lib.tensor([1.0, 2.0], dtype=lib.float64, requires_grad=True)
+        src = [0.0] * zeros + [3.0, 4.0, 5.0, 6.0][zeros:]
+        s = lib.tensor(src, dtype=lib.float64, requires_grad=True)
+        y = lib.scatter_reduce(x, 0, lib.tensor([0, 0, 0, 1]), s, "prod")
+        first = lib.autograd.grad(y.sum(), (x, s), create_graph=True)
+        if zeros > 1:
+            with pytest.raises(RuntimeError, match="Double backward is unsupported for src"):
+                lib.autograd.grad(sum((g * g).sum() for g in first), (x, s))
+        else:
+            second = lib.autograd.grad(sum((g * g).sum() for g in first), (x, s))
+            found.append([g.tolist() for g in (*first, *second)])
+    for got, want in zip(*found, strict=True) if found else ():
+        np.testing.assert_allclose(got, want)

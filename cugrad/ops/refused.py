@@ -1,10 +1,10 @@
-"""The row behind a result that has no derivative by an input: whoever asks for one is told so."""
+"""Rows of results that have no derivative, or none where they are: whoever asks is told so."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .table import NONE, row
+from .table import LINEAR, NONE, row
 
 NO_NODE = "torch::autograd::NotImplemented"  # of ops for which PyTorch has no formula at all
 
@@ -30,4 +30,24 @@ row(
     node=lambda params: params["node"],
     value=lambda g: g, self=_in_backward, jvp=_in_forward_mode,
     doc="`value`, and an error that names the function for who asks for the derivative by `self`",
+)  # fmt: skip
+
+
+def _demand_none(xp: Any, self: Any, mask: Any, text: str) -> Any:
+    if bool(xp.any(mask)):
+        raise RuntimeError(text)
+    return self.copy()
+
+
+row(
+    "differentiable_unless", "self mask", lambda xp, self, mask, text: self.copy(), NONE,
+    self=lambda m, g, mask, text: m.demand_none(g, mask, text),
+    jvp=lambda m, self_t, mask, text: m.demand_none(self_t, mask, text),
+    doc="self, whose derivative is refused where the mask is true anywhere",
+)  # fmt: skip
+
+row(
+    "demand_none", "self mask", _demand_none, LINEAR,
+    self=lambda m, g, mask, text: m.demand_none(g, mask, text),
+    doc="self; a RuntimeError where the mask is true anywhere, for which it waits for the device",
 )  # fmt: skip

@@ -12,6 +12,10 @@ from .table import NONE, row
 
 UFUNCS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
 NEUTRAL = {"prod": 1, "amax": "-inf", "amin": "inf"}
+SEVERAL_ZEROS = (
+    "scatter_reduce(): Double backward is unsupported for src when >1 zeros in src are scattered "
+    "to the same position in self"
+)
 
 
 def _neutral(dtype: Any, reduce: str) -> Any:
@@ -107,6 +111,9 @@ def _src_grad(
     src = _like_index(m, src, index)
     if reduce == "prod":
         part = _prod_src(m, self, index, src, result, dim, include_self)
+        zero = m.eq(src, 0)
+        count = _zeros_in(m, _ones_where(m, zero, src), index, self, dim)
+        part = m.differentiable_unless(part, m.logical_and(zero, m.ne(count, 1)), SEVERAL_ZEROS)
     else:
         part = _share(m, self, index, src, result, dim, include_self)[1]
     grad = m.gather(g, index, dim) * part
