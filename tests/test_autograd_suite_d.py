@@ -273,6 +273,15 @@ def hooks_of_a_module_inside_vmap(t: Any) -> Any:
 
 
 @program
+def dims_one_by_one(t: Any) -> Any:
+    x = grid(t, 1, 2, 1, 4).requires_grad_()
+    y, z = x.squeeze(0, 2), (x * 2).squeeze_(0, 2)
+    pieces = [*y.hsplit(1, 3), *y.vsplit(1), *z.hsplit(1, 2), *x[0].dsplit(1, 2)]
+    sum(p.sum() * i for i, p in enumerate(pieces)).backward()
+    return pieces, x.squeeze(dim=(0, 2)), x.grad
+
+
+@program
 def a_hook_of_several_tensors_of_which_one_cannot(t: Any) -> Any:
     seen, x = [], grid(t, 2).requires_grad_()
     with t.no_grad():

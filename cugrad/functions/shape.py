@@ -302,6 +302,11 @@ def _permute(self: Tensor, *dims: Any) -> Tensor:
     return permute(self, varargs(dims))
 
 
+def _squeeze(self: Tensor, *dim: Any, **named: Any) -> Tensor:
+    """A view without dims of extent 1: all of them, or those among `dim`."""
+    return squeeze(self, *(dim if len(dim) < 2 else (dim,)), **named)
+
+
 def _H(self: Tensor) -> Tensor:
     """A matrix transposed and conjugated."""
     if self._array.ndim not in (0, 2):
@@ -352,6 +357,7 @@ METHODS = {
     "expand_as": lambda self, other: broadcast_to(self, other.shape),
     "permute": _permute,
     "reshape": _reshape,
+    "squeeze": _squeeze,
     "reshape_as": lambda self, other: reshape(self, other.shape),
     "view_as": _view_as,
 }

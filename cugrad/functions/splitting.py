@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from ..autograd.record import recorded
@@ -209,4 +210,15 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return _along("dsplit", 3, 2, input, indices_or_sections)
 
 
+def _at_places(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
+    """The method, which takes the indices one by one as well."""
+
+    @wraps(function)
+    def method(self: Tensor, *places: Any, **named: Any) -> tuple[Tensor, ...]:
+        return function(self, *(places if len(places) < 2 else (places,)), **named)
+
+    return method
+
+
 METHODS = {name: globals()[name] for name in __all__}
+METHODS.update({f.__name__: _at_places(f) for f in (hsplit, vsplit, dsplit)})

@@ -126,7 +126,7 @@ def _hand_over(self: Tensor, before: Tensor, out: Tensor) -> None:
 
 _MOVES: dict[str, Callable[..., Tensor]] = {
     "as_strided_": strided.as_strided,
-    "squeeze_": shape.squeeze,
+    "squeeze_": shape.METHODS["squeeze"],
     "swapaxes_": shape.transpose,
     "swapdims_": shape.transpose,
     "t_": shape.t,
