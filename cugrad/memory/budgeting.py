@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import tracemalloc
 from contextlib import AbstractContextManager
@@ -44,11 +45,13 @@ class budget(saved_tensors_hooks):
     """Within it, a training step takes no more device memory than `limit`, at little cost in time.
 
     The first step is measured: what it saves, how long each op takes, how fast the link is. It
-    runs in little memory, for everything that it saves leaves the device. Then each saved tensor
+    takes as little memory as any, for everything that it saves leaves the device; how much that is
+    nobody knows before, so it alone may exceed the limit, and warns then. Then each saved tensor
     gets a place: it stays, or waits in host memory, on disk or in fewer bits, or is made again, so
     that the step is as fast as is known while its peak stays under the limit. The next steps follow
-    that plan, and correct it by what they measure. A step whose ops or sizes differ is measured
-    anew. See docs/memory-budget.md.
+    that plan, and correct it by what they measure; what does not fit while they do has to leave, or
+    to wait. A step whose ops or sizes differ is measured anew. See docs/memory-budget.md, "What is
+    promised".
 
     Args:
         limit: bytes of the device in use at most, parameters and all, as a number or as text:
@@ -268,7 +271,12 @@ class budget(saved_tensors_hooks):
         """The step is one that is known, as far as can be seen."""
         self._following = plan
         if self.device.type != "cpu":
-            plan.begin(self.limit, measuring.before, self.placements)
+            before = measuring.before
+            if not plan.fitting(self.limit, before):  # perhaps of what only the collector frees
+                used = self._backend.memory_allocated()
+                gc.collect()
+                before -= used - self._backend.memory_allocated()
+            plan.begin(self.limit, before, self.placements)
         under_way = plan.step.lookahead
         self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
 
@@ -460,22 +468,22 @@ class budget(saved_tensors_hooks):
             plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
             self._learned.again.discard(first)
 
-    def _check(self, peak: int, why: str) -> bool:
-        """Whether a step kept to its limit; else it says so."""
+    def _check(self, peak: int, why: str) -> None:
+        """Says so if a step did not keep to its limit."""
         if peak > self.limit:
             warn_user(
                 f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
             )
-        return peak <= self.limit
 
     def _compare(self, known: Known, seen: Seen, began: Any) -> None:
         """Compares a step with its limit and its forecast; plans again where it missed."""
         known.peak, known.steps = seen.peak, known.steps + 1
+        if known.settled and seen.peak <= self.limit:
+            return
         here = f"{size(known.here)} were in use as it began; that corrects the next ones' plan"
-        fits = self._check(seen.peak, here)
+        self._check(seen.peak, here)
         if known.settled:
-            if not fits:
-                known.now.exceeded(self.limit, self.placements)
+            known.now.exceeded(self.limit, self.placements)
             return
         end = self._mark()
         end.synchronize()

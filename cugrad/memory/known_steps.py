@@ -212,11 +212,15 @@ class Known:
             and self.names[number] == name
         )
 
+    def fitting(self, limit: int, before: int) -> list[Course]:
+        """The courses that a step may follow which begins with so many bytes in use."""
+        return [course for course in self.courses if course.follows(before - self.before, limit)]
+
     def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
         """A step begins with so many bytes in use: it takes the course for that, or a new one."""
         shift = before - self.before
         near = min(self.courses, key=lambda course: abs(course.shift - shift))
-        fitting = [course for course in self.courses if course.follows(shift, limit)]
+        fitting = self.fitting(limit, before)
         if fitting:
             self.now = near if near in fitting else fitting[-1]
         else:

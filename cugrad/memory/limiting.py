@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ __all__ = ["Away", "Limiter", "sent"]
 #
 #   wait     the compute stream waits for copies out, whose memory then comes back
 #   unfetch  what came back ahead of need is dropped; it comes again when it is wanted
+#   collect  what the program has left in cycles goes
 #   evict    what the plan keeps leaves, what is wanted last first: only while a plan is tried
 #
 # So the times of copies, which no plan knows, cost time and no memory.
@@ -70,8 +72,8 @@ class Limiter:
         self._most = max(owns, default=0)
         self.own = 0  # what the op or node that runs is yet to take
         self.kept: list[weakref.ref[Value]] = []  # in the order in which they were made
+        self._collected = False  # in this step
         self.evicted = 0  # bytes, in this step
-        self.wanted = 0  # bytes that would have been in use at most, had nothing been evicted
 
     @property
     def evicts(self) -> bool:
@@ -81,7 +83,9 @@ class Limiter:
     def event(self, number: int) -> None:
         """An op or a node begins; one that nobody has seen takes as much as any."""
         self.own = self.owns[number] if 0 <= number < len(self.owns) else self._most
-        self.make_room(0)
+        engine = self.engine
+        if engine is not None and (engine.ahead or engine.out.leaving_bytes or self._owner):
+            self.make_room(0)
 
     def keeps(self, value: Value) -> None:
         """A value stays that may be evicted."""
@@ -122,7 +126,7 @@ class Limiter:
                 over = nbytes - self.room()
                 if over <= 0:
                     return
-            for way in (self._unfetch, self._evict, self._forget):
+            for way in (self._unfetch, self._collect, self._evict, self._forget):
                 over = way(nbytes)
                 if over <= 0:
                     return
@@ -140,11 +144,17 @@ class Limiter:
                 stored.session.cursor = 0
         return nbytes - self.room()
 
+    def _collect(self, nbytes: int) -> int:
+        """Has the collector look for what the program has forgotten; what is still missing."""
+        if not self._collected:
+            self._collected = True
+            gc.collect()
+        return nbytes - self.room()
+
     def _evict(self, nbytes: int) -> int:
         """Sends out what the plan keeps, what is wanted last first; what is still missing."""
         engine, over = self.engine, nbytes - self.room()
         assert engine is not None
-        self.wanted = max(self.wanted, self.limit + over + self.evicted)
         owner = None if self._owner is None else self._owner()
         while over > 0 and self.kept and owner is not None:
             gone = 0
