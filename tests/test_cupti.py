@@ -15,7 +15,8 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.autograd import mode, profiler
-from cugrad.profiler import autograd_profile, cupti
+from cugrad.profiler import autograd_profile, correlate, cupti, trace_files
+from cugrad.profiler.correlate import Correlation, Correlator
 
 
 class Kind(enum.IntEnum):
@@ -194,12 +195,20 @@ def test_a_profile_has_the_kernels_themselves(
         assert set(averages) > {"Kernel", "KernelBackward"} if use_cpu else len(averages) == 4
     with profiler.profile(use_device="cuda", use_kineto=True) as prof:
         Kernel.apply(x, fake).sum().backward()
+        fake.launch(Kind.CONCURRENT_KERNEL, "of no op", 3)
     found = {event.name: event for event in prof.function_events}
     assert [k.name for k in found["Kernel"].kernels] == ["forward_kernel", "Memset (Device)"]
     assert found["KernelBackward"].device_time_total == pytest.approx(5)
     assert found["forward_kernel"].linked_correlation_id == found["Kernel"].id
-    assert "Self CUDA time total: 11.000us" in prof.key_averages().table()
+    assert "Self CUDA time total: 14.000us" in prof.key_averages().table()
     prof.export_chrome_trace(tmp_path / "trace.json")
     trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     lanes = {(e["pid"], e["tid"]) for e in trace if e.get("cat") in ("kernel", "gpu_memcpy")}
     assert lanes == {("CUDA 0", 7)}
+    spans = trace_files.spans_of_file(tmp_path / "trace.json")
+    next(spans)
+    adding = Correlator()
+    for each in spans:
+        assert not isinstance(each, str)
+        adding.add(each)
+    assert str(Correlation(adding.rows.values())) == str(correlate(prof.function_events))

@@ -229,6 +229,7 @@ def launched(builder: Builder, trace: trace_kernels) -> list[FunctionEvent]:
         start, end = (time / 1e3 - (offset or 0.0) for time in (activity.start, activity.end))
         if asked is not None:
             asked.append_kernel(activity.name, activity.device, end - start)
+            asked.nbytes += activity.nbytes if activity.kind == "copy" else 0
         number = 0 if asked is None else asked.id
         found.append(
             FunctionEvent(

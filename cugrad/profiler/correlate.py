@@ -335,6 +335,10 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
     for event in ordered:
         if event.device_type == DeviceType.CPU:
             spans[id(event)] = _span_of(event, spans)
+        elif not event.linked_correlation_id:  # launched in no op
+            times = (round(time * 1e3) for time in (event.time_range.start, event.time_range.end))
+            kind, nbytes = event.activity_type or "kernel", event.nbytes
+            adding.add(Activity(kind, event.name, *times, event.device_index, 0, nbytes))
     inner_first = [each for each in reversed(ordered) if id(each) in spans]
     calls: dict[int, Call] = {}  # of ops and of nodes, by the id of their range
     inner_first.sort(key=lambda each: each.time_range.end)
