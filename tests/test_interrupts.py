@@ -5,11 +5,13 @@ CUGRAD_INTERRUPTS=1000 interrupts each program so many times, `all` at every ins
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import random
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,27 @@ def numbers_for(name: str) -> Callable[[int], list[int]]:
         return sorted(drawn.sample(range(1, count + 1), int(TIMES)))
 
     return numbers
+
+
+# One place ----------------------------------------------------------------------------------------
+
+DERIVED = {"fast", "grad_enabled", "grad_mode", "inference", "observers", "hooks", "levels",
+           "stand_in", "before_op", "autocast"}  # fmt: skip
+
+
+def test_what_decides_how_ops_run_changes_in_one_place() -> None:
+    """`fast` follows from these fields: nobody but mode.py assigns them."""
+    root = Path(t.__file__).parent
+    wrong = []
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+                and isinstance(node.value, ast.Name) and node.value.id == "state"
+                and node.attr in DERIVED
+            ):  # fmt: skip
+                wrong.append(f"{path.relative_to(root)}:{node.lineno}: state.{node.attr} =")
+    assert not wrong, "use state.switch():\n" + "\n".join(wrong)
 
 
 # The programs: each returns arrays ----------------------------------------------------------------
