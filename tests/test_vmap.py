@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import cugrad
 from cugrad.autograd import grad
@@ -259,3 +260,24 @@ def changed(batch: Batch, mapped: list[int], in_vmap: bool, number: int) -> bool
         return None
     roots = [o for o in results if o.requires_grad]
     return quietly(lambda: is_changed_unseen(roots, leaves, target), batch.backend)
+
+
+def test_python_numbers_beside_every_dtype(device: str) -> None:
+    """From both sides; bfloat16 ones are scalars of a type of their own."""
+    functions = [
+        lambda r: 1 - r, lambda r: 1 / r, lambda r: r - 1, lambda r: 2 ** r, lambda r: 2 * r + 1,
+        lambda r: r > 1, lambda r: r > 1, lambda r: r.clamp(0, 1), lambda r: r // 2,
+    ]  # fmt: skip
+    for dtype in (cugrad.bfloat16, cugrad.float16, cugrad.float32, cugrad.int64):
+        x = cugrad.tensor([[1, 2], [3, 4]], dtype=dtype)
+        for function in functions:
+            got, want = vmap(function)(x), function(x)
+            assert got.dtype is want.dtype and got.tolist() == want.tolist()
+    hessian = cugrad.func.hessian(lambda x: (1 / x).sum())(x.bfloat16()[0])
+    assert hessian.dtype is cugrad.bfloat16 and hessian.tolist() == [[2.0, 0.0], [0.0, 0.25]]
+
+
+def test_a_number_that_differs_by_example_cannot_be_read() -> None:
+    for read in (float, int, complex, bool, lambda r: r.item(), lambda r: cugrad.histc(r)):
+        with pytest.raises(RuntimeError, match="one value per example"):
+            vmap(lambda r, read=read: read(r))(cugrad.ones(3))

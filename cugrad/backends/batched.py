@@ -298,6 +298,14 @@ class BatchedArray:
         raise_if_read("bool")
         raise AssertionError
 
+    def __index__(self) -> int:
+        raise_if_read("a Python number")
+        raise AssertionError
+
+    __int__ = __index__
+    __float__: Any = __index__
+    __complex__: Any = __index__
+
     def __iadd__(self, other: Any) -> Array:
         return _inplace(self, other, "add", operator.iadd)
 
