@@ -62,8 +62,8 @@ ABSENT: dict[str, dict[str, str]] = {
             accelerator
         """,
         COMPILED: """
-            compile compiler export fx jit ScriptModule ScriptFunction wait fork CompilationUnit
-            library onnx
+            compile compiler _dynamo _inductor export fx jit ScriptModule ScriptFunction wait fork
+            CompilationUnit library onnx
         """,
         DISTRIBUTED: "distributed futures multiprocessing monitor is_distributed",
         KERNEL: """
@@ -226,8 +226,8 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         ALWAYS_FILLED: "deterministic",
         LATER: """
-            backcompat benchmark collect_env cpp_* data dlpack flop_counter hooks module_tracker
-            tensorboard weak
+            backcompat benchmark collect_env cpp_* _pytree data dlpack flop_counter hooks
+            module_tracker tensorboard weak
         """,
         INTERNAL: """
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend
