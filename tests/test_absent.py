@@ -41,11 +41,11 @@ def public_names(space: str) -> set[str]:
     shown = {n for n in dir(place) if not n.startswith("_")}
     if not isinstance(place, types.ModuleType):
         return shown
-    values = {n: getattr(place, n, None) for n in shown}
     folder = getattr(place, "__path__", [])  # whether they have been imported or not
     below = {m.name for m in pkgutil.iter_modules(folder) if not m.name.startswith("_")}
     listed = getattr(place, "__all__", None)
     if listed is None:
+        values = {n: getattr(place, n, None) for n in shown}
         listed = [n for n, value in values.items() if callable(value)
                   and str(getattr(value, "__module__", "")).startswith("torch")]  # fmt: skip
     return below | set(listed)
