@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,8 @@ import pytest
 
 import cugrad
 from cugrad import cuda
+from cugrad.backends import simulated
+from cugrad.backends.simulated import MACHINE, machine
 
 MIB = 1 << 20
 
@@ -53,3 +58,34 @@ def test_numpy_is_of_the_host(read: Any) -> None:
                        r"Use Tensor.cpu\(\) to copy the tensor to host memory first"):  # fmt: skip
         read(x)
     assert x.numpy(force=True).tolist() == x.cpu().numpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_loop_takes_no_more_memory_than_it_began_with(moves: bool) -> None:
+    """No operation is remembered for ever: 200 steps leave what 20 leave."""
+    x = cugrad.ones(64, device="simulated", requires_grad=True)
+    saving = cugrad.memory.offload(min_bytes=0, keep_last=0, timing=False)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            with saving if moves else nullcontext():
+                y = (x * 2).exp().sin().sum()
+            x.grad = None
+            y.backward()
+            MACHINE.new_stream().record_event()  # streams come and go, too
+
+    with simulated.configured(policy="random", seed=1):
+        MACHINE.reset_time(64)  # so few records that they are all there after a few steps
+        tracemalloc.start()
+        try:
+            steps(60)
+            gc.collect()
+            before = tracemalloc.get_traced_memory()[0]
+            steps(200)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+            MACHINE.reset_time()
+    assert grown < 200 * 64, f"{grown / 200:.0f} bytes a step"
+    assert len(simulated.timeline().records) <= machine.LAST

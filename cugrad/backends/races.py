@@ -99,6 +99,7 @@ class Clocks:
     def timeline(self, name: str) -> int:
         """A new timeline; it begins knowing all that the host knows."""
         with self.lock:
+            self._forget()
             number = next(self._numbers)
             self.names[number] = name
             self.known[number] = {**self.known[HOST], number: 0}
@@ -112,13 +113,17 @@ class Clocks:
     def all_is_finished(self) -> None:
         """The host has waited for the whole device: what was until now is in order with all."""
         self.floor = self._last
+        self._forget()
+        for timeline in self.known:
+            self.known[timeline] = {timeline: self.floor}
+        self._host_version += 1
+
+    def _forget(self) -> None:
+        """Lets go of what streams knew that are gone: no work is queued on them any more."""
         while self._retired:
             gone = self._retired.popleft()
             for table in (self.known, self.names, self._seen_of_host):
                 table.pop(gone, None)
-        for timeline in self.known:
-            self.known[timeline] = {timeline: self.floor}
-        self._host_version += 1
 
     # order
 

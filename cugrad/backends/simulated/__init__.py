@@ -109,7 +109,9 @@ def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def timeline() -> Timeline:
-    """What happened since the last reset() or record(), in virtual time."""
+    """The last 4,096 operations since the last reset() or record(), in virtual time; within
+    `record()` all of them.
+    """
     return MACHINE.timeline()
 
 
@@ -117,13 +119,14 @@ def timeline() -> Timeline:
 def record() -> Iterator[Timeline]:
     """The timeline of a block, which is complete when the block has ended; begins at time zero."""
     MACHINE.synchronize()
-    MACHINE.reset_time()
+    MACHINE.reset_time(400_000)
     found = Timeline([], 0.0, 0.0)
     try:
         yield found
     finally:
         ended = MACHINE.timeline()
         found.records, found.ended = ended.records, ended.ended
+        MACHINE.keep_last()
 
 
 def reset() -> None:

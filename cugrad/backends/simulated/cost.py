@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -86,9 +86,15 @@ class Resource:
         self._starts: list[float] = []
         self._ends: list[float] = []
 
-    def take(self, ready: float, seconds: float) -> float:
-        """Books the earliest gap of `seconds` that does not begin before `ready`; its beginning."""
+    def take(self, ready: float, seconds: float, now: float = 0.0) -> float:
+        """Books the earliest gap of `seconds` that does not begin before `ready`; its beginning.
+
+        Nobody will be ready before `now`: what has ended by then is forgotten.
+        """
         starts, ends = self._starts, self._ends
+        if len(starts) >= 64 and ends[31] <= now:
+            past = bisect_right(ends, now)
+            del starts[:past], ends[:past]
         if not ends or ready >= ends[-1]:
             at, i = ready, len(starts)
         else:

@@ -24,6 +24,7 @@ __all__ = ["Event", "Machine", "POLICIES", "Stream"]
 
 POLICIES = ("earliest", "latest", "random", "timed")
 name_of = cache(attrgetter("name"))  # of a dtype; NumPy makes it anew each time
+LAST = 4096  # records that are kept of a time that nobody records
 POLLS = 64  # how often query() may deny an event that could have happened
 
 
@@ -171,12 +172,12 @@ class Machine:
             self.freed_pinned.clear()
             self.reset_time()
 
-    def reset_time(self) -> None:
-        """Begins the records anew, and virtual time at zero; waits for the device."""
+    def reset_time(self, keep: int = LAST) -> None:
+        """Begins the records anew, of which the last `keep` stay, and virtual time at zero."""
         with self.lock:
             for stream in self.all:
                 stream.time = 0.0
-            self.host_time, self.records = 0.0, deque[Record](maxlen=400_000)
+            self.host_time, self.records = 0.0, deque[Record](maxlen=keep)
             self.epoch = getattr(self, "epoch", 0) + 1
             self.resources = {kind: cost.Resource() for kind in ("kernel", "d2h", "h2d")}
 
@@ -344,14 +345,19 @@ class Machine:
         if kinds == "h2d" and not self.model.duplex:
             kinds = "d2h"
         ready = max(stream.time, self.host_time)
-        start = self.resources[kinds].take(ready, seconds)
+        start = self.resources[kinds].take(ready, seconds, self.host_time)
         stream.time = start + seconds
         self.records.append(
             Record(name, stream.name, kind, self.host_time, start, stream.time, nbytes, flops)
         )
 
+    def keep_last(self, keep: int = LAST) -> None:
+        """Forgets all records but the last ones."""
+        with self.lock:
+            self.records = deque(self.records, keep)
+
     def timeline(self) -> Timeline:
-        """What happened since the last reset_time()."""
+        """What happened since the last reset_time(), as far as records are kept."""
         with self.lock:
             return Timeline(self.records, 0.0, self.host_time)
 
