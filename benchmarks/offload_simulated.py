@@ -38,7 +38,6 @@ from benchmarks.offload_common import (
 from cugrad import backends, models
 from cugrad.backends import simulated
 from cugrad.memory import engine, session
-from cugrad.memory.codecs import CODECS
 
 # Of the bound; `save_on_cpu` sends even what will be used before it has left.
 GOALS = {"offload": 1.05, "save_on_cpu": 1.1}
@@ -138,7 +137,7 @@ class Step:
 def modelled(case: Case, preset: str, speed: float) -> Iterator[None]:
     """The preset with kernels `speed` times faster, and the engine's absolute sizes in scale.
 
-    A codec is one kernel each way, as on CUDA. What was learned of another device is forgotten.
+    What was learned of another device is forgotten.
     """
     for copies in engine._engines.values():
         copies._plans.clear()
@@ -147,9 +146,6 @@ def modelled(case: Case, preset: str, speed: float) -> Iterator[None]:
     least, session.LEAST = session.LEAST, int(session.LEAST / case.scale)
     xp = backends.get("simulated").xp
     xp.workspace_bytes = int(WORKSPACE / case.scale)
-    for codec in CODECS.values():
-        for method in ("encode", "decode"):
-            setattr(codec, method, simulated.one_kernel(getattr(codec, method)))
     try:
         with simulated.configured(
             model, policy="timed", scale=case.scale, flops=flops, memory=model.memory * speed
@@ -158,8 +154,6 @@ def modelled(case: Case, preset: str, speed: float) -> Iterator[None]:
     finally:
         session.LEAST = least
         del xp.workspace_bytes
-        for codec in CODECS.values():
-            del codec.encode, codec.decode
 
 
 def one_step(task: Task, context: Any) -> Step:

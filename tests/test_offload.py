@@ -686,7 +686,7 @@ def test_a_peak_elsewhere_is_said() -> None:
 
 
 def test_the_report_of_nothing() -> None:
-    assert offload().report()["verdict"].startswith("nothing was moved")
+    assert offload().report()["verdict"].startswith("nothing was saved")
     hooks = moving()
     with hooks:
         on_device(values(8, 8)).exp()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from contextlib import nullcontext
 from typing import Any
 
 from ..autograd.engine import task
@@ -350,7 +351,9 @@ class CopyEngine:
         if stored.form is None:
             return flat
         codec, dtype, shape = stored.form
-        with self.backend.quiet():
+        meter = stored.session.meter
+        timed = nullcontext() if meter is None else meter.codes(self.backend.current_stream())
+        with timed, self.backend.quiet():
             return memory_of(self.backend.xp, codec.decode(self.backend.xp, flat, dtype, shape))
 
     def _await(self, stored: Stored, compute: Any, arrived: Any, label: Any) -> None:
@@ -455,6 +458,7 @@ class CopyEngine:
             raise
         if meter is not None:
             meter.back.append((began, arrived, nbytes))
+            meter.raw_bytes += nbytes if stored.form is None else stored.nbytes
         stored.last_use = arrived
         if read is not None:
             self.out.slab.give_back(read, arrived)

@@ -15,7 +15,7 @@ from .engine import CopyEngine, engine_of
 from .owner import Owner
 from .report import Report, report_of
 from .session import View
-from .sizes import bytes_of
+from .sizes import bytes_of, size
 from .stats import OffloadStats
 
 __all__ = ["offload", "save_on_cpu"]
@@ -54,6 +54,26 @@ class _Offloading(saved_tensors_hooks):
         super().__exit__(*exc)
         for engine in self._engines.values():
             engine.settle()
+
+    def __repr__(self) -> str:
+        """What was asked for, and what went through so far."""
+        asked, plain = self._owner, Owner(pinned=self._owner.pinned)
+        options = {
+            "min_bytes": asked.min_bytes, "keep_last": asked.keep_last,
+            "lookahead": asked.lookahead, "backlog": asked.backlog,
+            "host_limit": asked.host_limit,
+        }  # fmt: skip
+        said = [f"{k}={size(v)}" for k, v in options.items() if v and v != getattr(plain, k)]
+        if asked.codec is not None:
+            said.append(f"compress={asked.codec.name!r}")
+        if asked.spill is not None:
+            said.append(f"directory={asked.spill.directory!r}")
+        stats = self.stats
+        return (
+            f"<{type(self).__name__}({', '.join(said)}): {stats.saved_tensors:,} tensors saved, "
+            f"{size(stats.saved_bytes)}; {size(stats.moved_to_host_bytes)} moved out, "
+            f"{size(stats.moved_back_bytes)} back>"
+        )
 
     def report(self) -> Report:
         """Bytes, stalls, rates, and the least time that the link allows; waits for the device.

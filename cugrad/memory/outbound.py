@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ..autograd.mode import watch_writes
@@ -66,7 +67,7 @@ class Outbound:
             return
         errors = None
         if encode and owner.codec.applies(source.dtype):
-            flat, errors = self._encoded(stored, source, flat, owner)
+            flat, errors = self._encoded(stored, source, flat, owner, meter)
         inner = None
         if others and stored.form is None:
             inner = covered_by(stored, others)
@@ -163,7 +164,9 @@ class Outbound:
             return False
         return not owner.spill.takes(flat)
 
-    def _encoded(self, stored: Stored, source: Any, flat: Any, owner: Owner) -> tuple[Any, Any]:
+    def _encoded(
+        self, stored: Stored, source: Any, flat: Any, owner: Owner, meter: Meter | None
+    ) -> tuple[Any, Any]:  # fmt: skip
         """The bytes that a codec makes of a storage, which need not live on; and what it loses, of
         the first storages.
         """
@@ -174,12 +177,15 @@ class Outbound:
         if dense is None:
             dense = flat.view(source.dtype)
         errors = None
+        timed = lambda *a: nullcontext() if meter is None else meter.codes(stored.stream, *a)
         with self.backend.quiet():
-            payload = codec.encode(xp, dense)
-            if len(owner.errors) < CHECKED:
-                part = _sample(dense)
-                back = codec.decode(xp, codec.encode(xp, part), part.dtype, part.shape)
-                errors = error_terms(xp, part, back)
+            with timed():
+                payload = codec.encode(xp, dense)
+            if len(owner.errors) < CHECKED and owner.sessions <= 1:  # later ones are timed
+                with timed(True):
+                    part = _sample(dense)
+                    back = codec.decode(xp, codec.encode(xp, part), part.dtype, part.shape)
+                    errors = error_terms(xp, part, back)
         stored.form = codec, source.dtype, dense.shape
         return payload, errors
 

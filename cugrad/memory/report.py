@@ -33,7 +33,7 @@ def lower_bound(
 
 
 class Report(dict[str, Any]):
-    """A report as a dict; it prints as text, and `plot` draws it."""
+    """A report as a dict; it prints, and shows at a prompt, as text, and `plot` draws it."""
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -82,7 +82,8 @@ class Report(dict[str, Any]):
 def report_of(owner: Owner, engines: list[CopyEngine]) -> Report:
     """The report of a context; it tells of the last step of which times were taken."""
     found = Report(owner.stats.as_dict())
-    found["pinned_bytes"] = sum([e.out.slab.allocated_bytes for e in engines])
+    devices = [e for e in engines if e.backend.device_type != "cpu"]
+    found["pinned_bytes"] = sum([e.out.slab.allocated_bytes for e in devices])
     if owner.codec is not None:
         found["codec"] = owner.codec.name
         found["error"] = _error(owner)
@@ -90,6 +91,8 @@ def report_of(owner: Owner, engines: list[CopyEngine]) -> Report:
     if timed:
         meter, times = timed[-1]
         _add_times(found, meter, times)
+        if not devices:  # nothing was sent over a link
+            found["to_host_rate"] = found["to_device_rate"] = 0.0
         for engine in engines:
             _add_peaks(found, meter, engine)
     found["verdict"] = _verdict(found)
@@ -113,11 +116,13 @@ def _add_times(found: Report, meter: Meter, times: Times) -> None:
     to_host = times.out_bytes / times.out_seconds if times.out_seconds else 0.0
     to_device = times.back_bytes / times.back_seconds if times.back_seconds else 0.0
     found["to_host_rate"], found["to_device_rate"] = to_host, to_device
-    step = times.forward + times.backward + times.stalled_forward + times.stalled_backward
-    found["step"] = step
+    coding = times.coding_forward + times.coding_backward
+    stalled = times.stalled_forward + times.stalled_backward
+    found["step"] = step = times.forward + times.backward + stalled + coding
     found["plain_step"] = plain = times.forward + times.backward
     if to_host and to_device:
-        moved = times.back_bytes  # what came back; what was used before it had left needed no link
+        # what came back, as it is without a codec; what was used before it had left needed no link
+        moved = times.raw_bytes
         bound = lower_bound(times.forward, times.backward, moved, to_host, to_device)
     else:
         bound = plain
@@ -140,6 +145,8 @@ def _add_peaks(found: Report, meter: Meter, engine: CopyEngine) -> None:
 
 def _verdict(found: Report) -> str:
     """One sentence: what limits the step, or why offload buys nothing."""
+    if not found["saved_tensors"]:
+        return "nothing was saved: no op ran in this context whose gradient was wanted"
     if not found["moved_to_host_bytes"] and not found["encoded_bytes"]:
         why = max(found["kept"], key=found["kept"].get, default="already on the host")
         return f"nothing was moved: all saved tensors stayed ({why})"
@@ -162,6 +169,12 @@ def _verdict(found: Report) -> str:
         )
     if not times:
         return "no times were taken; offload() takes them, of a step and its backward"
+    if coding := times["coding_forward"] + times["coding_backward"]:
+        costs = f"{found['codec']} takes {_ms(coding)} of a step of {_ms(found['step'])}"
+        least = f"{_ms(found['bound'])}, at least, without a codec"
+        if found["step"] > 1.02 * found["bound"]:
+            return f"coding-bound: {costs}, which takes {least}; leave it out, or keep more"
+        return f"the codec pays: {costs}, which takes {least}"
     rates = {
         "to the host": (times["back_bytes"], times["forward"], found["to_host_rate"]),
         "to the device": (times["back_bytes"], times["backward"], found["to_device_rate"]),
@@ -173,6 +186,9 @@ def _verdict(found: Report) -> str:
     ]
     if short:
         return f"link-bound: {'; '.join(short)}"
+    waited = times["stalled_forward"] + times["stalled_backward"]
+    if found["disk_bytes"] and waited > 0.05 * found["step"]:
+        return f"disk-bound: the step waited {_ms(waited)} for the disk"
     return "compute-bound: the copies hide behind the ops"
 
 
@@ -203,15 +219,28 @@ def _lines(found: Report) -> list[str]:
         lines += [
             f"forward     {_ms(t['forward'])}, and {_ms(t['stalled_forward'])} waiting",
             f"backward    {_ms(t['backward'])}, and {_ms(t['stalled_backward'])} waiting",
-            f"link        {found['to_host_rate'] / 1e9:.1f} GB/s to the host, "
-            f"{found['to_device_rate'] / 1e9:.1f} GB/s back; {size(found['pinned_bytes'])} locked",
-            f"bound       {_ms(found['bound'])}; this step took {found['over_bound']:.3f} of it, "
-            f"{found['slowdown']:.3f} of one without copies",
-            f"peak        {size(found['saving_peak'])} while saving, "
-            f"{size(found['saving_peak_without'])} without offload"
-            + (f"; {size(found['device_peak'])} in all, {size(found['device_peak_without'])} "
-               "or more without" if "device_peak" in found else ""),
         ]
+        coding, without = t["coding_forward"] + t["coding_backward"], "one without copies"
+        if coding:
+            lines.append(f"coding      {_ms(coding)} by {found['codec']}")
+            without = f"{_ms(found['plain_step'])} without copies and codec"
+        if found["to_host_rate"] or found["to_device_rate"]:
+            lines += [
+                f"link        {found['to_host_rate'] / 1e9:.1f} GB/s to the host, "
+                f"{found['to_device_rate'] / 1e9:.1f} GB/s back; "
+                f"{size(found['pinned_bytes'])} locked",
+            ]
+        lines += [
+            f"bound       {_ms(found['bound'])}{' without a codec' * bool(coding)}; this step took "
+            f"{found['over_bound']:.3f} of it, {found['slowdown']:.3f} of {without}",
+        ]
+        if found["saving_peak"]:  # the host's memory is counted under tracemalloc alone
+            lines += [
+                f"peak        {size(found['saving_peak'])} while saving, "
+                f"{size(found['saving_peak_without'])} without offload"
+                + (f"; {size(found['device_peak'])} in all, {size(found['device_peak_without'])} "
+                   "or more without" if "device_peak" in found else ""),
+            ]
         longest = [f"{_ms(s)} {name}" for name, s in list(found["stalls"].items())[:5]]
         if longest:
             lines.append(f"waited      {', '.join(longest)}")

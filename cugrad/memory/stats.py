@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -62,7 +64,8 @@ class Times(NamedTuple):
     """Seconds and bytes of one forward and backward pass.
 
     `forward` and `backward` are without the times in which the compute stream waited for copies,
-    which are `stalled_forward` and `stalled_backward`, and `stalls` by op and sequence number.
+    which are `stalled_forward` and `stalled_backward`, and `stalls` by op and sequence number, and
+    without those of codecs. `raw_bytes` are those that came back, as they are without a codec.
     """
 
     forward: float
@@ -73,6 +76,9 @@ class Times(NamedTuple):
     out_seconds: float
     back_bytes: int
     back_seconds: float
+    coding_forward: float
+    coding_backward: float
+    raw_bytes: int
     stalls: dict[tuple[str, int], float]
 
 
@@ -95,6 +101,8 @@ class Meter:
         self.ended: Any = None  # the last one
         self.out: list[tuple[Any, Any, int]] = []
         self.back: list[tuple[Any, Any, int]] = []
+        self.raw_bytes = 0  # of those, without a codec
+        self.coding: list[tuple[Any, Any, int]] = []
         self.stalls: list[tuple[Any, Any, Any, bool]] = []
         self.unique_bytes = self.kept_bytes = 0
         self.resident = self.without = 0  # the most bytes seen on the device; without offload
@@ -131,6 +139,16 @@ class Meter:
         wait_for(compute, event)
         self.stalls.append((label, before, self.mark(compute), self.turned is not None))
 
+    @contextmanager
+    def codes(self, compute: Any, checks: bool = False) -> Iterator[None]:
+        """Takes the time of what compute does for a codec; or to look at what that loses, which is
+        no part of a step.
+        """
+        before = self.mark(compute)
+        yield
+        backward = self.turned is not None
+        self.coding.append((before, self.mark(compute), backward + 2 * checks))
+
     def late(self) -> tuple[int, int] | None:
         """How many bytes too many were copied for the time that the ops took, in forward and in
         backward; negative where there was time for more. None: not yet known.
@@ -141,9 +159,10 @@ class Meter:
             return None
         t = self.times()
         assert t is not None
+        forward, backward = t.forward + t.coding_forward, t.backward + t.coding_backward
         return (
-            int(t.out_bytes * (1 - t.forward / t.out_seconds)) if t.out_seconds else 0,
-            int(t.back_bytes * (1 - t.backward / t.back_seconds)) if t.back_seconds else 0,
+            int(t.out_bytes * (1 - forward / t.out_seconds)) if t.out_seconds else 0,
+            int(t.back_bytes * (1 - backward / t.back_seconds)) if t.back_seconds else 0,
         )
 
     def times(self) -> Times | None:
@@ -159,16 +178,20 @@ class Meter:
             seconds = start.elapsed_time(end) / 1e3
             stalled[in_backward] += seconds
             by_op[label] = by_op.get(label, 0.0) + seconds
+        coding = [0.0] * 4  # in forward, in backward; and to look at it, in forward, in backward
+        for start, end, kind in self.coding:
+            coding[kind] += start.elapsed_time(end) / 1e3
         out, back = (
             [(start.elapsed_time(end) / 1e3, n) for start, end, n in copies]
             for copies in (self.out, self.back)
         )
         return Times(
-            self.began.elapsed_time(self.turned) / 1e3 - stalled[0],
-            self.turned.elapsed_time(self.ended) / 1e3 - stalled[1],
+            self.began.elapsed_time(self.turned) / 1e3 - stalled[0] - coding[0] - coding[2],
+            self.turned.elapsed_time(self.ended) / 1e3 - stalled[1] - coding[1] - coding[3],
             stalled[0],
             stalled[1],
             sum([n for _, n in out]), sum([t for t, _ in out]),
             sum([n for _, n in back]), sum([t for t, _ in back]),
+            coding[0], coding[1], self.raw_bytes,
             by_op,
         )  # fmt: skip
