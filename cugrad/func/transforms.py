@@ -53,6 +53,8 @@ def _fresh(x: Any) -> Any:
 
 def _counted(argument: Any) -> Any:
     """An argument with tensors that backward may save in the place of inference tensors."""
+    if isinstance(argument, Tensor):
+        return _alias(argument)
     made_so = any(_is_uncounted(x) for x in flatten(argument)[0])
     return tree_map(_alias, argument) if made_so else argument
 
@@ -66,7 +68,8 @@ def _is_uncounted(x: Any) -> bool:
     """Of an inference tensor, and of one whose tangent is one."""
     if not isinstance(x, Tensor):
         return False
-    return x.is_inference() or any(_is_uncounted(t) for t in _tangents(x).values())
+    tangents = _tangents(x)
+    return x.is_inference() or bool(tangents) and any(map(_is_uncounted, tangents.values()))
 
 
 def _alias(x: Any) -> Any:
