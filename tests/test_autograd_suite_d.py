@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cugrad
+from cugrad.ops.table import TABLE
 
 torch = pytest.importorskip("torch")
 Program = Callable[[Any], Any]
@@ -384,10 +385,30 @@ def test_a_graph_of_the_gradient_in_grad_is_warned_of() -> None:
         cugrad.autograd.gradgradcheck(lambda x: x * x, x.detach().requires_grad_())
 
 
-def test_logical_ops_in_place_leave_no_gradient() -> None:
-    """PyTorch's leave that of the values which they overwrite."""
-    x = grid(cugrad, 3).requires_grad_()
-    y = x * 2
-    y.logical_not_()
-    y.sum().backward()
-    assert x.grad.tolist() == [0, 0, 0]
+WITHOUT_FORMULA = [
+    op for op in TABLE.values()
+    if op.inputs[:1] == ("self",) and op.formulas[0] is None
+    and hasattr(cugrad.Tensor, op.name + "_")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize("op", WITHOUT_FORMULA, ids=lambda op: op.name)
+def test_what_has_no_formula_leaves_no_gradient_in_place(op: Any, device: str) -> None:
+    """Zero, or an error that says so, in the whole and in a part. PyTorch's `logical_not_` leaves
+    the gradient of the values that it overwrites.
+    """
+    for part in (slice(None), slice(0, 1)):
+        x = grid(cugrad, 3).to(device).requires_grad_()
+        y = x * 2
+        others = [grid(cugrad, 3).to(device)[part] for _ in op.inputs[1:]]
+        try:
+            getattr(y[part], op.name + "_")(*others)
+        except (NotImplementedError, RuntimeError, TypeError):
+            return  # of integers alone
+        try:
+            y.sum().backward()
+        except RuntimeError as error:
+            assert "not implemented" in str(error)
+        else:
+            assert x.grad.tolist() == ([0, 0, 0] if part == slice(None) else [0, 2, 2])
