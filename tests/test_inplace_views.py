@@ -708,3 +708,20 @@ def test_what_is_made_of_tensors_is_no_view_of_them(lib: Any) -> None:
     x = leaf(lib, 2, 2).detach()
     for made in (lib.rot90(x), lib.rot90(x, 2), lib.complex(x, x), lib.polar(x.abs(), x)):
         assert not made._is_view() and made.detach_() is made
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's forward mode
+@pytest.mark.parametrize("how", ["mul_", "view", "clamp_", "sin_"])
+def test_a_change_under_no_grad_leaves_the_history_of_a_tangent(lib: Any, how: str) -> None:
+    """As it leaves its tensor's: what is recorded is what was before it."""
+    x = lib.tensor([1.3, 0.4], dtype=lib.float64, requires_grad=True)
+    with lib.autograd.forward_ad.dual_level():
+        b = lib.autograd.forward_ad.make_dual(x * 1, x * 0.5) * 2
+        with lib.no_grad():
+            {"mul_": lambda: b.mul_(3.0), "view": lambda: b[0].mul_(3.0),
+             "clamp_": lambda: b.clamp_(min=1.0), "sin_": b.sin_}[how]()  # fmt: skip
+        tangent = lib.autograd.forward_ad.unpack_dual(b * b).tangent
+    (g,) = lib.autograd.grad(tangent.sum(), x)
+    wanted = {"mul_": [31.2, 9.6], "view": [31.2, 3.2], "clamp_": [10.4, 2.0],
+              "sin_": [-3.4248187738755975, 2.5494429167545105]}[how]  # fmt: skip
+    assert g.tolist() == pytest.approx(wanted)

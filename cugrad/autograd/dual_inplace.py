@@ -20,7 +20,7 @@ from .dual import (
     unshared,
     viewed,
 )
-from .mode import Level, state
+from .mode import Level, enable_grad, state
 from .node import edge_of
 
 __all__ = ["apply_dual_inplace", "own", "shares_memory", "written"]
@@ -92,6 +92,9 @@ def _replace(t: Tensor, level: Level, known: Tensor | None, found: Tensor | None
         return
     view = None if t._rare is None else t._rare.view
     if view is None:
+        if known is not None and known._requires_grad and not state.grad_enabled:
+            found = _copy(found, ())  # as with its tensor: the change is not recorded, and
+            found._requires_grad, found._node = True, edge_of(known)  # what was before it stays
         set_tangent(t, level, unshared(found, level))
         _forget_views(t, level)
         return
@@ -169,14 +172,15 @@ def _holds(home: Tensor, batches: list[Any]) -> bool:
 
 
 def _copy(home: Tensor, batches: Any = ()) -> Tensor:
-    """A copy of `home`, for each example of these batches."""
+    """A copy of `home` with its history, for each example of these batches."""
     from .record import recorded
 
     known = levels_of(home._array)
-    for level in reversed(batches):
-        if level not in known:
-            home = recorded.vmap_lift(home, level)
-    copy: Tensor = recorded.clone(home)
+    with enable_grad():  # a change that is not recorded leaves what was before it
+        for level in reversed(batches):
+            if level not in known:
+                home = recorded.vmap_lift(home, level)
+        copy: Tensor = recorded.clone(home)
     return copy
 
 
