@@ -233,3 +233,17 @@ def test_as_decorator(lib: Any) -> None:
         return fw.unpack_dual(lib.sin(dual)).tangent.item()
 
     assert slope(0.0) == 1.0
+
+
+def test_a_tensor_that_is_its_own_tangent_is_changed_once(lib: Any) -> None:
+    x = lib.tensor([1.0, 2.0], dtype=lib.float64)
+    square = lambda y: (y.mul_(2) ** 2).sum()
+    assert lib.func.jvp(square, (x,), (x,))[1] == 40 and x.tolist() == [2.0, 4.0]
+    rows = lib.ones(3, 2, dtype=lib.float64)
+    found = lib.func.vmap(lambda r: lib.func.jvp(square, (r,), (r[:],))[1])(rows)
+    assert found.tolist() == [16.0] * 3
+    with lib.autograd.forward_ad.dual_level():
+        dual = lib.autograd.forward_ad.make_dual(x, x)
+        dual.mul_(2)
+        primal, tangent = lib.autograd.forward_ad.unpack_dual(dual)
+        assert primal.tolist() == tangent.tolist() == [4.0, 8.0]
