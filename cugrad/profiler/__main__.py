@@ -30,12 +30,12 @@ def report(path: Path, out: Path | None, limit: int) -> str:
             "CUDA traced, inside cugrad.autograd.profiler.emit_nvtx()"
         )
     correlation = Correlation(adding.rows.values())
-    total = correlation.total
+    total = correlation.total  # before the times of the host stand for kernels
+    correlation.settled()
     note = f"{tool}; {total.kernels} kernels, {total.copies} copies, {total.stalls} stalls. "
     if total.kernels:
         note += "A kernel counts for the op that launched it."
     else:
-        correlation.on_host()
         note += "Without kernels, the times are those of the host in each op itself."
     if not any(row.kind == "op" for row in correlation.rows):
         note += " No range carries a sequence number: was emit_nvtx() on?"

@@ -146,8 +146,10 @@ class Correlation:
             found.add(each.total)
         return found
 
-    def on_host(self) -> Correlation:
-        """The same, where the time of the host counts as that of kernels."""
+    def settled(self) -> Correlation:
+        """Itself; where no kernel was measured, the time of the host counts as theirs."""
+        if self.total.kernels:
+            return self
         for row in self.rows:
             for cost in (row.forward, row.backward, row.double_backward):
                 cost.kernels, cost.kernel_us = cost.ranges, cost.host_us
@@ -212,7 +214,8 @@ class Correlator:
             self._remember(item, item.said.seq, node)
             cost.calls = int(node is None)
         if op is not None or node is not None:
-            cost.ranges = int(node is not item or not same_node(item.parent, item))
+            first = not same_node(item.parent, item) if item is node else item is op
+            cost.ranges = int(first)
             cost.host_us = (item.end - item.start - item.inside) / 1e3
         if cost != Cost():
             row = self.row(place.row, place.kind)
@@ -329,31 +332,28 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
             "or of a file, load_nsys(path)"
         )
     ordered = sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end))
-    measured = any(each.use_device for each in ordered)
     spans: dict[int, Span] = {}
     adding = Correlator(keep=True)
     for event in ordered:
         if event.device_type == DeviceType.CPU:
             spans[id(event)] = _span_of(event, spans)
         elif not event.linked_correlation_id:  # launched in no op
-            times = (round(time * 1e3) for time in (event.time_range.start, event.time_range.end))
-            kind, nbytes = event.activity_type or "kernel", event.nbytes
-            adding.add(Activity(kind, event.name, *times, event.device_index, 0, nbytes))
+            kind, ns = event.activity_type or "kernel", round(event.time_range.elapsed_us() * 1e3)
+            adding.add(Activity(kind, event.name, 0, ns, event.device_index, 0, event.nbytes))
     inner_first = [each for each in reversed(ordered) if id(each) in spans]
     calls: dict[int, Call] = {}  # of ops and of nodes, by the id of their range
     inner_first.sort(key=lambda each: each.time_range.end)
     for event in inner_first:
         if event.activity_type == OUTSIDE:
-            adding.row(event.name, "outside").forward.add(_cost_of(event, measured))
+            adding.row(event.name, "outside").forward.add(_cost_of(event))
         else:
-            adding.add(spans[id(event)], _cost_of(event, measured))
+            adding.add(spans[id(event)], _cost_of(event))
     ranges = [(spans[id(each)], each) for each in ordered if id(each) in spans]
     events_of = {id(span): event for span, event in ranges}
     for span, event in ranges:
         _add_call(event, span, adding, calls, events_of)
     unique = {id(each): each for each in calls.values()}
-    joined = Correlation(adding.rows.values(), unique.values())
-    return joined if measured else joined.on_host()
+    return Correlation(adding.rows.values(), unique.values()).settled()
 
 
 def _span_of(event: FunctionEvent, spans: dict[int, Span]) -> Span:
@@ -369,7 +369,7 @@ def _span_of(event: FunctionEvent, spans: dict[int, Span]) -> Span:
     return Span(Said(event.name, seq, node, None), event.node_id, event.thread, start, end, parent)
 
 
-def _cost_of(event: FunctionEvent, measured: bool) -> Cost:
+def _cost_of(event: FunctionEvent) -> Cost:
     """What an event cost itself."""
     cost = Cost()
     host, device = event.self_cpu_time_total, event.self_device_time_total
@@ -383,7 +383,7 @@ def _cost_of(event: FunctionEvent, measured: bool) -> Cost:
             cost.stalls, cost.stall_us = 1, device or event.cpu_time_total
     elif event.is_legacy and event.kernels:  # one that spans all of it, children and all
         cost.kernels, cost.kernel_us = 1, device
-    elif measured:
+    else:
         for kernel in event.kernels:
             if kernel.name.startswith("Memcpy"):
                 cost.copies += 1
