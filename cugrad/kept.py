@@ -46,7 +46,8 @@ def kept(run: Callable[[], Any], *only: threading.local) -> Any:
 def put_back(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     """Gives thread-locals, known by their dicts, the values of before."""
     for fields, values in before:
-        fields.update(values)
+        if values:
+            fields.update(values)
         if len(fields) != len(values):  # what was as in a new thread is so again
             for name in fields.keys() - values.keys():
                 fields.pop(name, None)
