@@ -84,13 +84,14 @@ def test_a_report_shows_as_its_page(device: str) -> None:
 def test_contexts_say_what_they_are(tmp_path: Path) -> None:
     saving = offload(min_bytes="1KiB", keep_last="2MiB", compress="int8", host_limit="1GiB")
     assert repr(saving) == (
-        "<offload(min_bytes=1 KiB, keep_last=2 MiB, host_limit=1 GiB, compress='int8'): 0 tensors "
-        "saved, 0 B; 0 B moved out, 0 B back>"
+        "<offload(min_bytes=1 KiB, keep_last=2 MiB, lookahead=0 B, backlog=0 B, host_limit=1 GiB, "
+        "compress='int8'): 0 tensors saved, 0 B; 0 B moved out, 0 B back>"
     )
     saving = memory.offload(min_bytes=0, keep_last=0)
     stepped(saving, steps=1)
     assert re.fullmatch(
         r"<offload\(.*\): \d+ tensors saved, .*; .*iB moved out, .*iB back>", repr(saving)
     )
-    assert str(tmp_path) in repr(memory.save_on_disk(tmp_path))
+    assert repr(memory.offload()).startswith("<offload(): 0 tensors")
+    assert repr(memory.save_on_disk(tmp_path)).startswith(f"<save_on_disk(directory='{tmp_path}')")
     assert repr(memory.save_on_cpu(True)).startswith("<save_on_cpu(): 0 tensors")

@@ -44,6 +44,7 @@ class save_on_disk(_Offloading):
     """
 
     moves_host_tensors = True
+    usual = Owner(1 << 16, 0)
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ class _Offloading(saved_tensors_hooks):
     """What the contexts share: which tensors go to the engine, and how they come back."""
 
     moves_host_tensors = False
+    usual = Owner()  # what is not said in the repr
 
     def __init__(self, owner: Owner, device_type: str | None, filter: Any = None) -> None:
         if device_type is not None and device_type not in DEVICES:
@@ -57,13 +58,11 @@ class _Offloading(saved_tensors_hooks):
 
     def __repr__(self) -> str:
         """What was asked for, and what went through so far."""
-        asked, plain = self._owner, Owner(pinned=self._owner.pinned)
-        options = {
-            "min_bytes": asked.min_bytes, "keep_last": asked.keep_last,
-            "lookahead": asked.lookahead, "backlog": asked.backlog,
-            "host_limit": asked.host_limit,
-        }  # fmt: skip
-        said = [f"{k}={size(v)}" for k, v in options.items() if v and v != getattr(plain, k)]
+        asked, said = self._owner, []
+        for name in ("min_bytes", "keep_last", "lookahead", "backlog", "host_limit"):
+            value = getattr(asked, name)
+            if value != getattr(self.usual, name):
+                said.append(f"{name}={value if value is None else size(value)}")
         if asked.codec is not None:
             said.append(f"compress={asked.codec.name!r}")
         if asked.spill is not None:
@@ -189,6 +188,8 @@ class offload(_Offloading):
     >>> saving.stats.unique_bytes, saving.stats.moved_to_host_bytes, saving.stats.copied_ratio
     (262144, 262144, 1.0)
     """
+
+    usual = Owner(1 << 16, None)
 
     def __init__(
         self,
