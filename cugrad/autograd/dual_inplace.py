@@ -46,7 +46,9 @@ def apply_dual_inplace(
         if known is not None and _base(t) is not t and state.grad_enabled:
             if any(x._requires_grad for x in (*args, *tangents) if isinstance(x, Tensor)):
                 tangents = (known.clone(), *tangents[1:])  # it will be saved, then written to
-        tangents = tuple([v.clone() if shares_memory(v, t) else v for v in tangents])
+        tangents = tuple(
+            [v if v is None or not shares_memory(v, t) else v.clone() for v in tangents]
+        )
         before = _before(t)
         olds = tuple(
             [before if x is t else _before(x) if shares_memory(x, t) else x for x in args]
