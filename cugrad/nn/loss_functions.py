@@ -7,7 +7,6 @@ from typing import Any
 
 from ..autograd.anomaly_mode import warn_user
 from ..autograd.autocast import autocasts
-from ..autograd.mode import no_grad
 from ..autograd.record import recorded
 from ..backends.batched import plain
 from ..creation import full_like
@@ -242,9 +241,9 @@ def gaussian_nll_loss(
     ValueError where it is negative.
     """
     check_reduction(reduction)
-    spread = _variance(input, var).clone()
-    with no_grad():
-        spread.clamp_(min=eps)  # unseen by autograd: below eps the gradient is that at eps
+    spread = _variance(input, var)
+    # unseen by derivatives: below eps they are those at eps
+    spread = spread + (spread.clamp(min=eps) - spread).detach()
     difference = input - target
     losses = 0.5 * (spread.log() + difference * difference / spread)
     return _reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
