@@ -6,6 +6,7 @@ import gc
 import json
 import random
 import re
+import resource
 import sys
 import traceback
 from collections import Counter
@@ -214,6 +215,8 @@ def recheck(program: Program, plain: Seen | None = None) -> Difference | None:
 def chunk(seed: int, count: int, contexts: int) -> int:
     """Draws and runs so many programs in this process, and prints what came of them."""
     torch.set_num_threads(1)
+    # a statement that takes more is refused, and dropped
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY))
     search.WORK //= 100  # any plan of a budget will do
     campaign = Campaign(contexts)
     gc.disable()

@@ -105,7 +105,7 @@ def placed(names: tuple[str, ...]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in names:
             if name.startswith("simulated"):
-                gc.collect()  # what programs before have left
+                gc.collect(1)  # what programs before have left
                 simulated.reset()
                 policy = name.partition(" ")[2]
                 stack.enter_context(simulated.configured(policy=policy, seed=0))
@@ -115,7 +115,7 @@ def placed(names: tuple[str, ...]) -> Iterator[None]:
 
 def aftermath() -> str:
     """What is wrong on the simulated device once a program is gone: it is collected, others run."""
-    gc.collect()
+    gc.collect(1)
     try:
         for size in (1, 3, 16, 40):
             (t.ones(size, dtype=t.float64, device="simulated") * 2).sum().item()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import table
-from .running import FILE, GUARDS, Unfit, tame
+from .running import GUARDS, Unfit, compiled, tame
 from .text import HELPERS, Program, Statement, helper_code
 
 # What a program computes in, and how often.
@@ -97,7 +97,7 @@ class Draw:
 
     def execute(self, statement: Statement) -> None:
         text = "\n".join(statement.lines(checked=True)) + "\n"
-        exec(compile(text, FILE, "exec"), self.env)
+        exec(compiled(text), self.env)
 
     def fresh(self, letter: str = "v") -> str:
         self.numbers += 1

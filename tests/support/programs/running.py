@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 import threading
@@ -104,7 +105,7 @@ def run(
             try:
                 for name in names_of_helpers(source):
                     exec(helper_code(name), env)
-                exec(compile(source, FILE, "exec"), env)
+                exec(compiled(source), env)
             except Unfit as error:
                 seen.unfit = str(error) or "unfit"
             except Hang:
@@ -125,6 +126,11 @@ def run(
         seen.log = tuple(map(str, env["log"]))
         look(seen, env)
     return seen
+
+
+@functools.lru_cache(2000)
+def compiled(text: str) -> Any:
+    return compile(text, FILE, "exec")
 
 
 @contextmanager

@@ -212,7 +212,13 @@ def hook(d: Draw) -> Statement | None:
         forms += [
             f"{x}.grad_fn.register_hook(lambda gi, go: log.append('{mark}'))",
             f"{x}.grad_fn.register_prehook(lambda go: log.append('{mark}'))",
-            f"{x}.grad_fn.register_prehook(lambda go: tuple(g and g * 2 for g in go))",
+            f"{x}.grad_fn.register_prehook(twice)",
         ]
+    other = d.pick_float(lambda y: y.requires_grad and not y.is_inference() and not y._is_view())
+    leaf = tensor.is_leaf or (other is not None and d.env[other].is_leaf)  # more than PyTorch has
+    if d.hooked and other not in (None, x) and not tensor._is_view() and not leaf:
+        both = f"t.autograd.graph.register_multi_grad_hook(({x}, {other}),"
+        forms.append(f"{both} lambda g: log.append('{mark}'))")
+        forms.append(f"{both} lambda g: log.append('{mark}'), mode='any')")
     statement = Statement(d.random.choice(forms))
     return statement if d.try_(statement, changes=True) else None

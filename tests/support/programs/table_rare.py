@@ -58,8 +58,8 @@ t.isclose({x}, {x})
 {x}.flipud()  any 1d
 {x}.vsplit({n})[0]  any 2d
 {x}.split_with_sizes([1, {n} - 1])[1]  any 1d
-{x}.unsafe_split(1)[0]  1d
-{x}.unsafe_chunk(2)[0]  1d
+{x}.unsafe_split(1)[0] * 1  1d
+{x}.unsafe_chunk(2)[0] * 1  1d
 {x}.narrow_copy(0, 0, 1)  any 1d
 {x}.detach().unique()  real | apart({x})
 {x}.reshape_as({x})  any
@@ -191,7 +191,7 @@ t.view_as_complex({x}.view(-1, 2)).mul_({c})  real 1d
 t.mul({y}, {c}, out={x})
 t.sin({y}, out={x})
 t.cat([{y}[:1], {y}[1:]], out={x})  1d
-t.where({m}, {y}, {c}, out={x})
+t.where({m}, {y}, {y}, out={x})
 t.nn.functional.silu({x}, inplace=True)  real
 t.nn.functional.leaky_relu({x}, .1, inplace=True)  real | clear({x}, 0)
 t.nn.functional.elu({x}, inplace=True)  real | clear({x}, 0)
