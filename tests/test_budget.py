@@ -344,6 +344,31 @@ def test_what_waits_for_the_collector_is_collected_in_time() -> None:
             gc.enable()
 
 
+def test_what_the_measured_step_shows_to_fit_is_followed() -> None:
+    """Of gradients of gradients forecasts suppose that what is back stays for the second pass."""
+    net = torch.nn.Sequential(
+        *[m for _ in range(4) for m in (torch.nn.Linear(64, 64), torch.nn.GELU())]
+    ).to("simulated")
+    backend, data = backends.get("simulated"), torch.rand(256, 64, device="simulated")
+
+    def step(saving: Any) -> int:
+        backend.reset_peak_memory_stats()
+        with saving:
+            net.zero_grad()
+            x = data.clone().requires_grad_()
+            (g,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+            g.square().sum().backward()
+            del g
+        return backend.max_memory_allocated()
+
+    plain = [step(nullcontext()) for _ in range(2)][1]
+    least = step(memory.budget(2 * plain, device="simulated"))
+    assert least < 0.97 * plain
+    limit = (least + plain) // 2
+    for _ in range(6):
+        assert step(memory.budget(limit, device="simulated")) <= limit
+
+
 def test_what_is_too_small_says_what_is_needed() -> None:
     with pytest.raises(memory.BudgetError, match=r"needs at least .* At its peak, in \w+"):
         trained("simulated", lambda: memory.budget("300KB", device="simulated"), 2)

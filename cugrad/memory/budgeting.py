@@ -15,9 +15,10 @@ from ..autograd.graph import saved_tensors_hooks
 from ..device import default_device
 from ..device import device as Device
 from ..tensor import Tensor
+from . import known_steps
 from .geometry import root_of
-from .known_steps import BudgetError, Course, Known, Learned, Seen, first_of, too_few
-from .measuring import Measurement
+from .known_steps import BudgetError, Course, Known, Learned, Seen
+from .measuring import Measurement, mark
 from .placing import PLACEMENTS, Places, allowed
 from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
 from .rates import rates_of
@@ -260,7 +261,7 @@ class budget(saved_tensors_hooks):
             if self.device.type == "cpu" and not tracemalloc.is_tracing():
                 tracemalloc.start()
                 self._tracing = True
-            self._began = self._mark()
+            self._began = mark(self._backend)
             self._peaks = [span.peak for span in measuring.spans]
         evicts = (tried or plan.now.evicts) and OFFLOAD in self.placements
         self._limiter.begin(plan.owns, self._places.owner if evicts else None)
@@ -279,11 +280,6 @@ class budget(saved_tensors_hooks):
             plan.begin(self.limit, before, self.placements)
         under_way = plan.step.lookahead
         self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
-
-    def _mark(self) -> Any:
-        event = self._backend.event(timing=True)
-        self._backend.current_stream().record_event(event)
-        return event
 
     def _other(self, left: Known) -> Known | None:
         """Another plan that has done as this one so far, and goes on as the step does."""
@@ -438,31 +434,33 @@ class budget(saved_tensors_hooks):
     def _learn(
         self, first: tuple[str, int], names: list[str], sizes: list[int], measuring: Measurement
     ) -> None:
-        if measuring.elsewhere and not any(seen.nbytes for seen in measuring.values):
-            if measuring.elsewhere != self.device.type:
-                warn_user(
-                    f"budget: the limit is for the memory of '{self.device}', and what this step "
-                    f"makes is on '{measuring.elsewhere}'; say device='{measuring.elsewhere}'"
-                )
+        elsewhere, ours = measuring.elsewhere, any(seen.nbytes for seen in measuring.values)
+        if elsewhere not in (None, self.device.type) and not ours:
+            warn_user(
+                f"budget: the limit is for the memory of '{self.device}', and what this step makes "
+                f"is on '{elsewhere}'; say device='{elsewhere}'"
+            )
         rates = rates_of(self._backend, self._index, self.limit // 32, self.placements)
         largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
         least = self._places.under_way
-        step, limit, plan = first_of(
+        step, limit, plan = known_steps.first_of(
             (measuring.step(rates, self.placements, self._small, under_way)
              for under_way in (max(least, min(largest, self.limit // 8)), least, 0)),
             self.limit, self.placements,
         )  # fmt: skip
-        known = Known(names, sizes, step, measuring.before, Course(step, 0, limit, plan))
+        fits = plan.forecast.peak <= self.limit
+        if not fits and OFFLOAD in self.placements and measuring.peak <= self.limit:
+            step = measuring.step(rates, self.placements, self._small, 0)
+            limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
+        course = Course(step, 0, limit, plan)
+        course.is_last, fits = not fits, plan.needs <= self.limit
+        known = Known(names, sizes, step, measuring.before, course)
         known.first_peak = known.peak = measuring.peak
         self.last = known
-        if plan.forecast.peak > self.limit:
-            raise too_few(self.limit, plan)
-        if measuring.peak > self.limit:
-            warn_user(
-                f"budget: the first step of its kind, which is measured with all that it saves "
-                f"away, took {size(measuring.peak)}, over its limit of {size(self.limit)}; those "
-                "that follow a plan will fit"
-            )
+        if not fits:
+            raise known_steps.too_few(self.limit, plan)
+        self._check(measuring.peak, "the first step of its kind, which is measured with all that "
+                    "it saves away; those that follow a plan will fit")  # fmt: skip
         if sizes:
             plans = self._learned.known.setdefault(first, [])
             plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
@@ -485,7 +483,7 @@ class budget(saved_tensors_hooks):
         if known.settled:
             known.now.exceeded(self.limit, self.placements)
             return
-        end = self._mark()
+        end = mark(self._backend)
         end.synchronize()
         taken = began.elapsed_time(end)
         known.now.correct(

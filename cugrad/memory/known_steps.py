@@ -8,11 +8,12 @@ from math import inf
 from typing import NamedTuple
 
 from . import planning
-from .planning import OFFLOAD
+from .planning import KEEP, OFFLOAD, RECOMPUTE
 from .sizes import size
 
 __all__ = [
-    "BudgetError", "Course", "Known", "Learned", "Seen", "Tried", "first_of", "too_few",
+    "BudgetError", "Course", "Known", "Learned", "Seen", "Tried", "as_measured",
+    "first_of", "too_few",
 ]  # fmt: skip
 
 ADVICE = (
@@ -67,6 +68,7 @@ class Course:
         self.limit = limit  # that the plan was made for
         self.tried: list[Tried] = []
         self.settled = False
+        self.is_last = False  # whether the measured step fitted, and no forecast does
         self.evicts = False  # whether it was settled on a plan that some values have to leave for
         self.is_cold = True  # whether the step that runs, or comes, is the plan's first
         self.most = plan.forecast.peak  # bytes in use at most, as far as is known
@@ -120,7 +122,7 @@ class Course:
     def looks_further(self, limit: int, fits: bool, placements: frozenset[str]) -> bool:
         """Whether another plan is to be tried: one that needs less, or that uses what is left."""
         if fits:
-            if self.plan.keeps_all:
+            if self.plan.keeps_all or self.is_last:
                 return False
             used = planning.Forecaster(self.step)(self.plan.placements).peak
             if limit - used <= limit // 100:
@@ -263,6 +265,14 @@ def first_of(
     if fitting:
         return min(fitting, key=lambda each: each[2].forecast.seconds)
     return min(found, key=lambda each: each[2].needs)
+
+
+def as_measured(step: planning.Step, peak: int) -> planning.Plan:
+    """The plan of the step that was measured, with all that was saved away, and which took that."""
+    chosen = tuple([RECOMPUTE if not v.uses else OFFLOAD if OFFLOAD in v.placements else KEEP
+                    for v in step.values])  # fmt: skip
+    forecast = planning.Forecaster.tight(step, chosen)
+    return planning.Plan(chosen, forecast, peak, planning.holders(step, chosen, forecast))
 
 
 def too_few(limit: int, plan: planning.Plan) -> BudgetError:

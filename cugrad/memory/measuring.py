@@ -15,9 +15,17 @@ from .planning import Value as Planned
 from .rates import Rates
 from .recipes import Recipe, Value
 
-__all__ = ["BLOCK", "Measurement"]
+__all__ = ["BLOCK", "Measurement", "mark"]
 
 BLOCK = 512  # bytes: devices hand out multiples of it
+
+
+def mark(backend: Backend) -> Any:
+    """This point of the current stream, with its time."""
+    event = backend.event(timing=True)
+    backend.current_stream().record_event(event)
+    return event
+
 
 class _Seen:
     """What was seen of one value."""
@@ -110,9 +118,7 @@ class Measurement:
 
     def mark(self) -> Any:
         """This point of the current stream."""
-        event = self.backend.event(timing=True)
-        self.backend.current_stream().record_event(event)
-        return event
+        return mark(self.backend)
 
     def enter(self, name: str) -> None:
         """An op, or a node, begins."""
