@@ -165,8 +165,12 @@ def offloaded() -> Any:
     return (x.grad,)
 
 
-PROGRAMS = (views_and_changes, twice, hooks, function, checkpointed, transforms, dual, step, modes,
-            observed, offloaded)  # fmt: skip
+PROGRAMS = [views_and_changes, twice, hooks, function, checkpointed, transforms, dual, step, modes,
+            observed]  # fmt: skip
+if "CUGRAD_INTERRUPTS" in os.environ:
+    # An interrupt as an event is recorded fails the next session that asks for the time between
+    # the two: "elapsed_time: both events must be recorded first".
+    PROGRAMS.append(offloaded)
 
 
 # Python prints and forgets what is raised in a callback of the collector.
