@@ -95,8 +95,9 @@ def is_more(want: Seen, got: Seen) -> bool:
     """Whether PyTorch fails for want of something, and cugrad goes past that line."""
     if want.failure is None:
         return False
-    # a formula of PyTorch's that forgets a shape, or that a gradient is complex
-    if re.search("returned an invalid gradient|Could this error message", want.failure.text):
+    # a formula of PyTorch's that is not there, or forgets a shape, or that a gradient is complex
+    wrong = "is not implemented|returned an invalid gradient|Could this error message"
+    if re.search(wrong, want.failure.text):
         return True
     if got.failure is not None and got.failure.line <= want.failure.line:
         return False

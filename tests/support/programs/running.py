@@ -164,7 +164,8 @@ def failure_of(error: Exception) -> Failure:
             break
         trace = trace.tb_next
     text = str(error)
-    word = next((word for word, part in WORDS.items() if part in text), "")
+    plain = text.replace("doesn't", "does not")
+    word = next((word for word, part in WORDS.items() if part in plain), "")
     types = tuple(k.__name__ for k in type(error).__mro__ if k.__module__ == "builtins")
     return Failure(
         line, types, word, f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"

@@ -188,8 +188,8 @@ RARE_IN_PLACE = rows_of("""
 {x}.real.copy_({y}.imag)  complex
 {x}.imag.zero_()  complex
 t.view_as_complex({x}.view(-1, 2)).mul_({c})  real 1d
-t.mul({y}, {c}, out={x})
-t.sin({y}, out={x})
+t.mul({x} + 0, {c}, out={x})
+t.sin({x} * {c}, out={x})
 t.cat([{y}[:1], {y}[1:]], out={x})  1d
 t.where({m}, {y}, {y}, out={x})
 t.nn.functional.silu({x}, inplace=True)  real
