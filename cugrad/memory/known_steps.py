@@ -22,6 +22,7 @@ ADVICE = (
 )
 COURSES = 4  # amounts of other things in memory, for which a step has a plan each
 ADJUSTMENTS = 6  # plans that are tried, and four times as many while none has fitted
+CHEAP = 1.02  # of the time of a step's ops: a plan that costs so little will do
 FURTHER = 4  # smaller limits that a plan is made for, until one is new
 
 
@@ -253,15 +254,19 @@ def first_of(
 ) -> tuple[planning.Step, int, planning.Plan]:
     """Of one step with more and fewer bytes under way the one whose plan is best, and that plan.
 
-    Fewer are looked at only where more may be what leaves too little room.
+    Fewer leave more room: they are looked at where a plan costs time, and none where none fits.
     """
-    found = []
+    found: list[tuple[planning.Step, int, planning.Plan]] = []
+    fitting: list[tuple[planning.Step, int, planning.Plan]] = []
     for step in steps:
-        found.append((step, *first_plan(step, limit, placements)))
-        plan = found[-1][2]
-        if plan.needs < 0.95 * limit or plan.keeps_all and plan.forecast.peak <= limit:
+        if not step.lookahead and fitting:
             break
-    fitting = [each for each in found if each[2].forecast.peak <= limit]
+        limited, plan = first_plan(step, limit, placements)
+        found.append((step, limited, plan))
+        if plan.forecast.peak <= limit:
+            fitting.append(found[-1])
+            if plan.forecast.seconds <= CHEAP * sum([e.seconds for e in step.events]):
+                break
     if fitting:
         return min(fitting, key=lambda each: each[2].forecast.seconds)
     return min(found, key=lambda each: each[2].needs)
