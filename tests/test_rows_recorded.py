@@ -17,7 +17,7 @@ from cugrad.autograd import grad
 from cugrad.autograd.graph import saved_tensors_hooks
 from cugrad.autograd.inplace import apply_inplace
 from cugrad.autograd.record import recorded
-from cugrad.ops.table import TABLE
+from cugrad.ops.table import Op, TABLE
 from cugrad.tensor import Tensor, make
 from tests import samples
 from tests.row_cases import (
@@ -429,3 +429,18 @@ def test_gradient_has_the_dtype_and_shape_of_its_input(line: Any, backend: Any) 
                     grads = grad(roots, leaves, seeds, retain_graph=True, create_graph=graph)
                     for g, leaf in zip(grads, leaves):
                         assert (g.dtype, g.shape) == (leaf.dtype, leaf.shape), f"{pair}: {g.dtype}"
+
+
+def keeps_what_has_no_gradient(op: Op) -> bool:
+    hidden = {name for i, name in enumerate(op.outputs) if i not in op.differentiable}
+    return differentiable(op) and not op.variadic and bool(hidden & set(op.saves(-1)))
+
+
+@over_lines(keeps_what_has_no_gradient, first=True)
+def test_a_saved_output_without_a_gradient_has_none_in_backward(line: Sample, backend: Any) -> None:
+    """Else derivatives of the backward pass get a gradient that nobody sent, at the third order."""
+    recording = Recording(line, backend)
+    node = recording.roots[0].grad_fn
+    hidden = [n for i, n in enumerate(node.plan.op.outputs) if i not in node.plan.op.differentiable]
+    saved = [getattr(node, f"_saved_{name}") for name in hidden if name in node.plan.saves]
+    assert all(tensor.grad_fn is None and not tensor.requires_grad for tensor in saved)

@@ -137,11 +137,11 @@ class OpNode(Node):
         return len(self.plan.op.differentiable)
 
     def output(self, output_nr: int) -> Any:
-        """What a tensor that is output `output_nr` has as its node."""
+        """What a tensor that is output `output_nr` has as its node; None if it has no gradient."""
         differentiable = self.plan.op.differentiable
-        if len(differentiable) == 1 or output_nr not in differentiable:
-            return self
-        return Output(self, differentiable.index(output_nr))
+        if output_nr not in differentiable:
+            return None
+        return self if len(differentiable) == 1 else Output(self, differentiable.index(output_nr))
 
     def edge_of_entry(self, index: int) -> Any:
         """Where the gradient of the saved input `index` goes."""

@@ -279,7 +279,8 @@ def tensor_at(node: Any, index: int) -> Any:
     if type(entry) is tuple:
         check_version(node, index)
         array, _, _, output_nr = entry
-        result = make(array, True, node.output(output_nr))
+        edge = node.output(output_nr)
+        result = make(array, edge is not None, edge)
         result._counter = counter_at(node, index)
         if state.levels:
             restore_tangents(result, node, output_nr)
@@ -290,7 +291,8 @@ def tensor_at(node: Any, index: int) -> Any:
             if not entry.requires_grad and not restored._requires_grad:
                 return restored
         edge = node.output(entry.output_nr) if entry.output_nr >= 0 else entry.edge
-        result = make(restored._array, entry.requires_grad, edge)
+        requires_grad = entry.requires_grad if entry.output_nr < 0 else edge is not None
+        result = make(restored._array, requires_grad, edge)
         result._counter = restored.counter
         if state.levels and entry.output_nr >= 0:
             restore_tangents(result, node, entry.output_nr)
