@@ -34,9 +34,11 @@ def storage_of(array: Any) -> tuple[Any, int]:
         dense = layout_of(array) == tuple([prod(array.shape[d + 1 :]) for d in range(array.ndim)])
         return (array.reshape(-1) if dense else array), 0
     root = root_of(array)
-    if not (root.flags.c_contiguous or root.flags.f_contiguous):  # a part of memory not our own
+    if not root.flags.c_contiguous:  # dims in another order, as those of a clone of a transpose
+        root = root.transpose(sorted(range(root.ndim), key=lambda d: -root.strides[d]))
+    if not root.flags.c_contiguous:  # a part of memory not our own
         return array, 0
-    flat = (root if root.flags.c_contiguous else root.T).reshape(-1)
+    flat = root.reshape(-1)
     if flat.dtype != array.dtype:
         if flat.nbytes % array.itemsize:
             return array, 0
