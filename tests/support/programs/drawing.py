@@ -166,6 +166,8 @@ class Draw:
             tame(x)
         except Unfit:
             return False
+        except ValueError:  # a shape that PyTorch has from anywhere
+            return False
         except RuntimeError:  # within a transform
             return True
         return True

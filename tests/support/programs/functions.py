@@ -136,7 +136,8 @@ def called(
 TRANSFORMS = [
     ("t.func.vmap({f})({a})", "tensor", "rows"),
     ("t.func.vmap({f})({a})", "tensor", "rows"),
-    ("t.func.vmap({f}, out_dims=-1)({a})", "tensor", "rows"),
+    # a copy: PyTorch returns its input itself, or of no elements a shape from anywhere
+    ("t.func.vmap({f}, out_dims=-1)({a})!", "tensor", "rows"),
     (
         "t.func.vmap({f}, in_dims=(0,) + (None,) * ({a},).__len__())({x}, {a})",
         "tensor",
@@ -204,7 +205,7 @@ def transform(d: Draw) -> Statement | None:
     first = d.pick(
         lambda x: (
             (x.is_floating_point() or (x.is_complex() and not real))
-            and (x.dim() > 0 and x.shape[0] > 0 if rows else True)
+            and (x.dim() > 0 and x.numel() > 0 if rows else True)
             and x.numel() <= limit
             and not x.is_inference()
         )

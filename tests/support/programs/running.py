@@ -164,7 +164,9 @@ def failure_of(error: Exception) -> Failure:
             break
         trace = trace.tb_next
     text = str(error)
-    plain = text.replace("doesn't", "does not")
+    plain = text.replace("doesn't", "does not").replace(
+        "has requires_grad=False", WORDS["no graph"]
+    )
     word = next((word for word, part in WORDS.items() if part in plain), "")
     types = tuple(k.__name__ for k in type(error).__mro__ if k.__module__ == "builtins")
     return Failure(
@@ -327,7 +329,7 @@ def failures_differ(want: Failure | None, got: Failure | None) -> Difference | N
             f"line {want.line}, {got.line}: {said}",
         )
     # of two faults at once either may be named
-    words = want.word == got.word or {"leaf", "several views"} & {want.word, got.word}
+    words = want.word == got.word or {"leaf", "several views", "freed"} & {want.word, got.word}
     shapes = {"IndexError", "RuntimeError"}
     types = want.types[0] in got.types or {want.types[0], got.types[0]} == shapes
     if not types or not words:

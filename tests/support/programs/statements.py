@@ -146,9 +146,7 @@ REGIONS = {
     # hooks that copy: what one that keeps the tensor itself does not notice is on the page
     "t.autograd.graph.saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x)": 1,
     "t.autograd.graph.saved_tensors_hooks(to_numpy, lambda x: t.from_numpy(x))": 1,
-    "t.autograd.graph.saved_tensors_hooks(lambda x: x * 1, lambda x: x * 1)": 0.5,
-    "t.autograd.graph.saved_tensors_hooks(refuse, lambda x: x)": 0.1,
-    "t.autograd.graph.saved_tensors_hooks(lambda x: x, refuse)": 0.1,
+    "t.autograd.graph.saved_tensors_hooks(lambda x: x.clone(), lambda x: x.clone())": 0.5,
     # not save_on_cpu: PyTorch's copies nothing on a host, and what is changed then goes unnoticed
     "t.autograd.graph.disable_saved_tensors_hooks('off')": 0.5,
     "t.autograd.profiler.record_function('range')": 0.5,

@@ -141,10 +141,6 @@ def nested(f, *args):
 def twice(grads):
     return tuple(g if g is None else g * 2 for g in grads)
 """,
-    "refuse": """
-def refuse(x):
-    raise ValueError("refused")
-""",
     "to_numpy": """
 def to_numpy(x):
     return x.detach().numpy().copy()
