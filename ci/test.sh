@@ -80,6 +80,6 @@ if [ -n "$fetching" ] && ! wait "$fetching"; then
 fi
 say "tests: pytest"
 TIMEFORMAT=$'\n== the tests took %R s, %U s of processors and %S s of the system'
-time pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEs --durations=10 "$@" || status=1
+time pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEsx --durations=10 "$@" || status=1
 say "$([ $status = 0 ] && echo passed || echo FAILED) in $((SECONDS - started)) s"
 exit $status

@@ -24,6 +24,7 @@ CORPUS = sorted((ROOT / "tests" / "support" / "programs" / "corpus").glob("*.py"
 PAGE = ROOT / "docs" / "torch-compatibility.md"
 ACCEPTED = ROOT / "tests" / "support" / "programs" / "accepted_differences.txt"
 DRAWN = 200  # programs: a number and not a time, for a verdict that is the same on any machine
+AGREED = 3378, 170  # the first of these seeds, and how many
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
@@ -41,22 +42,26 @@ def test_what_was_once_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert difference is None, f"{variant.contexts}: {difference}"
 
 
-@pytest.mark.xfail(reason="finds what is being mended", strict=False)
+def run_of(seed: int, count: int) -> subprocess.CompletedProcess[str]:
+    words = ["-m", "tests.support.programs", "--seed", str(seed), "--count", str(count)]
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_programs_that_agreed() -> None:
+    """A stretch of seeds without a difference: a change that makes one is a fault of the change.
+
+    Who changes what is drawn moves to another stretch.
+    """
+    ran = run_of(*AGREED)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr[-3000:]}"
+
+
+@pytest.mark.xfail(reason="1 to 2 programs in 100 find what is still to be mended", strict=False)
 def test_programs_of_a_new_seed() -> None:
     """CUGRAD_FUZZ_SEED draws those of a failure again; `bash ci/fuzz.sh` runs for longer."""
-    seed = os.environ.get("CUGRAD_FUZZ_SEED") or str(random.SystemRandom().randrange(10**9))
+    seed = int(os.environ.get("CUGRAD_FUZZ_SEED") or random.SystemRandom().randrange(10**9))
     print(f"CUGRAD_FUZZ_SEED={seed}")
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.programs",
-        "--seed",
-        seed,
-        "--count",
-        str(DRAWN),
-    ]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    print(ran.stdout[-1000:])
+    ran = run_of(seed, DRAWN)
     assert ran.returncode == 0, f"CUGRAD_FUZZ_SEED={seed}\n{ran.stdout}\n{ran.stderr[-3000:]}"
 
 
