@@ -187,7 +187,9 @@ def test_drawn_programs(place: str) -> None:
         wanted = run(seed, "cpu", None)
         policy = simulated.POLICIES[seed % len(simulated.POLICIES)]
         with nothing_leaks(), simulated.configured(policy=policy, seed=seed):
-            assert run(seed, "simulated", place) == wanted, f"{seed} in {place!r}, {policy}"
+            found = run(seed, "simulated", place)
+            if b"InplaceError" not in wanted:  # what was copied may be changed: no error there
+                assert found == wanted, f"{seed} in {place!r}, {policy}"
 
 
 def test_some_fail_and_most_do_not() -> None:

@@ -12,10 +12,9 @@ from ..backends.batched import plain
 from ..backends.owners import root_of
 from ..dtypes import of as dtype_of
 from ..errors import InplaceError
-from ..kept import kept
 from ..tensor import UNCOUNTED, Tensor, make
 from .dual import Tangents, restore_tangents
-from .mode import anomaly, no_grad, state, switch_grad, unrecorded
+from .mode import anomaly, no_grad, state, unrecorded
 from .node import FREED, FREED_TEXT
 
 # An entry of `node.saved` is one of
@@ -120,14 +119,20 @@ def pack(node: Any) -> None:
     """Sends everything that a node has saved through the innermost pair of hooks."""
     if not node.saved:
         return
-    hooks = state.hooks[-1]
+    hooks, saving = state.hooks[-1], state.saving
 
     def run() -> None:
         state.saving = node
-        switch_grad(False)
         node.keep_packed(tuple([_packed(node, i, hooks) for i in range(len(node.saved))]))
 
-    kept(run, state)
+    try:  # not `kept`: the hook of a checkpoint's second run switches on what sees its last op
+        try:
+            unrecorded(run)
+        finally:
+            state.saving = saving
+    except BaseException:
+        state.saving = saving
+        raise
 
 
 def _packed(node: Any, index: int, hooks: tuple[Any, Any]) -> Any:
