@@ -43,6 +43,8 @@ def storage_of(array: Any) -> tuple[Any, int]:
         if flat.nbytes % array.itemsize:
             return array, 0
         flat = flat.view(array.dtype)
+    if not flat.size:  # no memory: where it lies says nothing
+        return flat, 0
     return flat, (address_of(array) - address_of(flat)) // array.itemsize
 
 
