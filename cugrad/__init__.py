@@ -41,7 +41,7 @@ from .autograd.anomaly_mode import (
     set_anomaly_enabled,
 )
 from .autograd.inference import is_inference, is_inference_mode_enabled
-from .creation import *  # noqa: F403
+from .creation import *
 from .device import device, get_default_device, set_default_device
 from .drawing import binomial, poisson
 from .dtypes import (
@@ -138,7 +138,7 @@ from .random import (
     seed,
     set_rng_state,
 )
-from .switches import *  # noqa: F403
+from .switches import *
 from .tensor import Size, Tensor
 from .version import __version__
 from .windows import (

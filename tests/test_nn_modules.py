@@ -126,13 +126,13 @@ def test_alpha_dropout_keeps_mean_and_variance(name: str) -> None:
 
 def test_attention_in_blocks_is_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no gradient is asked for, scores of a few queries are held at a time."""
-    from cugrad.nn import attention_functions
+    from cugrad.nn.functional import attention
 
     q, k, v = (cugrad.from_numpy(normal(2, 3, n, 4)) for n in (9, 7, 7))
     mask = cugrad.from_numpy(RNG.random((9, 7)) > 0.4)
     attend = cugrad.nn.functional.scaled_dot_product_attention
     whole = [attend(q, k, v, mask), attend(q, k, v, is_causal=True), attend(q, k, v)]
-    monkeypatch.setattr(attention_functions, "BLOCK", 90)
+    monkeypatch.setattr(attention, "BLOCK", 90)
     parts = [attend(q, k, v, mask), attend(q, k, v, is_causal=True), attend(q, k, v)]
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)

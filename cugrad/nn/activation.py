@@ -8,7 +8,7 @@ from ..creation import empty
 from ..dtypes import dtype as DType
 from ..tensor import Tensor
 from . import init
-from . import plain_functions as functional
+from .functional import activation as functional
 from .module import Module
 from .parameter import Parameter
 

@@ -9,7 +9,7 @@ from ..absent import explain
 from ..creation import empty
 from ..tensor import Tensor
 from . import init
-from . import plain_functions as functional
+from .functional.attention import multi_head_attention_forward
 from .linear import Linear
 from .module import Module
 from .parameter import Parameter
@@ -115,7 +115,7 @@ class MultiheadAttention(Module):
         turned = self.batch_first and query.dim() == 3
         if turned:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        output, weights = functional.multi_head_attention_forward(
+        output, weights = multi_head_attention_forward(
             query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight,
             self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout,
             self.out_proj.weight, self.out_proj.bias, training=self.training,

@@ -6,10 +6,11 @@ from typing import Any
 
 from ..creation import empty
 from ..dtypes import dtype as DType
+from ..functions.padding import pad
 from ..ops.windows import Ints, numbers
 from ..tensor import Tensor
 from . import init
-from . import plain_functions as functional
+from .functional import conv as functional
 from .module import Module
 from .parameter import Parameter
 
@@ -132,7 +133,7 @@ class _Conv(_ConvNd):
         """Apply the layer to a batch (N, C, *size), or to (C, *size)."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            input = functional.pad(input, self._border(), mode=self.padding_mode)
+            input = pad(input, self._border(), mode=self.padding_mode)
             padding = 0
         convolve = getattr(functional, f"conv{self.spatial}d")
         how = (self.stride, padding, self.dilation, self.groups)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ..tensor import Tensor
-from . import plain_functions as functional
+from .functional.dropout import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
 from .module import Module
 
 
@@ -38,7 +45,7 @@ class Dropout(_DropoutNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop elements of a tensor of any shape."""
-        return functional.dropout(input, self.p, self.training, self.inplace)
+        return dropout(input, self.p, self.training, self.inplace)
 
 
 class Dropout1d(_DropoutNd):
@@ -49,7 +56,7 @@ class Dropout1d(_DropoutNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
-        return functional.dropout1d(input, self.p, self.training, self.inplace)
+        return dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout2d(_DropoutNd):
@@ -57,7 +64,7 @@ class Dropout2d(_DropoutNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
-        return functional.dropout2d(input, self.p, self.training, self.inplace)
+        return dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(_DropoutNd):
@@ -65,7 +72,7 @@ class Dropout3d(_DropoutNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
-        return functional.dropout3d(input, self.p, self.training, self.inplace)
+        return dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
@@ -76,7 +83,7 @@ class AlphaDropout(_DropoutNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop elements of a tensor of any shape."""
-        return functional.alpha_dropout(input, self.p, self.training, self.inplace)
+        return alpha_dropout(input, self.p, self.training, self.inplace)
 
 
 class FeatureAlphaDropout(_DropoutNd):
@@ -84,4 +91,4 @@ class FeatureAlphaDropout(_DropoutNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
-        return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)
+        return feature_alpha_dropout(input, self.p, self.training, self.inplace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ops.windows import Ints
 from ..tensor import Tensor
-from . import plain_functions as functional
+from .functional.image import fold, unfold
 from .module import Module
 
 
@@ -28,7 +28,7 @@ class Unfold(Module):
     def forward(self, input: Tensor) -> Tensor:
         """The columns."""
         how = (self.dilation, self.padding, self.stride)
-        return functional.unfold(input, self.kernel_size, *how)
+        return unfold(input, self.kernel_size, *how)
 
     def extra_repr(self) -> str:
         """The windows."""
@@ -60,7 +60,7 @@ class Fold(Module):
     def forward(self, input: Tensor) -> Tensor:
         """The images."""
         how = (self.dilation, self.padding, self.stride)
-        return functional.fold(input, self.output_size, self.kernel_size, *how)
+        return fold(input, self.output_size, self.kernel_size, *how)
 
     def extra_repr(self) -> str:
         """The images and the windows."""

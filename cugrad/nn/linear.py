@@ -6,9 +6,10 @@ from typing import Any
 
 from ..creation import empty
 from ..dtypes import dtype as DType
+from ..linalg.distances import bilinear
 from ..tensor import Tensor
 from . import init
-from . import plain_functions as functional
+from .functional.linear import linear
 from .module import Module
 from .parameter import Parameter
 
@@ -49,7 +50,7 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to the last dimension."""
-        return functional.linear(input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """Sizes and bias."""
@@ -101,7 +102,7 @@ class Bilinear(Module):
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         """Apply the layer to the last dimensions."""
-        return functional.bilinear(input1, input2, self.weight, self.bias)
+        return bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """Sizes and bias."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..tensor import Tensor
-from . import plain_functions as functional
+from .functional import class_losses, loss
+from .functional.loss import check_reduction
 from .module import Module
 
 
@@ -16,7 +17,7 @@ class _Loss(Module):
         super().__init__()
         if size_average is not None or reduce is not None:
             raise TypeError("size_average and reduce are deprecated, and not here: use reduction")
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
 
 class _WeightedLoss(_Loss):
@@ -57,12 +58,12 @@ class CrossEntropyLoss(_WeightedLoss):
         super().__init__()
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of logits `input` against `target`."""
-        return functional.cross_entropy(
+        return class_losses.cross_entropy(
             input,
             target,
             self.weight,
@@ -89,11 +90,11 @@ class NLLLoss(_WeightedLoss):
         super().__init__()
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of log-probabilities `input` against class numbers `target`."""
-        return functional.nll_loss(
+        return class_losses.nll_loss(
             input,
             target,
             self.weight,
@@ -113,11 +114,11 @@ class MSELoss(_Loss):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of `input` against `target` of the same shape."""
-        return functional.mse_loss(input, target, reduction=self.reduction)
+        return loss.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
@@ -125,11 +126,11 @@ class L1Loss(_Loss):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.l1_loss` with the settings of this module."""
-        return functional.l1_loss(input, target, reduction=self.reduction)
+        return loss.l1_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
@@ -138,11 +139,11 @@ class SmoothL1Loss(_Loss):
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__()
         self.beta = beta
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.smooth_l1_loss` with the settings of this module."""
-        return functional.smooth_l1_loss(input, target, beta=self.beta, reduction=self.reduction)
+        return loss.smooth_l1_loss(input, target, beta=self.beta, reduction=self.reduction)
 
 
 class HuberLoss(_Loss):
@@ -151,11 +152,11 @@ class HuberLoss(_Loss):
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__()
         self.delta = delta
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.huber_loss` with the settings of this module."""
-        return functional.huber_loss(input, target, delta=self.delta, reduction=self.reduction)
+        return loss.huber_loss(input, target, delta=self.delta, reduction=self.reduction)
 
 
 class BCELoss(_WeightedLoss):
@@ -166,11 +167,11 @@ class BCELoss(_WeightedLoss):
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__()
         self.register_buffer("weight", weight)
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.binary_cross_entropy` with the settings of this module."""
-        return functional.binary_cross_entropy(
+        return loss.binary_cross_entropy(
             input, target, weight=self.weight, reduction=self.reduction
         )
 
@@ -198,11 +199,11 @@ class BCEWithLogitsLoss(_Loss):
         super().__init__()
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.binary_cross_entropy_with_logits` with the settings of this module."""
-        return functional.binary_cross_entropy_with_logits(
+        return loss.binary_cross_entropy_with_logits(
             input, target, weight=self.weight, pos_weight=self.pos_weight, reduction=self.reduction
         )
 
@@ -218,12 +219,12 @@ class KLDivLoss(_Loss):
         super().__init__()
         self.log_target = log_target
         self.reduction = (
-            reduction if reduction == "batchmean" else functional.check_reduction(reduction)
+            reduction if reduction == "batchmean" else check_reduction(reduction)
         )
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.kl_div` with the settings of this module."""
-        return functional.kl_div(
+        return loss.kl_div(
             input, target, log_target=self.log_target, reduction=self.reduction
         )
 
@@ -234,11 +235,11 @@ class HingeEmbeddingLoss(_Loss):
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__()
         self.margin = margin
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.hinge_embedding_loss` with the settings of this module."""
-        return functional.hinge_embedding_loss(
+        return loss.hinge_embedding_loss(
             input, target, margin=self.margin, reduction=self.reduction
         )
 
@@ -248,11 +249,11 @@ class SoftMarginLoss(_Loss):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.soft_margin_loss` with the settings of this module."""
-        return functional.soft_margin_loss(input, target, reduction=self.reduction)
+        return loss.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
@@ -263,11 +264,11 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__()
         self.register_buffer("weight", weight)
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.multilabel_soft_margin_loss` with the settings of this module."""
-        return functional.multilabel_soft_margin_loss(
+        return loss.multilabel_soft_margin_loss(
             input, target, weight=self.weight, reduction=self.reduction
         )
 
@@ -278,11 +279,11 @@ class MarginRankingLoss(_Loss):
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__()
         self.margin = margin
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """`functional.margin_ranking_loss` with the settings of this module."""
-        return functional.margin_ranking_loss(
+        return loss.margin_ranking_loss(
             input1, input2, target, margin=self.margin, reduction=self.reduction
         )
 
@@ -293,11 +294,11 @@ class CosineEmbeddingLoss(_Loss):
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__()
         self.margin = margin
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """`functional.cosine_embedding_loss` with the settings of this module."""
-        return functional.cosine_embedding_loss(
+        return loss.cosine_embedding_loss(
             input1, input2, target, margin=self.margin, reduction=self.reduction
         )
 
@@ -318,11 +319,11 @@ class TripletMarginLoss(_Loss):
         self.p = p
         self.eps = eps
         self.swap = swap
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """`functional.triplet_margin_loss` with the settings of this module."""
-        return functional.triplet_margin_loss(
+        return loss.triplet_margin_loss(
             anchor,
             positive,
             negative,
@@ -341,11 +342,11 @@ class GaussianNLLLoss(_Loss):
         super().__init__()
         self.full = full
         self.eps = eps
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
         """`functional.gaussian_nll_loss` with the settings of this module."""
-        return functional.gaussian_nll_loss(
+        return loss.gaussian_nll_loss(
             input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
         )
 
@@ -360,11 +361,11 @@ class PoissonNLLLoss(_Loss):
         self.log_input = log_input
         self.full = full
         self.eps = eps
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.poisson_nll_loss` with the settings of this module."""
-        return functional.poisson_nll_loss(
+        return loss.poisson_nll_loss(
             input,
             target,
             log_input=self.log_input,
@@ -384,7 +385,7 @@ class CosineSimilarity(Module):
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """`functional.cosine_similarity` with the settings of this module."""
-        return functional.cosine_similarity(x1, x2, dim=self.dim, eps=self.eps)
+        return loss.cosine_similarity(x1, x2, dim=self.dim, eps=self.eps)
 
 
 class PairwiseDistance(Module):
@@ -398,4 +399,4 @@ class PairwiseDistance(Module):
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """`functional.pairwise_distance` with the settings of this module."""
-        return functional.pairwise_distance(x1, x2, p=self.p, eps=self.eps, keepdim=self.keepdim)
+        return loss.pairwise_distance(x1, x2, p=self.p, eps=self.eps, keepdim=self.keepdim)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
-from . import plain_functions as functional
+from .functional import margin_losses
+from .functional.loss import check_reduction
 from .loss import _Loss, _WeightedLoss
 
 
@@ -36,12 +37,12 @@ class MultiMarginLoss(_WeightedLoss):
             raise ValueError(
                 f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D"
             )
-        self.p, self.margin, self.reduction = p, margin, functional.check_reduction(reduction)
+        self.p, self.margin, self.reduction = p, margin, check_reduction(reduction)
         self.register_buffer("weight", weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of scores `input` for class numbers `target`."""
-        return functional.multi_margin_loss(
+        return margin_losses.multi_margin_loss(
             input, target, self.p, self.margin, self.weight, reduction=self.reduction
         )
 
@@ -51,11 +52,11 @@ class MultiLabelMarginLoss(_Loss):
 
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of scores `input` (N, C) for the classes `target` (N, C)."""
-        return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
+        return margin_losses.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class TripletMarginWithDistanceLoss(_Loss):
@@ -75,11 +76,11 @@ class TripletMarginWithDistanceLoss(_Loss):
                 f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin}"
             )
         self.distance_function, self.margin, self.swap = distance_function, margin, swap
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """The loss of the three."""
-        return functional.triplet_margin_with_distance_loss(
+        return margin_losses.triplet_margin_with_distance_loss(
             anchor, positive, negative, distance_function=self.distance_function,
             margin=self.margin, swap=self.swap, reduction=self.reduction,
         )  # fmt: skip
@@ -96,13 +97,13 @@ class CTCLoss(_Loss):
     ) -> None:
         super().__init__()
         self.blank, self.zero_infinity = blank, zero_infinity
-        self.reduction = functional.check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
 
     def forward(
         self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
         """The loss of log-probabilities (T, N, C); see `functional.ctc_loss`."""
-        return functional.ctc_loss(
+        return margin_losses.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
             self.zero_infinity,
         )  # fmt: skip

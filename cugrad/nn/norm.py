@@ -10,7 +10,7 @@ from .. import dtypes
 from ..creation import empty, ones, tensor, zeros
 from ..tensor import Tensor
 from . import init
-from . import plain_functions as functional
+from .functional import norm as functional
 from .module import Module
 from .parameter import Parameter
 

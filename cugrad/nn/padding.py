@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..functions.padding import pad
 from ..ops.windows import Ints
 from ..tensor import Tensor
-from . import plain_functions as functional
 from .module import Module
 
 
@@ -25,7 +25,7 @@ class _Pad(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input with its border."""
-        return functional.pad(input, self.padding, self.mode)
+        return pad(input, self.padding, self.mode)
 
     def extra_repr(self) -> str:
         """The widths of the border."""
@@ -41,7 +41,7 @@ class _ConstantPad(_Pad):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input with its border."""
-        return functional.pad(input, self.padding, "constant", self.value)
+        return pad(input, self.padding, "constant", self.value)
 
     def extra_repr(self) -> str:
         """The widths of the border, and the value."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ops.windows import Ints, numbers
 from ..tensor import Tensor
-from . import plain_functions as functional
+from .functional import pooling as functional
 from .module import Module
 
 

@@ -9,7 +9,7 @@ from ..creation import empty
 from ..dtypes import dtype as DType
 from ..tensor import Tensor
 from . import init
-from . import plain_functions as functional
+from .functional.embedding import embedding, embedding_bag
 from .module import Module
 from .parameter import Parameter
 
@@ -84,7 +84,7 @@ class Embedding(_Table):
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up indices of any shape; the result has embedding_dim as its last dim."""
-        return functional.embedding(
+        return embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
             self.scale_grad_by_freq,
         )  # fmt: skip
@@ -125,7 +125,7 @@ class EmbeddingBag(_Table):
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:
         """One vector per bag; see `functional.embedding_bag`."""
-        return functional.embedding_bag(
+        return embedding_bag(
             input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq,
             self.mode, False, per_sample_weights, self.include_last_offset, self.padding_idx,
         )  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..functions.arranging import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from ..ops.windows import Ints
 from ..tensor import Tensor
-from . import plain_functions as functional
+from .functional.image import interpolate, local_response_norm
 from .module import Module
 
 
@@ -39,7 +40,7 @@ class Upsample(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The resampled tensor."""
-        return functional.interpolate(
+        return interpolate(
             input, self.size, self.scale_factor, self.mode, self.align_corners,
             recompute_scale_factor=self.recompute_scale_factor,
         )  # fmt: skip
@@ -89,7 +90,7 @@ class PixelShuffle(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The rearranged tensor."""
-        return functional.pixel_shuffle(input, self.upscale_factor)
+        return pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         """The factor."""
@@ -110,7 +111,7 @@ class PixelUnshuffle(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The rearranged tensor."""
-        return functional.pixel_unshuffle(input, self.downscale_factor)
+        return pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         """The factor."""
@@ -131,7 +132,7 @@ class ChannelShuffle(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The rearranged tensor."""
-        return functional.channel_shuffle(input, self.groups)
+        return channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         """The number of groups."""
@@ -157,7 +158,7 @@ class LocalResponseNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The normalised tensor."""
-        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+        return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         """The window and the constants."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..autograd.record import recorded
-from ..ops.windows import Ints, numbers
-from ..tensor import Tensor
+from ...autograd.record import recorded
+from ...ops.windows import Ints, numbers
+from ...tensor import Tensor
 
 __all__ = [
-    "conv1d", "conv2d", "conv3d", "conv_padding", "conv_tbc", "conv_transpose1d",
+    "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d",
 ]  # fmt: skip
 

@@ -7,26 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
-from ..backends import backend_of
-from ..creation import as_tensor, full, zeros
-from ..functions import FUNCTIONS
-from ..functions.bounds import is_looked_at
-from ..functions.ranges import arange
-from ..tensor import Tensor
-from .loss_functions import check_reduction, pairwise_distance
+from ... import dtypes
+from ...autograd.autocast import autocasts
+from ...autograd.record import recorded
+from ...backends import backend_of
+from ...creation import as_tensor, full, zeros
+from ...functions import FUNCTIONS
+from ...functions.bounds import is_looked_at
+from ...functions.ranges import arange
+from ...tensor import Tensor
+from .loss import check_reduction, pairwise_distance, reduced
 
 __all__ = [
     "ctc_loss", "multi_margin_loss", "multilabel_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
-
-
-def _reduced(losses: Tensor, reduction: str) -> Tensor:
-    if reduction == "none":
-        return losses
-    return losses.mean() if reduction == "mean" else losses.sum()
 
 
 def triplet_margin_with_distance_loss(
@@ -57,7 +51,7 @@ def triplet_margin_with_distance_loss(
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = FUNCTIONS["minimum"](far, distance(positive, negative))
-    return _reduced((margin + near - far).clamp(min=0), reduction)
+    return reduced((margin + near - far).clamp(min=0), reduction)
 
 
 @autocasts
@@ -107,7 +101,7 @@ def multi_margin_loss(
     losses = recorded.where(others, losses, 0.0).sum(1) / classes
     if single and reduction == "none" and target.dim() == 0:
         return losses.squeeze(0)
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 def _check_classes(target: Tensor, classes: int) -> None:
@@ -154,7 +148,7 @@ def multilabel_margin_loss(
     losses = recorded.where(counted, pairs, 0.0).sum((1, 2)) / classes
     if single and reduction == "none":
         return losses.squeeze(0)
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 # Alignments ---------------------------------------------------------------------------------------

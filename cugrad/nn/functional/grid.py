@@ -7,13 +7,13 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
-from ..creation import ones
-from ..dtypes import float32
-from ..functions.arguments import fresh
-from ..functions.ranges import linspace
-from ..tensor import Tensor
+from ...autograd.autocast import autocasts
+from ...autograd.record import recorded
+from ...creation import ones
+from ...dtypes import float32
+from ...functions.arguments import fresh
+from ...functions.ranges import linspace
+from ...tensor import Tensor
 
 __all__ = ["affine_grid", "grid_sample"]
 

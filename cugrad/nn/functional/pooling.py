@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.record import recorded
-from ..backends import backend_of
-from ..dtypes import float32, int64
-from ..functions.bounds import is_looked_at
-from ..ops.pool import smallest_index
-from ..ops.windows import Ints, numbers
-from ..random import rand
-from ..tensor import Tensor, make
+from ...autograd.record import recorded
+from ...backends import backend_of
+from ...dtypes import float32, int64
+from ...functions.bounds import is_looked_at
+from ...ops.pool import smallest_index
+from ...ops.windows import Ints, numbers
+from ...random import rand
+from ...tensor import Tensor, make
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

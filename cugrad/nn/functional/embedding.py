@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dtypes
-from ..autograd.mode import no_grad
-from ..autograd.record import recorded
-from ..backends import backend_of
-from ..creation import full, zeros
-from ..functions import FUNCTIONS
-from ..functions.bounds import is_looked_at
-from ..functions.ranges import arange
-from ..tensor import Tensor
+from ... import dtypes
+from ...autograd.mode import no_grad
+from ...autograd.record import recorded
+from ...backends import backend_of
+from ...creation import full, zeros
+from ...functions import FUNCTIONS
+from ...functions.bounds import is_looked_at
+from ...functions.ranges import arange
+from ...tensor import Tensor
 
 __all__ = ["embedding", "embedding_bag", "one_hot"]
 

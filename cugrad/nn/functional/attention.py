@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import dtypes
-from ..autograd.autocast import autocasts
-from ..autograd.mode import state
-from ..autograd.record import recorded
-from ..creation import zeros
-from ..functions import FUNCTIONS
-from ..tensor import Tensor
-from .attended import Settings, attended
-from .dropout_functions import dropout
+from ... import dtypes
+from ...autograd.autocast import autocasts
+from ...autograd.mode import state
+from ...autograd.record import recorded
+from ...creation import zeros
+from ...functions import FUNCTIONS
+from ...tensor import Tensor
+from .dot_product_attention import Settings, dot_product_attention
+from .dropout import dropout
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
 
@@ -66,7 +66,7 @@ def scaled_dot_product_attention(
     rows = max(1, BLOCK * length // max(1, query.numel() // max(1, query.shape[-1]) * keys))
     if recording or rows >= length:
         how = Settings(dropout_p, is_causal, scale, groups)
-        return attended(query, key, value, attn_mask, how)
+        return dot_product_attention(query, key, value, attn_mask, how)
     parts = []
     for start in range(0, length, rows):
         count = min(rows, length - start)
@@ -75,7 +75,7 @@ def scaled_dot_product_attention(
             mask = mask.narrow(-2, start, count)
         block = query.narrow(-2, start, count)
         how = Settings(dropout_p, is_causal, scale, groups, start)
-        parts.append(attended(block, key, value, mask, how))
+        parts.append(dot_product_attention(block, key, value, mask, how))
     return cat(parts, -2)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from .. import dtypes
-from ..autograd.inplace import apply_inplace
-from ..autograd.record import recorded
-from ..backends import backend_of
-from ..ops import random as draw
-from ..ops.table import TABLE
-from ..tensor import Tensor, make
+from ... import dtypes
+from ...autograd.inplace import apply_inplace
+from ...autograd.record import recorded
+from ...backends import backend_of
+from ...ops import random as draw
+from ...ops.table import TABLE
+from ...tensor import Tensor, make
 
 __all__ = [
     "celu", "celu_", "elu", "elu_", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid",

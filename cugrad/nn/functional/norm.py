@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..autograd.record import recorded
-from ..backends.batched import levels_of
-from ..functions.queries import finfo
-from ..tensor import Tensor
+from ...autograd.record import recorded
+from ...backends.batched import levels_of
+from ...functions.queries import finfo
+from ...tensor import Tensor
 
 __all__ = [
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "normalize", "rms_norm",

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..autograd.anomaly_mode import warn_user
-from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
-from ..backends.batched import plain
-from ..creation import full_like
-from ..functions.shape import broadcast_tensors
-from ..tensor import Tensor
+from ...autograd.anomaly_mode import warn_user
+from ...autograd.autocast import autocasts
+from ...autograd.record import recorded
+from ...backends.batched import plain
+from ...creation import full_like
+from ...functions.shape import broadcast_tensors
+from ...tensor import Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "check_reduction",
-    "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss",
-    "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
-    "multilabel_soft_margin_loss", "pairwise_distance", "poisson_nll_loss", "smooth_l1_loss",
-    "soft_margin_loss", "triplet_margin_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
+    "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div",
+    "l1_loss", "margin_ranking_loss", "mse_loss", "multilabel_soft_margin_loss",
+    "pairwise_distance", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "triplet_margin_loss",
 ]  # fmt: skip
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -31,7 +31,8 @@ def check_reduction(reduction: str) -> str:
     return reduction
 
 
-def _reduced(losses: Tensor, reduction: str) -> Tensor:
+def reduced(losses: Tensor, reduction: str) -> Tensor:
+    """Losses of elements as `reduction` has them: themselves, their mean, or their sum."""
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" else losses.sum()
@@ -71,14 +72,14 @@ def mse_loss(
     first, second = _broadcast(input, target)
     difference = first - second
     squares = difference * difference
-    return _reduced(squares, reduction) if weight is None else (
+    return reduced(squares, reduction) if weight is None else (
         _weighted_mean(squares, weight, input, reduction)
     )  # fmt: skip
 
 
 def _weighted_mean(losses: Tensor, weight: Tensor, input: Tensor, reduction: str) -> Tensor:
     _check_weight(weight, input)
-    total = _reduced(losses * weight, "sum" if reduction == "mean" else reduction)
+    total = reduced(losses * weight, "sum" if reduction == "mean" else reduction)
     return total / weight.sum() if reduction == "mean" else total
 
 
@@ -94,7 +95,7 @@ def l1_loss(
     first, second = _broadcast(input, target)
     losses = (first - second).abs()
     if weight is None:
-        return _reduced(losses, reduction)
+        return reduced(losses, reduction)
     return _weighted_mean(losses, weight, input, reduction)
 
 
@@ -108,11 +109,11 @@ def smooth_l1_loss(
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     first, second = _broadcast(input, target)
     if beta == 0:
-        return _reduced((first - second).abs(), reduction)
+        return reduced((first - second).abs(), reduction)
     difference = first - second
     size = difference.abs()
     near = difference * difference * (0.5 / beta)
-    return _reduced(recorded.where(size < beta, near, size - 0.5 * beta), reduction)
+    return reduced(recorded.where(size < beta, near, size - 0.5 * beta), reduction)
 
 
 @autocasts
@@ -135,7 +136,7 @@ def huber_loss(
     if weight is not None:
         _check_weight(weight, input)
         losses = losses * weight
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 # Probabilities ------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def binary_cross_entropy(
     if input.is_cpu and array.size and (array.min() < 0 or array.max() > 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
     losses = recorded.binary_cross_entropy_each(input, target)
-    return _reduced(losses if weight is None else losses * weight, reduction)
+    return reduced(losses if weight is None else losses * weight, reduction)
 
 
 @autocasts
@@ -184,7 +185,7 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
     losses = (1 - target) * input - log_sigmoid
-    return _reduced(losses if weight is None else losses * weight, reduction)
+    return reduced(losses if weight is None else losses * weight, reduction)
 
 
 def multilabel_soft_margin_loss(
@@ -195,7 +196,7 @@ def multilabel_soft_margin_loss(
     losses = -(
         target * recorded.log_sigmoid(input) + (1 - target) * recorded.log_sigmoid(-input)
     )  # fmt: skip
-    return _reduced((losses if weight is None else losses * weight).mean(-1), reduction)
+    return reduced((losses if weight is None else losses * weight).mean(-1), reduction)
 
 
 @autocasts
@@ -222,7 +223,7 @@ def kl_div(
     else:
         losses = recorded.xlogy(target, target) - target * input
     if reduction != "batchmean":
-        return _reduced(losses, reduction)
+        return reduced(losses, reduction)
     total = losses.sum()
     return total / input.shape[0] if input.dim() else total
 
@@ -246,7 +247,7 @@ def gaussian_nll_loss(
     spread = spread + (spread.clamp(min=eps) - spread).detach()
     difference = input - target
     losses = 0.5 * (spread.log() + difference * difference / spread)
-    return _reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+    return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
 
 def _variance(input: Tensor, var: Tensor | float) -> Tensor:
@@ -290,7 +291,7 @@ def poisson_nll_loss(
     if full:
         stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
         losses = losses + stirling.masked_fill(target <= 1, 0)
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 # Margins ------------------------------------------------------------------------------------------
@@ -300,7 +301,7 @@ def poisson_nll_loss(
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)), for targets 1 and -1, without overflow."""
     check_reduction(reduction)
-    return _reduced(-recorded.log_sigmoid(target * input), reduction)
+    return reduced(-recorded.log_sigmoid(target * input), reduction)
 
 
 @autocasts
@@ -310,7 +311,7 @@ def hinge_embedding_loss(
     """`input` where target is 1, max(0, margin - input) where it is -1."""
     check_reduction(reduction)
     apart = recorded.where(target != 1, recorded.clamp_min(margin - input, 0), 0)
-    return _reduced(apart + recorded.where(target != -1, input, 0), reduction)
+    return reduced(apart + recorded.where(target != -1, input, 0), reduction)
 
 
 @autocasts
@@ -324,7 +325,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    return _reduced(recorded.clamp_min(-target * (input1 - input2) + margin, 0), reduction)
+    return reduced(recorded.clamp_min(-target * (input1 - input2) + margin, 0), reduction)
 
 
 def pairwise_distance(
@@ -363,7 +364,7 @@ def triplet_margin_loss(
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = recorded.minimum(far, pairwise_distance(positive, negative, p, eps))
-    return _reduced(recorded.clamp_min(margin + near - far, 0), reduction)
+    return reduced(recorded.clamp_min(margin + near - far, 0), reduction)
 
 
 @autocasts
@@ -401,4 +402,4 @@ def cosine_embedding_loss(
     cosine = (input1 * input2).sum(dim) / lengths.sqrt()
     alike = recorded.where(target == 1, 1 - cosine, 0)
     apart = recorded.where(target == -1, recorded.clamp_min(cosine - margin, 0), 0)
-    return _reduced(alike + apart, reduction)
+    return reduced(alike + apart, reduction)

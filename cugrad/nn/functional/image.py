@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.anomaly_mode import warn_user
-from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
-from ..backends import backend_of
-from ..dtypes import float32, uint8
-from ..functions.arguments import fresh
-from ..functions.padding import pad
-from ..ops.windows import Ints, numbers
-from ..tensor import Tensor, make
-from .pooling_functions import (
+from ...autograd.anomaly_mode import warn_user
+from ...autograd.autocast import autocasts
+from ...autograd.record import recorded
+from ...backends import backend_of
+from ...dtypes import float32, uint8
+from ...functions.arguments import fresh
+from ...functions.padding import pad
+from ...ops.windows import Ints, numbers
+from ...tensor import Tensor, make
+from .pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,

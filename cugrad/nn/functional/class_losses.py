@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .. import dtypes
-from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
-from ..functions.bounds import is_looked_at
-from ..tensor import Tensor
-from .loss_functions import check_reduction
+from ... import dtypes
+from ...autograd.autocast import autocasts
+from ...autograd.record import recorded
+from ...functions.bounds import is_looked_at
+from ...tensor import Tensor
+from .loss import check_reduction
 
 __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..autograd.anomaly_mode import warn_user
-from ..autograd.inplace import apply_inplace
-from ..autograd.record import recorded
-from ..ops import random as draw
-from ..ops.table import TABLE
-from ..tensor import Tensor, make
+from ...autograd.anomaly_mode import warn_user
+from ...autograd.inplace import apply_inplace
+from ...autograd.record import recorded
+from ...ops import random as draw
+from ...ops.table import TABLE
+from ...tensor import Tensor, make
 
 __all__ = [
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",

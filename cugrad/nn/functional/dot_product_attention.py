@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dtypes
-from ..autograd.function import Function
-from ..autograd.mode import state
-from ..autograd.record import recorded
-from ..backends import batched
-from ..functions.ranges import arange
-from ..ops import random as draw
-from ..tensor import Tensor, make
-from .dropout_functions import check_probability
+from ... import dtypes
+from ...autograd.function import Function
+from ...autograd.mode import state
+from ...autograd.record import recorded
+from ...backends import batched
+from ...functions.ranges import arange
+from ...ops import random as draw
+from ...tensor import Tensor, make
+from .dropout import check_probability
 
-__all__ = ["Settings", "attended"]
+__all__ = ["Settings", "dot_product_attention"]
 
 
 class Settings(NamedTuple):
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
     start: int = 0
 
 
-def attended(
+def dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: Settings
 ) -> Tensor:
     """softmax(query @ key.mT * scale + mask) @ value with weights dropped, of checked operands.
