@@ -23,7 +23,7 @@ from .dual import (
 from .mode import Level, enable_grad, state
 from .node import edge_of
 
-__all__ = ["apply_dual_inplace", "own", "shares_memory", "written"]
+__all__ = ["apply_dual_inplace", "copied", "own", "shares_memory", "written"]
 
 # A tensor may share its tangent with others: that of `x + 1` is the one of `x`, and an expanded one
 # has many elements in one place. So an in-place op on a whole tensor gives it a new tangent. One on
@@ -65,9 +65,20 @@ def apply_dual_inplace(
     return t
 
 
+def copied(x: Tensor, edge: Any) -> Tensor:
+    """A copy that takes the place of `x` in the graph: what changes `x` is no change of it.
+
+    It counts for itself at once: asked later, it would find the counter of what its node has saved.
+    """
+    copy = make(x._array.copy(), x._requires_grad, edge)
+    if copy._counter is None:
+        copy._counter = [0]
+    return copy
+
+
 def _before(x: Tensor) -> Tensor:
     """What `x` is before it, or what it shares memory with, is changed."""
-    before = make(x._array.copy(), x._requires_grad, edge_of(x) if x._requires_grad else None)
+    before = copied(x, edge_of(x) if x._requires_grad else None)
     for lower in state.levels:
         deeper = tangent_of(x, lower)
         if deeper is not None:

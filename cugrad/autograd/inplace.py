@@ -11,7 +11,7 @@ from ..dtypes import type_name
 from ..ops.table import TABLE, Op
 from ..tensor import Tensor, make
 from .dual import keep_tangents
-from .dual_inplace import apply_dual_inplace, shares_memory
+from .dual_inplace import apply_dual_inplace, copied, shares_memory
 from .mode import state
 from .node import edge_of
 from .record import (
@@ -122,13 +122,12 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
     t = args[0]
     saves = plan_of(op, mask).saves
     needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
-    array = t._array.copy() if needed else t._array
     edge = edge_of(t) if t._requires_grad else None
     if edge is not None and edge.grad_fn is not None and edge.grad_fn.rare is not None:
         view = None if t._rare is None else t._rare.view
         if view is not None and view.base._requires_grad:  # as in PyTorch, its hooks are left out
             edge = view.replayed()
-    before = make(array, t._requires_grad, edge)
+    before = copied(t, edge) if needed else make(t._array, t._requires_grad, edge)
     if needed and t._rare is not None and t._rare.tangents:
         keep_tangents(before, t)
     kept = [before if a is t else a for a in args]
@@ -146,8 +145,8 @@ def _operand(x: Tensor, t: Tensor, needed: bool) -> Tensor:
     hidden = x._requires_grad and x._node is None and x._rare is not None
     if not lost and not (hidden and x._base is not None):
         return x
-    array = x._array.copy() if lost else x._array
-    same = make(array, x._requires_grad, edge_of(x) if x._requires_grad else None)
+    edge = edge_of(x) if x._requires_grad else None
+    same = copied(x, edge) if lost else make(x._array, x._requires_grad, edge)
     if not lost:
         same._counter = x._counter
     if x._rare is not None and x._rare.tangents:
