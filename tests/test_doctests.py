@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "docs/tour.md", "docs/adding-an-op.md", "docs/design.md",
-             "docs/offload.md", "docs/memory-budget.md", "docs/profiling.md"]  # fmt: skip
+             "docs/fast-path.md", "docs/offload.md", "docs/memory-budget.md",
+             "docs/profiling.md"]  # fmt: skip
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

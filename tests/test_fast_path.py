@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import pytest
 
 import cugrad
+from cugrad.autograd.__main__ import main as show_code
 from cugrad.autograd.fast import compile_function, is_fast
 from cugrad.autograd.mode import pop_hooks, push_hooks
 from cugrad.ops.table import TABLE, Op
@@ -90,3 +92,22 @@ def test_one_function_object_before_and_after_it_is_compiled() -> None:
     assert function(input=x).item() == 0.0
     assert function.__code__ is not code
     assert function(x).item() == 0.0
+
+
+def test_the_code_of_a_row_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed is what runs: the text that a debugger finds for the function."""
+    function = compile_function(TABLE["sinh"], public=True)
+    function(cugrad.tensor([0.0], device="cpu"))
+    runs = "".join(linecache.getlines(function.__code__.co_filename))
+    assert show_code(["sinh"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(runs.rstrip()) and "def vjp(node, g):" in shown
+
+
+@pytest.mark.parametrize("names", [[], ["no_such_row"], ["mul", "no_such_row"]])
+def test_a_wrong_name_is_said_in_one_line(
+    names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show_code(names) == 2
+    out, err = capsys.readouterr()
+    assert not out and len(err.splitlines()) == 1

@@ -7,7 +7,7 @@ from typing import Any
 from ..backends import backend_of
 from ..backends.owners import root_of
 from ..tensor import Tensor, make
-from .record import recorded
+from .recorded import recorded
 
 __all__ = ["accumulate", "accumulate_recorded", "is_dense"]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..backends import batched
 from ..tensor import Tensor
+from .recorded import recorded
 
 __all__ = ["over_batch"]
 
@@ -25,8 +26,6 @@ def over_batch(
     >>> over_batch(lambda x: (x.sum(), None), [torch.ones(2, 3)])
     [tensor([3., 3.]), None]
     """
-    from .record import recorded
-
     if any(x is not None and not x.ndim for x in tensors):
         raise ValueError(
             "vmap(vjp, in_dims=0, ...)(<inputs>): Got in_dim=0 for some input, but that input is a "

@@ -16,7 +16,7 @@ from .engine import run_backward
 from .graph import GradientEdge, Origin
 from .mode import state
 from .node import AccumulateGrad, Output, edge_of
-from .record import recorded
+from .recorded import recorded
 
 __all__ = ["backward", "grad"]
 

@@ -13,6 +13,7 @@ from ..kept import Switch
 from ..ops.table import ELEMENTWISE, LINEAR, Op
 from ..tensor import Tensor
 from .mode import Level, state
+from .recorded import recorded
 
 __all__ = ["apply_dual", "enter", "hide_tangent", "leave", "set_tangent", "tangent_of"]
 
@@ -79,8 +80,6 @@ def tangent_of(tensor: Any, level: Level) -> Tensor | None:
 
 def viewed(view: Tensor, home: Tensor) -> Tensor:
     """What the view ops of `view` make of the tangent of its base."""
-    from .record import recorded
-
     assert view._rare is not None and view._rare.view is not None
     origin, part = view._rare.view, home
     array = origin.base._array
@@ -117,8 +116,6 @@ def unshared(tangent: Tensor, level: Level) -> Tensor:
     root = tangent if tangent._base is None else tangent._base
     if not level.owners or id(root) not in level.owners:
         return tangent
-    from .record import recorded
-
     with below(level) if level in state.levels else nullcontext():
         copy: Tensor = recorded.clone(tangent)
     return copy
@@ -253,8 +250,6 @@ def tangent(
     params: dict[str, Any],
 ) -> tuple[Tensor | None, ...]:
     """The tangent of each result, in its shape and dtype; None for those that have none."""
-    from .record import recorded
-
     nothing = (None,) * len(results)
     op = op.counted(len(results)) if op.many else op
     if not any(op.formulas) and op.jvp_formula is None:
@@ -284,8 +279,6 @@ def tangent(
 
 def _promoted(op: Op, primals: Any, tangents: Any, like: Tensor) -> tuple[Any, Any]:
     """Floating-point inputs that meet in one dtype, which is that of the result, brought to it."""
-    from .record import recorded
-
     dtype = like._array.dtype
     if dtype.kind not in "fcV":
         return primals, tangents
@@ -304,8 +297,6 @@ def _promoted(op: Op, primals: Any, tangents: Any, like: Tensor) -> tuple[Any, A
 
 
 def _shaped(t: Any, out: Tensor) -> Tensor | None:
-    from .record import recorded
-
     if not isinstance(t, Tensor):  # a formula may return a plain 0
         return None
     if out._array.dtype.kind not in "fcV":

@@ -22,6 +22,7 @@ from .dual import (
 )
 from .mode import Level, enable_grad, state
 from .node import edge_of
+from .recorded import recorded
 
 __all__ = ["apply_dual_inplace", "copied", "own", "shares_memory", "written"]
 
@@ -187,8 +188,6 @@ def _holds(home: Tensor, batches: list[Any]) -> bool:
 
 def _copy(home: Tensor, batches: Any = ()) -> Tensor:
     """A copy of `home` with its history, for each example of these batches."""
-    from .record import recorded
-
     known = levels_of(home._array)
     with enable_grad():  # a change that is not recorded leaves what was before it
         for level in reversed(batches):

@@ -27,7 +27,7 @@ from .hooks import (
 from .logs import is_logged, logged
 from .mode import anomaly, passing, show_node, state, switch_grad
 from .node import FREED, FREED_TEXT, NodeRare, Output, accumulator
-from .record import OpNode
+from .op_node import OpNode
 from .threads import is_deep, run_in_thread
 from .undefined import NOTHING, listeners
 

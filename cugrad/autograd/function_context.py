@@ -10,7 +10,7 @@ from ..tensor import Tensor, make
 from . import saved as saving
 from .mode import no_grad, state
 from .node import FREED, FREED_TEXT, Node, Output, edge_of
-from .record import recorded
+from .recorded import recorded
 
 if TYPE_CHECKING:
     from .function import Function

@@ -11,7 +11,7 @@ from ..tensor import Tensor
 from .dual import tangent_of
 from .mode import state
 from .node import edge_of
-from .record import recorded
+from .recorded import recorded
 from .views import rebase
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from .functional_checks import (
     zeros_like,
 )
 from .mode import enable_grad
-from .record import recorded
+from .recorded import recorded
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

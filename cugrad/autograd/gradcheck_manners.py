@@ -24,7 +24,7 @@ from .jacobians import (
     to_device,
     to_host,
 )
-from .record import recorded
+from .recorded import recorded
 
 __all__ = [
     "batches_in_backward", "batches_in_forward_mode", "multiplies_by_grad_output",

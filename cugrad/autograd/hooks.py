@@ -7,7 +7,7 @@ from typing import Any
 from ..backends import backend_of, batched
 from ..tensor import Tensor, make
 from .node import NodeRare
-from .record import recorded
+from .recorded import recorded
 
 __all__ = [
     "as_tensor", "has_hooks", "has_node_hooks", "run_leaf_hooks", "run_post_hooks", "run_pre_hooks",

@@ -14,16 +14,9 @@ from .dual import keep_tangents
 from .dual_inplace import apply_dual_inplace, copied, shares_memory
 from .mode import state
 from .node import edge_of
-from .record import (
-    NO_PARAMS,
-    explain,
-    lifted,
-    new_node,
-    observed,
-    plan_of,
-    read_inputs,
-    run_forward,
-)
+from .op_node import NO_PARAMS, new_node, plan_of
+from .operands import explain, read_inputs, run_forward
+from .record import lifted, observed
 from .views import check_inplace, moved, rebase
 
 __all__ = ["apply_inplace"]

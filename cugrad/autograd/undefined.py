@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tensor import Tensor
 from .node import Output
-from .record import OpNode
+from .op_node import OpNode
 
 __all__ = ["NOTHING", "listeners"]
 

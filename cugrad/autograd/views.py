@@ -269,7 +269,7 @@ def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -
     from ..ops.strided import layout_of
     from ..ops.table import TABLE
     from ..tensor import make
-    from .record import new_node
+    from .op_node import new_node
 
     whole = base._array
     dtype = None if array.dtype == whole.dtype else whole.dtype

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from ..autograd.engine import task
 from ..autograd.mode import pop_observer, push_observer, state, watch_writes
-from ..autograd.record import run_forward
+from ..autograd.operands import run_forward
 from ..autograd.views import is_part_of_leaf
 from ..backends import Backend, backend_of, batched
 from ..errors import InplaceError

@@ -173,20 +173,29 @@ class Op:
         return found
 
     def _compile_gradients(self, mask: int) -> Callable[..., Any]:
-        scope: dict[str, Any] = {"__name__": __name__}
-        saves, calls = self.saves(mask), []
+        places = {name: f"saved[{k}]" for k, name in enumerate(self.saves(mask))}
+        calls = self.calls(mask, places)
+        body = calls if self.variadic else f"({calls},)"
+        scope = {"__name__": __name__, **self.formula_names()}
+        return eval(f"lambda m, g, saved, shapes, params: {body}", scope)
+
+    def calls(self, mask: int, places: dict[str, str]) -> str:
+        """One call per input, as text: `F0(g, saved[0]), None` where `mask` has the first only.
+
+        `places` says where what is saved lies, and what is called otherwise than in `where`.
+        """
+        found = []
         for i, formula in enumerate(self.formulas):
             if formula is None or not mask >> i & 1:
-                calls.append("None")
-                continue
-            scope[f"F{i}"] = formula
-            wanted = [
-                f"saved[{saves.index(name)}]" if name in saves else self.where(name)
-                for name in parameters_of(formula)
-            ]
-            calls.append(f"F{i}({', '.join(wanted)})")
-        body = calls[0] if self.variadic else f"({', '.join(calls)},)"
-        return eval(f"lambda m, g, saved, shapes, params: {body}", scope)
+                found.append("None")
+            else:
+                wanted = [places.get(n) or self.where(n) for n in parameters_of(formula)]
+                found.append(f"F{i}({', '.join(wanted)})")
+        return ", ".join(found)
+
+    def formula_names(self) -> dict[str, Formula]:
+        """What `calls` calls its formulas."""
+        return {f"F{i}": f for i, f in enumerate(self.formulas) if f is not None}
 
     def jvp(
         self,
