@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..tensor import UNCOUNTED, Tensor
+from ..tensor import UNCOUNTED, Tensor, make
 from .inference import inference_mode
 from .mode import enable_grad, state, writes_watched
 from .node import edge_of
@@ -44,7 +44,7 @@ class View:
 
         None for a leaf, such as a view made where nothing was recorded, until its base is changed.
         """
-        if not self.base._requires_grad:
+        if not self.base._requires_grad and (self.accumulates or self.creation != NORMAL):
             return None
         unrecorded = self.creation != NORMAL and self.maker is None
         if unrecorded and self.version == self.base.counter[0]:
@@ -62,6 +62,9 @@ class View:
 
         with inference_mode(False), enable_grad():  # wherever the view is asked for its history
             tensor: Any = self.base
+            if not tensor._requires_grad:  # it has forgotten its history: this one ends here
+                tensor = make(tensor._array, True)
+                tensor.rare.view = View(self.base, (), NO_GRAD)
             for op, params in self.steps:
                 tensor = execute(op, (tensor,), params)
         return tensor._node
@@ -213,13 +216,12 @@ def check_inplace(t: Tensor, op_name: str) -> None:
 def moved(t: Tensor) -> None:
     """What `t` shares its storage with, after a change that was not recorded.
 
-    Views that cannot be followed say so when they are next used. Those whose base has forgotten its
-    history forget theirs, which led to what is overwritten.
+    As after one that was, views get a new node when they are next used, for what was made of the
+    old values is not made of them; those that cannot be followed say so then.
     """
     base = t if t._base is None else t._base
     for other, view in _views_of(base):
-        is_followed = view.creation == NORMAL
-        if is_followed is not base._requires_grad and (other._node is not None or not is_followed):
+        if other._node is not None or (base._requires_grad and view.creation != NORMAL):
             view.forget(other)
 
 
@@ -253,6 +255,38 @@ def rebase(t: Tensor, node: Any) -> None:
         known.forget(other)
 
 
+def became(t: Tensor, node: Any) -> None:
+    """Gives `t`, which has become a view of itself by the op of `node`, its history.
+
+    Under no_grad too: its gradient must go through this all the same.
+    """
+    if node is not None and t._base is None:
+        if t._node.grad_fn.rare is not None:
+            keep_retaining(t, node)
+        t._node = node
+    if t._rare is not None:
+        if t._rare.view is not None and node is not None and state.grad_enabled:
+            t._rare.view.version = t.counter[0]
+        moved(t)
+
+
+def lead_back(base: Tensor, steps: tuple[Step, ...]) -> None:
+    """Tells the views of `base`, which has another geometry now: `steps` lead to the old one."""
+    for _, view in _views_of(base):
+        view.steps = steps + view.steps
+
+
+def hand_over(t: Tensor, before: Tensor, out: Tensor) -> None:
+    """Makes `before`, which has the old geometry, the base of `t`, as of `out`, and of its views.
+
+    For a tensor that has not all of its elements any more.
+    """
+    for _, view in _views_of(t):
+        view.base = before
+    before.rare.views, t.rare.views = [*(t.rare.views or ()), weakref.ref(t)], None
+    t.rare.view = None if out._rare is None else out._rare.view
+
+
 def keep_retaining(t: Tensor, latest: Any) -> None:
     """A tensor whose gradient is retained has it retained where its history ends now."""
     retained = t._node.grad_fn.rare.retained
@@ -268,7 +302,6 @@ def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -
     from ..ops.regions import Region
     from ..ops.strided import layout_of
     from ..ops.table import TABLE
-    from ..tensor import make
     from .op_node import new_node
 
     whole = base._array

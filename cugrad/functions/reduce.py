@@ -120,7 +120,9 @@ def _cumprod_(self: Tensor, dim: int) -> Tensor:
     """`cumprod` with its result in the place of this tensor."""
     ndim = array_of(self, "cumprod_").ndim
     dim = canonical_dim(dim, ndim)
-    return apply_inplace(TABLE["cumprod"], (self,), {"dim": dim}) if ndim else self
+    if not ndim:  # itself, but a change like any other
+        return apply_inplace(TABLE["mul"], (self, 1))
+    return apply_inplace(TABLE["cumprod"], (self,), {"dim": dim})
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:

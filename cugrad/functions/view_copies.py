@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from ..autograd.inference import inference_mode
 from ..autograd.mode import state
 from ..autograd.record import recorded
-from ..autograd.views import NORMAL, check_inplace, keep_retaining
+from ..autograd.views import NORMAL, Step, became, check_inplace, hand_over, lead_back
+from ..ops.table import TABLE
 from ..tensor import Tensor, make
 from . import shape, splitting, strided
 from .arguments import array_of
@@ -75,29 +75,29 @@ __all__ = tuple(FUNCTIONS)
 # In place -----------------------------------------------------------------------------------------
 
 
-def _in_place(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _in_place(
+    name: str, function: Callable[..., Tensor], inverse: Callable[..., tuple[Step, ...]] | None
+) -> Callable[..., Tensor]:
     def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
         check_inplace(self, name)
         before = make(self._array, self._requires_grad, self._node)
-        rare = self._rare
-        before._counter = self._counter
-        if rare is not None and rare.view is not None:
-            before.rare.view = rare.view
+        before._counter, view = self._counter, None if self._rare is None else self._rare.view
+        if view is not None:
+            before.rare.view = view
         with inference_mode(False) if _has_history(self) else nullcontext():
             out = function(before, *args, **options)
         if out is before:
             return self
-        if self._node is not None and self._node.grad_fn.rare is not None and out._node is not None:
-            keep_retaining(self, out._node)
-        self._array, self._node, self._counter = out._array, out._node, before._counter
+        self._array, self._counter = out._array, before._counter
         self.counter[0] += 1
-        if rare is None:
-            return self
-        if rare.view is not None:
-            rare.view = out._rare.view if out._rare is not None else rare.view
-        elif rare.views is not None and any(ref() is not None for ref in rare.views):
-            if not self._requires_grad or self._node is not None:  # else it stays the leaf it was
-                _hand_over(self, before, out)
+        if view is not None and out._rare is not None:
+            self.rare.view = out._rare.view
+        elif self._rare is not None and self._rare.views:
+            if inverse is not None:
+                lead_back(self, inverse(out, before._array))
+            elif not self._requires_grad or self._node is not None:  # else it stays the leaf
+                hand_over(self, before, out)
+        became(self, out._node)
         return self
 
     call.__name__ = name
@@ -113,26 +113,26 @@ def _has_history(t: Tensor) -> bool:
     return t._requires_grad and known and not state.grad_enabled
 
 
-def _hand_over(self: Tensor, before: Tensor, out: Tensor) -> None:
-    """Makes `before`, which has the old geometry, the base of this tensor and of its views."""
-    rare = self.rare
-    for ref in rare.views or ():
-        view = ref()
-        if view is not None and view._rare is not None and view._rare.view is not None:
-            view._rare.view.base = before
-    before.rare.views, rare.views = [*(rare.views or ()), weakref.ref(self)], None
-    rare.view = None if out._rare is None else out._rare.view
+def _shaped(out: Tensor, old: Any) -> tuple[Step, ...]:
+    return ((TABLE["view"], {"shape": old.shape}),)
 
 
-_MOVES: dict[str, Callable[..., Tensor]] = {
-    "as_strided_": strided.as_strided,
-    "squeeze_": shape.METHODS["squeeze"],
-    "swapaxes_": shape.transpose,
-    "swapdims_": shape.transpose,
-    "t_": shape.t,
-    "transpose_": shape.transpose,
-    "unsqueeze_": shape.unsqueeze,
+def _turned(out: Tensor, old: Any) -> tuple[Step, ...]:
+    view = None if out._rare is None else out._rare.view
+    return () if view is None else view.steps
+
+
+# The view op, and the steps that lead from its result back to an array as it was, if it has all
+# of its elements.
+_MOVES: dict[str, tuple[Callable[..., Tensor], Callable[..., tuple[Step, ...]] | None]] = {
+    "as_strided_": (strided.as_strided, None),
+    "squeeze_": (shape.METHODS["squeeze"], _shaped),
+    "swapaxes_": (shape.transpose, _turned),
+    "swapdims_": (shape.transpose, _turned),
+    "t_": (shape.t, _turned),
+    "transpose_": (shape.transpose, _turned),
+    "unsqueeze_": (shape.unsqueeze, _shaped),
 }
 
-METHODS = {name: _in_place(name, view) for name, view in _MOVES.items()}
+METHODS = {name: _in_place(name, *functions) for name, functions in _MOVES.items()}
 METHODS["narrow_copy"] = FUNCTIONS["narrow_copy"]
