@@ -9,7 +9,7 @@ import numpy as np
 
 from .batched import BatchedBackend, ValueDependent, raise_if_read
 from .batching_index import getitem, padded, placed, whole_index
-from .batching_rules import closed, is_of, opened, rule, shifted
+from .batching_rules import closed, flat, is_of, opened, rule, shifted
 
 
 @rule("zeros", "empty", "ones")
@@ -140,27 +140,27 @@ def _repeat(backend: BatchedBackend, inner: Any, a: Any, repeats: Any, axis: Any
         raise_if_read("repeat_interleave: the shape would differ by example")
     values = opened(backend, a)
     if axis is None:
-        values, axis = values.reshape((values.shape[0], -1)), 0
+        values, axis = flat(values), 0
     return closed(backend, inner(values, repeats, shifted(axis, values.ndim - 1)))
 
 
 @rule("packbits")
 def _packbits(backend: BatchedBackend, inner: Any, a: Any) -> Any:
     values = opened(backend, a)
-    flat = values.reshape((values.shape[0], -1))
-    short = -flat.shape[1] % 8  # every example ends with a byte of its own
+    rows = flat(values)
+    short = -rows.shape[1] % 8  # every example ends with a byte of its own
     if short:
         xp = backend.parent.xp
-        flat = xp.concatenate([flat, xp.zeros((flat.shape[0], short), flat.dtype)], 1)
-    return closed(backend, inner(flat.reshape(-1)).reshape((flat.shape[0], flat.shape[1] // 8)))
+        rows = xp.concatenate([rows, xp.zeros((rows.shape[0], short), rows.dtype)], 1)
+    return closed(backend, inner(rows.reshape(-1)).reshape((rows.shape[0], rows.shape[1] // 8)))
 
 
 @rule("unpackbits")
 def _unpackbits(backend: BatchedBackend, inner: Any, a: Any) -> Any:
     values = opened(backend, a)
-    values = values.reshape((values.shape[0], -1))
-    flat = inner(values.reshape(-1))
-    return closed(backend, flat.reshape((values.shape[0], values.shape[1] * 8)))
+    rows = flat(values)
+    bits = inner(rows.reshape(-1))
+    return closed(backend, bits.reshape((rows.shape[0], rows.shape[1] * 8)))
 
 
 @rule("take")
@@ -253,8 +253,7 @@ def _dot(backend: BatchedBackend, inner: Any, a: Any, b: Any) -> Any:
 @rule("outer")
 def _outer(backend: BatchedBackend, inner: Any, a: Any, b: Any) -> Any:
     x, y = opened(backend, a), opened(backend, b)
-    n = x.shape[0]
-    return closed(backend, x.reshape((n, -1, 1)) * y.reshape((n, 1, -1)))
+    return closed(backend, flat(x)[:, :, None] * flat(y)[:, None])
 
 
 @rule("tensordot")
@@ -336,7 +335,7 @@ def _partition(
 ) -> Any:
     values = opened(backend, a)
     if axis is None:
-        values, axis = values.reshape((values.shape[0], -1)), -1
+        values, axis = flat(values), -1
     return closed(backend, inner(values, kth, shifted(axis, values.ndim - 1), **kw))
 
 

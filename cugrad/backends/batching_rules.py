@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,11 @@ def shifted(axis: Any, ndim: int) -> Any:
     return axis % ndim + 1 if ndim else 1
 
 
+def flat(values: Any) -> Any:
+    """The elements of each example in a row; there may be none."""
+    return values.reshape((values.shape[0], prod(values.shape[1:])))
+
+
 def _reduction(
     backend: BatchedBackend, inner: Any, a: Any, axis: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
@@ -184,7 +190,7 @@ def _scan(
 ) -> Any:
     values = opened(backend, a)
     if axis is None or values.ndim == 1:
-        values, at = values.reshape((values.shape[0], -1)), 1
+        values, at = flat(values), 1
     else:
         at = shifted(axis, values.ndim - 1)
     return closed(backend, inner(values, at, *args, **kwargs))
@@ -202,8 +208,8 @@ def _along(default: Any) -> Callable[..., Any]:
             args, kwargs = args[1:], {**kwargs, "axis": args[0]}
         axis = kwargs.get("axis", default)
         if axis is None and name == "roll":
-            flat = values.reshape((values.shape[0], -1))
-            return closed(backend, inner(flat, *args, axis=1).reshape(values.shape))
+            rolled = inner(flat(values), *args, axis=1)
+            return closed(backend, rolled.reshape(values.shape))
         if ndim == 0:
             return closed(backend, values.copy() if name != "argsort" else values * 0)
         axes = tuple(range(1, ndim + 1)) if axis is None else shifted(axis, ndim)

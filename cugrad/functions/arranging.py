@@ -136,7 +136,7 @@ def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tenso
     strides = [s // self._array.itemsize for s in self._array.strides]
     step = sum(strides)
     if 0 in shape:
-        return self
+        return self.fill_(fill_value)
     self.as_strided((min(shape),), (step,)).fill_(fill_value)
     if wrap and len(shape) == 2 and rows > columns + 1:
         for top in range(columns + 1, rows, columns + 1):

@@ -45,6 +45,14 @@ def _expanded(input: Tensor, size: Any, *, implicit: bool = False) -> Tensor:
     return shape.broadcast_to(input, size)
 
 
+def _seen(input: Tensor, *wanted: Any, **options: Any) -> Tensor:
+    """What `view` answers, of a copy where a view would not do."""
+    try:
+        return strided.view(input, *wanted, **options)
+    except RuntimeError:
+        return strided.view(recorded.clone(input, "C"), *wanted, **options)
+
+
 _VIEWS: dict[str, Callable[..., Any]] = {
     "alias_copy": lambda x: x,
     "as_strided_copy": strided.as_strided,
@@ -65,7 +73,7 @@ _VIEWS: dict[str, Callable[..., Any]] = {
     "unsqueeze_copy": shape.unsqueeze,
     "view_as_complex_copy": strided.view_as_complex,
     "view_as_real_copy": strided.view_as_real,
-    "view_copy": strided.view,
+    "view_copy": _seen,
 }
 FUNCTIONS = {name: _copying(name, view) for name, view in _VIEWS.items()}
 globals().update(FUNCTIONS)

@@ -11,12 +11,13 @@ from ..backends import backend_of
 from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype
 
 SCALARS = (bool, int, float, complex)
-CHOOSING = {"where"}  # rows whose numbers are results as they stand, and must be in range
+CHOOSING = {"where", "lerp"}  # rows whose numbers are of the dtype of the result, and in range
 # Kinds of dtype, as NumPy's letters, that a row refuses once its operands have met.
 REFUSED = {
     "lt": "c", "le": "c", "gt": "c", "ge": "c", "maximum": "c", "minimum": "c", "fmax": "c",
     "fmin": "c", "xlogy": "c", "hypot": "biuc", "remainder": "b", "fmod": "b", "floor_divide": "b",
     "bitwise_left_shift": "b", "bitwise_right_shift": "b", "clamp_min": "c", "clamp_max": "c",
+    "lerp": "biu",
 }  # fmt: skip
 
 
@@ -76,6 +77,9 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
     if op.promote == "same":
         _demand_same(op, arrays)
         return operands, None
+    if op.promote == "weighed":
+        _demand_same(op, [x for x in arrays if x is not chosen[-1] or x.ndim])
+        chosen = arrays  # a number is of their dtype, or an error
     target = result_dtype(chosen)
     if op.promote == "float" and target.category <= INTEGER:
         target = dtypes.get_default_dtype()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .reduce import is_half
-from .table import ELEMENTWISE, FLOAT, SAME, row
+from .table import ELEMENTWISE, FLOAT, SAME, WEIGHED, row
 
 Array = Any
 
@@ -134,7 +134,7 @@ def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
     return _narrow(xp.where(xp.abs(weight) < 0.5, near, end - way * (1 - weight)), self)
 
 
-row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=SAME,
+row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
     self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
     weight=lambda g, self, end: g * (end - self))  # fmt: skip
 row("addcmul", "self tensor1 tensor2",

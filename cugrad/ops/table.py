@@ -21,6 +21,7 @@ NONE = "none"  # neither: the row writes its own jvp
 COMMON = "common"  # operands meet in their common dtype
 FLOAT = "float"  # as COMMON, and integers become the default floating-point dtype
 SAME = "same"  # operands must have one dtype already
+WEIGHED = "weighed"  # as SAME, and a last operand without dims meets the others as in COMMON
 CAST = "cast"  # operands keep their dtypes; the gradients are cast to them
 
 INHERITED = "inherited"  # `view=`: a view where its input is one, and else that tensor's other face
