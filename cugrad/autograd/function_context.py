@@ -199,8 +199,9 @@ class BackwardCFunction(Node, FunctionCtx):
                 f"function {self.name()} returned an incorrect number of gradients (expected "
                 f"{expected}, got {len(results)})"
             )
+        edges = iter(self.edges)
         return [
-            self._checked(i, r, like)
+            self._checked(i, r, like, next(edges))
             for i, (r, like) in enumerate(zip(results, self.inputs_like, strict=True))
             if like is not None or self._must_be_none(i, r)
         ]
@@ -213,7 +214,7 @@ class BackwardCFunction(Node, FunctionCtx):
             )
         return False
 
-    def _checked(self, i: int, r: Any, like: Any) -> Tensor | None:
+    def _checked(self, i: int, r: Any, like: Any, edge: Any) -> Tensor | None:
         if r is None:
             return None
         if not isinstance(r, Tensor):
@@ -221,6 +222,8 @@ class BackwardCFunction(Node, FunctionCtx):
                 f"expected Variable or None (got {type(r).__name__}) from {self.name()} as "
                 f"gradient {i}; backward returns one per argument of forward, several as a tuple"
             )
+        if edge is None:  # it goes nowhere
+            return r
         shape, dtype, shared_by = like
         for level in shared_by:
             if level in batched.levels_of(r._array):
