@@ -137,7 +137,7 @@ AXES = "index arrays or weights of one axis at a time, made once for a size: not
 PARTS = "made of several ops, some of which keep what lies between them"
 MORE = {
     "cdist": PARTS, "cholesky_inverse": PARTS, "clamp": "bounds that are tensors: two ops",
-    "corrcoef": PARTS, "cov": PARTS, "frexp": PARTS, "ldexp": PARTS,
+    "corrcoef": PARTS, "cov": PARTS, "ldexp": PARTS,
     "lu_solve": PARTS, "linalg.eig": "the input, for its double derivative", "linalg.lstsq": PARTS,
     "linalg.householder_product": PARTS, "linalg.lu_solve": PARTS, "ormqr": PARTS,
     "masked_scatter": "where in the source each element was", "mvlgamma": PARTS,

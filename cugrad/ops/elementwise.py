@@ -292,13 +292,12 @@ row("nextafter", "self other", "nextafter", ELEMENTWISE,
     other=lambda g: g * 0)  # fmt: skip
 
 
-def _two_to(m: Any, g: Any, self: Any, mantissa: Any) -> Any:
-    """g / 2^exponent, by what the mantissa is of the number."""
-    whole = self == 0
-    return g * m.where(whole, 1.0, mantissa / m.where(whole, 1.0, self))
+def _less_two_to(m: Any, g: Any, exponent: Any) -> Any:
+    """g / 2^exponent, by a power that no dtype overflows at."""
+    return g / m.exp2(m.copy(m.zero_like(g), exponent - 1)) / 2
 
 
 row("frexp", "self", lambda xp, self: tuple(xp.frexp(self)), outputs="mantissa exponent",
     nondifferentiable="exponent",
-    self=lambda m, g, self, mantissa: _two_to(m, g, self, mantissa),
-    jvp=lambda m, self, self_t, mantissa: (_two_to(m, self_t, self, mantissa), None))  # fmt: skip
+    self=lambda m, g, exponent: _less_two_to(m, g, exponent),
+    jvp=lambda m, self_t, exponent: (_less_two_to(m, self_t, exponent), None))  # fmt: skip
