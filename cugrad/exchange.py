@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from .autograd.mode import will_change
 from .backends import backend_of, get
 from .conversion import numpy as to_numpy
 from .conversion import type_ as type_text
@@ -213,6 +214,9 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options:
     arrays = [to_numpy(x) if isinstance(x, Tensor) else x for x in inputs]
     outs = options.get("out")
     if outs is not None:
+        for x in outs:
+            if isinstance(x, Tensor):
+                will_change(x)
         options["out"] = tuple(to_numpy(x) if isinstance(x, Tensor) else x for x in outs)
     result = getattr(ufunc, method)(*arrays, **options)
     if outs is not None:

@@ -7,6 +7,7 @@ from typing import Any
 from ..backends import backend_of
 from ..backends.owners import root_of
 from ..tensor import Tensor, make
+from .mode import will_change
 from .recorded import recorded
 
 __all__ = ["accumulate", "accumulate_recorded", "is_dense"]
@@ -23,6 +24,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
         g = backend.asarray(g)
     known = leaf._grad
     if known is not None:
+        will_change(known)
         try:
             known._array += g
         except ValueError:  # NumPy does not write to what is expanded

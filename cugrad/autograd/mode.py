@@ -122,6 +122,14 @@ def watch_writes(watcher: Callable[[Any], None], watching: bool) -> None:
         writes_watched.remove(watcher)
 
 
+def will_change(tensor: Any) -> None:
+    """Tells who wants to know it that a tensor is about to be changed in place, by whatever way."""
+    if state.before_write is not None:
+        state.before_write(tensor)
+    for watcher in tuple(writes_watched):
+        watcher(tensor)
+
+
 def is_grad_enabled() -> bool:
     """Whether ops on tensors that require gradients are recorded in this thread."""
     return state.grad_mode

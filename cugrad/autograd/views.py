@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..tensor import UNCOUNTED, Tensor, make
 from .inference import inference_mode
-from .mode import enable_grad, state, writes_watched
+from .mode import enable_grad, state, will_change, writes_watched
 from .node import edge_of
 
 if TYPE_CHECKING:
@@ -187,11 +187,8 @@ def is_part_of_leaf(t: Tensor) -> bool:
 
 def check_inplace(t: Tensor, op_name: str) -> None:
     """RuntimeError when autograd forbids changing `t` in place."""
-    if state.before_write is not None:
-        state.before_write(t)
-    if writes_watched:
-        for watcher in tuple(writes_watched):
-            watcher(t)
+    if writes_watched or state.before_write is not None:
+        will_change(t)
     if not state.grad_enabled:
         if t._counter is UNCOUNTED and not state.inference:
             raise RuntimeError(INFERENCE_TEXT)

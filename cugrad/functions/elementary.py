@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.inplace import apply_inplace
+from ..autograd.mode import will_change
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..backends.batched import raise_if_read
@@ -143,6 +144,7 @@ def _mapped(name: str, count: int) -> Callable[..., Tensor]:
                                           for t in tensors]]  # fmt: skip
         values = [function(*row) for row in zip(*[a.ravel().tolist() for a in arrays], strict=True)]
         result = np.array(values, self._array.dtype).reshape(self.shape)
+        will_change(self)
         np.copyto(self._array, result)
         self.counter[0] += 1
         return self

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 from ..autograd.engine import task
 from ..autograd.mode import pop_observer, push_observer, state, watch_writes
 from ..autograd.operands import run_forward
-from ..autograd.views import is_part_of_leaf
 from ..backends import Backend, backend_of, batched
 from ..errors import InplaceError
 from ..kept import Switch
@@ -102,18 +101,16 @@ class Piece(NamedTuple):
 
 
 class Constant:
-    """An input that nobody knows how to make: a parameter, a batch, noise. It is referenced.
-
-    One that is about to be changed in place is copied first, but for parameters: what backward
-    does then is PyTorch's error, with recomputation or without.
+    """An input that nobody knows how to make: a parameter, a batch, noise. It is referenced, and
+    copied when it is about to be changed in place, unless it is what its own op `overwrites`.
     """
 
-    __slots__ = ("array", "counter", "version", "is_leaf", "__weakref__")
+    __slots__ = ("array", "counter", "version", "__weakref__")
 
-    def __init__(self, tensor: Tensor, root: Any) -> None:
+    def __init__(self, tensor: Tensor, root: Any, overwrites: bool) -> None:
         self.array, self.counter = tensor._array, tensor.counter
-        self.version, self.is_leaf = self.counter[0], is_part_of_leaf(tensor)
-        if not self.is_leaf:
+        self.version = self.counter[0]
+        if not overwrites:
             _guard(root, self)
 
     def save(self, root: Any) -> None:
@@ -130,7 +127,10 @@ def _guard(root: Any, holder: Any) -> None:
     """Lets a holder save what it needs of a storage before that is changed in place."""
     if not _guarded:
         watch_writes(_before_write, True)
-    _guarded.setdefault(id(root), []).append(weakref.ref(holder))
+    refs = _guarded.setdefault(id(root), [])
+    refs.append(weakref.ref(holder))
+    if len(refs) % 64 == 0:  # of a parameter that nobody changes, say
+        refs[:] = [ref for ref in refs if ref() is not None]
     if len(_guarded) > _sweep[0]:
         for key, refs in _guarded.copy().items():  # what the collector frees may guard as well
             if all(ref() is None for ref in refs):
@@ -291,7 +291,7 @@ class Recorder(Switch):
         ):
             here.calls.append(None)
             return
-        inputs = [self._source(x) for x in given]
+        inputs = [self._source(x, in_place and not n) for n, x in enumerate(given)]
         recipe = Recipe(op, params, inputs, self._next())
         recipe.in_place = in_place
         here.calls.append(recipe)
@@ -323,14 +323,14 @@ class Recorder(Switch):
     def node_end(self, node: Any) -> None:
         self._here.nodes = max(self._here.nodes - 1, 0)
 
-    def _source(self, x: Any) -> Any:
+    def _source(self, x: Any, overwrites: bool) -> Any:
         if not isinstance(x, Tensor):
             return x
         array = x._array
         root = root_of(array)
         value = self.find(root, 0 if x._counter is None else x._counter[0])
         if value is None or value.recipe is None and value.held is None:
-            return Constant(x, root)
+            return Constant(x, root, overwrites)
         return piece_of(value, array, root)
 
     def _changed(self, recipe: Recipe, tensor: Tensor) -> None:

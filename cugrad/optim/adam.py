@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..autograd.mode import will_change
 from ..autograd.record import recorded
 from ..backends import backend_of
 from ..creation import tensor, zeros_like
@@ -98,6 +99,7 @@ def descend(param: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None
     lr, step = float(group["lr"]), state["step"].item()
     array, grad = param._array, param.grad._array
     xp = backend_of(array).xp
+    will_change(param)
     if group["maximize"]:
         grad = scaled(xp, grad, -1)
     if group["weight_decay"] != 0:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ...autograd.mode import will_change
 from ...autograd.record import recorded
 from ...backends.batched import levels_of
 from ...functions.queries import finfo
@@ -84,6 +85,7 @@ def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
             "need eval mode, please set `track_running_stats` to be False, or call "
             "torch.func.replace_all_batch_norm_modules_."
         )
+    will_change(running)
     array += (towards - array) * (momentum._array if isinstance(momentum, Tensor) else momentum)
     running.counter[0] += 1
 

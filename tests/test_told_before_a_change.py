@@ -1,0 +1,187 @@
+"""Whatever changes a tensor in place says so before, so who needs the old value gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cugrad
+from cugrad import memory
+from cugrad.autograd.mode import watch_writes
+from cugrad.backends import simulated
+from cugrad.memory import recipes
+
+OPTIMIZERS = ("SGD", "Adam", "AdamW")
+Lib = Any
+
+
+def leaf(lib: Lib, *values: float) -> Any:
+    return lib.tensor(values or (0.25, 0.5, 0.75), dtype=lib.float64, requires_grad=True)
+
+
+def no_grad(lib: Lib, change: Callable[[Any], object]) -> Callable[[Any], None]:
+    def changed(x: Any) -> None:
+        with lib.no_grad():
+            change(x)
+
+    return changed
+
+
+def step(lib: Lib, name: str, **options: Any) -> Callable[[Any], None]:
+    def stepped(x: Any) -> None:
+        x.grad = lib.ones_like(x)
+        getattr(lib.optim, name)([x], lr=0.1, **options).step()
+
+    return stepped
+
+
+def changes(lib: Lib) -> dict[str, Callable[[Any], None]]:
+    """Ways to change a leaf in place."""
+    return {
+        "in place": no_grad(lib, lambda x: x.atan_()),
+        "a part": no_grad(lib, lambda x: x[1:].mul_(3)),
+        "assignment": no_grad(lib, lambda x: x.__setitem__(0, 4)),
+        "detached": lambda x: x.detach().add_(1),
+        "out": no_grad(lib, lambda x: lib.add(x, 1, out=x)),
+        "a ufunc": lambda x: np.add(x.detach(), 1, out=x.detach()),
+        "apply_": no_grad(lib, lambda x: x.detach().apply_(lambda v: v + 1)),
+        **{name: step(lib, name) for name in OPTIMIZERS},
+        "momentum": step(lib, "SGD", momentum=0.5, nesterov=True, weight_decay=0.1),
+        "decay": step(lib, "Adam", weight_decay=0.1),
+    }
+
+
+CHANGES = tuple(changes(cugrad))
+# What backward needs of `x` is made within, and is no part of `x`.
+LOSSES: dict[str, Callable[[Lib, Any], Any]] = {
+    "kl_div": lambda lib, x: lib.nn.functional.kl_div(x, x, log_target=True, reduction="sum"),
+    "exp": lambda lib, x: (x + 1).exp().sin().sum(),
+    "softmax": lambda lib, x: ((x * 2).softmax(0) * (x - 1).sigmoid()).sum(),
+    "product": lambda lib, x: (x[:, None] + 1).mm((x * 2)[None]).tanh().sum(),
+}
+CONTEXTS: dict[str, Callable[[], Any]] = {
+    "recompute": lambda: memory.recompute(),
+    "recompute all": lambda: memory.recompute(ops="all"),
+    "budget": lambda: memory.budget("1GB", device="cpu"),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_it_is_told_while_the_old_value_is_there(how: str) -> None:
+    x, seen = leaf(cugrad), list[tuple[float, ...]]()
+    place, before = x.data_ptr(), tuple(x.tolist())
+
+    def watch(tensor: Any) -> None:
+        if place <= tensor.data_ptr() < place + 24:
+            seen.append(tuple(x.tolist()))
+
+    watch_writes(watch, True)
+    try:
+        changes(cugrad)[how](x)
+    finally:
+        watch_writes(watch, False)
+    assert seen and seen[0] == before != tuple(x.tolist())
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_running_statistics_and_gradients_are_told_of(device: str) -> None:
+    x = cugrad.ones(4, 2, device=device, requires_grad=True)
+    mean, var = cugrad.zeros(2, device=device), cugrad.ones(2, device=device)
+    x.grad = cugrad.ones(4, 2, device=device)
+    told: list[Any] = []
+    watch_writes(told.append, True)
+    try:
+        cugrad.nn.functional.batch_norm(x, mean, var, training=True).sum().backward()
+    finally:
+        watch_writes(told.append, False)
+    assert all(any(t is u for u in told) for t in (mean, var, x.grad))
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_leaf_may_change_before_backward(how: str, loss: str, context: str) -> None:
+    """As without the context, and as PyTorch, where what a formula needs is not the leaf itself."""
+    found = []
+    ways = ((torch, None), (cugrad, None), (cugrad, CONTEXTS[context]))
+    for lib, entered in ways[how == "a ufunc" :]:  # which PyTorch cannot write to a tensor
+        x = leaf(lib)
+        for _ in range(2 if entered else 1):  # a budget follows its plan in the second one
+            with lib.no_grad():
+                x.copy_(lib.tensor((0.25, 0.5, 0.75)))
+            with entered() if entered else lib.enable_grad():
+                y = LOSSES[loss](lib, x)
+                changes(lib)[how](x)
+                (g,) = lib.autograd.grad(y, x)
+        found.append(g.tolist())
+    np.testing.assert_allclose(found[-1], found[0], rtol=1e-12)
+    assert found[-2] == found[-1]
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_saved_tensors_may_change_where_that_is_allowed(how: str) -> None:
+    x = leaf(cugrad)
+    with cugrad.autograd.graph.allow_mutation_on_saved_tensors() as context:
+        y = (x * x).sum()
+        changes(cugrad)[how](x)
+        assert cugrad.autograd.grad(y, x)[0].tolist() == [0.5, 1, 1.5] and context.copies == 1
+
+
+@pytest.mark.parametrize("policy", simulated.POLICIES)
+def test_a_gradient_that_leaves_may_be_added_to(policy: str) -> None:
+    """It was saved, and is on its way out while the next backward adds to it in place."""
+    wanted = []
+    for device in ("cpu", "simulated"):
+        with simulated.configured(policy=policy, seed=1):
+            x = cugrad.tensor([0.5, 1.5], device=device, requires_grad=True)
+            x.grad = cugrad.tensor([2.0, 3.0], device=device)
+            w = cugrad.ones(2, device=device, requires_grad=True)
+            with memory.offload(min_bytes=0, keep_last=0):
+                y = (w * (x.grad if device == "simulated" else x.grad.clone())).sum()
+            (x * x).sum().backward()
+            wanted.append([cugrad.autograd.grad(y, w)[0].tolist(), x.grad.tolist()])
+    assert wanted[0] == wanted[1] == [[2, 3], [3, 6]]
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What recipes have copied because it was about to change."""
+    found: list[str] = []
+    for kind, field in ((recipes.Constant, "array"), (recipes.Value, "held")):
+        def save(self: Any, root: Any, save: Any = kind.save, field: str = field) -> None:
+            before = getattr(self, field)
+            save(self, root)
+            if getattr(self, field) is not before:
+                found.append(f"{type(self).__name__} of {root.shape}")
+
+        monkeypatch.setattr(kind, "save", save)
+    yield found
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_an_ordinary_step_copies_nothing(context: str, copies: list[str]) -> None:
+    nn = cugrad.nn
+    net = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Dropout(0.1), nn.BatchNorm1d(4))
+    opt = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(8, 4)
+    for number in range(4):
+        with CONTEXTS[context]():
+            opt.zero_grad(set_to_none=number % 2 == 0)
+            loss = net(x).square().sum()
+            loss.backward()
+            opt.step()
+    assert copies == []
+
+
+def test_what_guards_a_parameter_is_forgotten() -> None:
+    """A parameter that nobody changes is read in many steps."""
+    w = cugrad.ones(3, requires_grad=True)
+    for _ in range(200):
+        with memory.recompute():
+            (w + 1).exp().sum().backward()
+        w.grad = None
+    assert max(map(len, recipes._guarded.values())) < 70
