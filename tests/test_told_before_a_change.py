@@ -87,6 +87,22 @@ def test_it_is_told_while_the_old_value_is_there(how: str) -> None:
     assert seen and seen[0] == before != tuple(x.tolist())
 
 
+def test_a_copy_between_devices_is_told_of() -> None:
+    """Straight from one memory to the other, with no op of the table."""
+    x, batch = cugrad.zeros(3, device="simulated"), cugrad.ones(3)
+    with memory.recompute():
+        w = cugrad.ones(3, device="simulated", requires_grad=True)
+        y = ((w + x).exp() * 2).sin().sum()
+    x.copy_(batch)
+    (found,) = cugrad.autograd.grad(y, w)
+    (wanted,) = cugrad.autograd.grad((w.exp() * 2).sin().sum(), w)
+    assert cugrad.equal(found, wanted)
+    with cugrad.inference_mode():
+        inferred = cugrad.zeros(3, device="simulated")
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        inferred.copy_(batch)
+
+
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 def test_running_statistics_and_gradients_are_told_of(device: str) -> None:
     x = cugrad.ones(4, 2, device=device, requires_grad=True)

@@ -13,6 +13,7 @@ from ..autograd.fast import compile_function
 from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
 from ..autograd.record import apply, recorded
+from ..autograd.views import check_inplace
 from ..backends import backend_of
 from ..creation import tensor
 from ..ops.promotion import fit_scalar, result_dtype
@@ -332,6 +333,7 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         ours, theirs = backend_of(self._array), backend_of(src._array)
         if ours is not theirs and "batched" not in (ours.name, theirs.name):
             if _transfer_directly(self, src):
+                check_inplace(self, "copy_")
                 device = ours if ours.device_type != "cpu" else theirs
                 stream = device.current_stream()
                 device.copy_async(self._array, src._array, stream)
@@ -348,7 +350,7 @@ def _transfer_directly(dst: Tensor, src: Tensor) -> bool:
     a, b = dst._array, src._array
     return (
         a.shape == b.shape and a.dtype == b.dtype and a.flags.c_contiguous
-        and b.flags.c_contiguous
+        and b.flags.c_contiguous and dst._rare is None and not state.levels
         and not (state.grad_enabled and (src._requires_grad or dst._requires_grad))
     )  # fmt: skip
 
