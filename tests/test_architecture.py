@@ -218,8 +218,8 @@ BAD = [
     ("autograd.engine", "from cugrad.backends import numpy", "no device"),
     ("ops.conv", "def late():\n    import cupy", "belongs cugrad.backends.cupy* only"),
     ("backends.numpy", "from cupy.cuda import Stream", "belongs cugrad.backends.cupy* only"),
-    ("nn.module", "import torch.nn", "nowhere"),
-    ("nn.module", "if TYPE_CHECKING:\n    import torch", "nowhere"),
+    ("nn.modules.module", "import torch.nn", "nowhere"),
+    ("nn.modules.module", "if TYPE_CHECKING:\n    import torch", "nowhere"),
     ("gadgets.thing", "", "no place in LAYERS"),
 ]
 GOOD = [

@@ -18,7 +18,7 @@ import pytest
 def no_garbage() -> Iterator[None]:
     """A hook that a test forgot would be there for all that follow."""
     yield
-    from cugrad.nn.global_hooks import everywhere
+    from cugrad.nn.base.global_hooks import everywhere
 
     left = list(everywhere)
     everywhere.clear()

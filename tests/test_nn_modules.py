@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 from typing import Any
 
 import numpy as np
@@ -153,14 +154,43 @@ def test_query_that_sees_no_key_attends_to_nothing(kind: str) -> None:
     assert hidden.grad is None or np.isfinite(hidden.grad.numpy()).all()
 
 
-def test_layers_are_of_one_another_s_classes_as_in_pytorch() -> None:
-    """`isinstance(layer, nn.Dropout)` and its like: every pair of classes, and the shared ones."""
+def classes() -> dict[str, tuple[type, type]]:
+    """Every class of torch.nn that is here: ours, and theirs."""
     names = [n for n in dir(torch.nn) if isinstance(getattr(torch.nn, n), type)
              and isinstance(getattr(cugrad.nn, n, None), type)]  # fmt: skip
-    both = {n: (getattr(cugrad.nn, n), getattr(torch.nn, n)) for n in names}
+    return {n: (getattr(cugrad.nn, n), getattr(torch.nn, n)) for n in names}
+
+
+def test_a_class_lives_where_pytorch_has_it() -> None:
+    """Its path, by which pickle finds it, its own docstring, and its place in the room's list."""
+    listed: set[str] = set()
+    for name, (ours, theirs) in classes().items():
+        assert ours.__module__ == theirs.__module__.replace("torch", "cugrad", 1)
+        home = importlib.import_module(ours.__module__)
+        assert getattr(home, name) is ours and ours.__qualname__ == ours.__name__ == name
+        assert pickle.loads(pickle.dumps(ours)) is ours
+        assert ours.__doc__ and "{n}" not in ours.__doc__
+        if ours.__module__.startswith("cugrad.nn.modules."):
+            listed.add(name)
+    assert listed == set(cugrad.nn.modules.__all__) <= set(cugrad.nn.__all__)
+
+
+def test_a_class_of_ones_own_keeps_its_number_of_dims_and_its_docstring() -> None:
+    class Halved(cugrad.nn.MaxPool2d):
+        """Ours."""
+
+    assert Halved.__doc__ == "Ours." and Halved(2)(cugrad.ones(1, 4, 4)).shape == (1, 2, 2)
+
+
+def test_layers_are_of_one_another_s_classes_as_in_pytorch() -> None:
+    """`isinstance(layer, nn.Dropout)` and its like: every pair of classes, and the shared ones."""
+    both = classes()
     for path in ("batchnorm._BatchNorm", "batchnorm._NormBase", "instancenorm._InstanceNorm",
                  "conv._ConvNd", "conv._ConvTransposeNd", "dropout._DropoutNd", "loss._Loss",
-                 "loss._WeightedLoss"):  # fmt: skip
+                 "loss._WeightedLoss", "padding._CircularPadNd", "padding._ConstantPadNd",
+                 "padding._ReflectionPadNd", "padding._ReplicationPadNd",
+                 "pooling._AdaptiveAvgPoolNd", "pooling._AdaptiveMaxPoolNd", "pooling._AvgPoolNd",
+                 "pooling._LPPoolNd", "pooling._MaxPoolNd", "pooling._MaxUnpoolNd"):  # fmt: skip
         room, _, name = path.partition(".")
         homes = [importlib.import_module(f"{lib}.nn.modules.{room}") for lib in ("cugrad", "torch")]
         both[path] = (getattr(homes[0], name), getattr(homes[1], name))

@@ -1,305 +1,37 @@
-"""Neural networks: layers, losses, and the Module that holds them."""
+"""Neural networks: layers, losses, and the Module that holds them.
 
+`modules` holds the layers and `functional` what they compute, `init` the initial values of their
+parameters (`parameter`), `utils` what is done to gradients, `stateless` calls of a module with
+other parameters, `parallel` those on several devices; `base` is what Module is made of. From
+outside one imports `nn.NAME` and PyTorch's paths. Begin with `modules.linear`, then read
+`modules.module` and `base`.
+"""
+
+import typing as _typing
 from importlib import import_module as _import_module
-from typing import Any as _Any
 
 from ..absent import listed as _listed
 from ..absent import missing as _missing
-from . import functional, init, stateless
-from .activation import (
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    SELU,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    Mish,
-    PReLU,
-    ReLU,
-    ReLU6,
-    RReLU,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softmax2d,
-    Softmin,
-    Softplus,
-    Softshrink,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-    Threshold,
-)
-from .attention import MultiheadAttention
-from .containers import ModuleDict, ModuleList, Sequential
-from .conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
-from .dropout import (
-    AlphaDropout,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    FeatureAlphaDropout,
-)
-from .fold import (
-    Fold,
-    Unfold,
-)
-from .linear import Bilinear, Linear
-from .loss import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CosineEmbeddingLoss,
-    CosineSimilarity,
-    CrossEntropyLoss,
-    GaussianNLLLoss,
-    HingeEmbeddingLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    MarginRankingLoss,
-    MSELoss,
-    MultiLabelSoftMarginLoss,
-    NLLLoss,
-    PairwiseDistance,
-    PoissonNLLLoss,
-    SmoothL1Loss,
-    SoftMarginLoss,
-    TripletMarginLoss,
-)
-from .margins import (
-    CTCLoss,
-    MultiLabelMarginLoss,
-    MultiMarginLoss,
-    TripletMarginWithDistanceLoss,
-)
-from .module import Module
-from .norm import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    RMSNorm,
-)
-from .padding import (
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-)
-from .parameter import Buffer, Parameter
-from .pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-)
-from .shape import Flatten, Identity, Unflatten
-from .sparse import Embedding, EmbeddingBag
-from .upsampling import (
-    ChannelShuffle,
-    LocalResponseNorm,
-    PixelShuffle,
-    PixelUnshuffle,
-    Upsample,
-    UpsamplingBilinear2d,
-    UpsamplingNearest2d,
-)
+from . import functional as functional
+from . import init as init
+from . import modules as modules
+from . import stateless as stateless
+from .modules import *
+from .parameter import Buffer as Buffer
+from .parameter import Parameter as Parameter
+
+if not _typing.TYPE_CHECKING:  # type checkers can not follow it, and take what is imported above
+    __all__ = modules.__all__ + ["Buffer", "Parameter", "functional", "init", "stateless"]
 
 
-def __getattr__(name: str) -> _Any:
-    """`modules`, `parallel`, `utils` and DataParallel are imported when they are asked for."""
-    if name in ("modules", "parallel", "utils"):
+def __getattr__(name: str) -> _typing.Any:
+    """`attention`, `parallel`, `utils` and DataParallel are imported when they are asked for."""
+    if name in ("attention", "parallel", "utils"):
         return _import_module(f".{name}", __name__)
-    if name in ("ParameterDict", "ParameterList"):
-        return getattr(_import_module(".parameter_containers", __name__), name)
     if name == "DataParallel":
         return _import_module(".parallel", __name__).DataParallel
     raise _missing(__name__, name)
 
 
 def __dir__() -> list[str]:
-    return _listed(
-        __name__, "DataParallel", "ParameterDict", "ParameterList", "modules", "parallel", "utils"
-    )
-
-
-__all__ = [
-    "AlphaDropout",
-    "BatchNorm1d",
-    "BatchNorm3d",
-    "CTCLoss",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "EmbeddingBag",
-    "FeatureAlphaDropout",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "MultiLabelMarginLoss",
-    "MultiMarginLoss",
-    "MultiheadAttention",
-    "RReLU",
-    "Softmax2d",
-    "TripletMarginWithDistanceLoss",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "BatchNorm2d",
-    "Bilinear",
-    "Buffer",
-    "CELU",
-    "ChannelShuffle",
-    "CircularPad1d",
-    "CircularPad2d",
-    "CircularPad3d",
-    "ConstantPad1d",
-    "ConstantPad2d",
-    "ConstantPad3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "CosineEmbeddingLoss",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "Dropout",
-    "ELU",
-    "Embedding",
-    "Flatten",
-    "Fold",
-    "FractionalMaxPool2d",
-    "FractionalMaxPool3d",
-    "GELU",
-    "GLU",
-    "GaussianNLLLoss",
-    "GroupNorm",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "Identity",
-    "KLDivLoss",
-    "L1Loss",
-    "LPPool1d",
-    "LPPool2d",
-    "LPPool3d",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LocalResponseNorm",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MarginRankingLoss",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "MaxUnpool1d",
-    "MaxUnpool2d",
-    "MaxUnpool3d",
-    "Mish",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiLabelSoftMarginLoss",
-    "NLLLoss",
-    "PReLU",
-    "PairwiseDistance",
-    "Parameter",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "PoissonNLLLoss",
-    "RMSNorm",
-    "ReLU",
-    "ReLU6",
-    "ReflectionPad1d",
-    "ReflectionPad2d",
-    "ReflectionPad3d",
-    "ReplicationPad1d",
-    "ReplicationPad2d",
-    "ReplicationPad3d",
-    "SELU",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "SmoothL1Loss",
-    "SoftMarginLoss",
-    "Softmax",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "TripletMarginLoss",
-    "Unflatten",
-    "Unfold",
-    "Upsample",
-    "UpsamplingBilinear2d",
-    "UpsamplingNearest2d",
-    "ZeroPad1d",
-    "ZeroPad2d",
-    "ZeroPad3d",
-    "functional",
-    "init",
-    "stateless",
-]
+    return _listed(__name__, "DataParallel", "attention", "parallel", "utils")

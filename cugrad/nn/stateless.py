@@ -8,8 +8,8 @@ from typing import Any
 
 from ..functions import FUNCTIONS
 from ..tensor import Tensor
-from .module import Module
-from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from .modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from .modules.module import Module
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 

@@ -13,8 +13,8 @@ from .. import dtypes
 from ..device import device
 from ..functions.layouts import memory_format
 from ..functions.out import layout
+from ..nn.base.state import StateDict
 from ..nn.parameter import Parameter
-from ..nn.state import StateDict
 from ..tensor import Size, Tensor, make
 from .names import TorchName
 from .storages import NAMES, Storages

@@ -8,6 +8,8 @@ error that Python raises for an argument of a wrong type names the argument.
 
 from __future__ import annotations
 
+import typing as _typing
+
 from ...absent import explain as _explain
 from ...functions.arranging import channel_shuffle as channel_shuffle
 from ...functions.arranging import pixel_shuffle as pixel_shuffle
@@ -31,14 +33,14 @@ from .margin_losses import *
 from .norm import *
 from .pooling import *
 
-__all__ = []
-
 # The files whose functions do so themselves, as those of one op do.
 _SAYING = (f"{__name__}.activation", f"{__name__}.linear")
 
-for _name in [name for name in globals() if not name.startswith("_")]:
-    if callable(_function := globals()[_name]):
-        __all__ += [_name]
+if not _typing.TYPE_CHECKING:  # type checkers can not follow it, and take what is imported above
+    __all__ = [n for n, f in globals().items() if callable(f) and not n.startswith("_")]
+
+    for _name in __all__:
+        _function = globals()[_name]
         if _function is not Tensor and _function.__module__ not in _SAYING:
             globals()[_name] = _saying(_function, __name__)
 

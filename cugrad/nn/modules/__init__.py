@@ -1,45 +1,43 @@
-"""PyTorch's import path `torch.nn.modules` for the layers, and for the classes that they share."""
+"""The layers, each in the file where PyTorch has it: `torch.nn.modules.linear.Linear` and its like.
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import Any
+`module.Module` is the base of all; `linear` is a good one to begin with, and `conv` shows how one
+class serves one, two and three dims. Layers compute with the functions of `nn.functional`. Whoever
+uses a layer imports it from `cugrad.nn`; `isinstance` of a kind, such as `batchnorm._BatchNorm`,
+imports from the file.
+"""
 
-from ...absent import missing
-from . import module
+import typing as _typing
+from types import ModuleType as _ModuleType
 
-# PyTorch's modules of layers, and where those stand here.
-ROOMS = {
-    "activation": "activation attention", "batchnorm": "norm", "channelshuffle": "upsampling",
-    "container": "containers parameter_containers", "conv": "conv", "distance": "loss",
-    "dropout": "dropout", "flatten": "shape", "fold": "fold", "instancenorm": "norm",
-    "linear": "linear shape", "loss": "loss margins", "normalization": "norm upsampling",
-    "padding": "padding", "pixelshuffle": "upsampling", "pooling": "pooling", "sparse": "sparse",
-    "upsampling": "upsampling",
-}  # fmt: skip
+from ...absent import explain as _explain
+from ...absent import listed as _listed
+from .activation import *
+from .batchnorm import *
+from .channelshuffle import *
+from .container import *
+from .conv import *
+from .distance import *
+from .dropout import *
+from .flatten import *
+from .fold import *
+from .instancenorm import *
+from .linear import *
+from .loss import *
+from .module import Module as Module
+from .normalization import *
+from .padding import *
+from .pixelshuffle import *
+from .pooling import *
+from .sparse import *
+from .upsampling import *
 
-__all__ = ["module", *ROOMS]
-
-
-class _Room(ModuleType):
-    """A module of PyTorch's: its classes are those of our modules of layers."""
-
-    def __getattr__(self, name: str) -> Any:
-        for home in ROOMS[self.__name__.rpartition(".")[2]].split():
-            found = vars(import_module(f"..{home}", __name__)).get(name)
-            if isinstance(found, type):
-                return found
-        raise missing(self.__name__, name)
-
-
-for _name in ROOMS:
-    _path = f"{__name__}.{_name}"
-    globals()[_name] = sys.modules[_path] = _Room(_path, f"PyTorch's import path {_name}.")
+if not _typing.TYPE_CHECKING:  # type checkers can not follow it, and take what is imported above
+    __all__ = [_name for _name in globals() if _name[0].isupper()]
 
 
-def __getattr__(name: str) -> Any:
-    from .. import __dict__ as layers
+def __dir__() -> list[str]:
+    files = [name for name, value in globals().items() if isinstance(value, _ModuleType)]
+    return _listed(__name__, *files)
 
-    if name[:1].isupper() and name in layers:
-        return layers[name]
-    raise missing(__name__, name)
+
+_explain(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import cuda
 from ...autograd.mode import is_grad_enabled
-from ..module import Module
+from ..modules.module import Module
 from .parallel_apply import parallel_apply
 from .replicate import replicate
 from .scatter_gather import device_of, gather, scatter_kwargs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..module import Module
+from ..modules.module import Module
 from .scatter_gather import device_of
 
 __all__ = ["replicate"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..tensor import Tensor
-from .functional.dropout import (
+from ...tensor import Tensor
+from ..functional.dropout import (
     alpha_dropout,
     dropout,
     dropout1d,
@@ -12,6 +12,8 @@ from .functional.dropout import (
     feature_alpha_dropout,
 )
 from .module import Module
+
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
 
 class _DropoutNd(Module):

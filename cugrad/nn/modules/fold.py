@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..ops.windows import Ints
-from ..tensor import Tensor
-from .functional.image import fold, unfold
+from ...ops.windows import Ints
+from ...tensor import Tensor
+from ..functional.image import fold, unfold
 from .module import Module
+
+__all__ = ["Fold", "Unfold"]
 
 
 class Unfold(Module):

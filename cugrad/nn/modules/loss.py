@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from ..tensor import Tensor
-from .functional import class_losses, loss
-from .functional.loss import check_reduction
+from collections.abc import Callable
+from typing import Any
+
+from ...tensor import Tensor
+from ..functional import class_losses, loss, margin_losses
+from ..functional.loss import check_reduction
 from .module import Module
+
+__all__ = [
+    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss",
+    "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss",
+    "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
+    "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
+]  # fmt: skip
 
 
 class _Loss(Module):
@@ -22,6 +33,8 @@ class _Loss(Module):
 
 class _WeightedLoss(_Loss):
     """Losses with a weight for each class."""
+
+    weight: Tensor | None
 
     def __init__(
         self, weight: Tensor | None = None, size_average: None = None, reduce: None = None,
@@ -46,8 +59,6 @@ class CrossEntropyLoss(_WeightedLoss):
     1.3863
     """
 
-    weight: Tensor | None
-
     def __init__(
         self,
         weight: Tensor | None = None,
@@ -55,10 +66,8 @@ class CrossEntropyLoss(_WeightedLoss):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
-        self.reduction = check_reduction(reduction)
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -82,15 +91,11 @@ class NLLLoss(_WeightedLoss):
     tensor(0.5000)
     """
 
-    weight: Tensor | None
-
     def __init__(
         self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of log-probabilities `input` against class numbers `target`."""
@@ -113,8 +118,7 @@ class MSELoss(_Loss):
     """
 
     def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = check_reduction(reduction)
+        super().__init__(reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of `input` against `target` of the same shape."""
@@ -125,8 +129,7 @@ class L1Loss(_Loss):
     """|input - target|, averaged, summed or per element."""
 
     def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = check_reduction(reduction)
+        super().__init__(reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.l1_loss` with the settings of this module."""
@@ -137,9 +140,8 @@ class SmoothL1Loss(_Loss):
     """d² / (2 beta) where |d| < beta, else |d| - beta / 2, of d = input - target."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.beta = beta
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.smooth_l1_loss` with the settings of this module."""
@@ -150,9 +152,8 @@ class HuberLoss(_Loss):
     """d² / 2 where |d| <= delta, else delta (|d| - delta / 2), of d = input - target."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.delta = delta
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.huber_loss` with the settings of this module."""
@@ -162,12 +163,8 @@ class HuberLoss(_Loss):
 class BCELoss(_WeightedLoss):
     """Binary cross entropy between probabilities `input` and `target`."""
 
-    weight: Tensor | None
-
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.reduction = check_reduction(reduction)
+        super().__init__(weight, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.binary_cross_entropy` with the settings of this module."""
@@ -196,10 +193,9 @@ class BCEWithLogitsLoss(_Loss):
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.binary_cross_entropy_with_logits` with the settings of this module."""
@@ -233,9 +229,8 @@ class HingeEmbeddingLoss(_Loss):
     """`input` where the target is 1, max(0, margin - input) where it is -1."""
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.margin = margin
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.hinge_embedding_loss` with the settings of this module."""
@@ -248,8 +243,7 @@ class SoftMarginLoss(_Loss):
     """log(1 + exp(-target * input)), for targets 1 and -1."""
 
     def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = check_reduction(reduction)
+        super().__init__(reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.soft_margin_loss` with the settings of this module."""
@@ -259,12 +253,8 @@ class SoftMarginLoss(_Loss):
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     """The mean over classes, the last dim, of binary cross entropy with logits."""
 
-    weight: Tensor | None
-
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.reduction = check_reduction(reduction)
+        super().__init__(weight, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.multilabel_soft_margin_loss` with the settings of this module."""
@@ -277,9 +267,8 @@ class MarginRankingLoss(_Loss):
     """max(0, -target * (input1 - input2) + margin): a target of 1 ranks input1 higher."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.margin = margin
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """`functional.margin_ranking_loss` with the settings of this module."""
@@ -292,9 +281,8 @@ class CosineEmbeddingLoss(_Loss):
     """1 - cos(input1, input2) where the target is 1, max(0, cos - margin) where it is -1."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.margin = margin
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """`functional.cosine_embedding_loss` with the settings of this module."""
@@ -314,12 +302,11 @@ class TripletMarginLoss(_Loss):
         swap: bool = False,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.margin = margin
         self.p = p
         self.eps = eps
         self.swap = swap
-        self.reduction = check_reduction(reduction)
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """`functional.triplet_margin_loss` with the settings of this module."""
@@ -339,10 +326,9 @@ class GaussianNLLLoss(_Loss):
     """The negative log likelihood of `target` under normal distributions (input, var)."""
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.full = full
         self.eps = eps
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
         """`functional.gaussian_nll_loss` with the settings of this module."""
@@ -357,11 +343,10 @@ class PoissonNLLLoss(_Loss):
     def __init__(
         self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
     ) -> None:
-        super().__init__()
+        super().__init__(reduction=reduction)
         self.log_input = log_input
         self.full = full
         self.eps = eps
-        self.reduction = check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.poisson_nll_loss` with the settings of this module."""
@@ -375,28 +360,93 @@ class PoissonNLLLoss(_Loss):
         )
 
 
-class CosineSimilarity(Module):
-    """The cosine of the angle between x1 and x2 along `dim`."""
+class MultiMarginLoss(_WeightedLoss):
+    """The mean over other classes of max(0, margin - x[y] + x[j])^p, for x of shape (N, C).
 
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.dim = dim
-        self.eps = eps
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.MultiMarginLoss()(torch.tensor([[0.1, 0.2, 0.4, 0.8]]), torch.tensor([3]))
+    tensor(0.3250)
+    """
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """`functional.cosine_similarity` with the settings of this module."""
-        return loss.cosine_similarity(x1, x2, dim=self.dim, eps=self.eps)
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        *,
+        reduction: str = "mean",
+    ) -> None:
+        if p not in (1, 2):
+            raise ValueError("only p == 1 and p == 2 supported")
+        if weight is not None and weight.dim() != 1:
+            raise ValueError(
+                f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D"
+            )
+        super().__init__(weight, reduction=reduction)
+        self.p, self.margin = p, margin
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of scores `input` for class numbers `target`."""
+        return margin_losses.multi_margin_loss(
+            input, target, self.p, self.margin, self.weight, reduction=self.reduction
+        )
 
 
-class PairwiseDistance(Module):
-    """The p-norm over the last dim of x1 - x2 + eps."""
+class MultiLabelMarginLoss(_Loss):
+    """Margins of the target classes over all others; `target` lists classes, ended by a -1."""
 
-    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
-        super().__init__()
-        self.p = p
-        self.eps = eps
-        self.keepdim = keepdim
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """`functional.pairwise_distance` with the settings of this module."""
-        return loss.pairwise_distance(x1, x2, p=self.p, eps=self.eps, keepdim=self.keepdim)
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of scores `input` (N, C) for the classes `target` (N, C)."""
+        return margin_losses.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) with a distance of one's own."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction=reduction)
+        if margin <= 0:
+            raise ValueError(
+                f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin}"
+            )
+        self.distance_function, self.margin, self.swap = distance_function, margin, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The loss of the three."""
+        return margin_losses.triplet_margin_with_distance_loss(
+            anchor, positive, negative, distance_function=self.distance_function,
+            margin=self.margin, swap=self.swap, reduction=self.reduction,
+        )  # fmt: skip
+
+
+class CTCLoss(_Loss):
+    """-log of the probability of label sequences, over all alignments with the input.
+
+    Source: Graves et al. 2006, Connectionist Temporal Classification.
+    """
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
+    ) -> Tensor:
+        """The loss of log-probabilities (T, N, C); see `functional.ctc_loss`."""
+        return margin_losses.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
+            self.zero_infinity,
+        )  # fmt: skip

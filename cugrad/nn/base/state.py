@@ -7,12 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..autograd.mode import no_grad
-from ..tensor import Tensor
-from .parameter import Parameter
+from ...autograd.mode import no_grad
+from ...tensor import Tensor
+from ..parameter import Parameter
 
 if TYPE_CHECKING:
-    from .module import Module
+    from ..modules.module import Module
 
 
 EXTRA = "_extra_state"  # the key of what a module saves beside tensors
@@ -115,7 +115,7 @@ def save_own(module: Module, destination: dict[str, Any], prefix: str, keep_vars
 
 
 def _overrides(module: Module, name: str) -> bool:
-    from .module import Module
+    from ..modules.module import Module
 
     return getattr(type(module), name) is not getattr(Module, name)
 

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..autograd.function import Function
-from ..autograd.mode import state
-from ..backends.batched import BatchLevel, running
-from ..tensor import Tensor
+from ...autograd.function import Function
+from ...autograd.mode import state
+from ...backends.batched import BatchLevel, running
+from ...tensor import Tensor
 
 if TYPE_CHECKING:
     from .tree import Tree

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import empty
-from ..dtypes import dtype as DType
-from ..tensor import Tensor
-from . import init
-from .functional import activation as functional
+from ...creation import empty
+from ...dtypes import dtype as DType
+from ...tensor import Tensor
+from .. import init
+from ..functional import activation as functional
+from ..parameter import Parameter
+from .attention import MultiheadAttention
 from .module import Module
-from .parameter import Parameter
+
+__all__ = [
+    "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
+    "LogSigmoid", "LogSoftmax", "Mish", "MultiheadAttention", "PReLU", "RReLU", "ReLU", "ReLU6",
+    "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink",
+    "Softsign", "Tanh", "Tanhshrink", "Threshold",
+]  # fmt: skip
 
 
 class _InPlace(Module):

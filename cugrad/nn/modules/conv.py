@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import empty
-from ..dtypes import dtype as DType
-from ..functions.padding import pad
-from ..ops.windows import Ints, numbers
-from ..tensor import Tensor
-from . import init
-from .functional import conv as functional
+from ...creation import empty
+from ...dtypes import dtype as DType
+from ...functions.padding import pad
+from ...ops.windows import Ints, numbers
+from ...tensor import Tensor
+from .. import init
+from ..base.dims import OverDims
+from ..functional import conv as functional
+from ..parameter import Parameter
 from .module import Module
-from .parameter import Parameter
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _ConvNd(Module):
+class _ConvNd(OverDims, Module):
     """What all convolution layers share; `spatial` says over how many dims."""
 
-    spatial = 0
     transposed = False
 
     def __init__(
@@ -102,6 +104,20 @@ class _ConvNd(Module):
 class _Conv(_ConvNd):
     """A layer that correlates; its border may be made of the input."""
 
+    _about = """Cross-correlate {things} of shape (N, C, {space}) with learned kernels.
+
+    `weight` has shape (out_channels, in_channels // groups, *kernel_size). `padding` is a
+    number per side, "valid" (none) or "same" (output as large as the input, stride 1 only).
+
+    Raises:
+        ValueError: when channels and groups do not fit, or "same" meets a stride.
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.Conv{n}d(1, 4, 3, padding="same")(torch.zeros(2, 1, {each:8})).shape
+    torch.Size([2, 4, {each:8}])
+    """
+
     def __init__(
         self,
         in_channels: int,
@@ -140,8 +156,23 @@ class _Conv(_ConvNd):
         return convolve(input, self.weight, self.bias, *how)
 
 
+class Conv1d(_Conv, dims=1): ...
+class Conv2d(_Conv, dims=2): ...
+class Conv3d(_Conv, dims=3): ...
+
+
 class _ConvTransposeNd(_ConvNd):
     """A layer that is the adjoint of a correlation."""
+
+    _about = """The adjoint of Conv{n}d: {things} of shape (N, C, {space}) to larger ones.
+
+    `weight` has shape (in_channels, out_channels // groups, *kernel_size).
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> nn.ConvTranspose{n}d(1, 4, 3, stride=2)(torch.zeros(2, 1, {each:8})).shape
+    torch.Size([2, 4, {each:17}])
+    """
 
     transposed = True
 
@@ -196,97 +227,6 @@ class _ConvTransposeNd(_ConvNd):
         return tuple([size - low for size, low in zip(wanted, least)])
 
 
-class Conv1d(_Conv):
-    """Cross-correlate signals of shape (N, C, L) with learned kernels.
-
-    `weight` has shape (out_channels, in_channels // groups, *kernel_size). `padding` is a
-    number per side, "valid" (none) or "same" (output as large as the input, stride 1 only).
-
-    Raises:
-        ValueError: when channels and groups do not fit, or "same" meets a stride.
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> nn.Conv1d(1, 4, 3, padding="same")(torch.zeros(2, 1, 8)).shape
-    torch.Size([2, 4, 8])
-    """
-
-    spatial = 1
-
-
-class Conv2d(_Conv):
-    """Cross-correlate images of shape (N, C, H, W) with learned kernels.
-
-    `weight` has shape (out_channels, in_channels // groups, *kernel_size). `padding` is a
-    number per side, "valid" (none) or "same" (output as large as the input, stride 1 only).
-
-    Raises:
-        ValueError: when channels and groups do not fit, or "same" meets a stride.
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> nn.Conv2d(1, 4, 3, padding="same")(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 4, 8, 8])
-    """
-
-    spatial = 2
-
-
-class Conv3d(_Conv):
-    """Cross-correlate volumes of shape (N, C, D, H, W) with learned kernels.
-
-    `weight` has shape (out_channels, in_channels // groups, *kernel_size). `padding` is a
-    number per side, "valid" (none) or "same" (output as large as the input, stride 1 only).
-
-    Raises:
-        ValueError: when channels and groups do not fit, or "same" meets a stride.
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> nn.Conv3d(1, 4, 3, padding="same")(torch.zeros(2, 1, 8, 8, 8)).shape
-    torch.Size([2, 4, 8, 8, 8])
-    """
-
-    spatial = 3
-
-
-class ConvTranspose1d(_ConvTransposeNd):
-    """The adjoint of Conv1d: signals of shape (N, C, L) to larger ones.
-
-    `weight` has shape (in_channels, out_channels // groups, *kernel_size).
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> nn.ConvTranspose1d(1, 4, 3, stride=2)(torch.zeros(2, 1, 8)).shape
-    torch.Size([2, 4, 17])
-    """
-
-    spatial = 1
-
-
-class ConvTranspose2d(_ConvTransposeNd):
-    """The adjoint of Conv2d: images of shape (N, C, H, W) to larger ones.
-
-    `weight` has shape (in_channels, out_channels // groups, *kernel_size).
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> nn.ConvTranspose2d(1, 4, 3, stride=2)(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 4, 17, 17])
-    """
-
-    spatial = 2
-
-
-class ConvTranspose3d(_ConvTransposeNd):
-    """The adjoint of Conv3d: volumes of shape (N, C, D, H, W) to larger ones.
-
-    `weight` has shape (in_channels, out_channels // groups, *kernel_size).
-
-    >>> import cugrad as torch
-    >>> from cugrad import nn
-    >>> nn.ConvTranspose3d(1, 4, 3, stride=2)(torch.zeros(2, 1, 8, 8, 8)).shape
-    torch.Size([2, 4, 17, 17, 17])
-    """
-
-    spatial = 3
+class ConvTranspose1d(_ConvTransposeNd, dims=1): ...
+class ConvTranspose2d(_ConvTransposeNd, dims=2): ...
+class ConvTranspose3d(_ConvTransposeNd, dims=3): ...

@@ -1,17 +1,35 @@
-"""Linear and Bilinear: the fully connected layers of one input and of two."""
+"""The fully connected layers of one input and of two, and the layer that does nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..creation import empty
-from ..dtypes import dtype as DType
-from ..linalg.distances import bilinear
-from ..tensor import Tensor
-from . import init
-from .functional.linear import linear
+from ...creation import empty
+from ...dtypes import dtype as DType
+from ...linalg.distances import bilinear
+from ...tensor import Tensor
+from .. import init
+from ..functional.linear import linear
+from ..parameter import Parameter
 from .module import Module
-from .parameter import Parameter
+
+__all__ = ["Bilinear", "Identity", "Linear"]
+
+
+class Identity(Module):
+    """Gives back its input; takes and ignores any arguments, to stand in for another layer.
+
+    >>> from cugrad import nn
+    >>> nn.Identity(54)(7)
+    7
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Any) -> Any:
+        """The input, untouched."""
+        return input
 
 
 class Linear(Module):

@@ -1,12 +1,13 @@
-"""Layers that only change a tensor's shape: Flatten, Unflatten, Identity."""
+"""Layers that join dimensions into one, and split one into several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from ..tensor import Tensor
+from ...tensor import Tensor
 from .module import Module
+
+__all__ = ["Flatten", "Unflatten"]
 
 
 class Flatten(Module):
@@ -64,19 +65,3 @@ class Unflatten(Module):
     def extra_repr(self) -> str:
         """The dimension and the sizes."""
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
-
-class Identity(Module):
-    """Gives back its input; takes and ignores any arguments, to stand in for another layer.
-
-    >>> from cugrad import nn
-    >>> nn.Identity(54)(7)
-    7
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-
-    def forward(self, input: Any) -> Any:
-        """The input, untouched."""
-        return input

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.mode import no_grad
-from ..creation import empty
-from ..dtypes import dtype as DType
-from ..tensor import Tensor
-from . import init
-from .functional.embedding import embedding, embedding_bag
+from ...autograd.mode import no_grad
+from ...creation import empty
+from ...dtypes import dtype as DType
+from ...tensor import Tensor
+from .. import init
+from ..functional.embedding import embedding, embedding_bag
+from ..parameter import Parameter
 from .module import Module
-from .parameter import Parameter
+
+__all__ = ["Embedding", "EmbeddingBag"]
 
 
 class _Table(Module):

@@ -1,0 +1,179 @@
+"""Batch norms, and what they share with instance norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import dtypes
+from ...creation import empty, ones, tensor, zeros
+from ...tensor import Tensor
+from .. import init
+from ..functional.norm import batch_norm
+from ..parameter import Parameter
+from .module import Module
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+
+
+class _NormBase(Module):
+    """Normalise every channel of (N, C, ...) to mean 0, variance 1, then scale and shift.
+
+    In training mode with the batch's own statistics, which also update the running ones:
+    running = (1 - momentum) * running + momentum * batch, or the plain average over all batches
+    when `momentum` is None. In evaluation mode with the running ones, where they are tracked.
+    Source: Ioffe & Szegedy 2015, https://arxiv.org/abs/1502.03167.
+    """
+
+    _dims: tuple[int, ...] = ()  # what inputs may have
+    _version = 2  # num_batches_tracked came with 2
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: dtypes.dtype | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+
+        def parameter(present: bool) -> Parameter | None:
+            if not present:
+                return None
+            return Parameter(empty(num_features, device=device, dtype=dtype))
+
+        self.register_parameter("weight", parameter(affine))
+        self.register_parameter("bias", parameter(affine and bias))
+        stats: list[Tensor | None] = [None, None, None]
+        if track_running_stats:
+            stats = [
+                zeros(num_features, device=device, dtype=dtype),
+                ones(num_features, device=device, dtype=dtype),
+                tensor(0, device=device, dtype=dtypes.int64),
+            ]
+        for name, value in zip(("running_mean", "running_var", "num_batches_tracked"), stats):
+            self.register_buffer(name, value)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget what was seen: mean 0, variance 1, no batches."""
+        if self.running_mean is not None:
+            init.zeros_(self.running_mean)
+        if self.running_var is not None:
+            init.ones_(self.running_var)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Scale 1, shift 0, and no statistics."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise `input`, whose channels are dim 1."""
+        self._check_dim(input)
+        factor: float | Tensor = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                factor = 1.0 / self.num_batches_tracked  # a tensor: no waiting for the device
+        tracked = self.track_running_stats or not self.training
+        return batch_norm(
+            input,
+            self.running_mean if tracked else None,
+            self.running_var if tracked else None,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            factor,
+            self.eps,
+        )
+
+    def _check_dim(self, input: Tensor) -> None:
+        if input.dim() not in self._dims:
+            wanted = " or ".join(f"{n}D" for n in self._dims)
+            raise ValueError(f"expected {wanted} input (got {input.dim()}D input)")
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        if local_metadata.get("version", 1) < 2 and self.num_batches_tracked is not None:
+            # a plain dict carries no version: the counter may be absent, as in old checkpoints
+            state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
+
+    def extra_repr(self) -> str:
+        """Size and settings."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_NormBase):
+    """What batch norms are, for `isinstance`."""
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalise every channel of (N, C) or (N, C, L) to mean 0, variance 1, then scale and shift.
+
+    The batch's own statistics count in training mode, and move the running ones, which count in
+    evaluation mode. Source: Ioffe & Szegedy 2015, https://arxiv.org/abs/1502.03167.
+
+    >>> import cugrad as torch
+    >>> torch.nn.BatchNorm1d(3)(torch.tensor([[1., 2., 3.], [3., 2., 1.]])).shape
+    torch.Size([2, 3])
+    """
+
+    _dims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalise every channel of (N, C, H, W); see `BatchNorm1d`.
+
+    >>> import cugrad as torch
+    >>> from cugrad import nn
+    >>> norm = nn.BatchNorm2d(3)
+    >>> norm(torch.ones(2, 3, 4, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
+
+    _dims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalise every channel of (N, C, D, H, W); see `BatchNorm1d`."""
+
+    _dims = (5,)
