@@ -602,3 +602,32 @@ def test_sequential_and_switches_in_the_face() -> None:
         x = leaf(cugrad, 3)
         checkpoint(cugrad.exp, x, use_reentrant=False, early_stop=False).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_what_the_function_changes_after_it_was_saved(early_stop: bool) -> None:
+    """The gradient is that without a checkpoint, of copies of what is saved."""
+
+    def of_result(x: Any) -> Any:
+        return (x.tanh() * 0.9).erfinv().cos_()
+
+    def of_operand(x: Any) -> Any:
+        y = x.floor()
+        z = cugrad.maximum(y, x)
+        y.add_(z)
+        return z
+
+    def of_view(x: Any) -> Any:
+        y = x.exp()
+        y.mul_(y.sin())[1:].mul_(y[:-1].clone())
+        return y
+
+    for f in (of_result, of_operand, of_view):
+        x = cugrad.tensor([0.8, -1.6, 0.5], dtype=cugrad.float64, requires_grad=True)
+        with cugrad.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+            (want,) = cugrad.autograd.grad(f(x).sin().sum(), x)
+        for inside in (True, False):
+            function = f if not inside else lambda x, f=f: f(x).sin()
+            y = checkpoint(function, x, use_reentrant=False, early_stop=early_stop)
+            y = y if inside else y.sin()
+            assert cugrad.allclose(cugrad.autograd.grad(y.sum(), x)[0], want), f

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+from ..autograd.dual import below, set_tangent
 from ..autograd.inference import inference_mode
 from ..autograd.mode import state
 from ..autograd.record import recorded
@@ -106,6 +107,10 @@ def _in_place(
             elif not self._requires_grad or self._node is not None:  # else it stays the leaf
                 hand_over(self, before, out)
         became(self, out._node)
+        for level, known in dict((self._rare and self._rare.tangents) or {}).items():
+            if known is not None:
+                with below(level):
+                    set_tangent(self, level, function(known, *args, **options))
         return self
 
     call.__name__ = name

@@ -6,7 +6,7 @@ import weakref
 from threading import get_ident
 from typing import Any
 
-from ..autograd.mode import state
+from ..autograd.mode import state, watch_writes
 from ..autograd.op_node import Plan
 from ..autograd.operands import read_inputs
 from ..backends import batched
@@ -89,16 +89,26 @@ class Again(Switch):
         if self._early_stop and k + 1 == self.wanted:
             raise Enough
 
+    def _before_write(self, t: Tensor) -> None:
+        """What the function is about to change, and has been kept of it, is a copy from now on."""
+        counter = t.counter
+        for k, (kept, version) in self.values.items():
+            if kept._counter is counter and kept.counter[0] == version:
+                copy = make(kept._array.copy())
+                self.values[k] = copy, copy.counter[0]
+
     def as_is(self) -> Any:
         return state.observers, state.before_op, state.stand_in
 
     def change(self, before: Any) -> None:
+        watch_writes(self._before_write, True)
         state.switch(
             observers=tuple([o for o in state.observers if not hasattr(o, "of_one_run")]),
             before_op=self.before_op if self._before_last == 0 else None, stand_in=None,
         )  # fmt: skip
 
     def put_back(self, before: Any) -> None:
+        watch_writes(self._before_write, False)
         observers, before_op, stand_in = before
         state.switch(observers=observers, before_op=before_op, stand_in=stand_in)
 

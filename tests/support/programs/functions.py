@@ -8,6 +8,7 @@ import torch
 
 from . import table
 from .drawing import Draw, Ended, Spoiled
+from .running import overlaps
 from .statements import Sort, change, copy_and_change, op
 from .table_rare import RARE
 from .text import Statement
@@ -235,15 +236,25 @@ def transform(d: Draw) -> Statement | None:
         for i, x in enumerate(samples)
     ]
     parameters = [d.fresh() for _ in names]
+    if "jvp" in form or "jacfwd" in form or "hessian" in form:
+        if any(overlaps(x) for x in samples):
+            return None  # docs/torch-compatibility.md, a tangent for an expanded tensor
     made = body_of(d, parameters, samples, True, WITHIN_TRANSFORMS, result)
     if made is None:
         return None
-    return called(d, parameters, made, form, arguments, first)
+    statement = called(d, parameters, made, form, arguments, first)
+    if statement is not None and "out_dims" in form:
+        # PyTorch gives what is the same for all examples a shape from anywhere
+        name, _, text = statement.body[1].head.partition(" = ")
+        plain = eval(text.replace(", out_dims=-1", ""), d.env)
+        if not torch.equal(d.env[name], plain.movedim(0, -1)):
+            raise Spoiled
+    return statement
 
 
 def dual(d: Draw) -> Statement | None:
     """A derivative in forward mode, which later lines use."""
-    x = d.pick_float(lambda x: not x.is_inference())
+    x = d.pick_float(lambda x: not x.is_inference() and not overlaps(x))
     if x is None or d.scope is not None:
         return None
     parameter, name = d.fresh(), d.fresh()

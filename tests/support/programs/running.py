@@ -164,9 +164,9 @@ def failure_of(error: Exception) -> Failure:
             break
         trace = trace.tb_next
     text = str(error)
-    plain = text.replace("doesn't", "does not").replace(
-        "has requires_grad=False", WORDS["no graph"]
-    )
+    plain = text.replace("doesn't", "does not")
+    for other in ("has requires_grad=False", "'NoneType' object has no attribute 'register_"):
+        plain = plain.replace(other, WORDS["no graph"])  # as has a node that is not there
     word = next((word for word, part in WORDS.items() if part in plain), "")
     types = tuple(k.__name__ for k in type(error).__mro__ if k.__module__ == "builtins")
     return Failure(
