@@ -8,7 +8,6 @@ from ..absent import explain
 from . import anomaly_mode, forward_ad, functional, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .differentiate import backward, grad
-from .engine import task
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .inference import inference_mode
@@ -35,8 +34,7 @@ def variable(*args: Any, **kwargs: Any) -> Any:
 
 def _is_checkpoint_valid() -> bool:
     """Whether the pass that runs fills `.grad` of all leaves, as a re-entrant checkpoint needs."""
-    run = task.running[-1] if task.running else None
-    return run is None or (run.captures is None and run.needed is None)
+    return Variable._execution_engine.is_checkpoint_valid()
 
 
 if TYPE_CHECKING:  # profiler comes from cugrad.profiler

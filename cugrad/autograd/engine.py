@@ -24,17 +24,17 @@ from .hooks import (
     run_pre_hooks,
     run_tensor_hooks,
 )
+from .leaf_schedule import LeafSchedule
 from .logs import is_logged, logged
 from .mode import anomaly, passing, show_node, state, switch_grad
-from .node import FREED, FREED_TEXT, NodeRare, Output, accumulator
+from .node import FREED, FREED_TEXT, NodeRare, Output, accumulator, end_of
 from .op_node import OpNode
+from .reach import leads_to, needed_for, reachable
 from .threads import is_deep, run_in_thread
 from .undefined import NOTHING, listeners
 
-__all__ = ["ImperativeEngine", "run_backward"]
+__all__ = ["BackwardPass", "run_backward", "task"]
 
-LEAVES_LAST = 1 << 62
-LARGE = 1 << 16  # bytes of a leaf whose gradient is not to wait, should it have one already
 next_pass = count().__next__
 
 
@@ -50,7 +50,7 @@ UNSHARED = _count_unshared()  # what only a local variable refers to: 2 referenc
 class Task(threading.local):
     """What this thread's innermost running backward is; for hooks that ask."""
 
-    running: tuple[Run, ...] = ()
+    running: tuple[BackwardPass, ...] = ()
     group: Any = None  # passes that share what checkpoints compute again, if they are one
 
 
@@ -58,134 +58,111 @@ task = of_thread(Task())
 leaf_lock = threading.RLock()  # passes of several threads may end in one leaf
 
 
-class Run:
+class BackwardPass:
     """One backward pass: gradients on their way, the nodes they wait at, and what is wanted."""
 
     def __init__(
         self,
+        starts: list[Any],
         keep_graph: bool,
         create_graph: bool,
         captures: dict[Any, list[int]] | None,
         needed: set[Any] | None,
+        accumulating: bool,
     ) -> None:
+        self.starts = starts  # the nodes that gradients were first sent to
         self.keep_graph = keep_graph
         self.recording = create_graph or bool(state.levels)  # gradients are Tensors, not arrays
         self.captures, self.needed = captures, needed
         self.captured: dict[int, Any] = {}
+        self.accumulating = accumulating  # into `.grad`, else captured
         self.grads: dict[Any, Any] = {}  # node -> its gradient, or a list of them by output
         self.owned: set[Any] = set()  # nodes whose gradient is a buffer of ours
         self.passed: set[Any] = set()  # ops that were told of no gradient
         self.heap: list[tuple[int, Any]] = []  # (-seq, node): the youngest node runs first
-        self.leaves, self.early = LEAVES_LAST, -LEAVES_LAST
-        self.awaited: dict[Tensor, int] = {}  # leaves with hooks: the gradients still to come
-        self.counted = False
+        self.leaves = LeafSchedule(starts, needed, self.grads, accumulating)
         self.callbacks: list[Callable[[], Any]] = []
         self.number = next_pass()
-        self.starts: list[Any] = []  # the nodes that gradients were first sent to
-        self.accumulating = True  # into `.grad`, else captured
         self.kind: type = Tensor  # of most gradients
         self._reached: set[Any] | None = None
 
     def will_visit(self, edge: Any) -> bool:
         """Whether this pass computes the gradient of an edge (or has done so)."""
-        node = edge.grad_fn if type(edge) is Output else edge
         if self.needed is not None:
-            return node in self.needed
+            return end_of(edge) in self.needed
         if self._reached is None:
             self._reached = set(reachable(self.starts))
-        return node in self._reached
+        return end_of(edge) in self._reached
 
     def send(self, edge: Any, g: Any) -> None:
-        """Adds a gradient to what waits at an edge's end."""
-        node = edge.grad_fn if type(edge) is Output else edge
+        """Adds a gradient to what waits at an edge's end; None is no gradient."""
+        node = edge.grad_fn if type(edge) is Output else edge  # `end_of`, written out
         if self.needed is not None and node not in self.needed:
             return
-        seen = self.grads.get(node)
-        if seen is None:
-            if isinstance(node, Tensor):
-                if node._rare is None and node._grad is None or not self.awaits(node):
-                    self.leaves += 1
-                    heappush(self.heap, (self.leaves, node))
-            else:
-                heappush(self.heap, (-node.seq, node))
+        if g is None:
+            self.send_nothing(edge)
+            return
+        waiting = self.grads.get(node)
+        if waiting is None:
+            self.schedule(node)
             if type(edge) is Output:
-                seen = self.grads[node] = [None] * node.output_count
-                seen[edge.output_nr] = g
-            else:
-                self.grads[node] = g
+                waiting = [None] * node.output_count
+                waiting[edge.output_nr] = g
+                g = waiting
+            self.grads[node] = g
         elif type(edge) is Output:
-            known = seen[edge.output_nr]
-            seen[edge.output_nr] = g if known is None else known + g
-        elif node in self.owned:
-            seen += g
-            self.grads[node] = seen
+            before = waiting[edge.output_nr]
+            waiting[edge.output_nr] = g if before is None else before + g
         else:
-            self.grads[node] = seen + g  # not +=: the first gradient may alias the caller's
+            self.add(node, g)
+        if self.leaves.awaited and isinstance(node, Tensor):
+            self.count(node)
+
+    def add(self, node: Any, g: Any) -> None:
+        """Adds to the gradient that waits at a leaf, or at a node that has one output."""
+        waiting = self.grads[node]
+        if node in self.owned:
+            waiting += g
+            self.grads[node] = waiting
+        else:
+            self.grads[node] = waiting + g  # not +=: the first gradient may alias the caller's
             if not self.recording:
                 self.owned.add(node)
-        if isinstance(node, Tensor) and node in self.awaited:
-            self.arrived(node)
 
     def send_nothing(self, edge: Any) -> None:
         """Where no gradient goes along an edge, what runs without one is still visited."""
         if isinstance(edge, Tensor):
-            wanted = self.needed is None or edge in self.needed
-            if wanted and self.awaits(edge):
-                self.arrived(edge)
+            if self.leaves.awaits(edge):
+                self.count(edge)
             return
         for node in listeners(edge, self.passed):
             if node not in self.grads and (self.needed is None or node in self.needed):
-                count = node.output_count
-                self.grads[node] = NOTHING if count == 1 else [None] * count
-                heappush(self.heap, (-node.seq, node))
+                several = node.output_count
+                self.grads[node] = NOTHING if several == 1 else [None] * several
+                self.schedule(node)
 
-    def awaits(self, leaf: Tensor) -> bool:
-        """Whether a leaf is visited once it has all its gradients. Others come last.
+    def schedule(self, node: Any) -> None:
+        """Puts a node, or a leaf, where it comes in the order."""
+        place = self.leaves.place(node) if isinstance(node, Tensor) else -node.seq
+        if place is not None:
+            heappush(self.heap, (place, node))
 
-        One with hooks is, as in PyTorch: an optimizer in such a hook frees the gradient while
-        backward runs. So is one that is large and has a gradient, which takes up the new one.
-        """
-        if not self.counted and self.is_eager(leaf):
-            self.counted = True
-            ends = [edge for node in (self.needed or reachable(self.starts))
-                    if not isinstance(node, Tensor) for edge in node.edges]  # fmt: skip
-            for end in (*self.starts, *ends):
-                if isinstance(end, Tensor) and self.is_eager(end) and end not in self.grads:
-                    self.awaited[end] = self.awaited.get(end, 0) + 1
-        return leaf in self.awaited
-
-    def is_eager(self, leaf: Tensor) -> bool:
-        if leaf._rare is not None and has_hooks(leaf):
-            return True
-        return self.accumulating and leaf._grad is not None and leaf._array.nbytes >= LARGE
-
-    def arrived(self, leaf: Tensor) -> None:
-        """One of the gradients that a leaf waits for has come, or will not."""
-        self.awaited[leaf] -= 1
-        if self.awaited[leaf] == 0:
-            del self.awaited[leaf]
+    def count(self, leaf: Tensor) -> None:
+        """Tells an eager leaf that a gradient has come, or will not; the last puts it in order."""
+        place = self.leaves.arrived(leaf)
+        if place is not None:
             self.grads.setdefault(leaf, NOTHING)
-            self.early += 1
-            heappush(self.heap, (self.early, leaf))
-
-    def left_over(self) -> Tensor | None:
-        """A leaf that waits for a gradient which did not come, since a node never ran."""
-        for leaf in self.awaited:
-            if leaf in self.grads:
-                del self.awaited[leaf]
-                return leaf
-        return None
+            heappush(self.heap, (place, leaf))
 
     def run(self) -> None:
         """Runs nodes, youngest first, until no gradient is on its way."""
-        heap, grads, needed, owned = self.heap, self.grads, self.needed, self.owned
-        recording, keep = self.recording, self.keep_graph
+        heap, grads, kind, recording = self.heap, self.grads, self.kind, self.recording
+        keep, whole = self.keep_graph, self.needed is None
         watched = self.captures is not None or bool(state.observers) or anomaly.enabled
-        visit, visit_leaf = self.visit, self.visit_leaf
+        visit, visit_leaf, send, add = self.visit, self.visit_leaf, self.send, self.add
         if anomaly.enabled:
             visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
-        kind = self.kind
-        node = heappop(heap)[1] if heap else self.left_over()
+        node = heappop(heap)[1] if heap else self.leaves.left_over()
         while node is not None:
             g = grads.pop(node)
             if type(g) is not kind:  # the one place where 0-d gradients become arrays again
@@ -196,7 +173,7 @@ class Run:
                 results = None
             elif type(node) is not OpNode or watched or node.rare is not None:
                 results = visit(node, g)
-            else:
+            else:  # `visit`, written out: benchmarks/overhead.py, backward of small ops
                 if node.saved is FREED:
                     raise RuntimeError(FREED_TEXT)
                 results = node.plan.vjp_recorded(node, g) if recording else node.plan.vjp(node, g)
@@ -206,27 +183,17 @@ class Run:
             following = None
             if results:
                 for edge, g in zip(node.edges, results):
-                    if edge is None or g is None:
-                        if edge is not None:
-                            self.send_nothing(edge)
-                        continue
-                    if type(edge) is OpNode and needed is None:
-                        seen = grads.get(edge)
-                        if seen is None:
-                            grads[edge] = g
-                            if following is None:
-                                following = edge
-                            else:
-                                heappush(heap, (-edge.seq, edge))
-                        elif edge in owned:
-                            seen += g
-                            grads[edge] = seen
+                    if type(edge) is OpNode and g is not None and whole:
+                        if edge in grads:  # the rest is `send`, written out: the same benchmark
+                            add(edge, g)
+                            continue
+                        grads[edge] = g
+                        if following is None:
+                            following = edge
                         else:
-                            grads[edge] = seen + g
-                            if not recording:
-                                owned.add(edge)
-                    else:
-                        self.send(edge, g)
+                            heappush(heap, (-edge.seq, edge))
+                    elif edge is not None:
+                        send(edge, g)
                 results = None  # or it would share the gradients that wait
             if following is not None:
                 if heap and heap[0][0] < -following.seq:
@@ -234,7 +201,7 @@ class Run:
                 else:  # the common case of a chain: no heap traffic
                     node = following
                     continue
-            node = heappop(heap)[1] if heap else self.left_over()
+            node = heappop(heap)[1] if heap else self.leaves.left_over()
 
     def visit(self, node: Any, g: Any) -> Any:
         """The unhurried way through a node: hooks, captures, observers."""
@@ -247,7 +214,7 @@ class Run:
             for nr in range(len(gradients)):
                 for index in self.captures.get((node, nr), ()):
                     self.captured[index] = gradients[nr]
-            if self.needed is not None and not self.leads_on(node):
+            if self.needed is not None and not leads_to(node, self.needed):
                 if not (self.accumulating and rare is not None and has_node_hooks(rare)):
                     return None
         if rare is not None and rare.pre_hooks:
@@ -279,15 +246,6 @@ class Run:
         if not self.keep_graph:
             node.release()
         return results
-
-    def leads_on(self, node: Any) -> bool:
-        """Whether a node has to run for something that was asked for."""
-        assert self.needed is not None
-        return any(
-            end_of(edge) in self.needed
-            for edge in node.edges
-            if edge is not None
-        )
 
     # ------------------------------------------------------------------ leaves
 
@@ -337,45 +295,6 @@ def wrapped(g: Any) -> Any:
     return g if g is NOTHING or isinstance(g, Tensor) else backend_of(g).wrap(g)
 
 
-def end_of(edge: Any) -> Any:
-    """The node, or leaf, at the end of an edge."""
-    return edge.grad_fn if type(edge) is Output else edge
-
-
-# ---------------------------------------------------------------------- the pass
-
-
-def reachable(roots: list[Any]) -> dict[Any, None]:
-    """All nodes and leaves that gradients sent to `roots` can come to."""
-    seen: dict[Any, None] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen[node] = None
-        if not isinstance(node, Tensor):
-            for edge in node.edges:
-                if edge is not None:
-                    stack.append(edge.grad_fn if type(edge) is Output else edge)
-    return seen
-
-
-def needed_for(roots: list[Any], targets: set[Any]) -> set[Any]:
-    """All nodes from which a target can be reached, and the targets."""
-    seen = reachable(roots)
-    needed = targets.intersection(seen)
-    inner = [node for node in seen if not isinstance(node, Tensor)]
-    for node in sorted(inner, key=lambda n: n.seq):
-        if any(
-            (edge.grad_fn if type(edge) is Output else edge) in needed
-            for edge in node.edges
-            if edge is not None
-        ):
-            needed.add(node)
-    return needed
-
-
 def run_backward(
     roots: list[tuple[Any, Any]],
     *,
@@ -397,15 +316,14 @@ def run_backward(
         return run_in_thread(again, task)
     captures: dict[Any, list[int]] | None = None
     needed: set[Any] | None = None
-    starts = [e.grad_fn if type(e) is Output else e for e, _ in roots]
+    starts = [end_of(edge) for edge, _ in roots]
     if targets is not None:
         keys = [(e.grad_fn, e.output_nr) if type(e) is Output else (e, 0) for e in targets]
         needed = needed_for(starts, {node for node, _ in keys})
         captures = {}
         for index, key in enumerate(() if accumulating else keys):
             captures.setdefault(key, []).append(index)
-    run = Run(keep_graph, create_graph, captures, needed)
-    run.starts, run.accumulating = starts, accumulating
+    run = BackwardPass(starts, keep_graph, create_graph, captures, needed, accumulating)
     first = roots[0][1]
     if isinstance(first, Tensor):
         first = first._array
@@ -431,27 +349,3 @@ def run_backward(
     if targets is None:
         return []
     return [run.captured.get(i) for i in range(len(targets))]
-
-
-class ImperativeEngine:
-    """The engine under PyTorch's name, `Variable._execution_engine`, for those who look for it."""
-
-    def queue_callback(self, callback: Callable[[], Any]) -> None:
-        """Calls `callback()` at the end of the backward pass that runs; one that fails calls none.
-
-        RuntimeError outside of a backward pass.
-
-        >>> import cugrad as torch
-        >>> engine = torch.autograd.Variable._execution_engine
-        >>> x = torch.ones(2, requires_grad=True)
-        >>> handle = x.register_hook(lambda g: engine.queue_callback(lambda: print(x.grad)))
-        >>> (x * 3).sum().backward()
-        tensor([3., 3.])
-        """
-        if not task.running:
-            raise RuntimeError("Final callbacks can only be installed during backward pass.")
-        task.running[-1].callbacks.append(callback)
-
-    def is_checkpoint_valid(self) -> bool:
-        """Whether the pass that runs, if any, is for all leaves, as reentrant checkpoints want."""
-        return not task.running or task.running[-1].needed is None

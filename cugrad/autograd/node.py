@@ -11,8 +11,8 @@ from ..tensor import Tensor
 from .mode import state
 
 __all__ = [
-    "AccumulateGrad", "Node", "Output", "RemovableHandle", "announced_seq", "edge_of", "next_seq",
-    "take_seq",
+    "AccumulateGrad", "Node", "Output", "RemovableHandle", "announced_seq", "edge_of", "end_of",
+    "next_seq", "take_seq",
 ]  # fmt: skip
 
 # Sequence numbers grow with time, so creation order is a topological order, in every thread.
@@ -233,6 +233,11 @@ class Output:
 
     def counter_of(self) -> list[int] | None:
         return self.grad_fn.counter_of(self.output_nr)
+
+
+def end_of(edge: Any) -> Any:
+    """The node, or leaf, at the end of an edge."""
+    return edge.grad_fn if type(edge) is Output else edge
 
 
 class AccumulateGrad(Node):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..tensor import Tensor
-from .node import Output
+from .node import end_of
 from .op_node import OpNode
 
 __all__ = ["NOTHING", "listeners"]
@@ -30,7 +30,7 @@ def listeners(edge: Any, passed: set[Any]) -> Iterator[Any]:
     stack = [edge]
     while stack:
         edge = stack.pop()
-        node = edge.grad_fn if type(edge) is Output else edge
+        node = end_of(edge)
         if node is None or isinstance(node, Tensor) or node in passed:
             continue
         if isinstance(node, OpNode) and node.rare is None:

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from ..backends import get
 from ..dtypes import get_default_dtype
 from ..tensor import Tensor, make
-from .engine import ImperativeEngine
+from .engine import task
 
-__all__ = ["Variable"]
+__all__ = ["ImperativeEngine", "Variable"]
+
+
+class ImperativeEngine:
+    """The engine under PyTorch's name, `Variable._execution_engine`, for those who look for it."""
+
+    def queue_callback(self, callback: Callable[[], Any]) -> None:
+        """Calls `callback()` at the end of the backward pass that runs; one that fails calls none.
+
+        RuntimeError outside of a backward pass.
+
+        >>> import cugrad as torch
+        >>> engine = torch.autograd.Variable._execution_engine
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> handle = x.register_hook(lambda g: engine.queue_callback(lambda: print(x.grad)))
+        >>> (x * 3).sum().backward()
+        tensor([3., 3.])
+        """
+        if not task.running:
+            raise RuntimeError("Final callbacks can only be installed during backward pass.")
+        task.running[-1].callbacks.append(callback)
+
+    def is_checkpoint_valid(self) -> bool:
+        """Whether the pass that runs, if any, is for all leaves, as reentrant checkpoints want."""
+        return not task.running or task.running[-1].needed is None
 
 
 class VariableMeta(type):

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..autograd import grad as autograd_grad
 from ..autograd.dual import enter, leave, set_tangent, tangent_of
-from ..autograd.engine import reachable
 from ..autograd.forward_ad import check_dual, primal_of
 from ..autograd.inference import out_of_inference
 from ..autograd.mode import is_grad_enabled, state
-from ..autograd.node import Output, edge_of
+from ..autograd.node import edge_of, end_of
+from ..autograd.reach import reachable
 from ..autograd.record import recorded
 from ..backends.batched import GRAD, active, levels_of, running
 from ..creation import zeros_like
@@ -109,7 +109,7 @@ def _settled(results: list[Any], inputs: list[Any], recording: bool = True) -> l
         edge = edge_of(x)
         if edge is None:
             return _cut(x, cut)
-        ends = reachable([edge.grad_fn if type(edge) is Output else edge])
+        ends = reachable([end_of(edge)])
         if any(isinstance(end, Tensor) and id(end) not in own for end in ends):
             return x
         return _cut(x, cut)
