@@ -237,3 +237,29 @@ def test_some_fail_and_most_do_not() -> None:
     outcomes = [out for seed in range(100) for step in run(seed, "cpu", None) for out in step]
     failed = sum(out in (CHANGED, b"RuntimeError") for out in outcomes)
     assert 10 < failed < len(outcomes) / 4
+
+
+@pytest.mark.filterwarnings("ignore:budget. backward runs after")
+@pytest.mark.parametrize("place", [*PLACEMENTS, "recompute", "budget"])
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_what_begins_to_require_gradients_once_it_is_saved(place: str, device: str) -> None:
+    """It does so in second derivatives, too, as where no hook was; but hooks of users lose it."""
+    import cugrad
+
+    def found(context: Any) -> Any:
+        x = cugrad.tensor([1.5, 2.0], device=device)
+        w = cugrad.tensor([0.3, 0.4], device=device, requires_grad=True)
+        with context():
+            y = (w * x * w).sum()
+        x.requires_grad_()
+        (g,) = cugrad.autograd.grad(y, w, create_graph=True)
+        g = cugrad.autograd.grad((g * g).sum(), x, allow_unused=True)[0]
+        return None if g is None else g.tolist()
+
+    others = {
+        "recompute": lambda: cugrad.memory.recompute(ops="all"),
+        "budget": lambda: cugrad.memory.budget("1MB", device=device),
+    }
+    mine, wanted = place not in ("identity", "to numpy"), found(cugrad.enable_grad)
+    make = others[place] if place in others else PLACEMENTS[place].make
+    assert wanted and found(make) == (wanted if mine else None)

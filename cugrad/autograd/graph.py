@@ -104,6 +104,7 @@ class saved_tensors_hooks(Switch):
     """
 
     compose = False  # for subclasses that set the hooks themselves
+    is_placement = False  # whether nobody is to see where what is saved waits; cugrad's own are
 
     def __init__(
         self,

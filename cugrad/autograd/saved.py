@@ -15,7 +15,7 @@ from ..errors import InplaceError
 from ..tensor import UNCOUNTED, Tensor, make
 from .dual import Tangents, restore_tangents
 from .mode import anomaly, no_grad, state, unrecorded
-from .node import FREED, FREED_TEXT
+from .node import FREED, FREED_TEXT, edge_of
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
@@ -51,13 +51,15 @@ class Packed:
 
     __slots__ = (
         "packed", "unpack", "requires_grad", "edge", "output_nr", "backend", "shape", "dtype",
-        "root", "counter", "version", "tangents",
+        "root", "counter", "version", "tangents", "original",
     )  # fmt: skip
 
     def __init__(self, hooks: tuple[Any, Any], tensor: Tensor, edge: Any, output_nr: int) -> None:
         pack, self.unpack = hooks
         self.requires_grad = output_nr >= 0 or tensor._requires_grad
         self.edge, self.output_nr = edge, output_nr
+        follows = not self.requires_grad and getattr(pack, "__self__", None)
+        self.original = weakref.ref(tensor) if getattr(follows, "is_placement", False) else None
         array = tensor._array
         self.backend, self.shape, self.dtype = backend_of(array), array.shape, array.dtype
         self.root = weakref.ref(root_of(plain(array)))
@@ -88,6 +90,17 @@ class Packed:
                 f"type {type(tensor).__name__}"
             )
         return tensor
+
+    def end(self) -> tuple[bool, Any]:
+        """Whether what was saved, an input, requires gradients, and where these go.
+
+        As it was when it was saved; where that is a placement's doing, and no hook of a user's, a
+        tensor that has begun to require gradients does so here as well, as it would without.
+        """
+        tensor = None if self.original is None else self.original()
+        if tensor is None or not tensor._requires_grad or self.counter[0] != self.version:
+            return self.requires_grad, self.edge
+        return True, edge_of(tensor)
 
     def fits(self, tensor: Tensor) -> bool:
         """Whether what was unpacked can stand for what was saved: its shape, dtype and device."""
@@ -292,11 +305,13 @@ def tensor_at(node: Any, index: int) -> Any:
         return result
     if type(entry) is Packed:
         restored = unpacked(node, index, entry)
-        if entry.output_nr < 0 and entry.tangents is None:
-            if not entry.requires_grad and not restored._requires_grad:
+        if entry.output_nr >= 0:
+            edge = node.output(entry.output_nr)
+            requires_grad = edge is not None
+        else:
+            requires_grad, edge = entry.end()
+            if entry.tangents is None and not requires_grad and not restored._requires_grad:
                 return restored
-        edge = node.output(entry.output_nr) if entry.output_nr >= 0 else entry.edge
-        requires_grad = entry.requires_grad if entry.output_nr < 0 else edge is not None
         result = make(restored._array, requires_grad, edge)
         result._counter = restored.counter
         if state.levels and entry.output_nr >= 0:

@@ -83,6 +83,8 @@ class budget(saved_tensors_hooks):
     True
     """
 
+    is_placement = True
+
     def __init__(
         self,
         limit: int | str,

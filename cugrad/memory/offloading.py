@@ -27,6 +27,7 @@ class _Offloading(saved_tensors_hooks):
     """What the contexts share: which tensors go to the engine, and how they come back."""
 
     moves_host_tensors = False
+    is_placement = True
     usual = Owner()  # what is not said in the repr
 
     def __init__(self, owner: Owner, device_type: str | None, filter: Any = None) -> None:

@@ -132,6 +132,8 @@ class recompute(saved_tensors_hooks):
     (400000, 1240000)
     """
 
+    is_placement = True
+
     def __init__(
         self, *, ops: Any = None, chain: int = 8, filter: Callable[[Tensor], bool] | None = None
     ) -> None:

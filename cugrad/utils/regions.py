@@ -250,7 +250,7 @@ class _Input:
         if packed.shows_change(restored):
             assert packed.version is not None
             _changed("an argument", packed.shape, packed.counter[0], packed.version)
-        result = make(restored._array, packed.requires_grad, packed.edge)
+        result = make(restored._array, *packed.end())
         result._counter = restored.counter
         if packed.tangents is not None:
             packed.tangents.give(result)
