@@ -106,7 +106,6 @@ from .nn.functional import (
     max_pool3d,
     pairwise_distance,
     prelu,
-    relu_,
     rms_norm,
     rrelu,
     rrelu_,
@@ -151,8 +150,8 @@ from .windows import (
 
 newaxis = None
 
-methods.attach({**drawing.METHODS, **linalg.METHODS, **array_api.METHODS})
-globals().update({**functions.FUNCTIONS, **linalg.FUNCTIONS})
+methods.attach(drawing.METHODS, linalg.METHODS, array_api.METHODS)
+globals().update(functions.declared(functions.FUNCTIONS, linalg.FUNCTIONS))
 globals().update(functions.accepting({
     name: globals()[name]
     for name in (*creation.__all__, *random.__all__, *drawing.__all__, "log_softmax",

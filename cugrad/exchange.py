@@ -283,7 +283,7 @@ def frombuffer(
     return make(np.frombuffer(view, kind.numpy, count, offset), requires_grad)
 
 
-METHODS = {
+METHODS: dict[str, Any] = {
     "__dlpack__": _dlpack, "__dlpack_device__": _dlpack_device, "__array_ufunc__": _array_ufunc,
     "__array_wrap__": _array_wrap,
 }  # fmt: skip

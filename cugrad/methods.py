@@ -11,7 +11,7 @@ from .absent import ABSENT, Absent
 from .autograd.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from .autograd.record import recorded
 from .autograd.views import detached
-from .functions import FUNCTIONS, PROPERTIES, arithmetic
+from .functions import FUNCTIONS, PROPERTIES, arithmetic, declared
 from .functions import METHODS as FUNCTION_METHODS
 from .functions.mistakes import saying
 from .functions.out import renaming
@@ -162,17 +162,16 @@ SAYING = frozenset(["clamp", "clip", "masked_fill", "masked_fill_", "uniform_", 
                     "log_normal_"])  # fmt: skip
 
 
-def attach(more: dict[str, Callable[..., Any]]) -> None:
+def attach(*more: dict[str, Callable[..., Any]]) -> None:
     """Adds every method to Tensor, those of modules above this one (`more`) too."""
-    rows = {n: f for n, f in arithmetic.METHODS.items() if n not in ("where", "real", "imag")}
-    sources: list[dict[str, Any]] = [
+    rows = {n: f for n, f in arithmetic.METHODS.items() if n != "where"}  # see _where
+    methods = declared(
         rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS, exchange.METHODS,
-        FUNCTION_METHODS, METHODS, more,
-    ]  # fmt: skip
-    for source in sources:
-        for name, method in source.items():
-            method = saying(method, "cugrad") if name in SAYING else renaming(method)
-            setattr(Tensor, name, method)
+        FUNCTION_METHODS, METHODS, *more,
+    )  # fmt: skip
+    for name, method in methods.items():
+        method = saying(method, "cugrad") if name in SAYING else renaming(method)
+        setattr(Tensor, name, method)
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
     for name, read in read_only.items():
         setattr(Tensor, name, property(read))

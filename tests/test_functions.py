@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -725,3 +728,32 @@ def test_a_mask_may_change_after_it_was_used() -> None:
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2.0, 0.0, 2.0]
+
+
+def test_a_public_name_has_one_declaration() -> None:
+    """Functions and methods raise at the second one when they are put together; star imports and
+    imports by name do not, so they are looked at here.
+    """
+    from cugrad.functions import FUNCTIONS, declared
+
+    with pytest.raises(ValueError, match="'cat' is declared twice"):
+        declared(FUNCTIONS, {"cat": cugrad.stack})
+    for room in (cugrad.nn.functional, cugrad.nn.modules):
+        paths = sorted(Path(room.__path__[0]).glob("[a-z]*.py"))
+        files = [importlib.import_module(f"{room.__name__}.{path.stem}") for path in paths]
+        assert len(files) > 10
+        declared(*({name: getattr(file, name) for name in file.__all__} for file in files))
+    statements = ast.parse(Path(cugrad.__file__).read_text()).body
+    imported = {alias.asname or alias.name for statement in statements
+                if isinstance(statement, ast.ImportFrom) for alias in statement.names}  # fmt: skip
+    assert not imported & {*FUNCTIONS, *cugrad.linalg.FUNCTIONS}
+
+
+def test_nonzero_static_and_diag_embed_are_those_that_know_batches() -> None:
+    """Each was there twice, and of nonzero_static the one that waits for the device was public."""
+    x = cugrad.tensor([[0.0, 1, 2], [0, 0, 0]])
+    found = cugrad.vmap(lambda row: cugrad.nonzero_static(row, size=2))(x)
+    assert found.tolist() == [[[1], [2]], [[-1], [-1]]]
+    assert cugrad.vmap(cugrad.diag_embed)(x).tolist() == cugrad.diag_embed(x).tolist()
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        cugrad.diag_embed(cugrad.tensor(1.0))

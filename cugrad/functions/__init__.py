@@ -30,32 +30,28 @@ from . import (
     strided,
     view_copies,
 )
+from .declaring import declared
 from .einsum import einsum
 from .index import getitem, setitem
 from .out import accepting
 from .reduce import vector_norm
 
 __all__ = [
-    "FUNCTIONS", "METHODS", "PROPERTIES", "accepting", "einsum", "getitem", "setitem",
+    "FUNCTIONS", "METHODS", "PROPERTIES", "accepting", "declared", "einsum", "getitem", "setitem",
     "vector_norm",
 ]  # fmt: skip
 
 # Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
-FUNCTIONS: dict[str, Callable[..., Any]] = {**arithmetic.FUNCTIONS, "einsum": einsum}
-METHODS: dict[str, Callable[..., Any]] = {}
-for _module in (
+_FILES = (
     reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
     padding, ranges, layouts, elementary,
-):  # fmt: skip
-    FUNCTIONS.update({name: getattr(_module, name) for name in _module.__all__})
-    METHODS.update(_module.METHODS)
-FUNCTIONS.update(elementary.FUNCTIONS)
-METHODS.update(inplace.METHODS)
-for _name in (
-    "contiguous", "getitem", "index_put_", "is_contiguous", "pad", "reach", "setitem",
-    "vector_norm",
-):  # fmt: skip
-    del FUNCTIONS[_name]
-FUNCTIONS = accepting(FUNCTIONS)
+)  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., Any]] = accepting(declared(
+    arithmetic.FUNCTIONS, elementary.FUNCTIONS, {"einsum": einsum},
+    *({name: getattr(file, name) for name in file.__all__} for file in _FILES),
+))  # fmt: skip
+METHODS: dict[str, Callable[..., Any]] = declared(
+    *(file.METHODS for file in _FILES), inplace.METHODS
+)
 PROPERTIES: dict[str, Callable[..., Any]] = shape.PROPERTIES

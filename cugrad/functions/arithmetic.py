@@ -29,7 +29,8 @@ __all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "METHODS", "OPERATORS"]
 
 # Rows that are not functions of their own, or whose functions take other arguments; and the rows
 # whose functions are those of nn.functional.
-HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy", "prelu_kernel"} | {
+HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy", "prelu_kernel", "masked_fill", "real",
+          "imag"} | {
     "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "hardtanh",
     "hardsigmoid", "hardswish", "softshrink", "threshold", "binary_cross_entropy_each", "gate",
 }  # fmt: skip
@@ -45,19 +46,13 @@ _ROWS = [
                             and not op.name.endswith("_backward"))
 ]  # fmt: skip
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    op.name: compile_function(op, public=True, called=called) for op in _ROWS
-}
 _PLAIN = {op.name: compile_function(op) for op in _ROWS}  # of operators and methods
-_COMPILED = dict(FUNCTIONS)
-_function: Any
-for _name, _function in FUNCTIONS.items():
-    _function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
+for _name, _function in _PLAIN.items():
     if not _function.__doc__:
         _function.__doc__ = f"{_name}: {WORDS[_name]}, element by element."
-    _function.__signature__ = Signature(_function, TABLE[_name], TAKES_OUT)
-    _PLAIN[_name].__doc__ = _function.__doc__
 _plain_add, _plain_sub = _PLAIN["add"], _PLAIN["sub"]
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # those written here, and below those of other rows
 
 
 def _public(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,6 +239,18 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return recorded.clamp(input, min, max)
 
 
+def _of_row(op: Op) -> Callable[..., Any]:
+    """The function that is the row."""
+    function: Any = compile_function(op, public=True, called=called)
+    function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
+    function.__doc__ = _PLAIN[op.name].__doc__
+    function.__signature__ = Signature(function, op, TAKES_OUT)
+    return function
+
+
+_COMPILED = {op.name: _of_row(op) for op in _ROWS if op.name not in FUNCTIONS}
+FUNCTIONS.update(_COMPILED)
+
 ALIASES = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "negative": "neg", "absolute": "abs", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
@@ -291,12 +298,6 @@ def _sorted_out(op: Op, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str
             f"{', '.join(repr(name) for name in missing)}"
         )
     return [given.pop(name) for name in op.inputs[1:]], given
-
-
-INPLACE: dict[str, Callable[..., Any]] = {
-    op.name + "_": _inplace(op) for op in _ROWS
-    if op.inputs[0] == "self" and op.name not in ("real", "imag", "angle")
-}  # fmt: skip
 
 
 def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
@@ -384,8 +385,16 @@ def _zero_(self: Tensor) -> Tensor:
     return apply_inplace(TABLE["copy"], (self, 0))
 
 
-INPLACE.update({"add_": _add_, "sub_": _sub_, "div_": _div_, "clamp_": _clamp_, "clip_": _clamp_,
-                "copy_": _copy_, "fill_": _fill_, "zero_": _zero_, "round_": _round_})  # fmt: skip
+INPLACE: dict[str, Callable[..., Any]] = {
+    "add_": _add_, "sub_": _sub_, "div_": _div_, "clamp_": _clamp_, "copy_": _copy_,
+    "fill_": _fill_, "zero_": _zero_, "round_": _round_,
+}  # fmt: skip
+# An angle is real, and has no place in complex numbers; `inplace` has the methods of the others.
+_NOT_INPLACE = ("angle", "heaviside", "igamma", "igammac")
+INPLACE.update({
+    op.name + "_": _inplace(op) for op in _ROWS
+    if op.inputs[0] == "self" and op.name not in _NOT_INPLACE and op.name + "_" not in INPLACE
+})  # fmt: skip
 INPLACE.update({alias + "_": INPLACE[name + "_"] for alias, name in ALIASES.items()})
 
 # ---------------------------------------------------------------------- operators

@@ -79,13 +79,9 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     """
     shape = array_of(input, "diag_embed").shape
     ndim = len(shape) + 1
-    if not shape:
-        raise IndexError("diag_embed: got a 0-d tensor, want at least one dim")
     first, second = D.canonical_dim(dim1, ndim), D.canonical_dim(dim2, ndim)
-    if first == second:
-        raise RuntimeError(
-            f"diagonal dimensions cannot be identical {dim1}, {dim2} (diag_embed)"
-        )
+    if first == second:  # also where there is no dim but the new one
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     size = shape[-1] + abs(offset)
     whole: list[int] = list(shape[:-1])
     for d in sorted((first, second)):

@@ -20,7 +20,7 @@ from .copies import stack
 from .shape import reshape
 
 __all__ = [
-    "cartesian_prod", "combinations", "meshgrid", "nonzero_static", "tril_indices", "triu_indices",
+    "cartesian_prod", "combinations", "meshgrid", "tril_indices", "triu_indices",
     "unravel_index",
 ]  # fmt: skip
 
@@ -173,15 +173,4 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """The indices of the first `size` nonzero elements, one a line; what is missing is filled."""
-    array = array_of(input, "nonzero_static")
-    if size < 0:
-        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
-    lines = recorded.nonzero(input)._array[:size]
-    out = backend_of(array).xp.full((size, array.ndim), fill_value, "int64")
-    out[: lines.shape[0]] = lines
-    return make(out)
-
-
-METHODS = {"nonzero_static": nonzero_static}
+METHODS: dict[str, Any] = {}

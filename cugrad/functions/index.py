@@ -17,8 +17,7 @@ from .scatter import put_at, reach, vector_of
 from .subscripts import FULL, parse, picked
 
 __all__ = [
-    "argwhere", "gather", "getitem", "index_select", "masked_select", "nonzero", "setitem", "take",
-    "take_along_dim",
+    "argwhere", "gather", "index_select", "masked_select", "nonzero", "take", "take_along_dim",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from ..ops.strided import layout_of
 from ..tensor import Tensor
 from .arguments import array_of, as_own
 
-__all__ = ["clone", "contiguous", "is_contiguous", "memory_format"]
+__all__ = ["clone", "memory_format"]
 
 
 class memory_format:

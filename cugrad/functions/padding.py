@@ -10,7 +10,7 @@ from ..ops import dims as D
 from ..tensor import Tensor
 from .arguments import array_of
 
-__all__ = ["constant_pad_nd", "pad"]
+__all__ = ["constant_pad_nd"]
 
 
 def _pairs(input: Tensor, pad: Any) -> tuple[tuple[int, int], ...]:

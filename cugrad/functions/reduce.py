@@ -17,7 +17,7 @@ from .arguments import array_of, cast, lifted, return_type
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "cumprod",
     "cumsum", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "prod", "std", "std_mean",
-    "sum", "var", "var_mean", "vector_norm",
+    "sum", "var", "var_mean",
 ]  # fmt: skip
 
 

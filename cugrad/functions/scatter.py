@@ -17,8 +17,8 @@ from .bounds import check_index, check_integers, is_looked_at
 from .subscripts import FULL, parse, picked
 
 __all__ = [
-    "index_add", "index_copy", "index_fill", "index_put", "index_put_", "index_reduce",
-    "masked_scatter", "put", "reach", "scatter", "scatter_add", "scatter_reduce",
+    "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "masked_scatter",
+    "put", "scatter", "scatter_add", "scatter_reduce",
 ]  # fmt: skip
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")

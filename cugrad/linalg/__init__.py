@@ -58,7 +58,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "addr": older.addr, "cholesky": _cholesky,
     "cholesky_inverse": least_squares.cholesky_inverse,
     "cholesky_solve": least_squares.cholesky_solve, "cross": products.cross_of_first, "det": det,
-    "diag_embed": products.diag_embed, "geqrf": factors.geqrf, "inverse": inv,
+    "geqrf": factors.geqrf, "inverse": inv,
     "kron": products.kron, "logdet": systems.logdet, "lu": older.lu, "lu_solve": older.lu_solve,
     "matrix_exp": matrix_exp, "matrix_power": matrix_power, "orgqr": householder_product,
     "ormqr": factors.ormqr, "pinverse": _pinverse, "qr": older.qr, "slogdet": slogdet,

@@ -16,7 +16,7 @@ from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
 
 __all__ = [
-    "cross", "diag_embed", "diagonal", "kron", "matmul", "multi_dot", "tensordot", "vecdot",
+    "cross", "diagonal", "kron", "matmul", "multi_dot", "tensordot", "vecdot",
 ]  # fmt: skip
 
 
@@ -71,25 +71,6 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         x = recorded.conj(x)
     product = x * y
     return recorded.sum(product, (canonical_dim(dim, product._array.ndim),))
-
-
-def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices along two new dims, with the last dim of `input` as their diagonals.
-
-    >>> import cugrad as torch
-    >>> torch.diag_embed(torch.tensor([1, 2]))
-    tensor([[1, 0],
-            [0, 2]])
-    """
-    shape = array_of(input, "diag_embed").shape
-    ndim = len(shape) + 1
-    first, second = canonical_dim(dim1, ndim), canonical_dim(dim2, ndim)
-    if first == second:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    whole, n = list(shape[:-1]), shape[-1] + abs(offset)
-    for d in sorted((first, second)):
-        whole.insert(d, n)
-    return recorded.diagonal_backward(input, tuple(whole), offset, first, second)
 
 
 def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

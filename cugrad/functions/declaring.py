@@ -1,0 +1,28 @@
+"""Public functions by name, each of which one file declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["declared"]
+
+
+def declared(*sources: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The functions of several files as one dict.
+
+    Raises ValueError where two of them declare a name: one would replace the other unseen.
+
+    >>> declared({"abs": abs}, {"abs": abs, "max": max})
+    {'abs': <built-in function abs>, 'max': <built-in function max>}
+    >>> declared({"abs": abs}, {"abs": max})
+    Traceback (most recent call last):
+    ValueError: 'abs' is declared twice, as builtins.abs and builtins.max: keep one
+    """
+    functions: dict[str, Callable[..., Any]] = {}
+    for source in sources:
+        for name, function in source.items():
+            if functions.setdefault(name, function) is not function:
+                twins = [f"{f.__module__}.{f.__qualname__}" for f in (functions[name], function)]
+                raise ValueError(f"{name!r} is declared twice, as {' and '.join(twins)}: keep one")
+    return functions
