@@ -86,13 +86,17 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 @_public
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
-    for x in (input, other):
+    _refuse_bools(input, other)
+    return _plain_sub(input, other if alpha == 1 else _scaled(input, other, alpha))
+
+
+def _refuse_bools(*operands: Any) -> None:
+    for x in operands:
         if type(x) is bool or isinstance(x, Tensor) and x._array.dtype.kind == "b":
             raise RuntimeError(
                 "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
                 "trying to invert a mask, use the `~` or `logical_not()` operator instead."
             )
-    return _plain_sub(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
 @_public
@@ -305,6 +309,7 @@ def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 
 
 def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    _refuse_bools(self, other)
     return apply_inplace(TABLE["sub"], (self, other if alpha == 1 else _scaled(self, other, alpha)))
 
 

@@ -162,10 +162,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
                 f"{value._array.ndim} dimension(s)."
             )
         if value._array.dtype.kind == "c" and kind != "c":
-            raise RuntimeError(
-                f"value cannot be converted to type {input.dtype} without overflow (masked_fill: "
-                f"got a value of {value.dtype})"
-            )
+            check_fits(value.item(), input.dtype)
+            value = value.real
         if value._array.dtype != input._array.dtype:
             value = recorded.to_dtype(value, input._array.dtype)
         return recorded.where(mask, value, input)

@@ -9,6 +9,7 @@ from ..autograd.autocast import autocasts
 from ..autograd.inplace import apply_inplace
 from ..autograd.record import recorded
 from ..backends import backend_of
+from ..dtypes import bool_
 from ..ops import dims as D
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
@@ -320,7 +321,7 @@ def _once(index: Any, size: int) -> Any:
 
 
 def _put_arguments(
-    input: Tensor, indices: Any, values: Tensor
+    input: Tensor, indices: Any, values: Tensor, accumulate: bool
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The values in the dtype of the tensor, and the canonical indices."""
     array = array_of(input, "index_put")
@@ -329,7 +330,15 @@ def _put_arguments(
             "index_put(): argument 'indices' (position 2) must be tuple of Tensors, not "
             f"{type(indices).__name__}"
         )
+    if len(indices) > array.ndim:
+        raise IndexError(
+            f"too many indices for tensor of dimension {array.ndim} (got {len(indices)})"
+        )
     _, advanced = parse(array, tuple(indices), only_advanced=True)
+    masks = [x for x in indices if x is not None]
+    fills = len(masks) == 1 and masks[0].dtype == bool_ and not accumulate
+    if fills and array_of(values, "index_put", "values", 3).size == 1 and not values.is_complex():
+        values = recorded.to_dtype(values, array.dtype)  # as `masked_fill` takes it
     if array_of(values, "index_put", "values", 3).dtype != array.dtype:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
@@ -348,7 +357,7 @@ def index_put(
     >>> torch.index_put(torch.zeros(3), (torch.tensor([0, 0]),), torch.ones(2), accumulate=True)
     tensor([2., 0., 0.])
     """
-    values, advanced = _put_arguments(input, indices, values)
+    values, advanced = _put_arguments(input, indices, values, accumulate)
     return picked(recorded.index_put, (input, values), advanced, accumulate)
 
 
@@ -356,7 +365,7 @@ def index_put_(
     self: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """`index_put` with its result in the place of this tensor, which is returned."""
-    values, advanced = _put_arguments(self, indices, values)
+    values, advanced = _put_arguments(self, indices, values, accumulate)
     return put_at(self, values, advanced, accumulate)
 
 

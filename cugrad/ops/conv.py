@@ -85,6 +85,17 @@ def _accumulator(xp: Any, x: Array) -> Any:
     return xp.float32 if is_half(x) else x.dtype
 
 
+def _kernels(xp: Any, weight: Array, groups: int) -> Array:
+    """The weights as a matrix a group: outputs by what each of them reads."""
+    shape = groups, weight.shape[0] // groups, prod(weight.shape[1:])
+    return xp.reshape(weight, shape)
+
+
+def _matrix(xp: Any, values: Array, groups: int, rows: int, n: int) -> Array:
+    """A matrix a group of so many rows, of values that end in images and the places in each."""
+    return xp.reshape(values, (groups, rows, prod(values.shape[-n - 1 :])))
+
+
 # Forwards ------------------------------------------------------------------------------------
 
 
@@ -102,11 +113,11 @@ def _convolution(
     else:
         result = xp.empty((images, out_channels, *outputs), input.dtype)
         swapped, target = xp.swapaxes(input, 0, 1), xp.swapaxes(result, 0, 1)
-        kernels = xp.reshape(weight, (groups, out_channels // groups, -1))
+        kernels = _kernels(xp, weight, groups)
         per_image = channels * prod(geometry[0]) * prod(outputs)
         for batch in _batches(xp, images, per_image, input.dtype.itemsize):
             columns = _unfold(xp, swapped[:, batch], outputs, geometry)
-            columns = xp.reshape(columns, (groups, kernels.shape[2], -1))
+            columns = _matrix(xp, columns, groups, kernels.shape[2], n)
             product = xp.matmul(kernels, columns)
             target[:, batch] = xp.reshape(product, target[:, batch].shape)
     result = xp.reshape(result, (images, out_channels, *outputs))
@@ -144,13 +155,15 @@ def _convolution_input(
         return xp.reshape(result, (images, channels, *input_size))
     result = xp.empty((images, channels, *input_size), grad_output.dtype)
     swapped, target = xp.swapaxes(grad_output, 0, 1), xp.swapaxes(result, 0, 1)
-    kernels = xp.reshape(weight, (groups, out_channels // groups, -1))
+    kernels = _kernels(xp, weight, groups)
     transposed, wide = xp.swapaxes(kernels, 1, 2), _accumulator(xp, result)
     per_image = channels * prod(geometry[0]) * prod(outputs)
     for batch in _batches(xp, images, per_image, result.dtype.itemsize):
-        flat = xp.reshape(swapped[:, batch], (groups, out_channels // groups, -1))
+        flat = _matrix(xp, swapped[:, batch], groups, out_channels // groups, len(outputs))
         columns = xp.matmul(transposed, flat).astype(wide, copy=False)
-        columns = xp.reshape(columns, (channels, *geometry[0], -1, *outputs))
+        columns = xp.reshape(
+            columns, (channels, *geometry[0], swapped[:, batch].shape[1], *outputs)
+        )
         target[:, batch] = _fold(xp, columns, tuple(input_size), geometry)
     return result
 
@@ -168,8 +181,8 @@ def _convolution_weight(
     per_image = channels * prod(kernel_size) * prod(outputs)
     for batch in _batches(xp, images, per_image, input.dtype.itemsize):
         columns = _unfold(xp, swapped[:, batch], outputs, geometry)
-        columns = xp.reshape(columns, (groups, rows, -1))
-        flat = xp.reshape(swapped_grad[:, batch], (groups, out_channels // groups, -1))
+        columns = _matrix(xp, columns, groups, rows, len(outputs))
+        flat = _matrix(xp, swapped_grad[:, batch], groups, out_channels // groups, len(outputs))
         result += xp.matmul(flat, xp.swapaxes(columns, 1, 2))
     shape = (out_channels, channels // groups, *kernel_size)
     return xp.reshape(result, shape).astype(input.dtype, copy=False)

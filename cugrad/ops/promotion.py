@@ -78,7 +78,8 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
         _demand_same(op, arrays)
         return operands, None
     if op.promote == "weighed":
-        _demand_same(op, [x for x in arrays if x is not chosen[-1] or x.ndim])
+        weight = chosen[-1]
+        _demand_same(op, arrays if getattr(weight, "ndim", 1) else arrays[:-1])
         chosen = arrays  # a number is of their dtype, or an error
     target = result_dtype(chosen)
     if op.promote == "float" and target.category <= INTEGER:

@@ -10,6 +10,7 @@ from ...autograd.autocast import autocasts
 from ...autograd.record import recorded
 from ...backends.batched import plain
 from ...creation import full_like
+from ...dtypes import promote_types
 from ...functions.shape import broadcast_tensors
 from ...tensor import Tensor
 
@@ -52,6 +53,11 @@ def _broadcast(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
+def _numbers(target: Tensor, input: Tensor) -> Tensor:
+    """The target; bools in the dtype of the input."""
+    return target.to(input.dtype) if target._array.dtype.kind == "b" else target
+
+
 def _check_weight(weight: Tensor, input: Tensor) -> None:
     if weight.shape != input.shape:
         raise ValueError("Weights and input must have the same size.")
@@ -69,7 +75,7 @@ def mse_loss(
     With `weight`, of the shape of input, the mean is over the sum of the weights.
     """
     check_reduction(reduction)
-    first, second = _broadcast(input, target)
+    first, second = _broadcast(input, _numbers(target, input))
     difference = first - second
     squares = difference * difference
     return reduced(squares, reduction) if weight is None else (
@@ -107,7 +113,7 @@ def smooth_l1_loss(
     check_reduction(reduction)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    first, second = _broadcast(input, target)
+    first, second = _broadcast(input, _numbers(target, input))
     if beta == 0:
         return reduced((first - second).abs(), reduction)
     difference = first - second
@@ -128,7 +134,7 @@ def huber_loss(
     check_reduction(reduction)
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    first, second = _broadcast(input, target)
+    first, second = _broadcast(input, _numbers(target, input))
     difference = first - second
     size = difference.abs()
     near = difference * difference * 0.5
@@ -244,7 +250,8 @@ def gaussian_nll_loss(
     check_reduction(reduction)
     spread = _variance(input, var)
     # unseen by derivatives: below eps they are those at eps
-    spread = spread + (spread.clamp(min=eps) - spread).detach()
+    given = spread.detach()
+    spread = spread + (given.clamp(min=eps) - given)
     difference = input - target
     losses = 0.5 * (spread.log() + difference * difference / spread)
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
@@ -370,7 +377,8 @@ def triplet_margin_loss(
 @autocasts
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`; lengths count as at least eps."""
-    first, second = broadcast_tensors(x1, x2)
+    kind = promote_types(x1.dtype, x2.dtype)
+    first, second = broadcast_tensors(x1.to(kind), x2.to(kind))
 
     def direction(x: Tensor) -> Any:
         return x / recorded.clamp_min(x.norm(2, dim, keepdim=True), eps)

@@ -27,6 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 Sizes = int | None | Sequence[int | None]
+Shape = tuple[int, ...]
 
 
 def _check(name: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | None) -> None:
@@ -45,8 +46,8 @@ def _check(name: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | N
                 f"{name}: {what} must either be a single int, or a tuple of {n} ints; got {value}"
             )
         if min(values) < 1:
-            verb = "should not be zero" if min(values) == 0 else "should be greater than zero"
-            raise RuntimeError(f"{name}: {what} {verb}, got {value}")
+            verb = "not be zero" if min(values) == 0 else "be greater than zero"
+            raise RuntimeError(f"{name}: {what} should {verb}, got {value}")
 
 
 # Maxima -------------------------------------------------------------------------------------------
@@ -290,7 +291,7 @@ def along(input: Tensor, dim: int, weights: Any) -> Tensor:
     dim %= len(shape)
     matrix = make(backend_of(input._array).asarray(weights.astype(input._array.dtype)))
     if dim == len(shape) - 1:
-        result = recorded.matmul(input.reshape(-1, shape[-1]), recorded.mT(matrix))
+        result = recorded.matmul(input.reshape(prod(shape[:-1]), shape[-1]), recorded.mT(matrix))
     else:
         planes = input.reshape(prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :]))
         result = recorded.matmul(matrix, planes)
@@ -306,30 +307,29 @@ def _mean_weights(size: int, output: int) -> Any:
     return weights
 
 
-def _adaptive_sizes(name: str, n: int, input: Tensor, output_size: Sizes) -> tuple[int, ...]:
+def _adaptive_sizes(name: str, n: int, input: Tensor, output_size: Sizes, needed: int) -> Shape:
+    """What is wanted of the last n dims; from dim `needed` on all have elements."""
     if n > 1 and not isinstance(output_size, int) and input.dim() <= n:
         raise ValueError(f"Input dimension should be at least {n + 1} ({name})")
-    if input.dim() not in (n + 1, n + 2) or 0 in tuple(input.shape[-n - 1 :]):
+    if input.dim() not in (n + 1, n + 2) or 0 in tuple(input.shape[needed:]):
         raise RuntimeError(
             f"{name}: Expected {n + 1}D or {n + 2}D tensor with non-zero size for non-batch "
             f"dimensions, but got {list(input.shape)}"
         )
-    wanted: Any = (output_size,) * n if output_size is None or isinstance(output_size, int) else (
-        tuple(output_size))  # fmt: skip
+    wanted = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,)
     wanted = wanted * n if len(wanted) == 1 else wanted
     if len(wanted) != n:
-        raise RuntimeError(
-            f"{name}: output_size must be {n} numbers, got {output_size} for input of shape "
-            f"{list(input.shape)}"
-        )
+        raise RuntimeError(f"{name}: output_size must be {n} numbers, got {output_size}")
     sizes = tuple([s if w is None else int(w) for w, s in zip(wanted, input.shape[-n:])])
-    if any(s < 0 for s in sizes):
+    if min(sizes) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be >= 0, got {output_size}")
     return sizes
 
 
 def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
-    sizes = _adaptive_sizes(f"adaptive_avg_pool{n}d", n, input, output_size)
+    single = output_size in (1, (1,) * n, [1] * n)  # the mean of nothing is nan
+    needed = input.dim() if single else -n if n < 3 else 1
+    sizes = _adaptive_sizes(f"adaptive_avg_pool{n}d", n, input, output_size, needed)
     if set(sizes) == {1}:
         return input.mean(tuple(range(-n, 0)), keepdim=True)
     given = tuple(input.shape[-n:])
@@ -337,8 +337,8 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
         kernel = tuple([s // w for s, w in zip(given, sizes)])
         return getattr(recorded, f"avg_pool{n}d")(input, kernel)
     x = input.to(float32) if input.dtype.itemsize == 2 else input
-    for i, (size, wanted) in enumerate(zip(given, sizes)):
-        x = along(x, i - n, _mean_weights(size, wanted))
+    for i in range(n):
+        x = along(x, i - n, _mean_weights(given[i], sizes[i]))
     return x.to(input.dtype)
 
 
@@ -367,7 +367,7 @@ def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]
     lead = tuple(input.shape[:-n])
     places = places.expand(*lead, *places.shape[-n - 1 :])
     flat = input.detach().reshape(*lead, prod(input.shape[-n:]))
-    values = flat.gather(-1, places.reshape(*lead, -1)).reshape(places.shape)
+    values = flat.gather(-1, places.flatten(len(lead))).reshape(places.shape)
     at = values.argmax(-1, keepdim=True)
     indices = places.gather(-1, at).squeeze(-1)
     small = make(indices._array.astype(smallest_index(flat.shape[-1])))  # what backward keeps
@@ -375,7 +375,7 @@ def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]
 
 
 def _adaptive_max_pool(n: int, input: Tensor, output_size: Sizes, return_indices: bool) -> Any:
-    sizes = _adaptive_sizes(f"adaptive_max_pool{n}d", n, input, output_size)
+    sizes = _adaptive_sizes(f"adaptive_max_pool{n}d", n, input, output_size, -n - 1)
     given = tuple(input.shape[-n:])
     if 0 not in sizes and not any(s % w for s, w in zip(given, sizes)):
         kernel = tuple([s // w for s, w in zip(given, sizes)])
