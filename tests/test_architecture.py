@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from cugrad.ops.table import TABLE
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "cugrad"
 
@@ -241,3 +243,34 @@ def test_the_checker_sees(module: str, source: str, fault: str) -> None:
 @pytest.mark.parametrize("module, source", GOOD)
 def test_the_checker_allows(module: str, source: str) -> None:
     assert not faults_of(source, module)
+
+
+# Rooms that ask what an op costs, refuses or is good for.
+ASKING = ("amp", "autograd", "func", "memory", "optim", "profiler", "utils")
+AUTOCAST = PACKAGE / "autograd" / "autocast.py"  # PyTorch's lists: functions beside rows
+
+
+def strings_in(node: ast.AST) -> list[str]:
+    """Those of a set, a list or a tuple that is written out, or of the keys of a dict."""
+    parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+    found = [part.value for part in parts if isinstance(part, ast.Constant)]
+    return [value for value in found if isinstance(value, str)]
+
+
+def lists_of_rows(source: str) -> list[str]:
+    """Lists of three rows and more, each in a line."""
+    names = ((node, strings_in(node)) for node in ast.walk(ast.parse(source)))
+    return [f"line {getattr(node, 'lineno', 0)}: {', '.join(each)}"
+            for node, each in names if len(set(each) & set(TABLE)) > 2]  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ASKING)
+def test_facts_of_ops_are_columns_of_rows(room: str) -> None:
+    paths = [path for path in (PACKAGE / room).rglob("*.py") if path != AUTOCAST]
+    wrong = [f"{path.name}, {each}" for path in paths for each in lists_of_rows(path.read_text())]
+    assert paths and not wrong, f"{wrong}: a column of `Op`, such as cost=, says it in the row"
+
+
+def test_a_list_of_rows_is_seen() -> None:
+    assert lists_of_rows('DEAR = {"mm", "bmm", "sort"}') == ["line 1: mm, bmm, sort"]
+    assert not lists_of_rows('PLACES = ("cpu", "disk", "mm")')

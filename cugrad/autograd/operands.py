@@ -8,7 +8,7 @@ import numpy as np
 
 from ..backends import backend_of, batched
 from ..dtypes import of as dtype_of
-from ..ops.promotion import REFUSED, SCALARS, meet, refuse, share_device
+from ..ops.promotion import SCALARS, meet, refuse, share_device
 from ..ops.table import ELEMENTWISE, Op
 from ..tensor import Tensor
 from .mode import state
@@ -67,7 +67,7 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     compute = None
     if op.promote is not None:
         arrays, compute = meet(op, arrays)
-        if op.name in REFUSED:
+        if op.refuses:
             refuse(op, arrays)
     if state.stand_in is not None:
         value = state.stand_in

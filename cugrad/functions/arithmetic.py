@@ -17,34 +17,17 @@ from ..autograd.views import check_inplace
 from ..backends import backend_of
 from ..creation import tensor
 from ..ops.promotion import fit_scalar, result_dtype
-from ..ops.table import ELEMENTWISE, TABLE, Op
+from ..ops.table import TABLE, Op
 from ..tensor import Tensor
 from .arguments import array_of, cast, refused
 from .out import TAKES_OUT, called
 from .signatures import Signature
 from .words import WORDS
 
-__all__ = ["ALIASES", "FUNCTIONS", "HIDDEN", "INPLACE", "METHODS", "OPERATORS"]
+__all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "METHODS", "OPERATORS"]
 
 
-# Rows that are not functions of their own, or whose functions take other arguments; and the rows
-# whose functions are those of nn.functional.
-HIDDEN = {"to_dtype", "to_device", "where", "clamp", "copy", "prelu_kernel", "masked_fill", "real",
-          "imag"} | {
-    "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "hardtanh",
-    "hardsigmoid", "hardswish", "softshrink", "threshold", "binary_cross_entropy_each", "gate",
-}  # fmt: skip
-_MORE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
-         "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "isnan",
-         "isinf", "isfinite", "heaviside", "signbit", "isposinf", "isneginf", "gcd", "lcm",
-         "bitwise_left_shift", "bitwise_right_shift", "nextafter")  # fmt: skip
-# Rows whose arguments are PyTorch's as they stand.
-_ROWS = [
-    op for op in TABLE.values()
-    if op.name in _MORE or (op.kind == ELEMENTWISE and op.name not in HIDDEN
-                            and not op.name.startswith("special_")
-                            and not op.name.endswith("_backward"))
-]  # fmt: skip
+_ROWS = [op for op in TABLE.values() if op.public]
 
 _PLAIN = {op.name: compile_function(op) for op in _ROWS}  # of operators and methods
 for _name, _function in _PLAIN.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..autograd.graph import saved_tensors_hooks
-from ..ops.table import TABLE
+from ..ops.table import CHEAP, TABLE
 from ..tensor import Tensor, make
 from .geometry import root_of
 from .recipes import Piece, Recipe, Recorder, Value, piece_of, rebuilt, remember
@@ -17,20 +17,16 @@ from .sizes import size
 
 __all__ = ["Again", "RecomputeStats", "recompute"]
 
-# Ops whose time grows faster than what they read and write: to run these again costs a step dear.
-COSTLY = frozenset([
-    "mm", "bmm", "mv", "dot", "outer", "matmul", "linear", "convolution", "convolution_input",
-    "convolution_weight", "sort", "topk", "argsort", "kthvalue", "median", "nanmedian", "mode",
-    "unique", "unique_consecutive", "histogramdd",
-])  # fmt: skip
-COSTLY_FAMILIES = ("linalg_", "fft_", "lu_")
-
 _lock = threading.RLock()
 
 
 def is_costly(name: str) -> bool:
-    """Whether an op is one that `recompute` does not run again unless it is told to."""
-    return name in COSTLY or name.startswith(COSTLY_FAMILIES)
+    """Whether an op is one that `recompute` does not run again unless it is told to.
+
+    Its time grows faster than what it reads and writes: that once more is dear.
+    """
+    op = TABLE.get(name)
+    return op is not None and op.cost != CHEAP
 
 
 @dataclass

@@ -35,7 +35,7 @@ def _gelu_gradient(m: Any, g: Any, self: Any, approximate: str) -> Any:
     return g * ((inner + 1) * 0.5 + self * (1 - inner * inner) * bend)
 
 
-row("gelu", "self", _gelu, ELEMENTWISE, promote=FLOAT, self=_gelu_gradient)
+row("gelu", "self", _gelu, ELEMENTWISE, promote=FLOAT, self=_gelu_gradient, public=False)
 
 
 def _silu(xp: Any, self: Array) -> Array:
@@ -48,7 +48,7 @@ def _silu_gradient(m: Any, g: Any, self: Any) -> Any:
     return g * (s * (self * (1 - s) + 1))
 
 
-row("silu", "self", _silu, ELEMENTWISE, promote=FLOAT, self=_silu_gradient)
+row("silu", "self", _silu, ELEMENTWISE, promote=FLOAT, self=_silu_gradient, public=False)
 
 
 def _gate(xp: Any, self: Array, other: Array) -> Array:
@@ -62,7 +62,7 @@ def _gate_gradient(m: Any, g: Any, self: Any, other: Any) -> Any:
 
 row("gate", "self other", _gate, ELEMENTWISE, promote=FLOAT, node="GluBackward0",
     self=lambda m, g, other: g * m.sigmoid(other), other=_gate_gradient,
-    doc="self * sigmoid(other); keeps no sigmoid")  # fmt: skip
+    doc="self * sigmoid(other); keeps no sigmoid", public=False)  # fmt: skip
 
 
 def _softplus(xp: Any, self: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
@@ -73,7 +73,7 @@ def _softplus(xp: Any, self: Array, beta: float = 1.0, threshold: float = 20.0) 
 
 row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, beta, threshold: m.where(
-        self * beta > threshold, g, g * m.sigmoid(self * beta)))  # fmt: skip
+        self * beta > threshold, g, g * m.sigmoid(self * beta)), public=False)  # fmt: skip
 
 
 def _mish(xp: Any, self: Array) -> Array:
@@ -86,7 +86,7 @@ def _mish_gradient(m: Any, g: Any, self: Any) -> Any:
     return g * (t + self * m.sigmoid(self) * (1 - t * t))
 
 
-row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient)
+row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient, public=False)
 
 
 def _log_sigmoid(xp: Any, self: Array) -> Array:
@@ -95,7 +95,7 @@ def _log_sigmoid(xp: Any, self: Array) -> Array:
 
 
 row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * m.sigmoid(-self))  # fmt: skip
+    self=lambda m, g, self: g * m.sigmoid(-self), public=False)  # fmt: skip
 
 # Smooth on either side of zero --------------------------------------------------------------------
 
@@ -111,8 +111,9 @@ def _elu(
 row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, alpha, scale, input_scale: m.where(
         self > 0, g * scale,  # the clamp: no inf in the branch not taken
-        g * (m.exp(m.clamp(self, None, 0) * input_scale) * (alpha * scale * input_scale)))
-    )  # fmt: skip
+        g * (m.exp(m.clamp(self, None, 0) * input_scale) * (alpha * scale * input_scale))),
+    public=False,
+)  # fmt: skip
 
 
 def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
@@ -122,7 +123,7 @@ def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
 
 row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, alpha: m.where(
-        self > 0, g, g * m.exp(m.clamp(self, None, 0) / alpha)))  # fmt: skip
+        self > 0, g, g * m.exp(m.clamp(self, None, 0) / alpha)), public=False)  # fmt: skip
 
 # Piecewise linear ---------------------------------------------------------------------------------
 # The result tells the piece as well as the input does, and is what the next layer keeps anyway.
@@ -132,12 +133,13 @@ row("leaky_relu", "self",
         xp.where(self > 0, self, self * negative_slope), self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result, negative_slope: m.where(result > 0, g, g * negative_slope),
-    doc="self where positive, else negative_slope, which is not negative, times self")  # fmt: skip
+    doc="self where positive, else negative_slope, which is not negative, times self",
+    public=False)  # fmt: skip
 row("prelu_kernel", "self weight",
     lambda xp, self, weight: xp.where(self > 0, self, self * weight), ELEMENTWISE, promote=SAME,
     self=lambda m, g, self, weight: m.where(self > 0, g, g * weight),
     weight=lambda m, g, self: m.where(self > 0, 0, g * self),
-    doc="self where positive, else weight * self; weight broadcasts")  # fmt: skip
+    doc="self where positive, else weight * self; weight broadcasts", public=False)  # fmt: skip
 
 
 def _rounded(value: float, x: Any) -> float:
@@ -150,12 +152,14 @@ row("hardtanh", "self",
     lambda xp, self, min_val=-1.0, max_val=1.0: narrow(xp.clip(self, min_val, max_val), self),
     ELEMENTWISE,
     self=lambda m, g, result, min_val, max_val: m.where(
-        (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g)
-    )  # fmt: skip
+        (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
+    public=False,
+)  # fmt: skip
 row("hardsigmoid", "self",
     lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
     ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, result: m.where((result > 0) & (result < 1), g / 6, 0))  # fmt: skip
+    self=lambda m, g, result: m.where((result > 0) & (result < 1), g / 6, 0),
+    public=False)  # fmt: skip
 
 
 def _hardswish(xp: Any, self: Array) -> Array:
@@ -165,7 +169,7 @@ def _hardswish(xp: Any, self: Array) -> Array:
 
 row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self: m.where(
-        self <= -3, 0, m.where(self < 3, g * (self / 3 + 0.5), g)))  # fmt: skip
+        self <= -3, 0, m.where(self < 3, g * (self / 3 + 0.5), g)), public=False)  # fmt: skip
 row("hardshrink", "self",
     lambda xp, self, lambd=0.5: xp.where((self >= -lambd) & (self <= lambd), 0, self),
     ELEMENTWISE,
@@ -173,11 +177,11 @@ row("hardshrink", "self",
 row("softshrink", "self",
     lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
     ELEMENTWISE,
-    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g))  # fmt: skip
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False)  # fmt: skip
 row("threshold", "self",
     lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
     ELEMENTWISE,
-    self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g))  # fmt: skip
+    self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g), public=False)  # fmt: skip
 
 # Binary cross entropy -----------------------------------------------------------------------------
 
@@ -194,4 +198,5 @@ row("binary_cross_entropy_each", "input target", _binary_cross_entropy, ELEMENTW
     input=lambda m, g, input, target: (
         g * (input - target) / m.clamp(input * (1 - input), 1e-12, None)),
     target=lambda m, g, input: -g * m.logit(input),
-    doc="-(target * log(input) + (1 - target) * log(1 - input)), for probabilities")  # fmt: skip
+    doc="-(target * log(input) + (1 - target) * log(1 - input)), for probabilities",
+    public=False)  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from .flops import convolution_flops, convolution_input_flops, convolution_weight_flops
 from .reduce import is_half
-from .table import LINEAR, SAME, row
+from .table import CONVOLUTION, LINEAR, SAME, row
 from .windows import Ints, numbers, output_size, spans
 
 Array = Any
@@ -216,6 +217,7 @@ row(
         m.convolution_weight(g, input, weight_shape[2:], stride, padding, dilation, groups)),
     bias=lambda m, g: m.sum(g, (0, *range(2, len(g.shape)))),
     doc="cross-correlation of (N, C, *size) with (O, C / groups, *kernel)",
+    cost=CONVOLUTION, flops=convolution_flops, also="conv1d conv2d conv3d",
 )  # fmt: skip
 
 def _again(
@@ -237,6 +239,7 @@ row(
     weight=lambda m, g, grad_output, weight_shape, stride, padding, dilation, groups: (
         m.convolution_weight(grad_output, g, weight_shape[2:], stride, padding, dilation, groups)),
     doc="the adjoint of convolution in its input, of spatial size input_size: conv_transpose",
+    cost=CONVOLUTION, flops=convolution_input_flops,
 )  # fmt: skip
 
 row(
@@ -247,4 +250,5 @@ row(
     input=lambda m, g, grad_output, input_shape, stride, padding, dilation, groups: (
         m.convolution_input(grad_output, g, input_shape[2:], stride, padding, dilation, groups)),
     doc="the adjoint of convolution in its weight, of spatial size kernel_size",
+    cost=CONVOLUTION, flops=convolution_weight_flops,
 )  # fmt: skip

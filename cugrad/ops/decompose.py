@@ -16,7 +16,7 @@ from ..backends import backend_of
 from ..backends.batched import plain
 from ..errors import LinAlgError
 from .reduce import is_complex
-from .table import LINEAR, NONE, SAME, row
+from .table import COSTLY, LINEAR, NONE, SAME, row
 
 Shape = tuple[int, ...]
 
@@ -117,6 +117,7 @@ row(
     A=lambda m, g, result: -m.matmul(m.matmul(m.mT(result), g), m.mT(result)),
     jvp=lambda m, A_t, result: -m.matmul(m.matmul(result, A_t), result),
     doc="d(A^-1) = -A^-1 dA A^-1; with check_errors=False a singular matrix gives nan",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -149,6 +150,7 @@ row(
     B=lambda m, g, A, left: m.linalg_solve(m.mT(A), g, left),
     jvp=_solve_jvp,
     doc="A X = B, or X A = B unless left, for matrices B and equal batch dims",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -207,6 +209,7 @@ row(
         m.mT(self), g, not upper, left, unitriangular
     ),
     jvp=_solve_triangular_jvp,
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -251,6 +254,7 @@ row(
     A=_cofactor_slope,
     jvp=lambda m, A, A_t, result: _cofactor_slope(m, A_t, A, result),
     doc="the gradient of the determinant, whose own gradient wants a matrix that is not singular",
+    cost=COSTLY,
 )  # fmt: skip
 
 row(
@@ -258,6 +262,7 @@ row(
     A=lambda m, g, A: _scaled(m, g, m.linalg_cofactor(A)),
     jvp=lambda m, A, A_t: _product_trace(m, m.linalg_cofactor(A), A_t),
     doc="d det(A) = tr(C^T dA), C the matrix of cofactors, also where A is singular",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -286,6 +291,7 @@ row(
     "linalg_slogdet", "A", _slogdet, NONE,
     outputs="sign logabsdet", holomorphic=False, A=_slogdet_vjp, jvp=_slogdet_jvp,
     doc="d log det(A) = tr(A^-1 dA): the real part is logabsdet's, the imaginary one turns sign",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -356,6 +362,7 @@ row(
     "linalg_cholesky", "self", _cholesky, NONE, holomorphic=False, node="LinalgCholeskyExBackward0",
     self=_cholesky_vjp, jvp=_cholesky_jvp,
     doc="of the Hermitian part (A + A^H) / 2, so that the gradient is Hermitian",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -395,6 +402,7 @@ row(
     "linalg_distances", "self", _distances, LINEAR,
     self=lambda m, g: m.sum(g, (len(g.shape) - 2,)) - m.sum(g, (len(g.shape) - 1,)),
     doc="x_j - x_i of eigenvalues, no two of which may be equal",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -432,6 +440,7 @@ row(
     "linalg_eigh", "self", _eigh, NONE, outputs="eigenvalues eigenvectors", holomorphic=False,
     self=_eigh_vjp, jvp=_eigh_jvp,
     doc="of the Hermitian part (A + A^H) / 2; eigenvectors: only of distinct eigenvalues",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -447,6 +456,7 @@ row(
     self=lambda m, g, self: _eigh_vjp(m, (g, None), *m.linalg_eigh(self)),
     jvp=lambda m, self, self_t: _eigh_jvp(m, self_t, *m.linalg_eigh(self))[0],
     doc="eigenvalues alone; the gradient computes the eigenvectors",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -534,6 +544,7 @@ def _wider(m: Any, x: Any, columns: int) -> Any:
 row(
     "linalg_svd", "A", _svd, NONE, outputs="U S Vh", holomorphic=False, A=_svd_vjp, jvp=_svd_jvp,
     doc="vectors of equal singular values: inf or nan in the gradient, as PyTorch",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -549,6 +560,7 @@ row(
     A=lambda m, g, A: _svd_vjp(m, (None, g, None), *m.linalg_svd(A, False)),
     jvp=lambda m, A, A_t: _svd_jvp(m, A_t, *m.linalg_svd(A, False))[1],
     doc="singular values alone; the gradient computes the vectors",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -626,6 +638,7 @@ def _qr_jvp(m: Any, A_t: Any, A_shape: Shape, Q: Any, R: Any, mode: str) -> Any:
 
 row(
     "linalg_qr", "A", _qr, NONE, outputs="Q R", holomorphic=False, A=_qr_vjp, jvp=_qr_jvp,
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -669,6 +682,7 @@ row(
     "linalg_pinv", "self", _pinv, NONE, holomorphic=False, node="LinalgPinvBackward0",
     self=_pinv_vjp, jvp=_pinv_jvp,
     doc="G. Golub, V. Pereyra (1973): dP = -P dA P + P P^H dA^H (I - A P) + (I - P A) dA^H P^H P",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -735,4 +749,5 @@ row(
     "linalg_matrix_exp", "self", _matrix_exp, NONE,
     self=lambda m, g, self: _matrix_exp_slope(m, g, m.mT(self)),
     jvp=lambda m, self, self_t: _matrix_exp_slope(m, self_t, self),
+    cost=COSTLY,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from .decompose import (
     mH,
 )
 from .reduce import is_complex
-from .table import NONE, row
+from .table import COSTLY, NONE, row
 
 Array = Any
 
@@ -72,6 +72,7 @@ row(
     "linalg_eig", "self", _eig, NONE, outputs="eigenvalues eigenvectors", holomorphic=False,
     self=_eig_vjp, jvp=_eig_jvp,
     doc="vectors of length one; equal eigenvalues: inf or nan in the gradient, as PyTorch",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -84,4 +85,5 @@ row(
     self=lambda m, g, self: _eig_vjp(m, (g, None), self, *m.linalg_eig(self)),
     jvp=lambda m, self, self_t: _eig_jvp(m, self_t, *m.linalg_eig(self))[0],
     doc="eigenvalues alone; the gradient computes the eigenvectors",
+    cost=COSTLY,
 )  # fmt: skip

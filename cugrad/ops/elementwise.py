@@ -7,15 +7,16 @@ from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 from ..backends import backend_of, get
+from .flops import each_flops
 from .reduce import is_complex
 from .table import ELEMENTWISE, LINEAR, row
 
 # Arithmetic ---------------------------------------------------------------------------------------
 
-row("add", "self other", "add", ELEMENTWISE, self=lambda g: g, other=lambda g: g)
+row("add", "self other", "add", ELEMENTWISE, self=lambda g: g, other=lambda g: g, flops=each_flops)
 row("sub", "self other", "subtract", ELEMENTWISE, self=lambda g: g, other=lambda g: -g)
 row("mul", "self other", "multiply", ELEMENTWISE,
-    self=lambda g, other: g * other, other=lambda g, self: g * self)  # fmt: skip
+    self=lambda g, other: g * other, other=lambda g, self: g * self, flops=each_flops)  # fmt: skip
 row("div", "self other", "true_divide", ELEMENTWISE, promote="float",
     self=lambda g, other: g / other,
     other=lambda g, self, other: -g * (self / other) / other)  # fmt: skip
@@ -83,11 +84,13 @@ row("pow", "self exponent", _pow, ELEMENTWISE,
 
 
 row("floor_divide", "self other", "floor_divide", ELEMENTWISE,
-    self=lambda g: g * 0, other=lambda g: g * 0)  # fmt: skip
+    self=lambda g: g * 0, other=lambda g: g * 0, refuses="b")  # fmt: skip
 row("remainder", "self other", "remainder", ELEMENTWISE,
-    self=lambda g: g, other=lambda m, g, self, other: -g * m.floor(self / other))  # fmt: skip
+    self=lambda g: g, other=lambda m, g, self, other: -g * m.floor(self / other),
+    refuses="b")  # fmt: skip
 row("fmod", "self other", "fmod", ELEMENTWISE,
-    self=lambda g: g, other=lambda m, g, self, other: -g * m.trunc(self / other))  # fmt: skip
+    self=lambda g: g, other=lambda m, g, self, other: -g * m.trunc(self / other),
+    refuses="b")  # fmt: skip
 
 # Exponentials and logarithms ----------------------------------------------------------------------
 
@@ -189,15 +192,17 @@ row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0)
 row("where", "condition self other",
     lambda xp, condition, self, other: xp.where(condition, self, other), ELEMENTWISE,
     self=lambda m, g, condition: m.where(condition, g, 0),
-    other=lambda m, g, condition: m.where(condition, 0, g))  # fmt: skip
+    other=lambda m, g, condition: m.where(condition, 0, g), fits=True, public=False)  # fmt: skip
 row("maximum", "self other", "maximum", ELEMENTWISE,
     self=lambda m, g, self, other: m.where(self == other, g / 2, m.where(self < other, 0, g)),
-    other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other < self, 0, g))
-    )  # fmt: skip
+    other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other < self, 0, g)),
+    refuses="c",
+)  # fmt: skip
 row("minimum", "self other", "minimum", ELEMENTWISE,
     self=lambda m, g, self, other: m.where(self == other, g / 2, m.where(self > other, 0, g)),
-    other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other > self, 0, g))
-    )  # fmt: skip
+    other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other > self, 0, g)),
+    refuses="c",
+)  # fmt: skip
 
 
 def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
@@ -209,7 +214,7 @@ def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
 row("clamp", "self",
     lambda xp, self, min=None, max=None: xp.clip(self, min, max).astype(self.dtype, copy=False),
     ELEMENTWISE,  # the cast: NumPy makes float32 of bfloat16 and a Python float
-    node="ClampBackward1", self=_clamp_gradient)  # fmt: skip
+    node="ClampBackward1", self=_clamp_gradient, public=False)  # fmt: skip
 
 # Comparison and logic -----------------------------------------------------------------------------
 
@@ -219,19 +224,20 @@ for _name, _function in (
     ("logical_or", "logical_or"), ("logical_xor", "logical_xor"), ("bitwise_and", "bitwise_and"),
     ("bitwise_or", "bitwise_or"), ("bitwise_xor", "bitwise_xor"),
 ):  # fmt: skip
-    row(_name, "self other", _function, promote="common")
+    refused = "c" if _name in ("lt", "le", "gt", "ge") else ""  # complex numbers have no order
+    row(_name, "self other", _function, promote="common", public=True, refuses=refused)
 for _name, _function in (
     ("logical_not", "logical_not"), ("bitwise_not", "invert"), ("isnan", "isnan"),
     ("isinf", "isinf"), ("isfinite", "isfinite"),
 ):  # fmt: skip
-    row(_name, "self", _function)
+    row(_name, "self", _function, public=True)
 
 # Complex parts ------------------------------------------------------------------------------------
 
 row("real", "self", lambda xp, self: xp.real(self).copy(), ELEMENTWISE, holomorphic=False,
-    self=lambda g: g, jvp=lambda m, self_t: m.real(self_t))  # fmt: skip
+    self=lambda g: g, jvp=lambda m, self_t: m.real(self_t), public=False)  # fmt: skip
 row("imag", "self", lambda xp, self: xp.imag(self).copy(), ELEMENTWISE, holomorphic=False,
-    self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t))  # fmt: skip
+    self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t), public=False)  # fmt: skip
 row("conj", "self", "conj", ELEMENTWISE, holomorphic=False,
     self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t))  # fmt: skip
 
@@ -260,7 +266,8 @@ row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float",
 
 row("to_dtype", "self", lambda xp, self, dtype: self.astype(dtype), ELEMENTWISE,
     node="ToCopyBackward0", holomorphic=False,
-    self=lambda g: g, jvp=lambda m, self_t, dtype: m.to_dtype(self_t, dtype))  # fmt: skip
+    self=lambda g: g, jvp=lambda m, self_t, dtype: m.to_dtype(self_t, dtype),
+    public=False)  # fmt: skip
 
 
 def _to_device(xp: Any, self: Any, device_type: str, index: int | None, home: Any) -> Any:

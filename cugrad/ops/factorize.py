@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .decompose import _beyond, _columns, mH
-from .table import NONE, row
+from .table import COSTLY, NONE, row
 
 Array = Any
 BLOCK = 32  # columns that are eliminated one by one before a product of matrices does the rest
@@ -75,6 +75,7 @@ def _permutation(xp: Any, LU: Array, pivots: Array) -> Array:
 row(
     "linalg_permutation", "LU pivots", _permutation, NONE, nondifferentiable="result",
     doc="the matrix of rows exchanged by LAPACK's pivots, counted from 1",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -147,6 +148,7 @@ row(
     nondifferentiable="pivots info", holomorphic=False, node="LinalgLuFactorExBackward0",
     A=_lu_vjp, jvp=_lu_jvp,
     doc="L below the diagonal of LU, U on and above it; info: the first zero on it, from 1",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -164,4 +166,4 @@ def _geqrf(xp: Any, self: Array) -> tuple[Array, Array]:
     return a.reshape(self.shape), tau.reshape(*self.shape[:-2], k)
 
 
-row("geqrf", "self", _geqrf, NONE, outputs="a tau", nondifferentiable="a tau")
+row("geqrf", "self", _geqrf, NONE, outputs="a tau", nondifferentiable="a tau", cost=COSTLY)

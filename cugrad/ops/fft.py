@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .table import LINEAR, row
+from .table import COSTLY, LINEAR, row
 
 Shape = tuple[int, ...]
 
@@ -34,6 +34,7 @@ row(
     "fft_c2c", "self", _c2c, LINEAR, promote="cast",
     self=lambda m, g, dim, normalization, forward: m.fft_c2c(g, dim, normalization, forward),
     doc="the matrix of the transform is symmetric; the engine conjugates around the formula",
+    cost=COSTLY,
 )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def _r2c_vjp(
 
 
 row("fft_r2c", "self", _r2c, LINEAR, promote="cast",
-    self=_r2c_vjp)  # fmt: skip
+    self=_r2c_vjp, cost=COSTLY)  # fmt: skip
 
 
 def _c2r(xp: Any, self: Any, dim: Shape, normalization: int, last_dim_size: int) -> Any:
@@ -69,4 +70,4 @@ def _c2r_vjp(m: Any, g: Any, dim: Shape, normalization: int, last_dim_size: int)
 
 
 row("fft_c2r", "self", _c2r, LINEAR, promote="cast", holomorphic=False,
-    self=_c2r_vjp)  # fmt: skip
+    self=_c2r_vjp, cost=COSTLY)  # fmt: skip

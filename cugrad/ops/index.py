@@ -249,5 +249,5 @@ row(
     "masked_fill", "self mask",
     lambda xp, self, mask, value: xp.where(mask, value, self).astype(self.dtype, copy=False),
     ELEMENTWISE,
-    self=lambda m, g, mask: m.masked_fill(g, mask, 0),
+    self=lambda m, g, mask: m.masked_fill(g, mask, 0), public=False,
 )  # fmt: skip

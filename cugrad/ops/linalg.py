@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from .table import LINEAR, NONE, SAME, row
+from .flops import product_flops
+from .table import LINEAR, NONE, PRODUCT, SAME, row
 
 Shape = tuple[int, ...]
 
@@ -15,6 +16,7 @@ row(
     LINEAR, promote=SAME,
     self=lambda m, g, mat2: m.mm(g, m.t(mat2)),
     mat2=lambda m, g, self: m.mm(m.t(self), g),
+    cost=PRODUCT, flops=product_flops, also="matmul",
 )  # fmt: skip
 
 row(
@@ -23,6 +25,7 @@ row(
     LINEAR, promote=SAME,
     self=lambda m, g, mat2: m.bmm(g, m.mT(mat2)),
     mat2=lambda m, g, self: m.bmm(m.mT(self), g),
+    cost=PRODUCT, flops=product_flops, also="matmul",
 )  # fmt: skip
 
 row(
@@ -31,6 +34,7 @@ row(
     LINEAR, promote=SAME,
     self=lambda m, g, vec: m.outer(g, vec),
     vec=lambda m, g, self: m.mv(m.t(self), g),
+    cost=PRODUCT, also="matmul",
 )  # fmt: skip
 
 row(
@@ -39,6 +43,7 @@ row(
     LINEAR, promote=SAME,
     self=lambda g, tensor: g * tensor,
     tensor=lambda g, self: g * self,
+    cost=PRODUCT, flops=product_flops, also="matmul",
 )  # fmt: skip
 
 row(
@@ -47,6 +52,7 @@ row(
     LINEAR, promote="common", node="MulBackward0",
     self=lambda m, g, vec2: m.mv(g, vec2),
     vec2=lambda m, g, self: m.mv(m.t(g), self),
+    cost=PRODUCT,
 )  # fmt: skip
 
 
@@ -92,6 +98,7 @@ def _matmul_other(m: Any, g: Any, self: Any, self_shape: Shape, other_shape: Sha
 row(
     "matmul", "self other", _matmul, LINEAR, promote=SAME, self=_matmul_self, other=_matmul_other,
     doc="1-d, 2-d and broadcast batches; the public matmul uses mm, bmm, mv, dot where they do",
+    cost=PRODUCT, flops=product_flops,
 )  # fmt: skip
 
 
@@ -136,4 +143,5 @@ row(
     bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
     jvp=_linear_jvp,
     doc="input @ weight.T + bias; all dims of input but the last are batch",
+    cost=PRODUCT, flops=product_flops,
 )  # fmt: skip

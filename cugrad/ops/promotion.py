@@ -11,14 +11,6 @@ from ..backends import backend_of
 from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype
 
 SCALARS = (bool, int, float, complex)
-CHOOSING = {"where", "lerp"}  # rows whose numbers are of the dtype of the result, and in range
-# Kinds of dtype, as NumPy's letters, that a row refuses once its operands have met.
-REFUSED = {
-    "lt": "c", "le": "c", "gt": "c", "ge": "c", "maximum": "c", "minimum": "c", "fmax": "c",
-    "fmin": "c", "xlogy": "c", "hypot": "biuc", "remainder": "b", "fmod": "b", "floor_divide": "b",
-    "bitwise_left_shift": "b", "bitwise_right_shift": "b", "clamp_min": "c", "clamp_max": "c",
-    "lerp": "biu",
-}  # fmt: skip
 
 
 def result_dtype(operands: Any) -> dtype:
@@ -91,7 +83,7 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
         if x is None:
             continue
         if type(x) in SCALARS:
-            if op.name in CHOOSING:
+            if op.fits:
                 dtypes.check_fits(x, target)
             met[i] = fit_scalar(x, target)
         elif x.dtype != wanted:
@@ -115,7 +107,7 @@ def fit_scalar(value: Any, target: dtype) -> Any:
 def refuse(op: Any, arrays: list[Any]) -> None:
     """NotImplementedError for dtypes in which PyTorch does not have this op, though NumPy does."""
     for x in arrays:
-        if hasattr(x, "dtype") and x.dtype.kind in REFUSED[op.name]:
+        if hasattr(x, "dtype") and x.dtype.kind in op.refuses:
             raise NotImplementedError(f"\"{op.name}\" not implemented for '{_type_name(x)}'")
 
 

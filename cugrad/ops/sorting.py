@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backends.batched import any_batched
 from .reduce import is_half, picked, picked_jvp, picked_vjp, spread, widened
-from .table import NONE, row
+from .table import COSTLY, NONE, row
 
 Shape = tuple[int, ...]
 STABLE_BELOW = 1 << 11  # shorter sorts are stable though nobody asks: it costs little
@@ -66,10 +66,10 @@ for _name, _forward in (("sort", _sort), ("topk", _topk)):
     row(
         _name, "self", _forward, NONE, outputs="values indices", nondifferentiable="indices",
         self=lambda m, g, indices, self_shape, dim: m.gather_backward(g, indices, self_shape, dim),
-        jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None),
+        jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None), cost=COSTLY,
     )  # fmt: skip
 
-row("argsort", "self", _argsort)
+row("argsort", "self", _argsort, cost=COSTLY)
 
 
 # One element by its place -------------------------------------------------------------------------
@@ -126,7 +126,7 @@ for _name, _pick in (
     row(
         _name, "self", _pick, outputs="values indices", nondifferentiable="indices",
         node=f"{_name.title()}Backward1" if "median" in _name else None,
-        self=picked_vjp, jvp=picked_jvp, doc="along one dim, of size 1 at least",
+        self=picked_vjp, jvp=picked_jvp, doc="along one dim, of size 1 at least", cost=COSTLY,
     )  # fmt: skip
 
 
@@ -221,9 +221,9 @@ def _unique_consecutive(xp: Any, self: Any, dim: int | None = None) -> tuple[Any
 
 row("unique", "self", _unique, outputs="output inverse counts",
     doc="each element (or slice along dim) once, in order; nan equals nothing. With values_only "
-    "(and no dim) the other outputs are empty")  # fmt: skip
+    "(and no dim) the other outputs are empty", cost=COSTLY)  # fmt: skip
 row("unique_consecutive", "self", _unique_consecutive, outputs="output inverse counts",
-    doc="the first of each run of equal elements, or slices along dim")  # fmt: skip
+    doc="the first of each run of equal elements, or slices along dim", cost=COSTLY)  # fmt: skip
 
 
 def _nonzero_static(xp: Any, self: Any, size: int, fill_value: int = -1) -> Any:

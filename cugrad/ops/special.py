@@ -39,7 +39,7 @@ def _xlogy(xp: Any, self: Any, other: Any) -> Array:
 
 row("xlogy", "self other", _xlogy, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: m.where((self == 0) & (other <= 0), 0, m.xlogy(g, other)),
-    other=lambda g, self, other: g * (self / other))  # fmt: skip
+    other=lambda g, self, other: g * (self / other), refuses="c")  # fmt: skip
 def _logaddexp(xp: Any, self: Any, other: Any) -> Any:
     if all(getattr(x, "dtype", np.dtype(float)).kind != "c" for x in (self, other)):
         return xp.logaddexp(self, other)
@@ -120,7 +120,7 @@ row("rad2deg", "self", lambda xp, self: _narrow(self * (180 / pi), self), ELEMEN
     promote=FLOAT, self=lambda g: g * (180 / pi))  # fmt: skip
 row("hypot", "self other", "hypot", ELEMENTWISE,
     self=lambda g, self, result: g * (self / result),
-    other=lambda g, other, result: g * (other / result))  # fmt: skip
+    other=lambda g, other, result: g * (other / result), refuses="biuc")  # fmt: skip
 
 # Between operands ---------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
 
 row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
     self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
-    weight=lambda g, self, end: g * (end - self))  # fmt: skip
+    weight=lambda g, self, end: g * (end - self), refuses="biu", fits=True)  # fmt: skip
 row("addcmul", "self tensor1 tensor2",
     lambda xp, self, tensor1, tensor2, value=1: _narrow(
         self + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value), self),
@@ -156,18 +156,20 @@ row("copysign", "self other", "copysign", ELEMENTWISE, promote=FLOAT,
 # A NaN counts as missing, and a tie goes to self, as in PyTorch.
 row("fmax", "self other", "fmax", ELEMENTWISE,
     self=lambda m, g, self, other: m.where((self >= other) | (other != other), g, 0),
-    other=lambda m, g, self, other: m.where((self >= other) | (other != other), 0, g)
-    )  # fmt: skip
+    other=lambda m, g, self, other: m.where((self >= other) | (other != other), 0, g),
+    refuses="c",
+)  # fmt: skip
 row("fmin", "self other", "fmin", ELEMENTWISE,
     self=lambda m, g, self, other: m.where((self <= other) | (other != other), g, 0),
-    other=lambda m, g, self, other: m.where((self <= other) | (other != other), 0, g)
-    )  # fmt: skip
+    other=lambda m, g, self, other: m.where((self <= other) | (other != other), 0, g),
+    refuses="c",
+)  # fmt: skip
 row("clamp_min", "self min", "maximum", ELEMENTWISE,
     self=lambda m, g, self, min: m.where(self >= min, g, 0),
-    min=lambda m, g, self, min: m.where(self < min, g, 0))  # fmt: skip
+    min=lambda m, g, self, min: m.where(self < min, g, 0), refuses="c")  # fmt: skip
 row("clamp_max", "self max", "minimum", ELEMENTWISE,
     self=lambda m, g, self, max: m.where(self <= max, g, 0),
-    max=lambda m, g, self, max: m.where(self > max, g, 0))  # fmt: skip
+    max=lambda m, g, self, max: m.where(self > max, g, 0), refuses="c")  # fmt: skip
 
 # Parts and bits -----------------------------------------------------------------------------------
 
@@ -195,12 +197,13 @@ row("nan_to_num", "self", _nan_to_num, ELEMENTWISE,
     self=lambda m, g, self: m.where(m.isfinite(self), g, 0))  # fmt: skip
 row("heaviside", "self values",
     lambda xp, self, values: xp.where(self == 0, values, self > 0).astype(self.dtype, copy=False),
-    promote=SAME, doc="0 where self < 0, 1 where self > 0, values where self == 0")  # fmt: skip
+    promote=SAME, doc="0 where self < 0, 1 where self > 0, values where self == 0",
+    public=True)  # fmt: skip
 row("signbit", "self", lambda xp, self: xp.signbit(self) if self.dtype.kind not in "biu" else
-    self < 0)  # fmt: skip
-row("isposinf", "self", lambda xp, self: self == inf)
-row("isneginf", "self", lambda xp, self: self == -inf)
-row("bitwise_left_shift", "self other", "left_shift", promote="common")
-row("bitwise_right_shift", "self other", "right_shift", promote="common")
-row("gcd", "self other", "gcd", promote="common")
-row("lcm", "self other", "lcm", promote="common")
+    self < 0, public=True)  # fmt: skip
+row("isposinf", "self", lambda xp, self: self == inf, public=True)
+row("isneginf", "self", lambda xp, self: self == -inf, public=True)
+row("bitwise_left_shift", "self other", "left_shift", promote="common", refuses="b", public=True)
+row("bitwise_right_shift", "self other", "right_shift", promote="common", refuses="b", public=True)
+row("gcd", "self other", "gcd", promote="common", public=True)
+row("lcm", "self other", "lcm", promote="common", public=True)

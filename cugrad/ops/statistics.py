@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from .reduce import widened
-from .table import row
+from .table import COSTLY, row
 
 
 def _bincount(xp: Any, self: Any, weights: Any = None, minlength: int = 0) -> Any:
@@ -54,4 +54,5 @@ def _histogramdd(
 
 
 row("histogramdd", "self weight?", _histogramdd,
-    doc="points by box: `edges` holds the edges of the boxes along each coordinate")  # fmt: skip
+    doc="points by box: `edges` holds the edges of the boxes along each coordinate",
+    cost=COSTLY)  # fmt: skip

@@ -24,6 +24,11 @@ SAME = "same"  # operands must have one dtype already
 WEIGHED = "weighed"  # as SAME, and a last operand without dims meets the others as in COMMON
 CAST = "cast"  # operands keep their dtypes; the gradients are cast to them
 
+CHEAP = "cheap"  # as long as what it reads and writes takes: it may be run again at little cost
+COSTLY = "costly"  # longer than that
+PRODUCT = "product"  # costly, a product of matrices
+CONVOLUTION = "convolution"
+
 INHERITED = "inherited"  # `view=`: a view where its input is one, and else that tensor's other face
 
 Formula = Callable[..., Any]
@@ -48,7 +53,7 @@ class Op:
         "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind",
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
-        "inherits",
+        "inherits", "cost", "flops", "refuses", "fits", "public", "also",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +73,12 @@ class Op:
         node: str | Callable[..., str] | None = None,
         inplace: Callable[..., None] | None = None,
         held: bool = False,
+        cost: str = CHEAP,
+        flops: Callable[[list[Any], list[int]], int] | None = None,
+        refuses: str = "",
+        fits: bool = False,
+        public: bool | None = None,
+        also: str = "",
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -83,6 +94,12 @@ class Op:
         self.differentiable = tuple(i for i, o in enumerate(self.outputs) if o not in hidden)
         self.holomorphic, self.inplace = holomorphic, inplace
         self.held = held  # its parameters count as saved: backward frees the node
+        self.cost, self.flops = cost, flops  # operations, from the inputs' shapes and the result's
+        self.refuses = refuses  # kinds of dtype, as NumPy's letters, once operands have met
+        self.fits = fits  # a Python number must be in the range of the dtype that operands meet in
+        derived = name.startswith("special_") or name.endswith("_backward")
+        self.public = kind == ELEMENTWISE and not derived if public is None else public
+        self.also = tuple(also.split())  # public functions that run it, beside one of its name
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward

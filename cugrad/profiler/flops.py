@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
-__all__ = ["backward_flops", "flops_of"]
+from ..ops.table import CONVOLUTION, PRODUCT, TABLE
 
-PRODUCTS = ("matmul", "mm", "bmm", "linear", "dot")
-CONVOLUTIONS = ("convolution", "convolution_input", "convolution_weight")
-ELEMENTWISE = ("add", "mul")  # those that PyTorch counts
+__all__ = ["backward_flops", "flops_of"]
 
 
 def flops_of(name: str, shapes: list[Any], result: list[int] | None) -> int | None:
@@ -25,17 +22,8 @@ def flops_of(name: str, shapes: list[Any], result: list[int] | None) -> int | No
     """
     if result is None or not shapes or not shapes[0]:
         return None
-    if name in PRODUCTS:
-        return 2 * prod(result) * shapes[0][-1]
-    if name == "convolution":
-        return 2 * prod(result) * prod(shapes[1][1:])
-    if name == "convolution_input":  # of the gradient: as many as forward
-        return 2 * prod(shapes[0]) * prod(shapes[1][1:])
-    if name == "convolution_weight":
-        return 2 * prod(shapes[0]) * prod(result[1:])
-    if name.rstrip("_") in ELEMENTWISE:
-        return prod(shapes[0])
-    return None
+    op = TABLE.get(name) or TABLE.get(name.rstrip("_"))
+    return None if op is None or op.flops is None else op.flops(shapes, result)
 
 
 def backward_flops(name: str, forward: int | None, mask: int) -> int | None:
@@ -44,7 +32,8 @@ def backward_flops(name: str, forward: int | None, mask: int) -> int | None:
     >>> backward_flops("mm", 48, 0b11), backward_flops("add", 6, 0b11)
     (96, None)
     """
-    if forward is None or name not in PRODUCTS + CONVOLUTIONS:
+    op = TABLE.get(name)
+    if forward is None or op is None or op.cost not in (PRODUCT, CONVOLUTION):
         return None
     operands = (mask & 1) + (mask >> 1 & 1)  # a bias costs next to nothing
     return forward * operands or None

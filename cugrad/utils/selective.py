@@ -19,10 +19,6 @@ __all__ = [
 ]  # fmt: skip
 
 SAC_IGNORED_OPS = frozenset({"detach", "alias"})
-# What a function's name stands for in a list: its rows, where it has more than one.
-PRODUCTS = ("matmul", "mm", "bmm", "mv", "dot")
-ALSO = {"matmul": PRODUCTS, "conv1d": ("convolution",), "conv2d": ("convolution",),
-        "conv3d": ("convolution",)}  # fmt: skip
 MISMATCH = (
     "This can happen if the function of the checkpoint does something else when it is run again: "
     "the same ops must run, in the same order, in forward and in recomputation."
@@ -238,8 +234,8 @@ def create_selective_checkpoint_contexts(
 
 def _names_of(op: Any) -> tuple[str, ...]:
     name = op if isinstance(op, str) else getattr(op, "__name__", None)
-    names = ALSO.get(name, (name,)) if isinstance(name, str) else ()
-    if not names or not all(name in TABLE for name in names):
+    names = tuple([row for row, op in TABLE.items() if name == row or name in op.also])
+    if not names:
         raise ValueError(
             f"Expected op in `op_list` to be the name of an op, as docs/ops.md has it, or a "
             f"function of that name, but got: {op} of type {type(op)}."
