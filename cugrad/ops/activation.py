@@ -94,7 +94,7 @@ def _log_sigmoid(xp: Any, self: Array) -> Array:
     return narrow(xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
 
 
-row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, promote=FLOAT,
+row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, dense=True, promote=FLOAT,
     self=lambda m, g, self: g * m.sigmoid(-self), public=False)  # fmt: skip
 
 # Smooth on either side of zero --------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = [
     "broadcast_shapes", "canonical_dim", "canonical_dims", "contiguous_strides", "inferred_shape",
-    "int_tuple", "reduced_dims", "view_strides",
+    "int_tuple", "keeps_order", "reduced_dims", "view_strides",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -174,3 +174,8 @@ def contiguous_strides(shape: Shape) -> Shape:
         strides.append(step)
         step *= max(n, 1)
     return tuple(reversed(strides))
+
+
+def keeps_order(array: Any) -> bool:
+    """Whether a copy has the order of its strides: not that of an expanded array."""
+    return array.flags.c_contiguous or 0 not in array.strides

@@ -7,6 +7,7 @@ from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 from ..backends import backend_of, get
+from .dims import keeps_order
 from .flops import each_flops
 from .reduce import is_complex
 from .table import ELEMENTWISE, LINEAR, row
@@ -264,7 +265,11 @@ row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float",
 
 # Copies to another dtype or device ----------------------------------------------------------------
 
-row("to_dtype", "self", lambda xp, self, dtype: self.astype(dtype), ELEMENTWISE,
+def _to_dtype(xp: Any, self: Any, dtype: Any) -> Any:
+    return (self if keeps_order(self) else self.copy("C")).astype(dtype)
+
+
+row("to_dtype", "self", _to_dtype, ELEMENTWISE,
     node="ToCopyBackward0", holomorphic=False,
     self=lambda g: g, jvp=lambda m, self_t, dtype: m.to_dtype(self_t, dtype),
     public=False)  # fmt: skip

@@ -37,7 +37,7 @@ def is_mask(index: Any) -> bool:
 row(
     "index", "self",
     lambda xp, self, indices: self[indices],
-    LINEAR, held=True,
+    LINEAR, held=True, dense=True,
     self=lambda m, g, self_shape, indices: m.index_backward(g, self_shape, indices),
     doc="indices: what NumPy takes, with arrays of the same backend",
 )  # fmt: skip
@@ -248,6 +248,6 @@ row(
 row(
     "masked_fill", "self mask",
     lambda xp, self, mask, value: xp.where(mask, value, self).astype(self.dtype, copy=False),
-    ELEMENTWISE,
+    ELEMENTWISE, dense=True,
     self=lambda m, g, mask: m.masked_fill(g, mask, 0), public=False,
 )  # fmt: skip

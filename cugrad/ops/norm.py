@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from .precision import narrow, sum_of, wide
-from .table import CAST, row
+from .table import CAST, CHANNELS_LAST, row
 
 Array = Any
 
@@ -168,7 +168,7 @@ def _batch_norm_backward_jvp(
 
 
 row(
-    "native_batch_norm", "input weight? bias?", _batch_norm, promote=CAST,
+    "native_batch_norm", "input weight? bias?", _batch_norm, promote=CAST, dense=CHANNELS_LAST,
     outputs="result mean invstd", nondifferentiable="mean invstd", jvp=_batch_norm_jvp,
     input=lambda m, g, input, weight, mean, invstd, eps: (
         m.native_batch_norm_backward(g, input, weight, mean, invstd, eps)),
@@ -446,7 +446,7 @@ def _rms_norm_bend(
 
 
 row(
-    "rms_norm", "input weight?", _rms_norm, promote=CAST, node="FusedRmsNormBackward0",
+    "rms_norm", "input weight?", _rms_norm, promote=CAST, dense=True, node="FusedRmsNormBackward0",
     outputs="result rstd", nondifferentiable="rstd",
     input=lambda m, g, input, weight, rstd, normalized_shape, eps: (
         m.rms_norm_backward(g, input, weight, rstd, normalized_shape, eps)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, prod
 from typing import Any
 
-from .table import LINEAR, NONE, row
+from .table import LINEAR, NONE, in_order, row
 
 Shape = tuple[int, ...]
 Dims = tuple[int, ...] | None
@@ -66,16 +66,26 @@ def _by_overload(name: str) -> Any:
     return lambda params: f"{name}Backward{0 if params.get('dim') is None else 1}"
 
 
+def _sum(xp: Any, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    found = xp.sum(self, dim, sum_dtype(self), keepdim)
+    return found if dim is None else in_order(xp, found)
+
+
+def _mean(xp: Any, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    found = xp.mean(self, dim, None, keepdim)
+    return found if dim is None else in_order(xp, found)
+
+
 row(
     "sum", "self",
-    lambda xp, self, dim=None, keepdim=False: xp.sum(self, dim, sum_dtype(self), keepdim),
+    _sum,
     LINEAR, node=_by_overload("Sum"),
     self=lambda m, g, self_shape, dim, keepdim: spread(m, g, self_shape, dim, keepdim),
 )  # fmt: skip
 
 row(
     "mean", "self",
-    lambda xp, self, dim=None, keepdim=False: xp.mean(self, dim, None, keepdim),
+    _mean,
     LINEAR, node=_by_overload("Mean"),
     self=lambda m, g, self_shape, dim, keepdim: mean_vjp(m, g, self_shape, dim, keepdim),
 )  # fmt: skip
@@ -150,7 +160,8 @@ def _prod_jvp(
     return m.sum(self_t if slope is None else self_t * slope, dims, keepdim)
 
 
-row("prod", "self", _prod, NONE, node=_by_overload("Prod"), self=_prod_vjp, jvp=_prod_jvp,
+row("prod", "self", _prod, NONE, dense=True, node=_by_overload("Prod"), self=_prod_vjp,
+    jvp=_prod_jvp,
     doc="dim is one int or None")  # fmt: skip
 
 
@@ -193,8 +204,10 @@ def _amin(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
     return xp.min(self, dim, keepdims=keepdim)
 
 
-row("amax", "self", _amax, self=_extreme_vjp, jvp=_extreme_jvp, doc="ties share the gradient")
-row("amin", "self", _amin, self=_extreme_vjp, jvp=_extreme_jvp, doc="ties share the gradient")
+row("amax", "self", _amax, dense=True, self=_extreme_vjp, jvp=_extreme_jvp,
+    doc="ties share the gradient")  # fmt: skip
+row("amin", "self", _amin, dense=True, self=_extreme_vjp, jvp=_extreme_jvp,
+    doc="ties share the gradient")  # fmt: skip
 row("max_all", "self", _amax, node="MaxBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
 row("min_all", "self", _amin, node="MinBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
 
@@ -323,7 +336,7 @@ def is_complex(x: Any) -> bool:
 
 
 row(
-    "var", "self", _var, NONE, holomorphic=False, self=_var_vjp, jvp=_var_jvp,
+    "var", "self", _var, NONE, dense=True, holomorphic=False, self=_var_vjp, jvp=_var_jvp,
     doc="dim before correction, which is the number taken off the count",
 )  # fmt: skip
 
@@ -345,7 +358,7 @@ row(
     lambda xp, self, dim=None, correction=1, keepdim=False: xp.sqrt(
         _var(xp, self, dim, correction, keepdim)
     ),
-    NONE, holomorphic=False, self=_std_vjp,
+    NONE, dense=True, holomorphic=False, self=_std_vjp,
     jvp=lambda m, self, self_t, result, self_shape, dim, correction, keepdim: _std_scale(
         m, _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim), result
     ),
@@ -413,7 +426,7 @@ def _softmax_of(m: Any, self: Any, result: Any, self_shape: Shape, dim: Dims, ke
 
 
 row(
-    "logsumexp", "self", _logsumexp, NONE, promote="float",
+    "logsumexp", "self", _logsumexp, NONE, dense=True, promote="float",
     self=lambda m, g, self, result, self_shape, dim, keepdim: (
         kept(m, g, self_shape, dim, keepdim)
         * _softmax_of(m, self, result, self_shape, dim, keepdim)

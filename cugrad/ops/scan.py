@@ -13,7 +13,7 @@ from .table import LINEAR, NONE, row
 row(
     "cumsum", "self",
     lambda xp, self, dim: xp.cumsum(self, dim, sum_dtype(self)),
-    LINEAR,
+    LINEAR, dense=True,
     self=lambda m, g, dim: m.flip(m.cumsum(m.flip(g, (dim,)), dim), (dim,)),
 )  # fmt: skip
 
@@ -66,7 +66,7 @@ def _cumprod_jvp(m: Any, self: Any, self_t: Any, result: Any, self_shape: Any, d
 
 
 row("cumprod", "self", lambda xp, self, dim: xp.cumprod(self, dim, sum_dtype(self)), NONE,
-    self=_cumprod_vjp, jvp=_cumprod_jvp)  # fmt: skip
+    dense=True, self=_cumprod_vjp, jvp=_cumprod_jvp)  # fmt: skip
 
 
 # Running extrema ----------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def _running_extreme(function: str) -> Any:
 
 for _name, _function in (("cummax", "maximum"), ("cummin", "minimum")):
     row(
-        _name, "self", _running_extreme(_function), NONE,
+        _name, "self", _running_extreme(_function), NONE, dense=True,
         outputs="values indices", nondifferentiable="indices",
         self=lambda m, g, indices, self_shape, dim: m.gather_backward(g, indices, self_shape, dim),
         jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None),
@@ -156,6 +156,6 @@ def _logcumsumexp_jvp(m: Any, self: Any, self_t: Any, result: Any, dim: int) -> 
 
 
 row(
-    "logcumsumexp", "self", _logcumsumexp, NONE, promote="float",
+    "logcumsumexp", "self", _logcumsumexp, NONE, promote="float", dense=True,
     self=_logcumsumexp_vjp, jvp=_logcumsumexp_jvp,
 )  # fmt: skip

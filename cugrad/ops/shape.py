@@ -9,8 +9,8 @@ from itertools import accumulate, chain
 from math import prod
 from typing import Any
 
-from .dims import inverse_dims, view_strides
-from .table import LINEAR, row
+from .dims import inverse_dims, keeps_order, view_strides
+from .table import CHANNELS_LAST, LINEAR, row
 
 Shape = tuple[int, ...]
 Index = tuple[Any, ...]  # of slices, ints and None: what NumPy calls basic indexing
@@ -141,6 +141,8 @@ def _diagonal(xp: Any, self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1)
     if n:  # as_strided, because NumPy's diagonal cannot be written to
         self = self[_at(dim2 if offset >= 0 else dim1, slice(abs(offset), None))]
     rest = [d for d in range(self.ndim) if d not in (dim1, dim2)]
+    if not self.size:  # no memory to be seen
+        return xp.zeros((*[self.shape[d] for d in rest], n), self.dtype)
     return xp.lib.stride_tricks.as_strided(
         self,
         (*[self.shape[d] for d in rest], n),
@@ -229,9 +231,10 @@ row("new_zeros", "self", lambda xp, self, shape: xp.zeros(shape, self.dtype))
 
 # Copies -------------------------------------------------------------------------------------------
 
+
 row(
     "clone", "self",
-    lambda xp, self, order="K": self.copy(order),
+    lambda xp, self, order="K": self.copy(order if keeps_order(self) else "C"),
     LINEAR,
     self=lambda g: g,
     doc='order "C" copies to contiguous memory, "K" keeps the order of dense strides',
@@ -260,15 +263,15 @@ row(
 row(
     "roll", "self",
     lambda xp, self, shifts, dims=(): xp.roll(self, shifts, dims or None),
-    LINEAR,
+    LINEAR, dense=True,
     self=lambda m, g, shifts, dims: m.roll(g, tuple([-s for s in shifts]), dims),
     doc="without dims the elements roll as if the tensor were flat",
 )  # fmt: skip
 
-row("tril", "self", lambda xp, self, diagonal=0: xp.tril(self, diagonal), LINEAR,
+row("tril", "self", lambda xp, self, diagonal=0: xp.tril(self, diagonal), LINEAR, dense=True,
     self=lambda m, g, diagonal: m.tril(g, diagonal))  # fmt: skip
 
-row("triu", "self", lambda xp, self, diagonal=0: xp.triu(self, diagonal), LINEAR,
+row("triu", "self", lambda xp, self, diagonal=0: xp.triu(self, diagonal), LINEAR, dense=True,
     self=lambda m, g, diagonal: m.triu(g, diagonal))  # fmt: skip
 
 
@@ -294,12 +297,12 @@ def _cat_vjp(m: Any, g: Any, tensors_shapes: tuple[Shape, ...], dim: int) -> tup
 
 
 row("cat", "tensors*", lambda xp, tensors, dim=0: xp.concatenate(tensors, dim), LINEAR,
-    promote="common", tensors=_cat_vjp)  # fmt: skip
+    dense=CHANNELS_LAST, promote="common", tensors=_cat_vjp)  # fmt: skip
 
 row(
     "stack", "tensors*",
     lambda xp, tensors, dim=0: xp.stack(tensors, dim),
-    LINEAR, promote="common",
+    LINEAR, promote="common", dense=True,
     tensors=lambda m, g, tensors_shapes, dim: tuple(
         [m.select(g, dim, i) for i in range(len(tensors_shapes))]
     ),

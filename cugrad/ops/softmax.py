@@ -63,7 +63,7 @@ def _total(m: Any, x: Any, dim: int) -> Any:
 
 
 row(
-    "softmax", "self", _softmax, promote=FLOAT,
+    "softmax", "self", _softmax, promote=FLOAT, dense=True,
     self=lambda m, g, result, dim: m.softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: m.softmax_backward(self_t, result, dim),
     doc="exp(self) / sum of it along dim",
@@ -85,7 +85,7 @@ row(
 )  # fmt: skip
 
 row(
-    "log_softmax", "self", _log_softmax, promote=FLOAT,
+    "log_softmax", "self", _log_softmax, promote=FLOAT, dense=True,
     self=lambda m, g, result, dim: m.log_softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: self_t - _total(m, self_t * m.exp(result), dim),
     doc="the logarithm of softmax, without forming it",

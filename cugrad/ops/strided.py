@@ -210,8 +210,8 @@ row(
 
 def _view_as_real(xp: Any, self: Any) -> Any:
     real = self.real
-    if not self.size:
-        return real[..., None].repeat(2, -1)
+    if not self.size:  # no memory to be seen
+        return xp.zeros((*self.shape, 2), real.dtype)
     return xp.lib.stride_tricks.as_strided(
         real, (*self.shape, 2), (*self.strides, real.itemsize)
     )

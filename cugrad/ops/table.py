@@ -30,6 +30,7 @@ PRODUCT = "product"  # costly, a product of matrices
 CONVOLUTION = "convolution"
 
 INHERITED = "inherited"  # `view=`: a view where its input is one, and else that tensor's other face
+CHANNELS_LAST = "channels last"  # `dense=`: a result whose channels lie last stays so
 
 Formula = Callable[..., Any]
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()  # has no default
@@ -79,6 +80,7 @@ class Op:
         fits: bool = False,
         public: bool | None = None,
         also: str = "",
+        dense: bool | str = False,
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -103,6 +105,8 @@ class Op:
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward
+        if dense:
+            self.forward = _densely(self.forward, dense == CHANNELS_LAST)
         self.params = self._read_params(forward)
         self.defaults = {n: d for n, d in self.params.items() if d is not REQUIRED}
         for wrong in set(formulas) - set(self.inputs):
@@ -276,6 +280,29 @@ def _camel(name: str) -> str:
 
 def _named(function: str) -> Callable[..., Any]:
     return lambda xp, *arrays: getattr(xp, function)(*arrays)
+
+
+def _densely(forward: Callable[..., Any], last: bool) -> Callable[..., Any]:
+    """A forward whose results lie in the order of their dims, whatever the inputs do: they can be
+    seen in another shape, where PyTorch's can. `last`: or with their channels last."""
+
+    def run(xp: Any, *args: Any, **params: Any) -> Any:
+        value = forward(xp, *args, **params)
+        if type(value) is tuple:
+            return tuple([in_order(xp, x, last) for x in value])
+        return value if value.flags.c_contiguous else in_order(xp, value, last)
+
+    return run
+
+
+def in_order(xp: Any, array: Any, last: bool = False) -> Any:
+    """An array that lies in the order of its dims, or with its channels last."""
+    if array.flags.c_contiguous:
+        return array
+    if last and array.ndim in (4, 5):
+        if array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous:
+            return array
+    return xp.ascontiguousarray(array)
 
 
 TABLE: dict[str, Op] = {}
