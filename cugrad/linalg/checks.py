@@ -10,7 +10,7 @@ from ..functions.arguments import array_of
 from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor
 
-__all__ = ["batches_of", "float_matrix", "hermitian", "matrix", "square"]
+__all__ = ["batches_of", "float_matrix", "hermitian", "mH", "matrix", "square"]
 
 
 def check_float(A: Any, function: str) -> Any:
@@ -74,13 +74,14 @@ def hermitian(A: Tensor, upper: bool) -> Tensor:
     """
     with no_grad():
         if upper:
-            mirrored = recorded.triu(A, 0) + _mH(recorded.triu(A, 1))
+            mirrored = recorded.triu(A, 0) + mH(recorded.triu(A, 1))
         else:
-            mirrored = recorded.tril(A, 0) + _mH(recorded.tril(A, -1))
+            mirrored = recorded.tril(A, 0) + mH(recorded.tril(A, -1))
         difference = mirrored - A if A._requires_grad else None
     return mirrored if difference is None else A + difference
 
 
-def _mH(x: Tensor) -> Tensor:
+def mH(x: Tensor) -> Tensor:
+    """The adjoint of matrices."""
     x = recorded.mT(x)
     return recorded.conj(x) if x._array.dtype.kind == "c" else x

@@ -10,7 +10,7 @@ from ..errors import LinAlgError
 from ..functions.arguments import array_of, fresh, return_type
 from ..functions.linalg import matmul
 from ..tensor import Tensor
-from .checks import batches_of, check_float, float_matrix, matrix, square
+from .checks import batches_of, check_float, float_matrix, matrix, mH, square
 
 __all__ = [
     "eig", "eigvals", "geqrf", "householder_product", "lu", "lu_factor", "lu_factor_ex", "lu_solve",
@@ -147,13 +147,8 @@ def lu_solve(
         )
     P = recorded.linalg_permutation(LU, pivots)
     if not left:  # X A = B is A^H X^H = B^H
-        return _mH(_solve_left(LU, P, _mH(B), not adjoint))
+        return mH(_solve_left(LU, P, mH(B), not adjoint))
     return _solve_left(LU, P, B, adjoint)
-
-
-def _mH(x: Tensor) -> Tensor:
-    x = recorded.mT(x)
-    return recorded.conj(x) if x._array.dtype.kind == "c" else x
 
 
 def _solve_left(LU: Tensor, P: Tensor, B: Tensor, adjoint: bool) -> Tensor:
@@ -161,7 +156,7 @@ def _solve_left(LU: Tensor, P: Tensor, B: Tensor, adjoint: bool) -> Tensor:
         LU, B = batches_of(LU, matmul(recorded.mT(P), B))
         y = recorded.linalg_solve_triangular(LU, B, False, True, True)
         return recorded.linalg_solve_triangular(LU, y, True, True, False)
-    LU, B = batches_of(_mH(LU), B)
+    LU, B = batches_of(mH(LU), B)
     y = recorded.linalg_solve_triangular(LU, B, False, True, False)
     return matmul(P, recorded.linalg_solve_triangular(LU, y, True, True, True))
 
@@ -210,7 +205,7 @@ def _compact(A: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     k = tau.shape[-1]
     one = creation.eye(A.shape[-2], k, dtype=A.dtype, device=A.device)
     V = recorded.tril(A[..., :k], -1) + one
-    Vh = _mH(V)
+    Vh = mH(V)
     scale = recorded.unsqueeze(tau, tau._array.ndim)
     inner = scale * recorded.triu(matmul(Vh, V), 1)
     return V, recorded.linalg_solve_triangular(inner, scale * Vh, True, True, True)
@@ -255,7 +250,7 @@ def ormqr(
         )
     V, TVh = _compact(input, tau)
     if transpose:
-        V, TVh = _mH(TVh), _mH(V)
+        V, TVh = mH(TVh), mH(V)
     if left:
         return other - matmul(V, matmul(TVh, other))
     return other - matmul(matmul(other, V), TVh)

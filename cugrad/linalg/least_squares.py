@@ -17,7 +17,7 @@ from ..functions.linalg import matmul
 from ..functions.shape import permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
-from .checks import batches_of, check_float, float_matrix, square
+from .checks import batches_of, check_float, float_matrix, mH, square
 from .decompositions import cholesky, svdvals
 from .norms import matrix_rank
 from .systems import inv, solve
@@ -239,11 +239,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 # Systems of given factors -------------------------------------------------------------------------
 
 
-def _mH(x: Tensor) -> Tensor:
-    x = recorded.mT(x)
-    return recorded.conj(x) if x._array.dtype.kind == "c" else x
-
-
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = B from A's Cholesky factor, L of A = L L^H or, where `upper`, of A = L^H L."""
     b = array_of(B, "cholesky_solve", "B")
@@ -263,9 +258,9 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     if a.dtype != b.dtype:
         raise RuntimeError(f"cholesky_solve: expected one dtype, got {B.dtype} and {L.dtype}")
     L, B = batches_of(L, B)
-    lower = _mH(L) if upper else L
+    lower = mH(L) if upper else L
     y = recorded.linalg_solve_triangular(lower, B, False, True, False)
-    return recorded.linalg_solve_triangular(_mH(lower), y, True, True, False)
+    return recorded.linalg_solve_triangular(mH(lower), y, True, True, False)
 
 
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
