@@ -17,7 +17,7 @@ from .backends.batched import per_example
 from .backends.wanted import known
 from .device import default_device
 from .device import device as Device
-from .ops.dims import broadcast_shapes
+from .ops.dims import broadcast_shapes, keeps_order
 from .ops.promotion import fit_scalar
 from .tensor import Tensor, check_differentiable_dtype, make
 
@@ -401,7 +401,7 @@ def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *va
     kind = input._array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     backend, place = _place(input.device if device is None else device)
     with backend.use_device(place.index):
-        if backend is backend_of(input._array):
+        if backend is backend_of(input._array) and keeps_order(input._array):
             array = getattr(backend.xp, function)(input._array, *value, dtype=kind)
         else:
             array = getattr(backend.xp, function.removesuffix("_like"))(

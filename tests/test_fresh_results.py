@@ -70,11 +70,45 @@ def test_a_result_may_be_written_to_and_changes_nothing_else(name: str, device: 
         out.detach_()
 
 
-
-
-
 def test_bin_edges_are_a_copy(device: str) -> None:
     edges = torch.tensor([0.0, 1.0, 2.0])
     found = torch.histogram(torch.tensor([0.5, 1.5]), edges)
     found.bin_edges.zero_()
     assert edges.tolist() == [0.0, 1.0, 2.0]
+
+
+PLACES = {
+    "expanded": lambda t: t.arange(6.0).view(2, 1, 3).expand(2, 2, 3),
+    "turned": lambda t: t.arange(6.0).view(2, 3).T,
+    "turned within": lambda t: t.arange(12.0).view(2, 2, 3).mT,
+    "in steps": lambda t: t.arange(24.0).view(4, 6)[::2, ::2],
+}
+LAID_OUT = {
+    "clone": lambda t, x: x.clone(), "to": lambda t, x: x.double(), "zeros": lambda t, x: x * 0,
+    "zeros_like": lambda t, x: t.zeros_like(x), "contiguous": lambda t, x: x.contiguous(),
+    "index": lambda t, x: x[..., t.tensor([0, 1])], "mask": lambda t, x: x[:, t.tensor([True] * 2)],
+    "index_put": lambda t, x: x.index_put((t.tensor([0]),), t.tensor(1.0)),
+    "index_fill": lambda t, x: x.index_fill(0, t.tensor([0]), 1.0),
+    "index_copy": lambda t, x: x.index_copy(0, t.tensor([0]), x[:1]),
+    "masked_fill": lambda t, x: x.masked_fill(x > 0, 1), "flip": lambda t, x: x.flip(0),
+    "select_scatter": lambda t, x: t.select_scatter(x.contiguous(), x[0], 0, 0),
+    "cat": lambda t, x: t.cat([x, x]), "stack": lambda t, x: t.stack([x, x]),
+    "cumsum": lambda t, x: x.cumsum(0), "cumprod": lambda t, x: x.cumprod(0),
+    "logcumsumexp": lambda t, x: x.logcumsumexp(0), "cummax": lambda t, x: x.cummax(0)[0],
+    "softmax": lambda t, x: x.softmax(0), "log_softmax": lambda t, x: x.log_softmax(0),
+    "logsigmoid": lambda t, x: t.nn.functional.logsigmoid(x), "roll": lambda t, x: x.roll(1, 0),
+    "tril": lambda t, x: x.tril(),
+    "batch_norm": lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_results_lie_in_memory_as_pytorchs_do(name: str, device: str) -> None:
+    """So that `view` and `reshape` of them answer alike."""
+    oracle = pytest.importorskip("torch")
+    for place in PLACES.values():
+        if name == "mask" and place(torch).shape[1] != 2:
+            continue
+        want, got = (LAID_OUT[name](t, place(t)) for t in (oracle, torch))
+        places = [[s for n, s in zip(x.shape, x.stride()) if n > 1] for x in (want, got)]
+        assert places[0] == places[1], f"{tuple(place(torch).stride())}: {places}"

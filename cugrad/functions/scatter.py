@@ -247,6 +247,7 @@ def index_add(
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the slices of `source` at the places along `dim` that `index` names."""
     tall, dim, index, source = _slices("index_copy", input, dim, index, source, IndexError)
+    tall = tall.contiguous()  # which alone its layout follows
     out = picked(recorded.index_put, (tall, source), (*(FULL,) * dim, index._array))
     return _restored(out, input)
 

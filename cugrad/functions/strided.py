@@ -72,12 +72,12 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: Any = None
     )
 
 
-def _embedded(function: str, input: Tensor, src: Tensor, view: Any) -> Tensor:
-    """A contiguous copy of `input` with `src` where `view` looks."""
+def _embedded(function: str, input: Tensor, src: Tensor, view: Any, order: str = "K") -> Tensor:
+    """A copy of `input` with `src` where `view` looks; "C" where that counts in memory."""
     for level in reversed(levels_of(src._array) if isinstance(src, Tensor) else []):
         if level not in levels_of(input._array):  # inside vmap, one copy for each example
             input = recorded.vmap_lift(input, level)
-    out = recorded.clone(input, "C")
+    out = recorded.clone(input, order)
     part = view(out)
     shape = array_of(src, function, "src", 2).shape
     if shape != part._array.shape:
@@ -95,8 +95,9 @@ def as_strided_scatter(
     """A copy with `src` where `as_strided` would look."""
     _geometry("as_strided_scatter", input, size, stride, storage_offset)
     return _embedded(
-        "as_strided_scatter", input, src, lambda x: as_strided(x, size, stride, storage_offset)
-    )
+        "as_strided_scatter", input, src,
+        lambda x: as_strided(x, size, stride, storage_offset), "C",
+    )  # fmt: skip
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:

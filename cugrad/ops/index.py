@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .dims import keeps_order
 from .table import ELEMENTWISE, LINEAR, NONE, row
 
 Shape = tuple[int, ...]
@@ -50,7 +51,7 @@ row(
 
 
 def _index_put(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = False) -> Any:
-    out = self.copy()
+    out = self.copy("K" if keeps_order(self) else "C")
     _put_in(xp, out, values, indices, accumulate)
     return out
 

@@ -242,7 +242,7 @@ row(
 
 row(
     "flip", "self",
-    lambda xp, self, dims: xp.flip(self, dims).copy(),
+    lambda xp, self, dims: xp.flip(self, dims).copy("K" if keeps_order(self) else "C"),
     LINEAR,
     self=lambda m, g, dims: m.flip(g, dims),
 )  # fmt: skip
