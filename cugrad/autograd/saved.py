@@ -125,7 +125,7 @@ class Packed:
 def _share_memory(root: Any, array: Any) -> bool:
     if type(array) is not type(root):
         return False
-    return bool(backend_of(array).xp.may_share_memory(root, array))
+    return root_of(array) is root or bool(backend_of(array).xp.may_share_memory(root, array))
 
 
 def pack(node: Any) -> None:
