@@ -174,7 +174,7 @@ class _Machine:
         for e in range(step.forward, n):
             starts.append(self.now)
             due = [i for event, i in order if event == e]
-            if due or e == step.forward:
+            if due:
                 self.fill(e, waiting)
             for i in due:
                 if i not in self.asked_at:

@@ -269,7 +269,7 @@ class _Walk:
         free = disk_free = 0.0
         arrives: list[float] = []
         asked: dict[int, int] = {}
-        e, count, now = step.forward, len(fetches), 0.0
+        e, count, now = fetches[0][0] if fetches else step.forward, len(fetches), 0.0
 
         def ask() -> None:
             nonlocal k, ahead, free, disk_free
