@@ -1,14 +1,16 @@
-"""Puts back what a thread has switched on, by value, whatever ran and however it ended."""
+"""Puts in order what an exception, which may come anywhere, has found in the middle of a change."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
-__all__ = ["LOCALS", "Switch", "kept", "of_thread"]
+__all__ = ["LOCALS", "Guarded", "Switch", "kept", "of_thread", "whole"]
 
 L = TypeVar("L", bound=threading.local)
+F = TypeVar("F", bound=Callable[..., Any])
 LOCALS: list[threading.local] = []  # what a thread has switched on: modes, hooks, observers, levels
 
 
@@ -89,3 +91,50 @@ class Switch:
             raise
         finally:
             self._before = self._before[:-1]
+
+
+class Guarded:
+    """Something that a lock guards, and that is put in order if work at it did not end.
+
+    Work is a method with `@whole`. `_mend()` makes all that is counted, or noted twice, anew from
+    what is there, and may be called at any time when no work is done.
+    """
+
+    _lock: Any
+    _torn = False  # whether work has begun that has not ended well
+    _busy = False  # whether it is being done: what it calls is a part of it
+
+    def _mend(self) -> None:
+        raise NotImplementedError
+
+
+def whole(work: F) -> F:
+    """A method of a `Guarded`, under its lock: after an exception in it all is put in order.
+
+    Should another one come meanwhile, that is done before the next work begins.
+    """
+
+    @wraps(work)
+    def held(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            inner = self._busy
+            try:
+                try:
+                    if not inner:
+                        if self._torn:
+                            self._mend()
+                        self._busy = self._torn = True
+                    result = work(self, *args, **kwargs)
+                    if not inner:
+                        self._torn = False
+                    return result
+                finally:
+                    self._busy = inner
+            except BaseException:
+                self._busy = inner
+                if not inner and self._torn:
+                    self._mend()
+                    self._torn = False
+                raise
+
+    return cast("F", held)

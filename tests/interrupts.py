@@ -1,7 +1,25 @@
-"""Interrupts a program wherever Python looks for signals while code of the library runs."""
+"""Interrupts a program at any of the instructions of the library's that it runs.
+
+A signal's handler runs where CPython looks for one. That is as a function begins or a generator
+goes on (RESUME), and behind calls and jumps back: on 3.10 behind CALL_FUNCTION, CALL_METHOD,
+CALL_FUNCTION_KW, CALL_FUNCTION_EX and jumps, unless SETUP_FINALLY or SETUP_WITH come next; on 3.11
+behind CALL, CALL_FUNCTION_EX, JUMP_BACKWARD and POP_JUMP_BACKWARD_IF_*; from 3.12 on behind CALL,
+CALL_FUNCTION_EX and JUMP_BACKWARD; 3.13 has CALL_KW, too. An exception that another thread sets
+(PyThreadState_SetAsyncExc) comes there as well. Here any instruction may be one before
+which it is raised, where CPython never would: what holds there needs no promise of CPython's.
+
+Nothing that is written in Python can hold where an exception comes between what a `with` has
+entered and the instruction that says so, or the end of its block and the call of `__exit__`. So
+there are left out: what `__enter__` and `__exit__` do outside of a `try`, and the instructions of
+a `with` itself at its end. CPython lets signals come there only as `__enter__` and `__exit__` that
+are written in Python begin. Callbacks of the collector are left out, as Python prints and forgets
+what is raised in them.
+"""
 
 from __future__ import annotations
 
+import dis
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,30 +28,79 @@ from types import CodeType, FrameType
 from typing import Any
 
 import cugrad
+from cugrad import backends
+from cugrad.autograd import mode
+from cugrad.memory import disk_store
+from cugrad.memory import engine as engine_module
 
 LIBRARY = os.path.dirname(cugrad.__file__)
 COMPILED = "cugrad fast path"
-COLLECTORS = ("__del__", "forget", "gone")  # what is raised there is printed and forgotten
-UNGUARDED = ("__enter__", "__exit__", *COLLECTORS)
-LOOKS = ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "POP_JUMP_BACKWARD_IF_TRUE",
-         "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_NONE")  # fmt: skip
+DRIVER = tuple(os.path.join(LIBRARY, "backends", name) for name in ("simulated", "races"))
+COLLECTORS = ("__del__", "forget", "gone")
+ENDS = ("__enter__", "__exit__")
+LOOKS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD",
+         "JUMP_BACKWARD", "JUMP_ABSOLUTE")  # fmt: skip
 
 
 class Interrupt(BaseException):
     """What is raised, as KeyboardInterrupt would be."""
 
 
-class Interrupter:
-    """Counts where Python would look for signals in code of the library, and raises at one of them.
+class Ways:
+    """What an exception may do to a function: by instruction, whether it may come before it."""
 
-    That is as a function begins, and behind calls and jumps back. Left out are `__enter__` and
-    `__exit__` themselves, not what these call: nothing is around them that could put anything back.
+    def __init__(self, code: CodeType) -> None:
+        self.code = code.co_code
+        left_out = _ends_of_with(code)
+        if code.co_name in ENDS:
+            left_out |= set(range(0, len(code.co_code), 2)) - _guarded(code)
+        self.may = bytes(i not in left_out for i in range(len(code.co_code)))
+
+
+def _guarded(code: CodeType) -> set[int]:
+    """The instructions of a function that are in a `try`, or in what such a one does then."""
+    if sys.version_info < (3, 11):
+        return set()
+    found: set[int] = set()
+    for entry in dis._parse_exception_table(code):  # type: ignore[attr-defined]
+        found.update(range(entry.start, entry.end, 2))
+    return found
+
+
+def _ends_of_with(code: CodeType) -> set[int]:
+    """The instructions with which a `with` comes to call `__exit__`; and the NOP with which a `try`
+    begins, which CPython takes out of the `with` or `try` around it.
     """
+    found: set[int] = set()
+    steps = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    for k, step in enumerate(steps):
+        if step.opname == "NOP":
+            found.add(step.offset)
+        if step.opname == "WITH_EXCEPT_START":
+            found.update(s.offset for s in steps[k - 1 : k + 1])
+        none = [s.opname == "LOAD_CONST" and s.argval is None for s in steps[k : k + 3]]
+        calls = [s for s in steps[k + 3 : k + 5] if s.opname in ("CALL", "PRECALL")]
+        if none == [True] * 3 and calls and calls[0].argval == 2:
+            found.update(s.offset for s in steps[max(k - 2, 0) : k + 5] if not _stores(s))
+    return found
 
-    def __init__(self, at: int | None = None) -> None:
-        self.at, self.count, self.place = at, 0, ""
-        self._known: dict[CodeType, bytes | None] = {}  # the instructions of the library's code
+
+def _stores(step: Any) -> bool:
+    return not step.opname.startswith(("LOAD_CONST", "SWAP", "POP_TOP", "PRECALL", "CALL", "NOP"))
+
+
+class Interrupter:
+    """Counts the points of a program at which it may be interrupted, and raises at some of them."""
+
+    def __init__(self, *at: int) -> None:
+        self.at, self.count, self.places = set(at), 0, list[str]()
+        self.of_signals: list[int] = []  # the points at which CPython would look for signals
+        self._known: dict[CodeType, Ways | None] = {}
         self._last: dict[int, int] = {}  # by the id of a frame: what it did last
+
+    @property
+    def place(self) -> str:
+        return ", then ".join(self.places)
 
     def run(self, program: Callable[[], Any]) -> Any:
         """What the program returns, or None if it was interrupted."""
@@ -49,8 +116,10 @@ class Interrupter:
     def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
         if code not in self._known:
-            ours = code.co_filename.startswith((LIBRARY, COMPILED))
-            self._known[code] = code.co_code if ours and code.co_name not in UNGUARDED else None
+            ours = code.co_filename.startswith((LIBRARY, COMPILED)) and (
+                code.co_name not in COLLECTORS and not code.co_filename.startswith(DRIVER)
+            )
+            self._known[code] = Ways(code) if ours else None
         if self._known[code] is None:
             return None
         self._last[id(frame)] = -1
@@ -60,20 +129,28 @@ class Interrupter:
     def _opcode(self, frame: FrameType, event: str, arg: Any) -> Any:
         if event != "opcode":
             return self._opcode
-        code = self._known[frame.f_code]
-        assert code is not None
-        last, now = self._last[id(frame)], code[frame.f_lasti]
+        ways = self._known[frame.f_code]
+        assert ways is not None
+        last, now = self._last[id(frame)], ways.code[frame.f_lasti]
         self._last[id(frame)] = now
-        if last >= 0 and opname[last] not in LOOKS and opname[now] != "RESUME":
+        if not ways.may[frame.f_lasti]:
             return self._opcode
         self.count += 1
-        if self.count == self.at and is_unguarded(frame):
-            self.at += 1
-        elif self.count == self.at:
+        if last < 0 or opname[now] == "RESUME" or (
+            opname[last] in LOOKS or opname[last].startswith("POP_JUMP_BACKWARD")
+        ):
+            self.of_signals.append(self.count)
+        if self.count in self.at:
+            self.at.discard(self.count)
+            if is_unguarded(frame):
+                self.at.add(self.count + 1)
+                return self._opcode
             code = frame.f_code
-            self.place = (
+            self.places.append(
                 f"{os.path.relpath(code.co_filename, LIBRARY)}:{frame.f_lineno} in {code.co_name}"
+                f" before {opname[now]} {frame.f_lasti}"
             )
+            # raising ends tracing of this frame and of those that catch it: begin them again
             raise Interrupt(self.place)
         return self._opcode
 
@@ -88,16 +165,49 @@ def is_unguarded(frame: FrameType | None) -> bool:
 
 
 def interruptions(
-    program: Callable[[], Any], numbers: Callable[[int], list[int]]
+    program: Callable[[], Any], numbers: Callable[[list[int], int], list[int]]
 ) -> Iterator[tuple[Any, str]]:
-    """Runs a program once for each of `numbers(count)`, interrupted before that instruction.
+    """Runs a program once for each of the numbers, interrupted before that instruction.
 
-    Yields what it returned, None where the interrupt ended it, and the place.
+    `numbers` is given those at which CPython looks for signals, and how many instructions there
+    are. Yields what the program returned, None where the interrupt ended it, and the place.
     """
-    program()
     counter = Interrupter()
     counter.run(program)
-    for number in numbers(counter.count):
+    for number in numbers(counter.of_signals, counter.count):
         interrupter = Interrupter(number)
         result = interrupter.run(program)
         yield result, interrupter.place
+
+
+def ledger(directory: str | None = None) -> dict[str, Any]:
+    """What is held: of streams and memory of the simulated device, of copy engines, of files."""
+    gc.collect()
+    found: dict[str, Any] = {}
+    for key, engine in engine_module._engines.items():
+        engine.drain()
+        engine._backward_has_ended()
+        out, slab = engine.out, engine.out.slab
+        used = slab.used_bytes
+        free = sum(block.size for blocks in slab._free.values() for block in blocks)
+        found[f"engine of {key[0]}"] = {
+            "away": out.away, "ahead": engine.ahead, "leaving": (len(out._leaving),
+            out.leaving_bytes), "coming": len(engine.coming), "staging": (out.staging.bytes,
+            len(out.staging.reading)), "storages": len(engine.storages.all()),
+            "pinned": used, "lost": slab.allocated_bytes - free - used,
+            "locked": engine._lock._is_owned(),
+            "watching": out._before_write in mode.writes_watched,
+        }  # fmt: skip
+    backend = backends.get("simulated")
+    backend.synchronize()
+    found["streams"] = backend.current_stream().name, list(backend.machine.busy)
+    found["device bytes"] = backend.memory_allocated()
+    found["stores"] = [
+        (len(s._writing), s._pending, s._extents.used, s._lock._is_owned())
+        for s in disk_store._stores if not s._is_closed and not s._settle()
+    ]  # fmt: skip
+    if os.path.isdir("/proc/self/fd"):
+        found["descriptors"] = len(os.listdir("/proc/self/fd"))
+    if directory is not None:
+        found["files"] = sorted(os.listdir(directory))
+    return found

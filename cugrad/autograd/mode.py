@@ -116,9 +116,9 @@ writes_watched: list[Callable[[Any], None]] = []  # in all threads; for `watch_w
 
 def watch_writes(watcher: Callable[[Any], None], watching: bool) -> None:
     """Shows, or no longer shows, tensors that are about to be changed in place to `watcher`."""
-    if watching:
+    if watching and watcher not in writes_watched:
         writes_watched.append(watcher)
-    elif watcher in writes_watched:
+    if not watching and watcher in writes_watched:
         writes_watched.remove(watcher)
 
 

@@ -38,10 +38,10 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
     seq = announced_seq(args[0] if op.variadic else args)
     result, observers, begun = None, state.observers, 0
-    state.call = op, args, params, run is not _unobserved
     given = (*args, *params.values()) if params else args
     try:
         try:
+            state.call = op, args, params, run is not _unobserved
             for observer in observers:
                 observer.op_begin(op.name, seq, given)
                 begun += 1

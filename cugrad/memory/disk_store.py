@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import backend_of
+from ..kept import Guarded, whole
 from .direct_storage import DeviceFile, handle_of
 from .files import FULL, DiskFullError, Extents, ScratchFile, aligned_empty, scratch_directory
 from .transfers import PIECE, Transfer, submit
@@ -52,11 +53,13 @@ class DiskSpan:
     It is an event as well, which happens when the array that was written is needed no more.
     """
 
-    __slots__ = ("store", "file", "nbytes", "offset", "writing", "reading", "home", "__weakref__")
+    __slots__ = ("store", "file", "nbytes", "offset", "writing", "reading", "home", "known",
+                 "__weakref__")  # fmt: skip
 
     def __init__(self, store: DiskStore, nbytes: int) -> None:
         self.store: DiskStore | None = store
         self.nbytes, self.offset = nbytes, -1
+        self.known: Any = weakref.ref(self)  # by which the store knows of it
         self.file: Any = None
         self.home: Any = None  # the backend and the device that the bytes come from, not the host
         self.writing: Transfer | None = None
@@ -133,7 +136,7 @@ class DiskSpan:
         if self.reading is not None:
             self.reading[0].wanted = False
         if self.offset >= 0:
-            store._closed.append((self.file, self.offset, self.nbytes, self.writing))
+            store._closed.append((self.file, self.offset, self.nbytes, self.writing, self.known))
 
     def __del__(self) -> None:
         try:
@@ -142,7 +145,7 @@ class DiskSpan:
             pass  # half made, or the interpreter is shutting down
 
 
-class DiskStore:
+class DiskStore(Guarded):
     """Bytes in a file of a directory, which is gone when the store or the process is, crash or not.
 
     `write` answers at once, and threads do the writing; more than `backlog` bytes not yet written
@@ -181,7 +184,7 @@ class DiskStore:
         self.when_full, self.backlog = when_full, backlog
         self.direct, self.named = direct, named
         self.stats = DiskStats()
-        self._closed: deque[tuple[Any, int, int, Any]] = deque()  # not yet given back
+        self._closed: deque[tuple[Any, int, int, Any, Any]] = deque()  # not yet given back
         self._is_closed = False
         self._file: ScratchFile | None = None
         self._begin()
@@ -195,11 +198,24 @@ class DiskStore:
         """Nothing is stored."""
         self._lock = threading.RLock()
         self._extents = Extents(self.limit)
+        self._spans: set[weakref.ref[DiskSpan]] = set()  # to which extents were given
         self._writing: deque[Transfer] = deque()  # in the order in which they were begun
         self._pending = 0  # bytes of those
         self._largest = 0
         self._failed: OSError | None = None  # to be told in the next write
-        self._warned = False
+        self._warned = self._torn = self._busy = False
+
+    def _mend(self) -> None:
+        """Finds what is free as what no span has, once all is written that was begun."""
+        closing = [self._closed.popleft() for _ in range(len(self._closed))]
+        for transfer in (*self._writing, *[entry[3] for entry in closing]):
+            if transfer is not None:
+                transfer.finish()
+        self._pending = sum([transfer.nbytes for transfer in self._writing])
+        spans = [span for ref in self._spans.copy() if (span := ref()) is not None]
+        spans = [span for span in spans if span.store is not None and span.offset >= 0]
+        self._spans = {span.known for span in spans}
+        self._extents.keep([(span.offset, span.nbytes) for span in spans])
 
     # ------------------------------------------------------------------ out
 
@@ -212,32 +228,38 @@ class DiskStore:
         """
         if not array.flags.c_contiguous:
             raise ValueError("write: got an array with gaps, want one that is C-contiguous")
-        flat = array.reshape(-1).view(np.uint8)
-        with self._lock:
-            if self._is_closed:
-                raise ValueError(f"save_on_disk: the store in {self.directory} is closed")
-            self._settle()
-            self._tell()
-            self._keep_back(flat.nbytes)
-            self.stats.spans += 1
-            span = DiskSpan(self, flat.nbytes)
-            if not isinstance(flat, np.ndarray):
-                backend = backend_of(flat)
-                span.home = backend, backend.device_index(flat)
-            try:
-                span.file = self._open(flat.nbytes)
-                span.offset = self._room_for(span.file, flat.nbytes) if flat.nbytes else -1
-            except DiskFullError as full:
-                if self.when_full == "error":
-                    raise
-                self._stay(span, flat, full)
-                return span
-            transfer = span.writing = Transfer(self._way(span, flat), span.offset, flat, True)
-            self._writing.append(transfer)
-            self._pending += flat.nbytes
-            self.stats.peak_bytes = max(self.stats.peak_bytes, self._extents.used)
-        submit(transfer)
+        span, transfer = self._entered(array.reshape(-1).view(np.uint8))
+        if transfer is not None:
+            submit(transfer)
         return span
+
+    @whole
+    def _entered(self, flat: Any) -> tuple[DiskSpan, Transfer | None]:
+        """A span for some bytes, and the transfer that writes them; None: they stay in memory."""
+        if self._is_closed:
+            raise ValueError(f"save_on_disk: the store in {self.directory} is closed")
+        self._settle()
+        self._tell()
+        self._keep_back(flat.nbytes)
+        self.stats.spans += 1
+        span = DiskSpan(self, flat.nbytes)
+        if not isinstance(flat, np.ndarray):
+            backend = backend_of(flat)
+            span.home = backend, backend.device_index(flat)
+        try:
+            span.file = self._open(flat.nbytes)
+            span.offset = self._room_for(span.file, flat.nbytes) if flat.nbytes else -1
+        except DiskFullError as full:
+            if self.when_full == "error":
+                raise
+            self._stay(span, flat, full)
+            return span, None
+        self._spans.add(span.known)
+        transfer = span.writing = Transfer(self._way(span, flat), span.offset, flat, True)
+        self._writing.append(transfer)
+        self._pending += flat.nbytes
+        self.stats.peak_bytes = max(self.stats.peak_bytes, self._extents.used)
+        return span, transfer
 
     def takes(self, array: Any) -> bool:
         """Whether the store can write a GPU's array without the host: kvikio is installed."""
@@ -319,19 +341,20 @@ class DiskStore:
         self.stats.host_bytes += flat.nbytes
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{full.args[1]}; that is done now", UserWarning, stacklevel=3)
+            warnings.warn(f"{full.args[1]}; that is done now", UserWarning, stacklevel=5)
 
     def _settle(self) -> None:
         """Takes note of what was written or closed; the lock is held."""
         for _ in range(len(self._closed)):
-            file, offset, nbytes, writing = self._closed.popleft()
-            if not file.is_mine:
+            file, offset, nbytes, writing, known = self._closed.popleft()
+            if not file.is_mine or known not in self._spans:
                 continue
             if writing is not None:
                 writing.run()  # pieces that nobody has begun: not wanted, this takes no time
                 if not writing.is_done:
-                    self._closed.append((file, offset, nbytes, writing))
+                    self._closed.append((file, offset, nbytes, writing, known))
                     continue
+            self._spans.discard(known)
             self._extents.give_back(offset, nbytes)
         while self._writing and self._writing[0].is_done:
             self._note(self._writing.popleft())
@@ -346,7 +369,7 @@ class DiskStore:
                 self._failed.__cause__ = transfer.error
             self.stats.host_bytes += transfer.nbytes
 
-    def _tell(self) -> None:
+    def _tell(self, stacklevel: int = 5) -> None:
         """Raises, or warns of, what went wrong in another thread."""
         failed, self._failed = self._failed, None
         if failed is None:
@@ -355,21 +378,21 @@ class DiskStore:
             raise type(failed)(*failed.args) from failed  # whose traceback would lead back here
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{failed.args[1]}; that is done now", UserWarning, stacklevel=3)
+            warnings.warn(f"{failed.args[1]}; that is done now", UserWarning, stacklevel=stacklevel)
 
+    @whole
     def settle(self) -> None:
         """Takes note of what was written, or has failed to be, for the next `write` to tell."""
-        with self._lock:
-            self._settle()
+        self._settle()
 
+    @whole
     def flush(self) -> None:
         """Waits until all is written; raises, or warns, as `write` does."""
-        with self._lock:
+        self._settle()
+        while self._writing:
+            self._writing[0].finish()
             self._settle()
-            while self._writing:
-                self._writing[0].finish()
-                self._settle()
-            self._tell()
+        self._tell(4)
 
     # ------------------------------------------------------------------ back
 
@@ -395,7 +418,12 @@ class DiskStore:
         else:
             self.stats.ahead_bytes += span.nbytes
         transfer, wanted = reading
-        transfer.finish()
+        try:
+            transfer.finish()
+        except BaseException:  # nobody touches the array any more
+            transfer.wanted = False
+            transfer.finish()
+            raise
         if transfer.error is not None:
             raise transfer.error
         self.stats.read_bytes += span.nbytes

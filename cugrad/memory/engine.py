@@ -13,14 +13,16 @@ from ..autograd.mode import state
 from ..autograd.ranges import ranged
 from ..backends import Backend, backend_of
 from ..backends.batched import hidden, plain
+from ..kept import Guarded, whole
 from ..tensor import Tensor
 from .families import Part
 from .geometry import array_at, is_alone, memory_of, root_of, span_of
 from .learning import Sessions
+from .mending import mend
 from .outbound import Outbound
 from .owner import Owner
 from .pieces import bring
-from .session import Session, Stored, View, bytes_under_way
+from .session import Session, Stored, View, bytes_under_way, nothing
 from .stats import Meter, wait_for
 from .storages import Storages, fresh_bytes, relate
 
@@ -44,14 +46,15 @@ class _Here(threading.local):
     session: Session | None = None
 
 
-class CopyEngine:
+class CopyEngine(Guarded):
     """The copies of one device, both ways."""
 
     def __init__(self, backend: Backend, index: int | None = None) -> None:
         self.backend, self.index = backend, index
         self._lock = threading.RLock()
         self.storages = Storages()
-        self.out, self.inward = Outbound(backend, self._lock, self.storages), backend.stream()
+        self.out = Outbound(backend, self.storages, self._write_begins)
+        self.inward = backend.stream()
         for stream, name in ((self.out.stream, "to host"), (self.inward, "to device")):
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
@@ -86,6 +89,7 @@ class CopyEngine:
 
     # ------------------------------------------------------------------ out
 
+    @whole
     def pack(self, tensor: Tensor, owner: Owner) -> View | None:
         """Sends the tensor's storage out, unless that has been done; None for one too small."""
         array, counter = plain(tensor._array), tensor.counter
@@ -94,24 +98,23 @@ class CopyEngine:
         if size < owner.min_bytes or high == low:
             stats.keep("small", array.nbytes)
             return None
-        with self._lock:
-            session = self._session(owner)
+        session = self._session(owner)
+        self._settle(owner, session)
+        geometry = None
+        if GATHER * array.nbytes <= high - low:
+            geometry = (low, high, first, array.dtype, array.shape, array.strides)
+        stored = self.storages.known(root, counter, low, high, geometry, array.dtype)
+        if stored is None:
+            stored = self._store(session, owner, array, counter, root, size, low, high,
+                                 geometry)  # fmt: skip
             self._settle(owner, session)
-            geometry = None
-            if GATHER * array.nbytes <= high - low:
-                geometry = (low, high, first, array.dtype, array.shape, array.strides)
-            stored = self.storages.known(root, counter, low, high, geometry, array.dtype)
-            if stored is None:
-                stored = self._store(session, owner, array, counter, root, size, low, high,
-                                     geometry)  # fmt: skip
-                self._settle(owner, session)
-            elif stored.family is not None and stored.session is session:
-                stored.family.see(low, high, geometry, array.nbytes, stored.index)
-            meter, saving = session.meter, state.saving
-            label = None if meter is None or saving is None else (saving.name(), saving.seq)
-            if meter is not None:
-                meter.look(self.out.away - self.ahead)
-            return View(stored, first, array, backend_of(tensor._array), label)
+        elif stored.family is not None and stored.session is session:
+            stored.family.see(low, high, geometry, array.nbytes, stored.index)
+        meter, saving = session.meter, state.saving
+        label = None if meter is None or saving is None else (saving.name(), saving.seq)
+        if meter is not None:
+            meter.look(self.out.away - self.ahead)
+        return View(stored, first, array, backend_of(tensor._array), label)
 
     def _store(
         self, session: Session, owner: Owner, array: Any, counter: list[int], root: Any, size: int,
@@ -184,89 +187,100 @@ class CopyEngine:
                 stream.wait_event(arrived)
                 self.coming.pop(arrived, None)
 
+    @whole
     def settle(self, backlog: int = 1 << 62) -> None:
         """Lets go of what has left by now, and has compute wait until no more is leaving."""
-        with self._lock:
-            self._bury()
-            self.out.settle(backlog)
+        self._bury()
+        self.out.settle(backlog)
 
+    @whole
     def _backward_has_ended(self) -> None:
         """Gets back what nobody wants any more: perhaps there is no next step to do it."""
-        with self._lock:
-            self.out.abandon()
-            self.settle()
+        self.out.abandon()
+        self.settle()
 
+    @whole
     def drain(self) -> None:
         """Waits for all copies, and lets go of all that they held."""
-        with self._lock:
-            self.out.stream.synchronize()
-            self.inward.synchronize()
-            self._bury()
-            self.out.settle(0)
-            self.out.staging.settle(0)
-            self.out.staging.has_come()
+        self.out.stream.synchronize()
+        self.inward.synchronize()
+        self._bury()
+        self.out.settle(0)
+        self.out.staging.settle(0)
+        self.out.staging.has_come()
 
     def reclaim(self) -> bool:
         """Makes room on a device that is full; whether there was something to give up."""
-        if not self._lock.acquire(timeout=1):
-            return False
-        try:
-            held = self.out.leaving_bytes + self.ahead + len(self.gone)
-            self.inward.synchronize()
-            for stored in self.storages.all():
-                stored.session.tight = True
-                if stored.restored is not None:  # on the host, too
-                    held += 1
-                    self._send_away(stored)
-                elif stored.stays == "last" and stored.device is not None:
-                    held += 1
-                    self.out.evict(stored)
-            self.drain()
-            return held > 0
-        finally:
-            self._lock.release()
+        if self._lock.acquire(timeout=1):
+            try:
+                return self._reclaimed()
+            finally:
+                self._lock.release()
+        return False
+
+    @whole
+    def _reclaimed(self) -> bool:
+        held = self.out.leaving_bytes + self.ahead + len(self.gone)
+        self.inward.synchronize()
+        for stored in self.storages.all():
+            stored.session.tight = True
+            if stored.restored is not None:  # on the host, too
+                held += 1
+                self._send_away(stored)
+            elif stored.stays == "last" and stored.device is not None:
+                held += 1
+                self.out.evict(stored)
+        self.drain()
+        return held > 0
+
+    @whole
+    def _write_begins(self, root: Any) -> None:
+        self.out.before_write(root)
+
+    def _mend(self) -> None:
+        mend(self)
 
     # ------------------------------------------------------------------ back
 
+    @whole
     def unpack(self, view: View) -> tuple[Any, list[int] | None]:
         """The array, in a storage that its aliases share, and the version counter of that."""
         stored, compute = view.stored, self.backend.current_stream()
         session, owner = stored.session, stored.owner
         meter = session.meter
-        with self._lock:
-            if stored.home is not None:
-                stored = view.moved()
-            offset, strides = view.offset, view.strides
-            if meter is not None:
-                meter.turn(compute)
-            if task.running and session.run() is not task.running[-1]:
-                session.run = weakref.ref(task.running[-1])
-                task.running[-1].callbacks.append(self._backward_has_ended)
-            self._settle(owner, session)
-            self.ahead -= stored.ahead
-            stored.ahead = 0
-            before = view.round, stored.round, stored.waiting
-            same = stored.counter[0] == stored.version
-            try:
-                first_time = self._turn(stored, view)
-                if not same and not stored.fresh:
-                    stored.restored = None  # who has it may have written to it
-                flat, at_home = self._present(stored, first_time)
-                if flat is None:
-                    flat = self._bytes(stored, compute, view.label)
-                if stored.waiting <= 0 and not stored.fresh:
-                    stored.restored = None  # every alias has it, and holds it while it is needed
-                if not same:
-                    self._send_away(stored)  # nobody would notice a change of what has no counter
-                self._bring(session, stored.index, compute, owner)
-            except BaseException:  # it was not given to anybody, and may be asked for again
-                view.round, stored.round, stored.waiting = before
-                raise
-            if view.gathered and not at_home:
-                offset, strides = 0, None
-            if meter is not None:
-                meter.look(self.out.away - self.ahead)
-                meter.end(compute)
+        if stored.home is not None:
+            stored = view.moved()
+        offset, strides = view.offset, view.strides
+        if meter is not None:
+            meter.turn(compute)
+        if task.running and session.run() is not task.running[-1]:
+            session.run = weakref.ref(task.running[-1])
+            task.running[-1].callbacks.append(self._backward_has_ended)
+        self._settle(owner, session)
+        self.ahead -= stored.ahead
+        stored.ahead = 0
+        before = view.round, stored.round, stored.waiting
+        same = stored.counter[0] == stored.version
+        try:
+            first_time = self._turn(stored, view)
+            if not same and not stored.fresh:
+                stored.restored = None  # who has it may have written to it
+            flat, at_home = self._present(stored, first_time)
+            if flat is None:
+                flat = self._bytes(stored, compute, view.label)
+            if stored.waiting <= 0 and not stored.fresh:
+                stored.restored = None  # every alias has it, and holds it while it is needed
+            if not same:
+                self._send_away(stored)  # nobody would notice a change of what has no counter
+            self._bring(session, stored.index, compute, owner)
+        except BaseException:  # it was not given to anybody, and may be asked for again
+            view.round, stored.round, stored.waiting = before
+            raise
+        if view.gathered and not at_home:
+            offset, strides = 0, None
+        if meter is not None:
+            meter.look(self.out.away - self.ahead)
+            meter.end(compute)
         array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
         return hidden(array, view.backend), stored.counter if same else None
 
@@ -339,13 +353,14 @@ class CopyEngine:
 
     def _is_back(self, stored: Stored) -> None:
         """What was fetched is the storage, from now on: of what is saved again, too."""
-        flat = stored.restored = self._decoded(stored, stored.restored)
-        root, _, _, stored.low, _ = span_of(flat, root_of(flat))
-        stored.fresh, stored.arrived, stored.gathered, stored.family = False, None, None, None
+        flat = self._decoded(stored, stored.restored)
+        root, _, _, low, _ = span_of(flat, root_of(flat))
         self.out.away -= stored.away
-        stored.away = 0
-        stored.root = weakref.ref(root)
         self.storages.add(root, stored)
+        stored.root = nothing  # until all that is said of it is true
+        stored.away, stored.fresh, stored.restored, stored.arrived = 0, False, flat, None
+        stored.low, stored.gathered, stored.family = low, None, None
+        stored.root = weakref.ref(root)
 
     def _decoded(self, stored: Stored, flat: Any) -> Any:
         if stored.form is None:
@@ -473,13 +488,13 @@ _engines_lock = threading.Lock()
 
 def engine_of(backend: Backend, index: int | None) -> CopyEngine:
     """The one copy engine of a device."""
-    found = _engines.get((backend.device_type, index))
-    if found is not None:
-        return found
-    with _engines_lock:
-        found = _engines.get((backend.device_type, index))
-        if found is None:
-            with backend.use_device(index):
-                found = _engines[backend.device_type, index] = CopyEngine(backend, index)
+    key = backend.device_type, index
+    found = _engines.get(key)
+    if found is None:
+        with _engines_lock, backend.use_device(index):
+            found = _engines.get(key)
+            if found is None:
+                found = CopyEngine(backend, index)
                 backend.on_out_of_memory(found.reclaim)
-        return found
+                _engines[key] = found
+    return found

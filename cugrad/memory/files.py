@@ -123,6 +123,17 @@ class Extents:
         self.used -= size
         self._free(start, size)
 
+    def keep(self, taken: list[tuple[int, int]]) -> None:
+        """Makes all free that is not among these, which are offsets and numbers of bytes."""
+        self._starts, self._sizes, self.used = [], [], 0
+        at = 0
+        for start, nbytes in [*sorted(taken), (self.end, 0)]:
+            if start > at:
+                self._free(at, start - at)
+            at = start + -(-nbytes // BLOCK) * BLOCK
+            self.used += at - start
+        self.end = at
+
     def _free(self, start: int, size: int) -> None:
         starts, sizes = self._starts, self._sizes
         i = bisect_left(starts, start)

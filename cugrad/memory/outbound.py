@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ..autograd.mode import watch_writes
+from ..autograd.mode import watch_writes, writes_watched
 from ..autograd.ranges import ranged
 from ..backends import Backend
 from ..backends.batched import plain
@@ -37,10 +37,15 @@ def _sample(dense: Any) -> Any:
 
 
 class Outbound:
-    """Copies from a device to host memory. Calls are made under `lock`, the engine's."""
+    """Copies from a device to host memory. Calls are made under the engine's lock.
 
-    def __init__(self, backend: Backend, lock: Any, storages: Storages) -> None:
-        self.backend, self._lock, self._storages = backend, lock, storages
+    `write_begins`, the engine's, calls `before_write` with memory that is about to be written to.
+    """
+
+    def __init__(
+        self, backend: Backend, storages: Storages, write_begins: Callable[[Any], None]
+    ) -> None:
+        self.backend, self._storages, self._write_begins = backend, storages, write_begins
         self.stream = backend.stream()
         self.slab = PinnedSlab(backend)
         self.staging = Staging(self.slab)
@@ -276,19 +281,43 @@ class Outbound:
             stored.host.detach()
 
     def _before_write(self, tensor: Tensor) -> None:
-        """A tensor is about to be changed in place: what leaves of its memory leaves first, and
-        what stays is copied.
-        """
         array = plain(tensor._array)
-        if type(array) not in self.backend.array_types:
-            return
-        with self._lock:
-            root = root_of(array)
-            for stored in self._storages.of(root):
-                self._keep(stored, root)
-            for event, _, _, _, flat in self._leaving:
-                if root_of(flat) is root:
-                    wait_for(self.backend.current_stream(), event)
+        if type(array) in self.backend.array_types:  # else it need not wait for the lock
+            self._write_begins(root_of(array))
+
+    def before_write(self, root: Any) -> None:
+        """Memory is about to be changed in place: what leaves of it leaves first, and what stays
+        is copied.
+        """
+        for stored in self._storages.of(root):
+            self._keep(stored, root)
+        for event, _, _, _, flat in self._leaving:
+            if root_of(flat) is root:
+                wait_for(self.backend.current_stream(), event)
+
+    def mend(self, live: list[Stored]) -> None:
+        """Notes anew what leaves, and what has left; no stream copies meanwhile."""
+        for s in live:
+            if s.block is not None and s.copied is None:  # nothing was copied to it
+                self.slab.give_back(s.block, None)
+                s.block = None
+            if s.device is not None and (s.block is not None or s.host is not None):
+                s.device = None if s.host is None or s.host.query() else s.device
+            s.away = s.nbytes if s.device is None and s.home is None else 0
+        self.away = sum([s.away for s in live if s.entered])
+        held = [s for s in live if s.device is not None]
+        self._leaving = deque([
+            (s.copied, weakref.ref(s), s.device.nbytes, s.stream, s.device)
+            for s in held if s.host is not None
+        ])  # fmt: skip
+        self.leaving_bytes = sum([entry[2] for entry in self._leaving])
+        refused = [s for s in live if getattr(s.host, "resident", None) is not None]
+        self._staying = [weakref.ref(s) for s in (*held, *refused)]
+        while self._before_write in writes_watched:
+            watch_writes(self._before_write, False)
+        self._watches = False
+        self._watch()
+        self.staging.mend(live)
 
     def abandon(self) -> None:
         """Gets back the memory of what is still leaving and is no longer wanted; compute waits."""

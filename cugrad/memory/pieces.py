@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..backends import Backend
-from .session import Stored
+from .session import Stored, nothing
 from .slab import Block
 
 __all__ = ["adopt", "bring", "covered_by", "gaps_between", "send"]
@@ -73,7 +73,7 @@ def adopt(stored: Stored, inner: list[Stored], gaps: list[tuple[int, int]]) -> N
     """Makes a span, of which a block has the gaps, the home of the ones within it, and of all that
     is theirs.
     """
-    engine, at = stored.session.engine, 0
+    at = 0
     pieces = [Piece(0, stored.block, 0, 0)]
     for low, high in gaps:
         pieces.append(Piece(low, stored.block, at, high - low))
@@ -88,14 +88,25 @@ def adopt(stored: Stored, inner: list[Stored], gaps: list[tuple[int, int]]) -> N
                 Piece(shift + offset + skip, block, start + skip, max(0, nbytes - skip))
             )
         at = max(at, shift + s.nbytes)
-        stored.views += s.views
-        stored.waiting += s.waiting
-        s.views = s.waiting = 0
-        s.home, s.block, s.pieces, s.device, s.root = (stored, shift), None, None, None, _gone
-        engine.out.away -= s.away
-        s.away = 0
-    stored.pieces = pieces
+    before = [(s, s.views, s.waiting, s.block, s.pieces, s.device, s.root, s.away) for s in inner]
+    try:
+        stored.pieces = pieces
+        for s in inner:
+            _move(s, stored)
+    except BaseException:  # all of them, or none
+        stored.pieces = None
+        for s, *values in before:
+            s.views, s.waiting, s.block, s.pieces, s.device, s.root, s.away = values
+            s.home = None
+        raise
 
 
-def _gone() -> None:
-    """A reference to a root for which nobody looks any more."""
+def _move(s: Stored, stored: Stored) -> None:
+    """Makes a span the home of one within it."""
+    stored.views += s.views
+    stored.waiting += s.waiting
+    s.home = stored, s.low - stored.low
+    s.views = s.waiting = 0
+    s.block, s.pieces, s.device, s.root = None, None, None, nothing
+    stored.session.engine.out.away -= s.away
+    s.away = 0

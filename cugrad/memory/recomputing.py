@@ -88,7 +88,10 @@ class Again:
         return found
 
     def __del__(self) -> None:
-        value = self.piece.value
+        try:
+            value = self.piece.value
+        except AttributeError:  # half made
+            return
         value.views -= 1
         if self.round != value.round:
             value.waiting -= 1

@@ -13,7 +13,7 @@ from .stats import Meter
 if TYPE_CHECKING:
     from .engine import CopyEngine
 
-__all__ = ["Plan", "Session", "Stored", "View", "bytes_under_way"]
+__all__ = ["Plan", "Session", "Stored", "View", "bytes_under_way", "nothing"]
 
 LEAST = 1 << 26  # bytes under way at least, where the user names no number
 
@@ -29,7 +29,7 @@ class Stored:
         "session", "owner", "index", "counter", "version", "root", "low", "nbytes", "gathered",
         "stream", "device", "block", "host", "form", "sent", "copied", "last_use", "restored",
         "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "stays", "family",
-        "pieces", "home", "__weakref__",
+        "pieces", "home", "entered", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,7 @@ class Stored:
         self.family: Family | None = None
         self.pieces: list[Any] | None = None  # where its bytes are, if not all in its block
         self.home: Any = None  # (span, offset): the larger one that has become its place
+        self.entered = False  # whether session and engine count it
 
     @property
     def is_only_here(self) -> bool:
@@ -74,11 +75,12 @@ class Stored:
     def __del__(self) -> None:
         try:
             session = self.session
-            session.alive -= 1
-            if self.stays == "last":
-                session.room += self.nbytes
             engine = session.engine
-            if self.ahead or self.away or self.arrived is not None:
+            if self.entered:
+                session.alive -= 1
+                if self.stays == "last":
+                    session.room += self.nbytes
+            if self.entered and (self.ahead or self.away or self.arrived is not None):
                 engine.gone.append((self.ahead, self.away, self.arrived, self.stream))
             if self.block is not None:
                 engine.out.slab.give_back(self.block, self.last_use)
@@ -163,7 +165,7 @@ class Plan:
         return self.sizes[index] if hull is None else hull.high - hull.low
 
 
-def _no_run() -> None:
+def nothing() -> None:
     """A reference to nothing."""
 
 
@@ -188,7 +190,7 @@ class Session:
         self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
         self.lapsed: set[int] = set()  # kept for being there anyway, and nobody else had it
         self.plan: Plan | None = None
-        self.run: Callable[[], Any] = _no_run  # the backward pass that asked last, weakly
+        self.run: Callable[[], Any] = nothing  # the backward pass that asked last, weakly
         self.meter: Meter | None = None  # where times are taken
         self.tight = False  # an allocation has failed while this was saved
         self.round = 0  # how often everything was unpacked before
@@ -235,6 +237,7 @@ class Session:
         """Enters a storage whose copy has begun, and of which so many bytes were asked for."""
         nbytes = stored.nbytes
         self.alive += 1
+        stored.entered = True
         if stored.stays == "last":
             self.room -= nbytes
         if nbytes != asked:
@@ -246,6 +249,12 @@ class Session:
             self.largest = nbytes
         if nbytes > self.largest_moved and (stored.device is None or stored.block is not None):
             self.largest_moved = nbytes
+
+    def mend(self, alive: int) -> None:
+        """Forgets a storage that was not wholly entered; so many are."""
+        self.alive = alive
+        del self.sizes[len(self.stored) :]
+        self._chain, self.cursor = None, 0
 
     def learned(self) -> Plan | None:
         """The plan for a next step like this one; None before backward has asked for anything.

@@ -138,10 +138,11 @@ class Staging:
         span = stored.host
         try:
             span.prefetch(_for_threads(block.array[: stored.sent], True))
+            self.reading.append((weakref.ref(stored), block, span))
         except BaseException:
+            span.abandon()
             self._slab.give_back(block, None)
             raise
-        self.reading.append((weakref.ref(stored), block, span))
         return True
 
     def has_come(self) -> list[Stored]:
@@ -164,19 +165,37 @@ class Staging:
     def read(self, stored: Stored, within: int | None) -> Block | None:
         """The block with the bytes of a span; waits for the disk. None where there is no block."""
         found = [entry for entry in self.reading if entry[0]() is stored]
-        if found:
-            self.reading.remove(found[0])
         block = found[0][1] if found else self._slab.take(stored.sent, within)
         if block is None:
             return None
-        for event in block.events:  # long past, unless the block was given back just now
-            event.synchronize()
         try:
+            if found:
+                self.reading.remove(found[0])
+            for event in block.events:  # long past, unless the block was given back just now
+                event.synchronize()
             stored.host.read_into(_for_threads(block.array[: stored.sent], True))
         except BaseException:
+            stored.host.abandon()
             self._slab.give_back(block, None)
             raise
         return block
+
+    def mend(self, live: list[Stored]) -> None:
+        """Begins nothing anew that is under way, and counts it; no stream copies meanwhile."""
+        for _, block, span in self.reading:
+            span.abandon()
+            self._slab.give_back(block, None)
+        self.reading = []
+        self._copied = deque([entry for entry in self._copied if _is_to_write(entry[0]())])
+        self._writing = deque(
+            [(weakref.ref(s), s.sent) for s in live if s.block is not None and s.host is not None]
+        )
+        self.bytes = sum([e[1] for e in self._copied]) + sum([e[1] for e in self._writing])
+
+
+def _is_to_write(stored: Stored | None) -> bool:
+    """Whether a store has not yet been given the bytes of a block."""
+    return stored is not None and stored.block is not None and stored.host is None
 
 
 def _for_threads(array: Any, writes: bool) -> Any:

@@ -130,8 +130,13 @@ class Meter:
     def end(self, compute: Any) -> None:
         """Backward has what it asked for; the last call counts."""
         if self.ended is None:
-            self.ended = self._backend.event(timing=True)
-        compute.record_event(self.ended)
+            self.ended = self.mark(compute)  # which is known once it is recorded
+        else:
+            compute.record_event(self.ended)
+
+    def drop(self) -> None:
+        """Tells nothing of this session, which was interrupted."""
+        self.ended = None
 
     def wait(self, compute: Any, event: Any, label: Any) -> None:
         """Makes compute wait for an event, and takes the time."""

@@ -69,9 +69,15 @@ class Storages:
             self._many = {key: spans for key, spans in self._many.items() if key in self._live}
             self._sweep = max(64, 2 * len(self._live))
 
+    def mend(self) -> None:
+        """Orders anew what an exception in `add` or `others` has left."""
+        self._many = {
+            key: Spans(refs) for key, refs in self._live.items() if len(refs) > FEW
+        }
+
     def all(self) -> list[Stored]:
-        """All spans."""
-        found = [ref() for refs in list(self._live.values()) for ref in refs]
+        """All spans, each once: one that is back is known by both of its roots."""
+        found = dict.fromkeys([ref() for refs in list(self._live.values()) for ref in refs])
         return [stored for stored in found if stored is not None]
 
     def of(self, root: Any) -> list[Stored]:

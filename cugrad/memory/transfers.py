@@ -25,7 +25,7 @@ class Transfer:
 
     __slots__ = (
         "file", "offset", "array", "nbytes", "writing", "pieces", "moved", "wanted", "error",
-        "_numbers", "_left", "_lock", "_done",
+        "_begun", "_ended", "_running", "_lock", "_done",
     )  # fmt: skip
 
     def __init__(
@@ -33,11 +33,13 @@ class Transfer:
     ) -> None:
         self.file, self.offset, self.array, self.writing = file, offset, array, writing
         self.nbytes = array.nbytes
-        self.pieces = self._left = -(-array.nbytes // PIECE)
+        self.pieces = -(-array.nbytes // PIECE)
         self.moved = 0  # bytes
         self.wanted = True  # set to False, from anywhere, it stops where it is
         self.error = error
-        self._numbers = itertools.count()
+        self._begun = itertools.count()
+        self._ended: set[int] = set()  # the pieces that were done
+        self._running: set[int] = set()  # the threads that are at it
         self._lock, self._done = threading.Lock(), threading.Event()
         if error is not None or not self.pieces:
             self._end()
@@ -47,23 +49,44 @@ class Transfer:
         return self._done.is_set()
 
     def run(self) -> None:
-        """Does the pieces that nobody has begun."""
-        while (k := next(self._numbers)) < self.pieces:
-            moved = 0
-            if self.wanted and self.error is None:
-                try:
-                    moved = self._move(k)
-                except OSError as error:
-                    self.error = error.with_traceback(None)  # whose frames hold the array
-                except MemoryError:
-                    self.error = OSError(errno.ENOMEM, "no memory to copy through")
-                except Exception as error:  # somebody waits for the end of this
-                    self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
+        """Does the pieces that nobody has begun; those that an exception interrupts, too."""
+        here = threading.get_ident()
+        try:
+            try:
+                self._running.add(here)
+                while (k := next(self._begun)) < self.pieces:
+                    self._do(k)
+            finally:
+                self._leave(here)
+        except BaseException:
+            self._leave(here)
+            raise
+
+    def _do(self, k: int) -> None:
+        if k in self._ended or not self.wanted or self.error is not None:
+            return
+        try:
+            moved = self._move(k)
+        except OSError as error:
+            self.error = error.with_traceback(None)  # whose frames hold the array
+        except MemoryError:
+            self.error = OSError(errno.ENOMEM, "no memory to copy through")
+        except Exception as error:  # somebody waits for the end of this
+            self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
+        else:
             with self._lock:
-                self._left -= 1
+                self._ended.add(k)
                 self.moved += moved
-                last = not self._left
-            if last:
+
+    def _leave(self, thread: int) -> None:
+        """A thread has found no more to do, or was interrupted: then others do what it has not."""
+        with self._lock:
+            self._running.discard(thread)
+            if self._running or self.is_done:
+                return
+            if len(self._ended) < self.pieces and self.wanted and self.error is None:
+                self._begun = itertools.count()
+            else:
                 self._end()
 
     def _end(self) -> None:
@@ -83,9 +106,9 @@ class Transfer:
         """Helps, and waits until others have done their pieces. At once after a fork, in the child:
         the threads that were at it are the parent's.
         """
-        if not self.is_done and self.file.is_mine:
+        while not self.is_done and self.file.is_mine:
             self.run()
-            self._done.wait()
+            self._done.wait(0.1)  # for others, one of which may be interrupted
 
 
 class _Pool:
@@ -93,6 +116,7 @@ class _Pool:
 
     def __init__(self) -> None:
         self.process, self._stopping = os.getpid(), False
+        self._even = True  # whether there is a token for each that is queued, and no more
         self._reads: deque[Transfer] = deque()
         self._writes: deque[Transfer] = deque()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
@@ -101,31 +125,45 @@ class _Pool:
             threading.Thread(target=self._work, name=f"cugrad-disk-{i}", daemon=True)
             for i in range(count)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            for _ in self._threads:
+                self._tokens.put(False)
+            raise
 
     def submit(self, transfer: Transfer) -> None:
         queue = self._writes if transfer.writing else self._reads
-        for _ in range(min(transfer.pieces, len(self._threads))):
-            queue.append(transfer)
-            self._tokens.put(True)
+        try:
+            for _ in range(min(transfer.pieces, len(self._threads))):
+                queue.append(transfer)
+                self._tokens.put(True)
+        except BaseException:
+            self._even = False
+            self._tokens.put(True)  # or it would stay in the queue
+            raise
 
     def _work(self) -> None:
         while self._tokens.get() and not self._stopping:
+            transfer: Transfer | None
             try:
                 transfer = self._reads.popleft() if self._reads else self._writes.popleft()
             except IndexError:  # another thread was faster, and left us the other kind
                 transfer = self._other()
-            transfer.run()
+            if transfer is not None:
+                transfer.run()
             del transfer  # its array may be waiting for that
 
-    def _other(self) -> Transfer:
-        while True:  # there is a token for each: it ends
+    def _other(self) -> Transfer | None:
+        while True:
             for queue in (self._reads, self._writes):
                 try:
                     return queue.popleft()
                 except IndexError:
                     pass
+            if not self._even:
+                return None
 
     def stop(self) -> None:
         """At exit: what runs comes to its end, and what is queued stays in memory."""

@@ -44,6 +44,6 @@ def bytes_elsewhere(device_type: str) -> Elsewhere:
             )
     disk = 0
     for store in list(_stores):
-        closed = sum([nbytes for _, _, nbytes, _ in list(store._closed)])
+        closed = sum([nbytes for _, _, nbytes, *_ in list(store._closed)])
         disk += max(store._extents.used - closed, 0)
     return total._replace(disk=disk)

@@ -1,0 +1,37 @@
+"""Puts a copy engine in order, from what is there, after an exception in the middle of its work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .engine import CopyEngine
+
+__all__ = ["mend"]
+
+
+def mend(engine: CopyEngine) -> None:
+    """Waits for all copies; finds what is where, and counts it anew.
+
+    What was brought back and not yet asked for is on the host, too: it comes back once more. The
+    session of this thread does not go on, and teaches nothing.
+    """
+    engine.out.stream.synchronize()
+    engine.inward.synchronize()
+    engine.storages.mend()
+    live = engine.storages.all()
+    engine.gone.clear()
+    engine.coming.clear()
+    engine.ahead = 0
+    sessions = {stored.session: 0 for stored in live}
+    for stored in live:
+        stored.restored = stored.arrived = None
+        stored.fresh, stored.ahead = False, 0
+        stored.entered = stored.index < len(stored.session.stored)
+        sessions[stored.session] += stored.entered
+    for session, alive in sessions.items():
+        session.mend(alive)
+    engine.out.mend(live)
+    interrupted, engine._here.session = engine._here.session, None
+    if interrupted is not None and interrupted.meter is not None:
+        interrupted.meter.drop()
