@@ -125,7 +125,8 @@ class BackwardCFunction(Node, FunctionCtx):
         return self if self.output_count == 1 else Output(self, output_nr)
 
     def edge_of_entry(self, index: int) -> Any:
-        return edge_of(self.saved[index])
+        entry = self.saved[index]
+        return edge_of(entry) if entry.requires_grad else None
 
     def keep_packed(self, entries: tuple[Any, ...]) -> None:
         self.saved = entries

@@ -14,6 +14,7 @@ from ..dtypes import type_name
 from ..tensor import Tensor
 from .mistakes import MISTAKES, explained
 from .signatures import Signature
+from .strided import in_its_memory
 
 __all__ = ["ALIASES", "TAKES_OUT", "accepting", "called", "layout", "renaming", "strided"]
 
@@ -270,7 +271,8 @@ def _place(name: str, value: Tensor, out: Tensor) -> None:
                 "t.resize_(0).",
                 stacklevel=4,
             )
-        backend = backend_of(out._array)
+        shape, backend = value._array.shape, backend_of(out._array)
+        same = in_its_memory(out._array, shape) if out.numel() else None
         with backend.use_device(backend.device_index(out._array)):
-            out._array = backend.xp.empty(value._array.shape, out._array.dtype)
+            out._array = backend.xp.empty(shape, out._array.dtype) if same is None else same
     out.copy_(value)

@@ -81,7 +81,7 @@ def _along(
             f"Index tensor must have the same number of dimensions as src tensor "
             f"({function}: got {len(wanted)} and {len(shape)})"
         )
-    if any(n > m for n, m in zip(wanted, shape)):
+    if any(n > m for n, m in zip(wanted or (1,), shape or (1,))):
         raise RuntimeError(
             f"{function}: Expected index {list(wanted)} to be no larger than src {list(shape)}"
         )

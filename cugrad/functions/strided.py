@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ..autograd.mode import state
@@ -331,6 +332,13 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     return same and address_of(a) == address_of(b)
 
 
+def in_its_memory(array: Any, shape: tuple[int, ...]) -> Any:
+    """An array of a shape where another one begins; None where the memory ends before."""
+    flat, start = storage_of(array)
+    stop = start + prod(shape)
+    return flat[start:stop].reshape(shape) if flat.ndim == 1 and stop <= flat.size else None
+
+
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Another shape in place: the same memory where it is large enough, else new memory with the
     old elements in front. What is new is not initialised.
@@ -340,16 +348,14 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     shape = D.int_tuple(varargs(sizes))
     if any(n < 0 for n in shape):
         raise RuntimeError(f"resize_: got {list(shape)}, want extents that are not negative")
-    array = self._array
-    flat, start = storage_of(array)
-    count = 1
-    for n in shape:
-        count *= n
+    array, count = self._array, prod(shape)
     if array.shape != shape or not array.flags.c_contiguous:
-        if flat.ndim == 1 and start + count <= flat.size:
-            self._array = flat[start : start + count].reshape(shape)
+        same = in_its_memory(array, shape)
+        if same is not None:
+            self._array = same
         else:
             backend = backend_of(array)
+            flat, start = storage_of(array)
             home = known(backend.xp.empty(count, array.dtype))
             old = flat[start:] if flat.ndim == 1 else flat.reshape(-1)
             home[: min(old.size, count)] = old[:count]

@@ -58,6 +58,9 @@ WORDS = {
 }
 
 
+ONE_OF_TWO = {"leaf", "several views", "freed", "inference"}  # said of a line with another fault
+
+
 @dataclass
 class Seen:
     """What can be seen of a program once it has run."""
@@ -332,7 +335,7 @@ def failures_differ(want: Failure | None, got: Failure | None) -> Difference | N
             f"line {want.line}, {got.line}: {said}",
         )
     # of two faults at once either may be named
-    words = want.word == got.word or {"leaf", "several views", "freed"} & {want.word, got.word}
+    words = want.word == got.word or ONE_OF_TWO & {want.word, got.word}
     shapes = {"IndexError", "RuntimeError"}
     types = want.types[0] in got.types or {want.types[0], got.types[0]} == shapes
     if not types or not words:
