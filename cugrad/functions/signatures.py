@@ -16,7 +16,7 @@ OUT = Parameter("out", Parameter.KEYWORD_ONLY, default=None)
 
 
 class Signature(inspect.Signature):
-    """A signature with `out=None`, made when somebody asks for it.
+    """A signature with `out=None`, made when it is asked for.
 
     Of a compiled row, whose first argument is `input` and which all may be given by name, it is
     that of the row; `out` then only for the names in `takes_out`.

@@ -45,14 +45,14 @@ def functional_call(
     >>> torch.func.functional_call(layer, state, torch.tensor([2., 3.]))
     tensor([5.])
     """
-    given = _merged(parameter_and_buffer_dicts)
+    tensors = _merged(parameter_and_buffer_dicts)
     if args is None:
         args = ()
     elif not isinstance(args, tuple):
         args = (args,)
     places = _places(module)
     if strict:
-        missing, unexpected = sorted(places.keys() - given), sorted(given.keys() - places)
+        missing, unexpected = sorted(places.keys() - tensors), sorted(tensors.keys() - places)
         texts = [
             f"\n\t{what} key(s): {', '.join(map(repr, keys))}."
             for what, keys in (("Unexpected", unexpected), ("Missing", missing)) if keys
@@ -61,8 +61,8 @@ def functional_call(
             name = type(module).__name__
             raise RuntimeError(f"Error(s) in reparametrizing for {name}:{''.join(texts)}")
     if tie_weights:
-        given = _tied(places, given)
-    with _replaced(places, given):
+        tensors = _tied(places, tensors)
+    with _replaced(places, tensors):
         return module(*args, **(kwargs or {}))
 
 
@@ -92,41 +92,41 @@ def _merged(dicts: State | Sequence[State]) -> State:
 
 def _places(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
     """By full name, the dict of a submodule that holds a parameter or buffer, and its key there."""
-    found = {}
+    places = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for held in (part._parameters, part._buffers):
             for key, tensor in held.items():
                 if tensor is not None:
-                    found[f"{prefix}.{key}" if prefix else key] = (held, key)
-    return found
+                    places[f"{prefix}.{key}" if prefix else key] = (held, key)
+    return places
 
 
-def _tied(places: dict[str, tuple[dict[str, Any], str]], given: State) -> State:
-    """What is given, also under the other names of the same tensors."""
+def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: State) -> State:
+    """The tensors, also under the other names of the parameters that they stand for."""
     names: dict[int, list[str]] = {}
     for name, (held, key) in places.items():
         names.setdefault(id(held[key]), []).append(name)
-    full = dict(given)
+    full = dict(tensors)
     for same in names.values():
-        tensors = {id(given[n]): given[n] for n in same if n in given}
-        if len(tensors) > 1:
+        different = {id(tensors[n]): tensors[n] for n in same if n in tensors}
+        if len(different) > 1:
             raise ValueError(
                 f"functional_call got multiple values for keys {same}, which are tied. Consider "
                 "using tie_weights=False"
             )
-        for tensor in tensors.values():
+        for tensor in different.values():
             full.update(dict.fromkeys(same, tensor))
     return full
 
 
 @contextmanager
-def _replaced(places: dict[str, tuple[dict[str, Any], str]], given: State) -> Iterator[None]:
+def _replaced(places: dict[str, tuple[dict[str, Any], str]], tensors: State) -> Iterator[None]:
     before = []
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{tensor!r}, given for {name}, is not an instance of torch.Tensor")
     try:
-        for name, tensor in given.items():
+        for name, tensor in tensors.items():
             if name in places:
                 held, key = places[name]
                 before.append((held, key, held[key]))
@@ -160,7 +160,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
 
     def stacked(states: list[State]) -> State:
-        made = {}
+        stacks = {}
         for name in states[0]:
             column = [state[name] for state in states]
             wants = column[0].requires_grad
@@ -169,8 +169,8 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
                     f"Expected {name} from each model to have the same .requires_grad"
                 )
             whole = FUNCTIONS["stack"]([t.detach() for t in column])
-            made[name] = whole.requires_grad_(wants)
-        return made
+            stacks[name] = whole.requires_grad_(wants)
+        return stacks
 
     return (
         stacked([dict(m.named_parameters()) for m in models]),

@@ -25,18 +25,18 @@ Tensors = Tensor | Iterable[Tensor]
 def _several(name: str, tensors: Tensors) -> list[Tensor]:
     if isinstance(tensors, Tensor):
         return [tensors]
-    found = list(tensors)
-    for each in found:
+    several = list(tensors)
+    for each in several:
         if not isinstance(each, Tensor):
             raise TypeError(
                 f"{name}: got {type(each).__name__} among the parameters, want Tensors, as of "
                 "model.parameters()"
             )
-    if not found and isinstance(tensors, Iterator):
+    if not several and isinstance(tensors, Iterator):
         warnings.warn(
             "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
         )
-    return found
+    return several
 
 
 def _gradients(parameters: list[Tensor]) -> list[Tensor]:

@@ -72,13 +72,13 @@ class BackwardHooks:
 
     def _see_outputs(self, grads: Gradients, places: list[int]) -> Gradients:
         for hook in self.pre_hooks:
-            given = hook(self.module, grads)
-            if given is not None and len(given) != len(grads):
+            changed = hook(self.module, grads)
+            if changed is not None and len(changed) != len(grads):
                 raise RuntimeError(
                     "Backward pre hook returned an invalid number of grad_output, got "
-                    f"{len(given)}, but expected {len(grads)}"
+                    f"{len(changed)}, but expected {len(grads)}"
                 )
-            grads = grads if given is None else given
+            grads = grads if changed is None else changed
         self.grad_outputs = grads
         if self.inputs is None:
             self._without_inputs(grads)
@@ -93,26 +93,26 @@ class BackwardHooks:
             )
         self.grad_outputs = None
         for hook in self.hooks:
-            given = hook(self.module, (None,) * self.input_count, grads)
-            if given is not None and any(g is not None for g in given):
+            changed = hook(self.module, (None,) * self.input_count, grads)
+            if changed is not None and any(g is not None for g in changed):
                 raise RuntimeError(
                     "Backward hook for Modules where no input requires gradient should always "
                     "return None or None for all gradients."
                 )
 
-    def _see_inputs(self, found: Gradients, _: Any) -> Gradients | None:
+    def _see_inputs(self, of_tensors: Gradients, _: Any) -> Gradients | None:
         if self.grad_outputs is None:  # a gradient that did not come by way of the output
             return None
         places = self.inputs or []
-        grads = _spread(places, found, self.input_count)
+        grads = _spread(places, of_tensors, self.input_count)
         for hook in self.hooks:
-            given = hook(self.module, grads, self.grad_outputs)
-            if given is not None and len(given) != len(grads):
+            changed = hook(self.module, grads, self.grad_outputs)
+            if changed is not None and len(changed) != len(grads):
                 raise RuntimeError(
                     "Backward hook returned an invalid number of grad_input, got "
-                    f"{len(given)}, but expected {len(grads)}"
+                    f"{len(changed)}, but expected {len(grads)}"
                 )
-            grads = grads if given is None else given
+            grads = grads if changed is None else changed
         self.grad_outputs = None
         return tuple([grads[i] for i in places])
 
@@ -127,22 +127,22 @@ def _passed(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None,
         return values, None, None  # no hooks inside vmap, whose tensors require no gradient there
     if not (state.grad_enabled and any(values[i].requires_grad for i in places)):
         return values, None, None
-    made = BackwardHookFunction.apply(*[values[i] for i in places])
-    node = next(x.grad_fn for x in made if x.grad_fn is not None)
-    found = list(values)
-    for i, x in zip(places, made, strict=True):
-        found[i] = x
+    outputs = BackwardHookFunction.apply(*[values[i] for i in places])
+    node = next(x.grad_fn for x in outputs if x.grad_fn is not None)
+    passed = list(values)
+    for i, x in zip(places, outputs, strict=True):
+        passed[i] = x
     if type(values) is tuple:
-        return tuple(found), places, node
-    return type(values)(*found), places, node  # a named tuple
+        return tuple(passed), places, node
+    return type(values)(*passed), places, node  # a named tuple
 
 
 def _spread(places: list[int], grads: Gradients, count: int) -> Gradients:
     """The gradients of tensors among `count` values; None for the others."""
-    found: list[Tensor | None] = [None] * count
+    spread: list[Tensor | None] = [None] * count
     for i, g in zip(places, grads, strict=True):
-        found[i] = g
-    return tuple(found)
+        spread[i] = g
+    return tuple(spread)
 
 
 class _OfModule:

@@ -46,9 +46,9 @@ def by_position(args: tuple[Any, ...], *named: Any) -> tuple[Any, Any, Any]:
         FutureWarning,
         stacklevel=3,
     )
-    given = (*args, *(None, "", False)[len(args) :])
-    destination = given[0] if named[0] is None else named[0]
-    return destination, named[1] or given[1], named[2] or given[2]
+    options = (*args, *(None, "", False)[len(args) :])
+    destination = options[0] if named[0] is None else named[0]
+    return destination, named[1] or options[1], named[2] or options[2]
 
 
 class PostHook:

@@ -69,10 +69,10 @@ class Tree:
             object.__setattr__(self, name, value)
 
     @staticmethod
-    def _reject(value: object, kind: str, name: str, wanted: str) -> None:
+    def _reject(value: object, kind: str, name: str, type_name: str) -> None:
         raise TypeError(
             f"cannot assign '{typename(value)}' as {kind} '{name}' "
-            f"(cugrad.{wanted} or None expected)"
+            f"(cugrad.{type_name} or None expected)"
         )
 
     def _forget(self, name: str, keep: str) -> None:
@@ -281,9 +281,9 @@ class Tree:
         module = self.get_submodule(path)
         return module._member(name, "_buffers", "a buffer")
 
-    def _member(self, name: str, room: str, wanted: str) -> Any:
+    def _member(self, name: str, room: str, description: str) -> Any:
         if not hasattr(self, name):
             raise AttributeError(f"{type(self).__name__} has no attribute `{name}`")
         if name not in self.__dict__[room]:
-            raise AttributeError(f"`{name}` is not {wanted}")
+            raise AttributeError(f"`{name}` is not {description}")
         return self.__dict__[room][name]

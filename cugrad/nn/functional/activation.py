@@ -38,9 +38,9 @@ def _run(row: str, input: Tensor, inplace: bool, **params: Any) -> Tensor:
 def relu(input: Tensor, inplace: bool = False, *, keep_bits: bool = False) -> Tensor:
     """max(input, 0), element by element.
 
-    Backward needs the result, which a linear layer or a convolution keeps anyway. Where nobody else
-    keeps it, before a pooling, an addition or a mean, `keep_bits` keeps one bit for each element
-    in its stead.
+    Backward needs the result, which a linear layer or a convolution keeps anyway. Where nothing
+    else keeps it, before a pooling, an addition or a mean, `keep_bits` keeps one bit for each
+    element instead.
 
     >>> import cugrad as torch
     >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)

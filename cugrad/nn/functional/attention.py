@@ -237,14 +237,14 @@ def multi_head_attention_forward(
         shares = shares.reshape(count, num_heads, length, keys)
         if average_attn_weights:
             shares = shares.mean(1)
-        found: Tensor | None = shares if batched else shares.squeeze(0)
+        shares = shares if batched else shares.squeeze(0)
     else:
         output = scaled_dot_product_attention(q, k, v, mask, p)
-        found = None
+        shares = None
     output = output.transpose(0, 1).reshape(length * count, width)
     output = recorded.linear(output, out_proj_weight, out_proj_bias)
     output = output.reshape(length, count, output.shape[1])
-    return (output if batched else output.squeeze(1)), found
+    return (output if batched else output.squeeze(1)), shares
 
 
 def _checked_mask(mask: Tensor | None, length: int, keys: int, rows: int) -> Tensor | None:

@@ -14,7 +14,7 @@ __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
 
 def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
     """The number of classes; raises, in PyTorch's words, when shapes or dtypes do not fit."""
-    shape, wanted = tuple(input.shape), tuple(target.shape)
+    shape, target_shape = tuple(input.shape), tuple(target.shape)
     if not shape:
         raise RuntimeError("nll_loss: got a 0-d input, want (C,) or (N, C, ...)")
     if target.dtype not in (dtypes.int64, dtypes.uint8):
@@ -22,14 +22,14 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
             f"nll_loss: expected target of dtype {dtypes.int64} but found {target.dtype}; "
             "class probabilities have the shape of the input and go to cross_entropy"
         )
-    if len(shape) > 1 and wanted[:1] != shape[:1]:
+    if len(shape) > 1 and target_shape[:1] != shape[:1]:
         raise ValueError(
             f"Expected input batch_size ({shape[0]}) to match target batch_size "
-            f"({wanted[0] if wanted else 'none'})."
+            f"({target_shape[0] if target_shape else 'none'})."
         )
-    if wanted != (shape[:1] + shape[2:] if len(shape) > 1 else ()):
+    if target_shape != (shape[:1] + shape[2:] if len(shape) > 1 else ()):
         raise RuntimeError(
-            f"Expected target size {list(shape[:1] + shape[2:])}, got {list(wanted)}"
+            f"Expected target size {list(shape[:1] + shape[2:])}, got {list(target_shape)}"
         )
     classes = shape[_class_dim(input)]
     if weight is not None and tuple(weight.shape) != (classes,):
@@ -41,7 +41,7 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
 
 
 def _check_range(target: Tensor, classes: int, ignore_index: int) -> None:
-    """IndexError for a class that is not there; on a GPU nobody looks, for it would wait."""
+    """IndexError for a class that is not there; on a GPU it is not looked for: that would wait."""
     array = target._array
     if is_looked_at(array) and array.size and (array.min() < 0 or array.max() >= classes):
         wrong = array[((array < 0) | (array >= classes)) & (array != ignore_index)]

@@ -40,7 +40,7 @@ def conv_padding(
 
 def _settings(name: str, n: int, **settings: Ints) -> list[tuple[int, ...]]:
     """Each setting as n numbers; RuntimeError, in PyTorch's words, where it is not."""
-    found = []
+    tuples = []
     for what, value in settings.items():
         values = numbers(value, n)
         if len(values) != n:
@@ -48,14 +48,14 @@ def _settings(name: str, n: int, **settings: Ints) -> list[tuple[int, ...]]:
                 f"expected {what} to be a single integer value or a list of {n} values to match "
                 f"the convolution dimensions, but got {what}={list(values)} ({name})"
             )
-        found.append(values)
+        tuples.append(values)
         if what == "stride" and min(values) < 1:
             raise RuntimeError(f"non-positive stride is not supported: {name} got {values}")
         if what == "dilation" and min(values) < 1:
             raise RuntimeError(f"dilation should be greater than zero, {name} got {values}")
         if what in ("padding", "output_padding") and min(values) < 0:
             raise RuntimeError(f"negative {what} is not supported: {name} got {values}")
-    return found
+    return tuples
 
 
 def _batched(name: str, n: int, input: Tensor, weight: Tensor, groups: int) -> Tensor:

@@ -117,26 +117,26 @@ class DotProductAttention(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """By tensor functions, so that it can be differentiated in turn."""
         query, key, value, mask, bits = ctx.saved_tensors
-        how, wanted = ctx.how, ctx.needs_input_grad
+        how, needed = ctx.how, ctx.needs_input_grad
         q, g = _wide(query), _wide(grads[0])
         k, v = _per_head(key, how.groups), _per_head(value, how.groups)
         weights = _weights(q, k, mask, how)
-        found: list[Any] = [None] * 6
-        if wanted[2]:
+        gradients: list[Any] = [None] * 6
+        if needed[2]:
             dropped = _dropped(weights, bits, how.p)
-            found[2] = _like(recorded.matmul(recorded.mT(dropped), g), value, how.groups)
-        if wanted[0] or wanted[1] or wanted[3]:
+            gradients[2] = _like(recorded.matmul(recorded.mT(dropped), g), value, how.groups)
+        if needed[0] or needed[1] or needed[3]:
             slope = _dropped(recorded.matmul(g, recorded.mT(v)), bits, how.p)
             slope = recorded.softmax_backward(slope, weights, weights.dim() - 1)
-        if wanted[0]:
-            found[0] = _like(recorded.matmul(slope, k) * how.scale, query)
-        if wanted[1]:
-            found[1] = _like(
+        if needed[0]:
+            gradients[0] = _like(recorded.matmul(slope, k) * how.scale, query)
+        if needed[1]:
+            gradients[1] = _like(
                 recorded.matmul(recorded.mT(slope), q * how.scale), key, how.groups
             )
-        if wanted[3]:
-            found[3] = _like(slope, mask)
-        return tuple(found)
+        if needed[3]:
+            gradients[3] = _like(slope, mask)
+        return tuple(gradients)
 
 
 def _like(grad: Tensor, operand: Tensor, groups: int = 1) -> Tensor:

@@ -100,8 +100,8 @@ def _output_size(
     if size is None and scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     if size is not None:
-        given: Any = size
-        sizes = tuple(given) if isinstance(size, (list, tuple)) else (given,) * dim
+        requested: Any = size
+        sizes = tuple(requested) if isinstance(size, (list, tuple)) else (requested,) * dim
         if len(sizes) != dim:
             raise ValueError(
                 "Input and output must have the same number of spatial dimensions, but got input "
@@ -167,8 +167,8 @@ def interpolate(
             "Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D "
             "tensor as input"
         )
-    known = mode in _LINEAR or mode in ("nearest", "nearest-exact", "area")
-    if dims not in (3, 4, 5) or not known or _LINEAR.get(mode, dims) != dims:
+    is_known = mode in _LINEAR or mode in ("nearest", "nearest-exact", "area")
+    if dims not in (3, 4, 5) or not is_known or _LINEAR.get(mode, dims) != dims:
         if mode in _LINEAR and dims in (3, 4, 5):
             raise NotImplementedError(
                 f"Got {dims}D input, but {mode} mode needs {_LINEAR[mode]}D input"
@@ -178,21 +178,21 @@ def interpolate(
             f"{dims}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | "
             f"nearest-exact (got {mode})"
         )
-    given = tuple(input.shape[2:])
+    extents = tuple(input.shape[2:])
     if mode == "area":
         return _AREA[dims](input, sizes)
-    if min(*given, *sizes) < 1 or input.shape[1] < 1:
+    if min(*extents, *sizes) < 1 or input.shape[1] < 1:
         raise RuntimeError(
-            f"Input and output sizes should be greater than 0, but got input {given} and output "
+            f"Input and output sizes should be greater than 0, but got input {extents} and output "
             f"{sizes} (interpolate)"
         )
-    scales: Any = factors or (None,) * len(given)
+    scales: Any = factors or (None,) * len(extents)
     if mode in ("nearest", "nearest-exact"):
         return _pick(input, sizes, scales, mode == "nearest-exact")
     aligned, cubic = bool(align_corners), mode == "bicubic"
     narrow = input.dtype.itemsize == 2 or input.dtype is uint8
     x = input.to(float32) if narrow else input
-    for i, (extent, out, scale) in enumerate(zip(given, sizes, scales)):
+    for i, (extent, out, scale) in enumerate(zip(extents, sizes, scales)):
         if extent != out or antialias or scale is not None:
             x = along(x, 2 + i, _weights(extent, out, cubic, aligned, scale, antialias))
     if input.dtype is uint8:
@@ -249,7 +249,7 @@ def upsample_bilinear(
 
 
 def _pairs(name: str, **settings: Ints) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
+    pairs: list[tuple[int, ...]] = []
     for what, value in settings.items():
         values = numbers(value, 2)
         if len(values) != 2:
@@ -258,8 +258,8 @@ def _pairs(name: str, **settings: Ints) -> list[tuple[int, ...]]:
         if min(values) < least:
             want = "non-negative" if least == 0 else "greater than zero"
             raise RuntimeError(f"{name}: {what} should be {want}, but got {values}")
-        found.append(values)
-    return found
+        pairs.append(values)
+    return pairs
 
 
 def unfold(

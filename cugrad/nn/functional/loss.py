@@ -250,8 +250,8 @@ def gaussian_nll_loss(
     check_reduction(reduction)
     spread = _variance(input, var)
     # unseen by derivatives: below eps they are those at eps
-    given = spread.detach()
-    spread = spread + (given.clamp(min=eps) - given)
+    constant = spread.detach()
+    spread = spread + (constant.clamp(min=eps) - constant)
     difference = input - target
     losses = 0.5 * (spread.log() + difference * difference / spread)
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
@@ -398,11 +398,11 @@ def cosine_embedding_loss(
     if target.dim() > 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if not input1.dim() == input2.dim() == target.dim() + 1:
-        wanted = (
+        shapes = (
             "1D target tensor expects 2D" if target.dim() == 1 else "0D target tensor expects 1D"
         )
         raise RuntimeError(
-            f"{wanted} input tensors, but found inputs with sizes {list(input1.shape)} and "
+            f"{shapes} input tensors, but found inputs with sizes {list(input1.shape)} and "
             f"{list(input2.shape)}, and target {list(target.shape)} (cosine_embedding_loss)"
         )
     dim, tiny = target.dim(), 1e-12

@@ -142,8 +142,8 @@ def multilabel_margin_loss(
     chosen = recorded.where(listed, y, classes)
     is_target = zeros((x.shape[0], classes + 1), dtype=dtypes.bool_, device=x.device)
     is_target = is_target.scatter(1, chosen, True)[:, :classes]
-    wanted = x.gather(1, recorded.where(listed, y, 0))
-    pairs = (1 - wanted.unsqueeze(2) + x.unsqueeze(1)).clamp(min=0)
+    of_targets = x.gather(1, recorded.where(listed, y, 0))
+    pairs = (1 - of_targets.unsqueeze(2) + x.unsqueeze(1)).clamp(min=0)
     counted = listed.unsqueeze(2) & ~is_target.unsqueeze(1)
     losses = recorded.where(counted, pairs, 0.0).sum((1, 2)) / classes
     if single and reduction == "none":

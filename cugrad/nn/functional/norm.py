@@ -66,9 +66,9 @@ def _channels(input: Tensor, **vectors: Tensor | None) -> int:
     return channels
 
 
-def _statistic(input: Tensor, found: Tensor) -> Any:
+def _statistic(input: Tensor, statistic: Tensor) -> Any:
     """An array that inside vmap differs by example only where the input does, not the weight."""
-    array = found._array
+    array = statistic._array
     for level in levels_of(array):
         if level not in levels_of(input._array):
             array = level.unwrap(array)[0]
@@ -101,26 +101,26 @@ def layer_norm(
 
     Source: https://arxiv.org/abs/1607.06450.
     """
-    wanted = _trailing_shape("layer_norm", input, normalized_shape)
-    return recorded.native_layer_norm(input, weight, bias, wanted, eps)[0]
+    shape = _trailing_shape("layer_norm", input, normalized_shape)
+    return recorded.native_layer_norm(input, weight, bias, shape, eps)[0]
 
 
 def _trailing_shape(
     function: str, input: Tensor, normalized_shape: Sequence[int]
 ) -> tuple[int, ...]:
     """`normalized_shape` as a tuple; RuntimeError where the input's shape does not end in it."""
-    wanted = tuple(normalized_shape)
-    if not wanted:
+    trailing = tuple(normalized_shape)
+    if not trailing:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least "
-            f"one element, but got normalized_shape = {list(wanted)} ({function})"
+            f"one element, but got normalized_shape = {list(trailing)} ({function})"
         )
-    if tuple(input.shape)[-len(wanted) :] != wanted:
+    if tuple(input.shape)[-len(trailing) :] != trailing:
         raise RuntimeError(
-            f"Given normalized_shape={list(wanted)}, expected input with shape "
-            f"[*, {', '.join(map(str, wanted))}], but got input of size{list(input.shape)}"
+            f"Given normalized_shape={list(trailing)}, expected input with shape "
+            f"[*, {', '.join(map(str, trailing))}], but got input of size{list(input.shape)}"
         )
-    return wanted
+    return trailing
 
 
 def rms_norm(
@@ -133,12 +133,12 @@ def rms_norm(
 
     Source: https://arxiv.org/abs/1910.07467.
     """
-    wanted = _trailing_shape("rms_norm", input, normalized_shape)
+    shape = _trailing_shape("rms_norm", input, normalized_shape)
     if eps is None:
         eps = finfo(input.dtype).eps
     if weight is None or weight.dtype is input.dtype:
-        return recorded.rms_norm(input, weight, wanted, eps)[0]
-    return recorded.rms_norm(input, None, wanted, eps)[0] * weight
+        return recorded.rms_norm(input, weight, shape, eps)[0]
+    return recorded.rms_norm(input, None, shape, eps)[0] * weight
 
 
 def group_norm(

@@ -150,11 +150,11 @@ def _max_unpool(
             f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a "
             f"length of '{len(size)}'"
         )
-    for d, (got, wanted, s) in enumerate(zip(size, default, strides)):
-        if output_size is not None and not wanted - s < got < wanted + s:
+    for d, (got, usual, s) in enumerate(zip(size, default, strides)):
+        if output_size is not None and not usual - s < got < usual + s:
             raise ValueError(
-                f"invalid output_size {size} (dim {d} must be between {wanted - s} and "
-                f"{wanted + s})"
+                f"invalid output_size {size} (dim {d} must be between {usual - s} and "
+                f"{usual + s})"
             )
     array, plane = indices._array, prod(size)
     if is_looked_at(array) and array.size and (array.min() < 0 or array.max() >= plane):
@@ -316,11 +316,11 @@ def _adaptive_sizes(name: str, n: int, input: Tensor, output_size: Sizes, needed
             f"{name}: Expected {n + 1}D or {n + 2}D tensor with non-zero size for non-batch "
             f"dimensions, but got {list(input.shape)}"
         )
-    wanted = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,)
-    wanted = wanted * n if len(wanted) == 1 else wanted
-    if len(wanted) != n:
+    requested = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,)
+    requested = requested * n if len(requested) == 1 else requested
+    if len(requested) != n:
         raise RuntimeError(f"{name}: output_size must be {n} numbers, got {output_size}")
-    sizes = tuple([s if w is None else int(w) for w, s in zip(wanted, input.shape[-n:])])
+    sizes = tuple([s if w is None else int(w) for w, s in zip(requested, input.shape[-n:])])
     if min(sizes) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be >= 0, got {output_size}")
     return sizes
@@ -332,13 +332,13 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
     sizes = _adaptive_sizes(f"adaptive_avg_pool{n}d", n, input, output_size, needed)
     if set(sizes) == {1}:
         return input.mean(tuple(range(-n, 0)), keepdim=True)
-    given = tuple(input.shape[-n:])
-    if 0 not in sizes and not any(s % w for s, w in zip(given, sizes)):
-        kernel = tuple([s // w for s, w in zip(given, sizes)])
+    extents = tuple(input.shape[-n:])
+    if 0 not in sizes and not any(s % w for s, w in zip(extents, sizes)):
+        kernel = tuple([s // w for s, w in zip(extents, sizes)])
         return getattr(recorded, f"avg_pool{n}d")(input, kernel)
     x = input.to(float32) if input.dtype.itemsize == 2 else input
     for i in range(n):
-        x = along(x, i - n, _mean_weights(given[i], sizes[i]))
+        x = along(x, i - n, _mean_weights(extents[i], sizes[i]))
     return x.to(input.dtype)
 
 
@@ -376,35 +376,35 @@ def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]
 
 def _adaptive_max_pool(n: int, input: Tensor, output_size: Sizes, return_indices: bool) -> Any:
     sizes = _adaptive_sizes(f"adaptive_max_pool{n}d", n, input, output_size, -n - 1)
-    given = tuple(input.shape[-n:])
-    if 0 not in sizes and not any(s % w for s, w in zip(given, sizes)):
-        kernel = tuple([s // w for s, w in zip(given, sizes)])
+    extents = tuple(input.shape[-n:])
+    if 0 not in sizes and not any(s % w for s, w in zip(extents, sizes)):
+        kernel = tuple([s // w for s, w in zip(extents, sizes)])
         return _max_pool(n, input, kernel, kernel, 0, 1, False, return_indices)
     if 0 in sizes:
         result = input[(..., *[slice(0, w) if not w else slice(0, 1) for w in sizes])]
         result = result.expand(*input.shape[:-n], *sizes).contiguous()
         indices = result.detach().to(int64)
     else:
-        places = make(backend_of(input._array).asarray(_adaptive_places(given, sizes)))
+        places = make(backend_of(input._array).asarray(_adaptive_places(extents, sizes)))
         result, indices = _pick_maxima(input, places, n)
     return (result, indices) if return_indices else result
 
 
 @lru_cache(maxsize=64)
-def _adaptive_places(given: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+def _adaptive_places(extents: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
     """Where the elements of each window lie; a window shorter than others repeats its last."""
-    n = len(given)
+    n = len(extents)
     total = np.zeros((1,) * (2 * n), np.int64)
     cells = 1
-    for i, (size, wanted) in enumerate(zip(given, sizes)):
-        numbered = np.arange(wanted)
-        start, stop = numbered * size // wanted, -(-(numbered + 1) * size // wanted)
+    for i, (size, count) in enumerate(zip(extents, sizes)):
+        numbered = np.arange(count)
+        start, stop = numbered * size // count, -(-(numbered + 1) * size // count)
         width = int((stop - start).max())
         cells *= width
         shape = [1] * (2 * n)
-        shape[i], shape[n + i] = wanted, width
+        shape[i], shape[n + i] = count, width
         reads = np.minimum(start[:, None] + np.arange(width), stop[:, None] - 1)
-        total = total + reads.reshape(shape) * prod(given[i + 1 :])
+        total = total + reads.reshape(shape) * prod(extents[i + 1 :])
     return total.reshape(*sizes, cells)
 
 
@@ -440,17 +440,17 @@ def _fractional_max_pool(
         raise RuntimeError(
             f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got: {list(input.shape)}"
         )
-    given, kernel = tuple(input.shape[-n:]), numbers(kernel_size, n)
+    extents, kernel = tuple(input.shape[-n:]), numbers(kernel_size, n)
     if output_size is None:
         if output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         ratios = (output_ratio,) * n if isinstance(output_ratio, float) else tuple(output_ratio)
-        output_size = tuple([int(s * ratio) for s, ratio in zip(given, ratios)])
+        output_size = tuple([int(s * ratio) for s, ratio in zip(extents, ratios)])
     outputs = numbers(output_size, n)
-    for size, k, out in zip(given, kernel, outputs):
+    for size, k, out in zip(extents, kernel, outputs):
         if out < 1 or k < 1 or out + k - 1 > size:
             raise RuntimeError(
-                f"{name}(): pool size {kernel} too large relative to input size {given} for "
+                f"{name}(): pool size {kernel} too large relative to input size {extents} for "
                 f"output size {outputs}"
             )
     lead = tuple(input.shape[:-n])
@@ -459,7 +459,7 @@ def _fractional_max_pool(
         samples = rand(*planes, n, dtype=float32, device=input.device)
     samples = samples.reshape(*lead, n) if samples.numel() == prod(lead) * n else samples
     total: Any = 0
-    for i, (size, k, out) in enumerate(zip(given, kernel, outputs)):
+    for i, (size, k, out) in enumerate(zip(extents, kernel, outputs)):
         # PyTorch reads the samples of a plane from the last axis in two dims, the first in three
         drawn = samples[..., n - 1 - i if n == 2 else i].reshape(*lead, *(1,) * (2 * n))
         starts = make(backend_of(input._array).asarray(np.arange(out, dtype=np.float32)))
@@ -470,7 +470,7 @@ def _fractional_max_pool(
         begin = ((starts + drawn) * alpha).to(int64) - (drawn * alpha).to(int64)
         begin = recorded.where(starts == out - 1, begin * 0 + (size - k), begin)
         inner = make(backend_of(input._array).asarray(np.arange(k).reshape(window)))
-        total = (begin + inner) * prod(given[i + 1 :]) + total
+        total = (begin + inner) * prod(extents[i + 1 :]) + total
     places = total.reshape(*lead, *outputs, prod(kernel))
     result, indices = _pick_maxima(input, places, n)
     return (result, indices) if return_indices else result

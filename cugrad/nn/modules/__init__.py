@@ -1,9 +1,9 @@
 """The layers, each in the file where PyTorch has it: `torch.nn.modules.linear.Linear` and its like.
 
 `module.Module` is the base of all; `linear` is a good one to begin with, and `conv` shows how one
-class serves one, two and three dims. Layers compute with the functions of `nn.functional`. Whoever
-uses a layer imports it from `cugrad.nn`; `isinstance` of a kind, such as `batchnorm._BatchNorm`,
-imports from the file.
+class serves one, two and three dims. Layers compute with the functions of `nn.functional`. Users
+import layers from `cugrad.nn`, and kinds for `isinstance`, such as `batchnorm._BatchNorm`, from
+their files.
 """
 
 import typing as _typing

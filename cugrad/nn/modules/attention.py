@@ -69,10 +69,10 @@ class MultiheadAttention(Module):
         if self.head_dim * num_heads != embed_dim:
             raise AssertionError("embed_dim must be divisible by num_heads")
         self._same_width = self.kdim == embed_dim == self.vdim
-        made = {"device": device, "dtype": dtype}
+        factory = {"device": device, "dtype": dtype}
 
         def parameter(*shape: int, present: bool = True) -> Parameter | None:
-            return Parameter(empty(shape, **made)) if present else None
+            return Parameter(empty(shape, **factory)) if present else None
 
         packed = self._same_width
         for name, weight in {
@@ -83,7 +83,7 @@ class MultiheadAttention(Module):
             "in_proj_bias": parameter(3 * embed_dim, present=bias),
         }.items():
             self.register_parameter(name, weight)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **made)
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **factory)
         self.register_parameter("bias_k", parameter(1, 1, embed_dim, present=add_bias_kv))
         self.register_parameter("bias_v", parameter(1, 1, embed_dim, present=add_bias_kv))
         self._reset_parameters()

@@ -107,8 +107,8 @@ class _NormBase(Module):
 
     def _check_dim(self, input: Tensor) -> None:
         if input.dim() not in self._dims:
-            wanted = " or ".join(f"{n}D" for n in self._dims)
-            raise ValueError(f"expected {wanted} input (got {input.dim()}D input)")
+            dims = " or ".join(f"{n}D" for n in self._dims)
+            raise ValueError(f"expected {dims} input (got {input.dim()}D input)")
 
     def _load_from_state_dict(
         self,

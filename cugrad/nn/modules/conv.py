@@ -203,11 +203,11 @@ class _ConvTransposeNd(_ConvNd):
 
     def _extra(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
         """The output padding that gives `output_size`; ValueError where none does."""
-        n, wanted = self.spatial, list(output_size)
+        n, sizes = self.spatial, list(output_size)
         lead = input.dim() - n
-        if len(wanted) == n + lead:
-            wanted = wanted[lead:]
-        if len(wanted) != n:
+        if len(sizes) == n + lead:
+            sizes = sizes[lead:]
+        if len(sizes) != n:
             raise ValueError(
                 f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or "
                 f"{n + lead} elements (got {len(output_size)})"
@@ -219,12 +219,12 @@ class _ConvTransposeNd(_ConvNd):
                 input.shape[lead:], self.stride, paddings, self.dilation, self.kernel_size)
         ]  # fmt: skip
         most = [low + s - 1 for low, s in zip(least, self.stride)]
-        if any(not low <= size <= high for low, size, high in zip(least, wanted, most)):
+        if any(not low <= size <= high for low, size, high in zip(least, sizes, most)):
             raise ValueError(
-                f"requested an output size of {wanted}, but valid sizes range from {least} to "
+                f"requested an output size of {sizes}, but valid sizes range from {least} to "
                 f"{most} (for an input of {list(input.shape[lead:])})"
             )
-        return tuple([size - low for size, low in zip(wanted, least)])
+        return tuple([size - low for size, low in zip(sizes, least)])
 
 
 class ConvTranspose1d(_ConvTransposeNd, dims=1): ...

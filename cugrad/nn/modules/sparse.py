@@ -80,9 +80,9 @@ class Embedding(_Table):
         if embeddings.dim() != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         rows, columns = embeddings.shape
-        made = cls(rows, columns, padding_idx, device=embeddings.device, dtype=embeddings.dtype)
-        made.weight = Parameter(embeddings, requires_grad=not freeze)
-        return made
+        table = cls(rows, columns, padding_idx, device=embeddings.device, dtype=embeddings.dtype)
+        table.weight = Parameter(embeddings, requires_grad=not freeze)
+        return table
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up indices of any shape; the result has embedding_dim as its last dim."""

@@ -108,9 +108,9 @@ def data_parallel(
 
     RuntimeError where no device is named and there is no GPU.
     """
-    given = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
     devices = _devices(device_ids)
     if not devices:
         raise RuntimeError("data_parallel: no available devices were found; call the module itself")
     whole = DataParallel(module, devices, output_device, dim)
-    return whole(*given, **(module_kwargs or {}))
+    return whole(*args, **(module_kwargs or {}))

@@ -42,11 +42,11 @@ def parallel_apply(
     Raises AssertionError for lists of different lengths.
     """
     count = len(modules)
-    wanted = {"inputs": inputs, "kwargs_tup": kwargs_tup, "devices": devices}
-    for name, given in wanted.items():
-        if given is not None and len(given) != count:
+    lists = {"inputs": inputs, "kwargs_tup": kwargs_tup, "devices": devices}
+    for name, entries in lists.items():
+        if entries is not None and len(entries) != count:
             raise AssertionError(
-                f"The number of modules {count} is not equal to the number of {name} {len(given)}"
+                f"The number of modules {count} is not equal to the number of {name} {len(entries)}"
             )
     named = kwargs_tup or [{}] * count
     places = [None if d is None else device_of(d) for d in devices or [None] * count]
