@@ -10,6 +10,7 @@ import numpy as np
 
 from . import dtypes
 from .autograd.mode import will_change
+from .autograd.views import changed
 from .backends import backend_of, get
 from .conversion import numpy as to_numpy
 from .conversion import type_ as type_text
@@ -222,7 +223,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options:
     if outs is not None:
         for x in outs:
             if isinstance(x, Tensor):
-                x.counter[0] += 1
+                changed(x)
         return outs[0] if len(outs) == 1 else outs
     return tuple(map(_wrapped, result)) if isinstance(result, tuple) else _wrapped(result)
 

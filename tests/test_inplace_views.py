@@ -725,3 +725,37 @@ def test_a_change_under_no_grad_leaves_the_history_of_a_tangent(lib: Any, how: s
     wanted = {"mul_": [31.2, 9.6], "view": [31.2, 3.2], "clamp_": [10.4, 2.0],
               "sin_": [-3.4248187738755975, 2.5494429167545105]}[how]  # fmt: skip
     assert g.tolist() == pytest.approx(wanted)
+
+
+OTHER_FACES = {
+    "detach": lambda lib, x, v: x.detach().add_(0.3),
+    "detach of the view": lambda lib, x, v: v.detach().add_(0.3),
+    "view of detach": lambda lib, x, v: x.detach().split(1)[0].add_(0.3),
+    "increment_version": lambda lib, x, v: lib.autograd.graph.increment_version(x),
+    "no longer requires grad": lambda lib, x, v: x.requires_grad_(False)[::2].add_(0.5),
+    "step": lambda lib, x, v: lib.optim.SGD([x], lr=0.1).step(),
+}
+
+
+@pytest.mark.parametrize("how", OTHER_FACES)
+def test_a_change_by_another_face_of_the_storage(lib: Any, how: str) -> None:
+    """A view has a new node then; one of several, which cannot be followed, says so."""
+    for several in (False, True):
+        x = lib.ones(2, 2, requires_grad=True)
+        x.grad = lib.ones(2, 2)
+        v = x.split(1)[0] if several else x[0]
+        early = v * 2
+        OTHER_FACES[how](lib, x, v)
+        if several:
+            with pytest.raises(RuntimeError, match="is a view and its base or another view"):
+                _ = v.grad_fn
+        else:
+            assert v.requires_grad and not v.is_leaf
+            assert lib.autograd.grad(early.sum(), v, allow_unused=True) == (None,)
+
+
+def test_faces_of_a_storage_are_not_kept() -> None:
+    x = cugrad.ones(3, requires_grad=True)
+    for _ in range(50):
+        x.detach()[0]
+    assert len(x.counter) < 4

@@ -18,6 +18,7 @@ from .engine import task
 from .mode import Hooks, pop_hooks, push_hooks, state
 from .mutation import allow_mutation_on_saved_tensors
 from .node import Node, RemovableHandle, as_function, edge_of
+from .views import changed
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
@@ -82,7 +83,7 @@ def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
                 "increment_version expects each element of the iterable to be a tensor, got "
                 f"{type(t).__name__}"
             )
-        t.counter[0] += 1
+        changed(t)
 
 
 class saved_tensors_hooks(Switch):

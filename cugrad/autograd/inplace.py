@@ -17,7 +17,7 @@ from .node import edge_of
 from .op_node import NO_PARAMS, new_node, plan_of
 from .operands import explain, read_inputs, run_forward
 from .record import lifted, observed
-from .views import check_inplace, moved, rebase
+from .views import changed, check_inplace, rebase
 
 __all__ = ["apply_inplace"]
 
@@ -72,16 +72,16 @@ def _execute(
     else:
         value, arrays, compute = run_forward(op, arrays, params)
         _write(op, backend, home, backend.wrap(value))
-    t.counter[0] += 1
     if recording:
+        t.counter[0] += 1
         after = make(home)
         after._counter = t._counter
         node = new_node(op, args, params, mask, compute, (after,), seq)
         if made is not None:
             made.append(node)
         rebase(t, node)
-    elif t._rare is not None:
-        moved(t)
+    else:
+        changed(t)
     return t
 
 

@@ -44,7 +44,8 @@ class View:
 
         None for a leaf, such as a view made where nothing was recorded, until its base is changed.
         """
-        if not self.base._requires_grad and (self.accumulates or self.creation != NORMAL):
+        never = self.accumulates or (self.creation != NORMAL and self.maker is None)
+        if not self.base._requires_grad and never:
             return None
         unrecorded = self.creation != NORMAL and self.maker is None
         if unrecorded and self.version == self.base.counter[0]:
@@ -171,9 +172,18 @@ def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int)
     views = base.rare.views
     if views is None:
         views = base.rare.views = []
+        known_by(base.counter, base)
     elif len(views) >= 8 and len(views) & (len(views) - 1) == 0:  # at powers of two: drop the dead
         views[:] = [ref for ref in views if ref() is not None]
     views.append(weakref.ref(view))
+
+
+def known_by(counter: list[Any], base: Tensor) -> None:
+    """Has a version counter know a tensor that has views: behind its version, weakly.
+
+    Several faces of one storage, such as a tensor and what `detach` makes of it, have one counter.
+    """
+    counter[1:] = [*[ref for ref in counter[1:] if ref() is not None], weakref.ref(base)]
 
 
 def is_part_of_leaf(t: Tensor) -> bool:
@@ -210,16 +220,25 @@ def check_inplace(t: Tensor, op_name: str) -> None:
         raise RuntimeError(INFERENCE_TEXT)
 
 
-def moved(t: Tensor) -> None:
-    """What `t` shares its storage with, after a change that was not recorded.
+def changed(t: Tensor) -> None:
+    """Counts a change of `t` that was not recorded.
 
-    As after one that was, views get a new node when they are next used, for what was made of the
-    old values is not made of them; those that cannot be followed say so then.
+    As after one that was, views of its storage, by whatever face of it, get a new node when they
+    are next used, for what was made of the old values is not made of them; those that cannot be
+    followed say so then.
     """
-    base = t if t._base is None else t._base
-    for other, view in _views_of(base):
-        if other._node is not None or (base._requires_grad and view.creation != NORMAL):
-            view.forget(other)
+    counter: list[Any] = t.counter
+    counter[0] += 1
+    if len(counter) > 1:
+        _moved(counter)
+
+
+def _moved(counter: list[Any]) -> None:
+    for ref in counter[1:]:
+        base = ref()
+        for other, view in () if base is None else _views_of(base):
+            if other._node is not None or (base._requires_grad and view.creation != NORMAL):
+                view.forget(other)
 
 
 def detached(base: Tensor) -> None:
@@ -250,6 +269,8 @@ def rebase(t: Tensor, node: Any) -> None:
     for other, known in _views_of(base):
         other._requires_grad = True
         known.forget(other)
+    if len(base.counter) > 2:
+        _moved(base.counter)
 
 
 def became(t: Tensor, node: Any) -> None:
@@ -261,10 +282,10 @@ def became(t: Tensor, node: Any) -> None:
         if t._node.grad_fn.rare is not None:
             keep_retaining(t, node)
         t._node = node
-    if t._rare is not None:
-        if t._rare.view is not None and node is not None and state.grad_enabled:
+    changed(t)
+    if node is not None and t._rare is not None and t._rare.view is not None:
+        if state.grad_enabled:
             t._rare.view.version = t.counter[0]
-        moved(t)
 
 
 def lead_back(base: Tensor, steps: tuple[Step, ...]) -> None:
@@ -281,6 +302,7 @@ def hand_over(t: Tensor, before: Tensor, out: Tensor) -> None:
     for _, view in _views_of(t):
         view.base = before
     before.rare.views, t.rare.views = [*(t.rare.views or ()), weakref.ref(t)], None
+    known_by(t.counter, before)
     t.rare.view = None if out._rare is None else out._rare.view
 
 

@@ -13,7 +13,7 @@ from ..autograd.fast import compile_function
 from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
 from ..autograd.record import apply, recorded
-from ..autograd.views import check_inplace
+from ..autograd.views import changed, check_inplace
 from ..backends import backend_of
 from ..creation import tensor
 from ..ops.promotion import fit_scalar, result_dtype
@@ -328,7 +328,7 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
                 device.copy_async(self._array, src._array, stream)
                 if not non_blocking:
                     stream.synchronize()
-                self.counter[0] += 1
+                changed(self)
                 return self
             src = src.to(self.device)
     return apply_inplace(TABLE["copy"], (self, src))

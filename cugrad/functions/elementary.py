@@ -10,6 +10,7 @@ import numpy as np
 from ..autograd.inplace import apply_inplace
 from ..autograd.mode import will_change
 from ..autograd.record import recorded
+from ..autograd.views import changed
 from ..backends import backend_of
 from ..backends.batched import raise_if_read
 from ..creation import full_like
@@ -146,7 +147,7 @@ def _mapped(name: str, count: int) -> Callable[..., Tensor]:
         result = np.array(values, self._array.dtype).reshape(self.shape)
         will_change(self)
         np.copyto(self._array, result)
-        self.counter[0] += 1
+        changed(self)
         return self
 
     call.__name__ = name

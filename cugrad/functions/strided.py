@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.mode import state
 from ..autograd.record import recorded
+from ..autograd.views import changed
 from ..backends import backend_of
 from ..backends.batched import levels_of
 from ..backends.wanted import known
@@ -360,7 +361,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
             old = flat[start:] if flat.ndim == 1 else flat.reshape(-1)
             home[: min(old.size, count)] = old[:count]
             self._array = home.reshape(shape)
-        self.counter[0] += 1
+        changed(self)
     return self
 
 

@@ -98,7 +98,6 @@ def _in_place(
         if out is before:
             return self
         self._array, self._counter = out._array, before._counter
-        self.counter[0] += 1
         if view is not None and out._rare is not None:
             self.rare.view = out._rare.view
         elif self._rare is not None and self._rare.views:

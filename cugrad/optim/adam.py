@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.mode import will_change
 from ..autograd.record import recorded
+from ..autograd.views import changed
 from ..backends import backend_of
 from ..creation import tensor, zeros_like
 from ..dtypes import float32
@@ -123,7 +124,7 @@ def descend(param: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None
             root=math.sqrt(1 - beta2**step),
             eps=group["eps"],
         )
-    param.counter[0] += 1
+    changed(param)
 
 
 def _real(array: Any) -> tuple[Any, ...]:

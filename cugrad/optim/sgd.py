@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.mode import will_change
+from ..autograd.views import changed
 from ..backends import backend_of
 from ..tensor import Tensor, make
 from .optimizer import Optimizer, Params, check_range, check_rate, check_ways, scaled
@@ -105,7 +106,7 @@ def descend(param: Tensor, buffer: Tensor | None, group: dict[str, Any]) -> Tens
             direction = buffer._array
     will_change(param)
     array -= scaled(xp, direction, float(group["lr"]))
-    param.counter[0] += 1
+    changed(param)
     return buffer
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...autograd.mode import will_change
 from ...autograd.record import recorded
+from ...autograd.views import changed
 from ...backends.batched import levels_of
 from ...functions.queries import finfo
 from ...tensor import Tensor
@@ -87,7 +88,7 @@ def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
         )
     will_change(running)
     array += (towards - array) * (momentum._array if isinstance(momentum, Tensor) else momentum)
-    running.counter[0] += 1
+    changed(running)
 
 
 def layer_norm(
