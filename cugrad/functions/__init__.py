@@ -1,4 +1,11 @@
-"""PyTorch's functions over the rows: they check arguments, then call one or two ops."""
+"""PyTorch's functions over the rows: they check arguments, then call one or two ops.
+
+Each file holds one kind. What its `__all__` names is a function of `cugrad`, what its `METHODS`
+names a method of Tensor; a name has one declaration. `arithmetic` makes the elementwise functions
+of rows, `out` adds `out=` and NumPy's names of arguments, and `mistakes` says which argument was
+wrong; `arguments`, `bounds` and `words` serve the others. Rooms above import FUNCTIONS, or a
+function from its file. Begin with `copies`.
+"""
 
 from __future__ import annotations
 

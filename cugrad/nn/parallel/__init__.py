@@ -1,4 +1,9 @@
-"""torch.nn.parallel: one module on several devices."""
+"""torch.nn.parallel: one module on several devices.
+
+`data_parallel` is the whole, and the file to begin with: `scatter_gather` deals the inputs out and
+collects the outputs, `replicate` copies the module to each device, and `parallel_apply` runs the
+copies in threads. Users import the names below; nn imports this room when it is asked for.
+"""
 
 from ...absent import explain
 from .data_parallel import DataParallel, data_parallel
