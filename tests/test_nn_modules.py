@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -173,6 +175,18 @@ def test_a_class_lives_where_pytorch_has_it() -> None:
         if ours.__module__.startswith("cugrad.nn.modules."):
             listed.add(name)
     assert listed == set(cugrad.nn.modules.__all__) <= set(cugrad.nn.__all__)
+
+
+@pytest.mark.parametrize("room", ["nn", "nn.functional", "nn.modules"])
+def test_type_checkers_see_what_star_imports_bring(room: str) -> None:
+    """They take every name of a module without `__all__`; one that they half understand hides the
+    rest, and `nn.Linear` becomes Any for a user.
+    """
+    path = importlib.import_module(f"cugrad.{room}").__file__
+    assert path is not None
+    for statement in ast.parse(Path(path).read_text()).body:
+        text = ast.unparse(statement)
+        assert "__all__ =" not in text or text.startswith("if not _typing.TYPE_CHECKING:"), text
 
 
 def test_a_class_of_ones_own_keeps_its_number_of_dims_and_its_docstring() -> None:
