@@ -196,14 +196,14 @@ def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
     return tuple(found) if any(found) else None
 
 
-def check_attached(node: Any, index: int) -> None:
-    """RuntimeError when the saved input `index` has lost its history to `detach_` since."""
+def attached(node: Any, index: int, entry: Tensor) -> Tensor:
+    """The saved input `index`; where `detach_` has taken its history since, one that has it."""
     edge = None if node.saved is FREED else node.edge_of_entry(index)
-    if edge is not None and not isinstance(edge, Tensor):
-        raise RuntimeError(
-            "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(). "
-            "This is not supported, please use out-of-place `.detach()` instead"
-        )
+    if edge is None or isinstance(edge, Tensor):
+        return entry
+    result = make(entry._array, True, edge)
+    result._counter = entry.counter
+    return result
 
 
 def check_version(node: Any, index: int) -> None:
@@ -213,8 +213,6 @@ def check_version(node: Any, index: int) -> None:
         found = 0 if entry._counter is None else entry._counter[0]
         wanted = 0 if node.versions is None else node.versions[index]
         if found == wanted:
-            if entry._node is None and not entry._requires_grad:
-                check_attached(node, index)
             return
         shape, maker, output = entry.shape, entry.grad_fn, entry.output_nr
     else:
@@ -293,6 +291,8 @@ def tensor_at(node: Any, index: int) -> Any:
     entry = node.saved[index]
     if isinstance(entry, Tensor):
         check_version(node, index)
+        if entry._node is None and not entry._requires_grad:
+            return attached(node, index, entry)
         return entry
     if type(entry) is tuple:
         check_version(node, index)

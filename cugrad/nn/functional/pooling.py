@@ -12,6 +12,7 @@ import numpy as np
 from ...autograd.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, int64
+from ...functions.arguments import as_own
 from ...functions.bounds import is_looked_at
 from ...ops.pool import smallest_index
 from ...ops.windows import Ints, numbers
@@ -339,7 +340,7 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
     x = input.to(float32) if input.dtype.itemsize == 2 else input
     for i in range(n):
         x = along(x, i - n, _mean_weights(extents[i], sizes[i]))
-    return x.to(input.dtype)
+    return as_own(x.to(input.dtype), (input,))
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor:
@@ -462,10 +463,9 @@ def _fractional_max_pool(
     for i, (size, k, out) in enumerate(zip(extents, kernel, outputs)):
         # PyTorch reads the samples of a plane from the last axis in two dims, the first in three
         drawn = samples[..., n - 1 - i if n == 2 else i].reshape(*lead, *(1,) * (2 * n))
-        starts = make(backend_of(input._array).asarray(np.arange(out, dtype=np.float32)))
         shape, window = [1] * (2 * n), [1] * (2 * n)
         shape[i], window[n + i] = out, k
-        starts = starts.reshape(shape)
+        starts = make(backend_of(input._array).asarray(np.arange(out, dtype="f4").reshape(shape)))
         alpha = (size - k) / (out - 1) if out > 1 else 0.0
         begin = ((starts + drawn) * alpha).to(int64) - (drawn * alpha).to(int64)
         begin = recorded.where(starts == out - 1, begin * 0 + (size - k), begin)

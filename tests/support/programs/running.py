@@ -55,10 +55,12 @@ WORDS = {
     "made under no_grad": "in no_grad mode",
     "several views": "multiple views",
     "inference": "nference",
+    "reentrant": "torch.utils.checkpoint is incompatible with .grad()",
 }
 
 
-ONE_OF_TWO = {"leaf", "several views", "freed", "inference"}  # said of a line with another fault
+# said of a line with another fault
+ONE_OF_TWO = {"leaf", "several views", "freed", "inference", "reentrant"}
 
 
 @dataclass
