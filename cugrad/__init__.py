@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys as _sys
-from importlib import import_module as _import_module
 from math import e, inf, nan, pi
 from typing import Any as _Any
 
@@ -32,7 +31,6 @@ from . import (
     version,
     windows,
 )
-from .absent import listed as _listed
 from .absent import missing as _missing
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .autograd.anomaly_mode import (
@@ -82,6 +80,7 @@ from .functions.layouts import (
     preserve_format,
 )
 from .functions.out import layout, strided
+from .lazy import lazily as _lazily
 from .legacy import typename
 from .nn.functional import (
     adaptive_avg_pool1d,
@@ -161,28 +160,19 @@ globals().update(functions.accepting({
 globals().update(legacy.TYPES)
 array_api.fill(globals(), linalg, fft)
 
-# What a script may never want is imported when it is asked for: name -> where it is.
-_ROOMS = {
-    "_C": "_C", "models": "models", "utils": "utils", "serialization": "serialization save load",
-    "amp": """
-        amp GradScaler autocast clear_autocast_cache get_autocast_dtype is_autocast_cache_enabled
-        is_autocast_enabled set_autocast_cache_enabled set_autocast_dtype set_autocast_enabled
-    """,
-}  # fmt: skip
-_LATER = {name: room for room, names in _ROOMS.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> _Any:
-    """Says of a name that is not here what to use; type checkers see it for what is set above."""
-    home = _LATER.get(name)
-    if home is not None:
-        module = _import_module(f".{home}", __name__)
-        return globals().setdefault(name, module if name == home else getattr(module, name))
-    raise _missing(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return _listed(__name__, *_LATER)
+# What a script may never want is imported when it is asked for: where it is -> names.
+__getattr__, __dir__ = _lazily(
+    __name__,
+    {
+        "_C": "_C", "models": "models", "utils": "utils",
+        "serialization": "serialization save load",
+        "amp": """
+            amp GradScaler autocast clear_autocast_cache get_autocast_dtype
+            is_autocast_cache_enabled is_autocast_enabled set_autocast_cache_enabled
+            set_autocast_dtype set_autocast_enabled
+        """,
+    },
+)  # fmt: skip
 
 
 # PyTorch's import paths for what lives in a higher room here.

@@ -32,7 +32,7 @@ LAYERS = [
     ["ops"],
     ["cuda"],
     ["backends"],
-    ["dtypes", "device", "errors", "absent", "kept"],
+    ["dtypes", "device", "errors", "absent", "frames", "kept", "lazy"],
 ]
 RANK = {room: len(LAYERS) - depth for depth, row in enumerate(LAYERS) for room in row}
 

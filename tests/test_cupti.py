@@ -15,8 +15,9 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.autograd import mode, profiler
-from cugrad.profiler import autograd_profile, correlate, cupti, trace_files
-from cugrad.profiler.correlate import Correlation, Correlator
+from cugrad.profiler import autograd_profile, correlate, cupti
+from cugrad.profiler.correlation import Correlation, Correlator
+from cugrad.profiler.traces import files
 
 
 class Kind(enum.IntEnum):
@@ -205,7 +206,7 @@ def test_a_profile_has_the_kernels_themselves(
     trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     lanes = {(e["pid"], e["tid"]) for e in trace if e.get("cat") in ("kernel", "gpu_memcpy")}
     assert lanes == {("CUDA 0", 7)}
-    spans = trace_files.spans_of_file(tmp_path / "trace.json")
+    spans = files.spans_of_file(tmp_path / "trace.json")
     next(spans)
     adding = Correlator()
     for each in spans:

@@ -13,9 +13,9 @@ import pytest
 
 from cugrad.profiler import __main__ as command
 from cugrad.profiler.attribution import Span, TraceError
-from cugrad.profiler.correlate import Correlator, waits
-from cugrad.profiler.load_nvprof import demangled
-from cugrad.profiler.trace_files import spans_of_file
+from cugrad.profiler.correlation import Correlator, waits
+from cugrad.profiler.traces.files import spans_of_file
+from cugrad.profiler.traces.nvprof import demangled
 from tests.profiler_files import PREFIX, Step, training_step, write_chrome, write_nsys, write_nvprof
 from tests.support import mutations
 

@@ -14,11 +14,11 @@ import pytest
 
 from cugrad.profiler import load_nsys, load_nvprof
 from cugrad.profiler.attribution import Activity, Span, TraceError, attributed, said_by
-from cugrad.profiler.correlate import Correlation, Correlator, correlate
+from cugrad.profiler.correlation import Correlation, Correlator, correlate
 from cugrad.profiler.event_list import EventList
 from cugrad.profiler.events import FunctionEvent, RecordScope
-from cugrad.profiler.load_nvprof import demangled
-from cugrad.profiler.trace_files import spans_of_file
+from cugrad.profiler.traces.files import spans_of_file
+from cugrad.profiler.traces.nvprof import demangled
 from tests.profiler_files import (
     PREFIX,
     PROCESS,

@@ -196,7 +196,7 @@ def test_the_profiler_is_imported_when_it_is_used() -> None:
     code = """
 import sys, cugrad
 print(sorted(name for name in sys.modules if name.startswith("cugrad.profiler")))
-import cugrad.profiler.load_nsys, cugrad.profiler.correlate as module
+import cugrad.profiler.traces.nsys, cugrad.profiler.correlation as module
 from cugrad.profiler import load_nsys, correlate, profile
 from cugrad.autograd.profiler import profile as plain, record_function
 print(callable(load_nsys), callable(correlate), profile is not plain)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
+from ..frames import LAYERS, users_frames, warn_user
 from ..tensor import Tensor
 from .contexts import described
 from .mode import State, anomaly, state
@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled",
-    "set_detect_anomaly", "warn_user",
+    "set_detect_anomaly",
 ]  # fmt: skip
-
-PACKAGE = __name__.partition(".")[0]
-SHOWN = tuple([f"{PACKAGE}.{room}." for room in ("nn", "optim", "models")])  # which layer it was
 
 
 def is_anomaly_enabled() -> bool:
@@ -112,28 +109,17 @@ class set_detect_anomaly:
 
 def note(node: Node) -> None:
     """Keeps with a new node where it was made, and the node whose backward made it."""
-    node.metadata["traceback_"] = _users_lines(sys._getframe(1))
+    node.metadata["traceback_"] = _users_lines()
     if state.evaluating is not None:
         node.metadata["parent_"] = state.evaluating
 
 
-def _users_lines(frame: FrameType | None) -> list[str]:
+def _users_lines() -> list[str]:
     """The stack as text, outermost call first, without the library's own frames."""
     import traceback
 
-    frames = []
-    while frame is not None:
-        if not _is_ours(frame):
-            frames.append((frame, frame.f_lineno))
-        frame = frame.f_back
+    frames = [(frame, frame.f_lineno) for frame in users_frames(LAYERS)]
     return traceback.format_list(traceback.StackSummary.extract(reversed(frames)))
-
-
-def _is_ours(frame: FrameType, shown: tuple[str, ...] = SHOWN) -> bool:
-    """Whether a frame is the library's own, layers apart."""
-    module = frame.f_globals.get("__name__", "")
-    is_inside = module == PACKAGE or module.startswith(PACKAGE + ".")
-    return is_inside and not module.startswith(shown)
 
 
 # ---------------------------------------------------------------------- backward
@@ -201,11 +187,3 @@ def warn_beside(text: str) -> None:
         warn_user(text)
     except Warning as warning:
         print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
-
-
-def warn_user(text: str, shown: tuple[str, ...] = SHOWN) -> None:
-    """A warning at the line of the user's that is running; modules `shown` count as the user's."""
-    depth, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and _is_ours(frame, shown):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(text, stacklevel=depth)

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..backends import backend_of
 from ..backends.batched import BatchLevel, running
+from ..frames import warn_user
 from ..tensor import Tensor, make
-from .anomaly_mode import warn_user
 from .batches import over_batch
 from .engine import run_backward
 from .graph import GradientEdge, Origin

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..absent import explain
 from ..backends import backend_of, batched
+from ..frames import warn_user
 from ..tensor import Tensor, make
-from .anomaly_mode import note, warn_user
+from .anomaly_mode import note
 from .dual import below, highest, set_tangent, tangent_of, unshared
 from .dual_inplace import written
 from .function_context import BackwardCFunction, FunctionCtx

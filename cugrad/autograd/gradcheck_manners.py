@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..frames import warn_user
 from ..tensor import Tensor
-from .anomaly_mode import warn_user
 from .batches import over_batch
 from .differentiate import grad
 from .forward_ad import dual_level, make_dual, unpack_dual

@@ -17,6 +17,8 @@ __all__ = [
 
 # Sequence numbers grow with time, so creation order is a topological order, in every thread.
 next_seq = count(1).__next__
+LEAF_SEQ = 2**64 - 1  # of the node at a leaf, which is no time: it runs when gradients are there
+SEQ_LIMIT = 2**62  # numbers from here on are those of leaves, PyTorch's too
 
 FREED_TEXT = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -247,7 +249,7 @@ class AccumulateGrad(Node):
     variable: Tensor
 
     def __init__(self, variable: Tensor) -> None:
-        self.seq, self.plan, self.edges, self.saved = 2**64 - 1, None, (), ()
+        self.seq, self.plan, self.edges, self.saved = LEAF_SEQ, None, (), ()
         self.versions = self.meta = self.rare = None
         self.variable = variable
 

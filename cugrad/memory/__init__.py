@@ -1,7 +1,8 @@
 """Placements: where a saved tensor lives between forward and backward."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazily
 
 if TYPE_CHECKING:
     from .budgeting import BudgetError, budget
@@ -18,20 +19,15 @@ __all__ = [
 ]  # fmt: skip
 
 # What many programs never use is imported when it is.
-_LATER = {
-    "BudgetError": "budgeting", "budget": "budgeting", "DiskStore": "disk_store",
-    "OffloadStats": "stats", "RecomputeStats": "recomputing", "recompute": "recomputing",
-    "Report": "report", "lower_bound": "report", "offload": "offloading",
-    "save_on_cpu": "offloading", "save_on_disk": "disk",
-}  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *_LATER]
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "budgeting": "BudgetError budget",
+        "disk": "save_on_disk",
+        "disk_store": "DiskStore",
+        "offloading": "offload save_on_cpu",
+        "recomputing": "RecomputeStats recompute",
+        "report": "Report lower_bound",
+        "stats": "OffloadStats",
+    },
+)

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import backends
-from ..autograd.anomaly_mode import warn_user
 from ..autograd.engine import task
 from ..autograd.graph import saved_tensors_hooks
 from ..device import default_device
 from ..device import device as Device
+from ..frames import warn_user
 from ..tensor import Tensor
 from . import known_steps
 from .geometry import root_of

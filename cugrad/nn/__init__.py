@@ -8,10 +8,8 @@ outside one imports `nn.NAME` and PyTorch's paths. Begin with `modules.linear`, 
 """
 
 import typing as _typing
-from importlib import import_module as _import_module
 
-from ..absent import listed as _listed
-from ..absent import missing as _missing
+from ..lazy import lazily as _lazily
 from . import functional as functional
 from . import init as init
 from . import modules as modules
@@ -24,14 +22,7 @@ if not _typing.TYPE_CHECKING:  # type checkers can not follow it, and take what 
     __all__ = modules.__all__ + ["Buffer", "Parameter", "functional", "init", "stateless"]
 
 
-def __getattr__(name: str) -> _typing.Any:
-    """`attention`, `parallel`, `utils` and DataParallel are imported when they are asked for."""
-    if name in ("attention", "parallel", "utils"):
-        return _import_module(f".{name}", __name__)
-    if name == "DataParallel":
-        return _import_module(".parallel", __name__).DataParallel
-    raise _missing(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return _listed(__name__, "DataParallel", "attention", "parallel", "utils")
+# Imported when they are asked for.
+__getattr__, __dir__ = _lazily(
+    __name__, {"attention": "attention", "parallel": "parallel DataParallel", "utils": "utils"}
+)

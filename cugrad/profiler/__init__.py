@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..absent import missing
+from ..lazy import lazily
 
 if TYPE_CHECKING:  # each is imported when it is first asked for
     from .activities import ProfilerActivity, kineto_available, supported_activities
-    from .correlate import Correlation, correlate
+    from .correlation import Correlation, correlate
     from .cupti import trace_kernels
     from .event_list import EventList
     from .events import DeviceType, FunctionEvent, FunctionEventAvg, Kernel, RecordScope
     from .itt import emit_itt
     from .labels import record_function
-    from .load_nsys import load_nsys
-    from .load_nvprof import load_nvprof, parse_nvprof_trace
     from .memory import MemorySample, MemoryTimeline
     from .nvtx import emit_nvtx
     from .sessions import ProfilerAction, profile, schedule, tensorboard_trace_handler
-
-ROOMS = {
-    "activities": "ProfilerActivity kineto_available supported_activities",
-    "correlate": "Correlation correlate",
-    "cupti": "trace_kernels",
-    "event_list": "EventList",
-    "events": "DeviceType FunctionEvent FunctionEventAvg Kernel RecordScope",
-    "itt": "emit_itt",
-    "labels": "record_function",
-    "load_nsys": "load_nsys",
-    "load_nvprof": "load_nvprof parse_nvprof_trace",
-    "memory": "MemorySample MemoryTimeline",
-    "nvtx": "emit_nvtx",
-    "sessions": "ProfilerAction profile schedule tensorboard_trace_handler",
-}
-PLACES = {name: room for room, names in ROOMS.items() for name in names.split()}
+    from .traces.nsys import load_nsys
+    from .traces.nvprof import load_nvprof, parse_nvprof_trace
 
 __all__ = [
     "Correlation", "DeviceType", "EventList", "FunctionEvent", "FunctionEventAvg", "Kernel",
@@ -47,23 +28,20 @@ __all__ = [
     "tensorboard_trace_handler", "trace_kernels",
 ]  # fmt: skip
 
-
-class _Face(ModuleType):
-    """The module: `load_nsys` is the function of that name, also where its file was imported."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in PLACES:
-            raise missing(__name__, name)
-        value = getattr(import_module(f".{PLACES[name]}", __name__), name)
-        setattr(self, name, value)
-        return value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in PLACES or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *__all__})
-
-
-sys.modules[__name__].__class__ = _Face
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "activities": "ProfilerActivity kineto_available supported_activities",
+        "correlation": "Correlation correlate",
+        "cupti": "trace_kernels",
+        "event_list": "EventList",
+        "events": "DeviceType FunctionEvent FunctionEventAvg Kernel RecordScope",
+        "itt": "emit_itt",
+        "labels": "record_function",
+        "memory": "MemorySample MemoryTimeline",
+        "nvtx": "emit_nvtx",
+        "sessions": "ProfilerAction profile schedule tensorboard_trace_handler",
+        "traces.nsys": "load_nsys",
+        "traces.nvprof": "load_nvprof parse_nvprof_trace",
+    },
+)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from .attribution import Activity, Span, TraceError
-from .correlate import Correlation, Correlator
+from .correlation import Correlation, Correlator
 from .html import report_page
-from .trace_files import spans_of_file
+from .traces.files import spans_of_file
 
 DESCRIPTION = """Prints for each forward op its kernels, its backward and its kernels, the copies
 between device and host, and the stalls: calls that wait for the device. FILE is a database of

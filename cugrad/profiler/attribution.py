@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from ..autograd.node import SEQ_LIMIT
+
 __all__ = [
     "FOREVER", "Activity", "Said", "Span", "TraceError", "activity_of", "attributed", "said_by",
     "whole",
@@ -80,7 +82,6 @@ _REST = re.compile(r", (?:op_id|sizes|input_op_ids|id)\s*=")
 _SIZES = re.compile(r", sizes\s*=\s*(\[[\[\]\d, ]*\])")
 _NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?"
                    r"(?:torch::autograd::(\w+)|(\w*Backward\d*|AccumulateGrad|GraphRoot))$")
-LEAVES = 2**62  # nodes that accumulate into leaves carry larger numbers, which say nothing
 
 
 def said_by(text: str, payload: int | None = None) -> Said:
@@ -99,7 +100,7 @@ def said_by(text: str, payload: int | None = None) -> Said:
     seq, stashed = None, False
     if found is not None:
         number = payload if found[2] is None else int(found[2])
-        seq = number if number is not None and 0 <= number < LEAVES else None
+        seq = number if number is not None and 0 <= number < SEQ_LIMIT else None
         stashed = found[1] is not None
     sizes = _SIZES.search(text) if rest else None
     node = _NODE.match(name)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
-from .correlate import EVALUATE
+from ..autograd.node import SEQ_LIMIT
+from .correlation import EVALUATE
 from .cupti import trace_kernels
 from .events import DeviceType, FunctionEvent, RecordScope
 from .flops import backward_flops, flops_of
@@ -14,7 +15,6 @@ from .recorder import STRIDE, Detail, Options, Recorder, Shape
 
 __all__ = ["events_of"]
 
-LEAVES = 2**62  # nodes that accumulate into leaves carry larger numbers, which say nothing
 TINY = 512  # bytes of the host between two events that are Python's own
 Zeros = dict[int, tuple[Any, int]]
 KINDS = {"cuda": DeviceType.CUDA}
@@ -67,7 +67,7 @@ class Builder:
         if node:
             maker = self.makers.get(seq)
             for each in (event, outer or event):
-                each.sequence_nr = seq if seq < LEAVES else -1
+                each.sequence_nr = seq if seq < SEQ_LIMIT else -1
                 each.fwd_thread = 0 if maker is None else maker.thread
             if detail is not None and maker is not None:
                 event.flops = backward_flops(bare(maker.name), maker.flops, detail.mask)

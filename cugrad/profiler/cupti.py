@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from .. import backends
 from ..autograd import mode
 from ..autograd.contexts import described
+from ..autograd.node import SEQ_LIMIT
 from .attribution import Activity, Said, Span
-from .correlate import Correlation, Correlator
-from .database import copy_name
+from .correlation import Correlation, Correlator
 from .event_list import EventList
 from .loaded import events_of
-from .nvtx import LEAF, range_text
+from .nvtx import range_text
+from .traces.database import copy_name
 
 BUFFER = 8 << 20  # bytes of records that CUPTI fills before it hands them over
 
@@ -183,7 +184,7 @@ class _Observer:
         self._trace.end()
 
     def node_begin(self, node: Any) -> None:
-        seq = node.seq if node.seq < LEAF else None
+        seq = node.seq if node.seq < SEQ_LIMIT else None
         self._trace.begin(Said(node.name(), seq, node.name(), None))
 
     def node_end(self, node: Any) -> None:

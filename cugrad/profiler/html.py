@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .correlate import Correlation
+from .correlation import Correlation
 
 __all__ = ["memory_page", "report_page"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .attribution import Activity, Span
-from .correlate import OUTSIDE, waits
+from .correlation import OUTSIDE, waits
 from .event_list import EventList
 from .events import FunctionEvent, RecordScope
 

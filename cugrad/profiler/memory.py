@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from .. import backends
 from ..autograd import mode
+from ..autograd.node import SEQ_LIMIT
 from ..device import default_device
 from ..device import device as Device
 from ..memory.geometry import root_of
@@ -345,7 +346,7 @@ class MemoryTimeline:
             for row in [head, *rows]
         ]
         title = f"peak: {_mib(top.bytes)} MiB on {self.device.type}, at the end of {top.name}"
-        if top.seq < 2**63:
+        if top.seq < SEQ_LIMIT:
             title += f" ({top.phase}, seq={top.seq})"
         return "\n".join([title, *lines])
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from ..autograd import mode
 from ..autograd.contexts import described
+from ..autograd.node import SEQ_LIMIT
 from ..cuda.emitter import Emitter, emitter, numbered_emitter
 from ..tensor import Tensor
-
-LEAF = 2**63  # nodes that accumulate into leaves carry larger numbers; PyTorch reads them as < 0
 
 
 class _Here(threading.local):
@@ -115,7 +114,7 @@ class Ranges:
         self._close()
 
     def node_begin(self, node: Any) -> None:
-        if node.seq < LEAF:
+        if node.seq < SEQ_LIMIT:
             self._open(f"{node.name()}, stashed seq", node.seq)
         else:
             self._push(node.name())

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
-from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from ..autograd.mode import state
+from ..frames import users_frames
 from ..tensor import Tensor, make
 from .events import RecordScope
 
 __all__ = ["STRIDE", "Detail", "Options", "Recorder", "Shape"]
 
-COMPILED = "cugrad fast path "  # the file that ops compiled from rows name
-LIBRARY = str(Path(__file__).resolve().parent.parent)
 OP, NODE, MODULE = RecordScope.FUNCTION, RecordScope.BACKWARD_FUNCTION, RecordScope.MODULE
 SCOPES = {str(scope): scope for scope in RecordScope}
 CONTAINERS = {RecordScope.USER_SCOPE, RecordScope.MODULE,
@@ -245,10 +242,4 @@ def on_device(args: Any, types: tuple[type, ...]) -> bool:
 
 def lines_of_caller() -> list[tuple[Any, int]]:
     """The code objects and lines of the program that have called, the innermost first."""
-    found, frame = [], sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith((LIBRARY, COMPILED)):
-            found.append((code, frame.f_lineno))
-        frame = frame.f_back  # type: ignore[assignment]
-    return found
+    return [(frame.f_code, frame.f_lineno) for frame in users_frames()]

@@ -6,10 +6,10 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..autograd.saved import Packed
+from ..frames import users_frames
 from ..memory.geometry import root_of
 from ..memory.session import View
 from ..tensor import Tensor
@@ -17,7 +17,6 @@ from ..tensor import Tensor
 Category = Literal["parameter", "input", "gradient", "activation", "saved"]
 CATEGORIES: tuple[Category, ...] = ("parameter", "input", "gradient", "activation", "saved")
 
-_OURS = (str(Path(__file__).resolve().parent.parent), "cugrad fast path")  # files, compiled ops
 
 
 class Site(NamedTuple):
@@ -199,9 +198,7 @@ def _saved_by(node: Any) -> Iterator[Any]:
 
 def line_of_caller() -> str:
     """The line of the user's program that is running: "train.py:12 in step"; "" where none is."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
-        frame = frame.f_back  # type: ignore[assignment]
+    frame = next(users_frames(), None)
     if frame is None:
         return ""
     code = frame.f_code

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from ..autograd.mode import pop_observer, push_observer
+from ..frames import users_frames
 from .comparison import CheckpointError
 
 __all__ = ["Traces"]
@@ -15,7 +14,6 @@ __all__ = ["Traces"]
 FORWARD = "Stack traces of the operators that ran in the original forward"
 AGAIN = "Stack traces of the operators that ran during recomputation"
 BOTH = "Log of operators in the original forward and recomputation"
-LIBRARY = str(Path(__file__).resolve().parent.parent)
 
 
 class Log:
@@ -28,9 +26,9 @@ class Log:
         shapes = ", ".join(
             f"{a.dtype}{list(a.shape)}" if hasattr(a, "dtype") else repr(a)[:40] for a in args
         )
-        frames = [f for f in traceback.extract_stack() if not f.filename.startswith(LIBRARY)]
-        lines = [f"{f.filename}:{f.lineno}:{f.name}" for f in reversed(frames)]
-        self.ops.append((f"{name}({shapes})", [x for x in lines if "cugrad fast path" not in x]))
+        places = [(frame.f_code, frame.f_lineno) for frame in users_frames()]
+        lines = [f"{code.co_filename}:{line}:{code.co_name}" for code, line in places]
+        self.ops.append((f"{name}({shapes})", lines))
 
     def op_end(self, name: str, seq: int, result: Any) -> None: ...
     def node_begin(self, node: Any) -> None: ...

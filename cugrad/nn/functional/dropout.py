@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...autograd.anomaly_mode import warn_user
 from ...autograd.inplace import apply_inplace
 from ...autograd.record import recorded
+from ...frames import warn_user
 from ...ops import random as draw
 from ...ops.table import TABLE
 from ...tensor import Tensor, make

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.anomaly_mode import warn_user
 from ...autograd.autocast import autocasts
 from ...autograd.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, uint8
+from ...frames import warn_user
 from ...functions.arguments import fresh
 from ...functions.padding import pad
 from ...ops.windows import Ints, numbers

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...autograd.anomaly_mode import warn_user
 from ...autograd.autocast import autocasts
 from ...autograd.record import recorded
 from ...backends.batched import plain
 from ...creation import full_like
 from ...dtypes import promote_types
+from ...frames import warn_user
 from ...functions.shape import broadcast_tensors
 from ...tensor import Tensor
 

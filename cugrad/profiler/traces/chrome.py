@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .attribution import Activity, Span, TraceError, activity_of, attributed, whole
-from .nvtx import range_text
+from ...autograd.node import SEQ_LIMIT
+from ..attribution import Activity, Span, TraceError, activity_of, attributed, whole
+from ..nvtx import range_text
 
 __all__ = ["load_chrome_spans"]
 
@@ -20,7 +21,6 @@ NOT_RANGES = {"python_function", "ac2g", "fwdbwd", "async_cpu_to_gpu", "gpu_user
               "overhead", "trace", "async", "cuda_sync"}  # fmt: skip
 COPIES = ("copy", "prefetch")  # of an offload
 API = ("cuda_runtime", "cuda_driver")
-LEAVES = 2**62
 LATEST = 2**52  # microseconds: more than a century, and nanoseconds in 64 bits
 SMALL, TIGHTEST = 1 << 24, 100  # bytes, and times the bytes of the file: what gzip may unpack to
 
@@ -147,7 +147,7 @@ def _read(path: Path) -> tuple[list[Any], list[Any]]:
 def _numbered(name: str, args: dict[str, Any]) -> tuple[str, int | None]:
     """The text of a range, with the sequence number that stands among the arguments."""
     number = args.get("Sequence number")
-    if not isinstance(number, int) or not 0 <= number < LEAVES or ", seq" in name:
+    if not isinstance(number, int) or not 0 <= number < SEQ_LIMIT or ", seq" in name:
         return name, None
     return f"{name}, seq", number
 

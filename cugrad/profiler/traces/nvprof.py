@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .attribution import FOREVER, Activity, Span, TraceError, activity_of, attributed, whole
+from ..attribution import FOREVER, Activity, Span, TraceError, activity_of, attributed, whole
+from ..event_list import EventList
+from ..events import FunctionEvent
+from ..loaded import events_of
 from .database import Database, copy_name, one_each, opened
-from .event_list import EventList
-from .events import FunctionEvent
-from .loaded import events_of
 
 __all__ = ["load_nvprof", "parse_nvprof_trace"]
 

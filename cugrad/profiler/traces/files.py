@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .attribution import Activity, Span, TraceError
+from ..attribution import Activity, Span, TraceError
+from .chrome import load_chrome_spans
 from .database import opened
-from .load_chrome import load_chrome_spans
-from .load_nsys import is_nsys, spans_of_nsys
-from .load_nvprof import is_nvprof, spans_of_nvprof
+from .nsys import is_nsys, spans_of_nsys
+from .nvprof import is_nvprof, spans_of_nvprof
 
 __all__ = ["spans_of_file"]
 

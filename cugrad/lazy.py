@@ -1,0 +1,41 @@
+"""Names of a module that are imported when they are asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from .absent import listed, missing
+
+__all__ = ["lazily"]
+
+
+def lazily(
+    module: str, homes: dict[str, str], package: str | None = None, called: str | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a module, whose own names are those of `homes` too.
+
+    `homes` says which modules of the package have which names: `{"disk": "save_on_disk"}`; a
+    module's own name is the module. `package` is this module's, which it is itself where nothing
+    is said, and `called` what its users call it. AttributeError for any other name, with what is
+    known of it.
+
+    >>> import cugrad
+    >>> find, names = lazily("cugrad.memory", {"disk": "save_on_disk"})
+    >>> find("save_on_disk") is cugrad.memory.save_on_disk, "save_on_disk" in names()
+    (True, True)
+    """
+    places = {name: home for home, names in homes.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        home = places.get(name)
+        if home is None:
+            raise missing(called or module, name)
+        value = import_module(f".{home}", package or module)
+        if name != home:
+            value = getattr(value, name)
+        return vars(sys.modules[module]).setdefault(name, value)
+
+    return find, lambda: listed(module, *places)

@@ -1,0 +1,5 @@
+"""Traces in files: of Nsight Systems, of nvprof, and in Chrome's format.
+
+`nsys` and `nvprof` read databases (`database`), `chrome` reads JSON, `files` tells which one a file
+is. Each gives spans and activities (`profiler.attribution`); begin with `files`.
+"""
