@@ -289,6 +289,12 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}")
     size = array.shape[dim] if array.ndim else 1
     check_integers("index_fill", index._array, size, dim, IndexError, -size)
+    is_complex = value.is_complex() if isinstance(value, Tensor) else type(value) is complex
+    if is_complex and array.dtype.kind != "c":
+        raise RuntimeError(
+            f"index_fill_(): Converting complex Scalar to non-complex type is not supported: "
+            f"got {value} for {input.dtype}"
+        )
     if isinstance(value, Tensor):
         if value._array.ndim:
             raise RuntimeError(
@@ -298,11 +304,6 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         if value._array.dtype != array.dtype:
             value = recorded.to_dtype(value, array.dtype)
     else:
-        if array.dtype.kind != "c" and isinstance(value, complex):
-            raise RuntimeError(
-                f"index_fill_(): Converting complex Scalar to non-complex type is not supported: "
-                f"got {value} for {input.dtype}"
-            )
         value = make(backend_of(array).xp.full((), value).astype(array.dtype))
     once = _once(index._array, size)
     tall = input if array.ndim else recorded.unsqueeze(input, 0)

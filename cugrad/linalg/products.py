@@ -8,7 +8,7 @@ from typing import Any
 
 from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
-from ..dtypes import promote_types
+from ..dtypes import promote_types, type_name
 from ..functions.arguments import array_of, cast, fresh
 from ..functions.linalg import matmul, mm
 from ..functions.shape import diagonal, permute, reshape
@@ -67,7 +67,12 @@ cross_of_first.__name__ = cross_of_first.__qualname__ = "cross"
 @autocasts
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sums of conj(x) y along `dim`."""
-    if array_of(x, "linalg.vecdot", "x").dtype.kind == "c":
+    if array_of(x, "linalg.vecdot", "x").dtype != array_of(y, "linalg.vecdot", "y", 2).dtype:
+        raise RuntimeError(
+            "linalg.vecdot: Expected x and y to have the same dtype, but found x of type "
+            f"{type_name(x.dtype)} and y of type {type_name(y.dtype)} instead"
+        )
+    if x._array.dtype.kind == "c":
         x = recorded.conj(x)
     product = x * y
     return recorded.sum(product, (canonical_dim(dim, product._array.ndim),))

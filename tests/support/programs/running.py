@@ -59,6 +59,7 @@ WORDS = {
 }
 
 
+NO_GRAPH = re.compile("no graph|NoneType|none of output has")
 # said of a line with another fault
 ONE_OF_TWO = {"leaf", "several views", "freed", "inference", "reentrant"}
 
@@ -277,7 +278,7 @@ def differences(want: Seen, got: Seen, bits: bool, derives: bool = False) -> Ite
         difference = failures_differ(want.failure, got.failure)
         # no graph: no `grad_fn`, and None for a gradient that is zero
         if difference is not None and not (
-            derives and re.search("no graph|NoneType", difference.text + difference.what)
+            derives and NO_GRAPH.search(difference.text + difference.what)
         ):
             yield difference
         return
