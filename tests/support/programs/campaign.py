@@ -229,8 +229,9 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     names = program.contexts
     if plain is None:
         plain = run(cugrad, program.plain().source(probed=True))
-    if plain.failure is not None and COPYING & set(names) and plain.failure.word == "changed":
-        return None
+    refused = "" if plain.failure is None else plain.failure.word
+    if COPYING & set(names) and refused in ("changed", "made under no_grad"):
+        return None  # what was saved, or the base of that view
     here = tuple(name for name in names if name.startswith("simulated"))
     bits = names != here
     if here and bits:  # the device alone may round otherwise, but contexts on it may not
