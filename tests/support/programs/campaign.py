@@ -20,7 +20,16 @@ import torch
 import cugrad
 from cugrad.memory.planning import search
 
-from .contexts import CONTEXTS, COPYING, PLACES, aftermath, entered, placed
+from .contexts import (
+    CONTEXTS,
+    COPYING,
+    MOVING,
+    MOVING_ON_HOST,
+    PLACES,
+    aftermath,
+    entered,
+    placed,
+)
 from .drawing import Draw
 from .running import GUARDS, Difference, Hang, Seen, differences, run
 from .shrinking import shrunk
@@ -229,10 +238,11 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     names = program.contexts
     if plain is None:
         plain = run(cugrad, program.plain().source(probed=True))
+    here = tuple(name for name in names if name.startswith("simulated"))
     refused = "" if plain.failure is None else plain.failure.word
     if COPYING & set(names) and refused in ("changed", "made under no_grad"):
-        return None  # what was saved, or the base of that view
-    here = tuple(name for name in names if name.startswith("simulated"))
+        (*_, name), moving = names, MOVING if here else MOVING_ON_HOST
+        return moved(program, here) if {*here, name} == {*names} and name in moving else None
     bits = names != here
     if here and bits:  # the device alone may round otherwise, but contexts on it may not
         source = program.plain().source(probed=True)
@@ -255,6 +265,24 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     if got.failure is not None and got.failure.text.startswith("BudgetError"):
         return None  # no plan fits: that is said where the first step ends
     return next(differences(plain, got, bits), None)
+
+
+def moved(program: Program, here: tuple[str, ...]) -> Difference | None:
+    """What a context that moves saved tensors does otherwise than one that copies them.
+
+    For programs that are refused where nobody copies: what was saved has changed.
+    """
+    variants = replace(program, contexts=(*here, "copies")), program
+    want, got = [
+        run(
+            cugrad,
+            variant.source(probed=True),
+            context=entered(variant.contexts),
+            around=lambda: placed(here),
+        )
+        for variant in variants
+    ]
+    return next(differences(want, got, bits=False), None)
 
 
 class Campaign:

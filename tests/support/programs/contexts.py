@@ -15,6 +15,7 @@ import cugrad as t
 from cugrad import memory
 from cugrad.autograd import profiler
 from cugrad.autograd.graph import saved_tensors_hooks
+from cugrad.autograd.views import is_part_of_leaf
 from cugrad.backends import simulated
 
 
@@ -41,6 +42,15 @@ def to_numpy(x: Any) -> Any:
     return x.detach().cpu().numpy().copy(), x.device
 
 
+def copies() -> Any:
+    """What offloading does, in the simplest way: leaves stay, and what has no elements; of all else
+    there is a copy.
+    """
+    return saved_tensors_hooks(
+        lambda x: x if is_part_of_leaf(x) or not x.numel() else x.detach().clone(), lambda x: x
+    )
+
+
 # Entered around some of a program's statements.
 CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "profile": lambda: profiler.profile(),
@@ -65,6 +75,7 @@ CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "save_on_disk": lambda: memory.save_on_disk(tempfile.gettempdir(), min_bytes=0),
     "identity": lambda: saved_tensors_hooks(lambda x: x, lambda x: x),
     "clone": lambda: saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x),
+    "copies": copies,
     "numpy": lambda: saved_tensors_hooks(to_numpy, lambda p: t.tensor(p[0], device=p[1])),
     "autocast off": lambda: t.amp.autocast("cpu", enabled=False),
     "range": lambda: profiler.record_function("all"),
@@ -73,8 +84,15 @@ CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 # Those that copy what is saved: what a program changes in place after it was saved is an error
 # without them, and none with them.
 COPYING = {name for name in CONTEXTS if name.startswith(("offload", "save_on", "budget"))} | {
-    "clone", "numpy", "recompute", "recompute all",
+    "clone", "copies", "numpy", "recompute", "recompute all",
 }  # fmt: skip
+
+# Those that must do then what "copies" does; from the host only one of them moves anything.
+MOVING = {
+    "offload", "offload learns", "offload exact", "offload host 0", "save_on_cpu",
+    "save_on_cpu pinned", "save_on_disk",
+}  # fmt: skip
+MOVING_ON_HOST = {"save_on_disk"}
 
 # Around all of a program: where its tensors are, and in which thread it runs.
 PLACES = ("thread", "simulated earliest", "simulated latest", "simulated random")
