@@ -58,8 +58,9 @@ def put_back(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
 class Switch:
     """A context manager whose ends are done again, should an interrupt come meanwhile.
 
-    `as_is()` says what is to be put back, and changes nothing; `change(before)` makes the change;
-    `put_back(before)` undoes it, if it was made, and may be called twice.
+    `as_is()` says what is to be put back, and changes nothing; `change(before)` makes the change,
+    and answers what `as` names; `put_back(before)` undoes it, if it was made, and may be called
+    twice. A subclass needs no `__enter__`: an exception in that, behind this one, undoes nothing.
     """
 
     _before: tuple[Any, ...] = ()  # one for each time that it is entered
@@ -67,7 +68,7 @@ class Switch:
     def as_is(self) -> Any:
         raise NotImplementedError
 
-    def change(self, before: Any) -> None:
+    def change(self, before: Any) -> Any:
         raise NotImplementedError
 
     def put_back(self, before: Any) -> None:
@@ -76,8 +77,9 @@ class Switch:
     def __enter__(self) -> Any:
         before = self.as_is()
         try:
-            self.change(before)
+            entered = self.change(before)
             self._before = (*self._before, before)
+            return entered
         except BaseException:
             self.put_back(before)
             raise

@@ -50,7 +50,7 @@ class Ways:
     """What an exception may do to a function: by instruction, whether it may come before it."""
 
     def __init__(self, code: CodeType) -> None:
-        self.code = code.co_code
+        self.code, self.ends = code.co_code, code.co_name in ENDS
         left_out = _ends_of_with(code)
         if code.co_name in ENDS:
             left_out |= set(range(0, len(code.co_code), 2)) - _guarded(code)
@@ -133,12 +133,13 @@ class Interrupter:
         assert ways is not None
         last, now = self._last[id(frame)], ways.code[frame.f_lasti]
         self._last[id(frame)] = now
-        if not ways.may[frame.f_lasti]:
+        begins = last < 0 or opname[now] == "RESUME"
+        looks = opname[last] in LOOKS or opname[last].startswith("POP_JUMP_BACKWARD")
+        of_signals = not ways.ends if begins else looks
+        if not of_signals and not ways.may[frame.f_lasti]:
             return self._opcode
         self.count += 1
-        if last < 0 or opname[now] == "RESUME" or (
-            opname[last] in LOOKS or opname[last].startswith("POP_JUMP_BACKWARD")
-        ):
+        if of_signals:
             self.of_signals.append(self.count)
         if self.count in self.at:
             self.at.discard(self.count)

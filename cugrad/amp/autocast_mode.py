@@ -105,16 +105,13 @@ class autocast(Switch, Context):
     def clone(self) -> autocast:
         return autocast(self.device, self.fast_dtype, self._enabled, self._cache_enabled)
 
-    def __enter__(self) -> autocast:
-        super().__enter__()
-        return self
-
     def as_is(self) -> tuple[Setting, bool, int]:
         return setting(self.device), settings.cache_enabled, settings.nesting
 
-    def change(self, before: tuple[Setting, bool, int]) -> None:
+    def change(self, before: tuple[Setting, bool, int]) -> autocast:
         settings.nesting, settings.cache_enabled = before[2] + 1, self._cache_enabled
         switch_autocast(self.device, Setting(self._enabled, self.fast_dtype))
+        return self
 
     def put_back(self, before: tuple[Setting, bool, int]) -> None:
         was, settings.cache_enabled, nesting = before

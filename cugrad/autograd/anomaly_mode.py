@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..frames import LAYERS, users_frames, warn_user
+from ..kept import Switch
 from ..tensor import Tensor
 from .contexts import described
 from .mode import State, anomaly, state
@@ -47,7 +48,7 @@ def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
     state.switch()
 
 
-class detect_anomaly:
+class detect_anomaly(Switch):
     """Within it, backward says which forward call an error came from, and nan is an error.
 
     Forward must run within it too, for its traceback to be known. With `check_nan` backward raises
@@ -71,16 +72,19 @@ class detect_anomaly:
             stacklevel=2,
         )
 
-    def __enter__(self) -> None:
+    def as_is(self) -> tuple[bool, bool]:
+        return self.previous
+
+    def change(self, before: tuple[bool, bool]) -> None:
         set_anomaly_enabled(True, self.check_nan)
+
+    def put_back(self, before: tuple[bool, bool]) -> None:
+        set_anomaly_enabled(*before)
 
     __repr__ = described
 
-    def __exit__(self, *exc: object) -> None:
-        set_anomaly_enabled(*self.previous)
 
-
-class set_detect_anomaly:
+class set_detect_anomaly(Switch):
     """Turns anomaly detection on or off at once; as a context manager it goes back at the end.
 
     >>> import cugrad as torch
@@ -95,13 +99,16 @@ class set_detect_anomaly:
         self.previous = anomaly.enabled, anomaly.check_nan
         set_anomaly_enabled(mode, check_nan)
 
-    def __enter__(self) -> None:
-        pass
+    def as_is(self) -> tuple[bool, bool]:
+        return self.previous
+
+    def change(self, before: tuple[bool, bool]) -> None:
+        """Nothing: that was done at once."""
+
+    def put_back(self, before: tuple[bool, bool]) -> None:
+        set_anomaly_enabled(*before)
 
     __repr__ = described
-
-    def __exit__(self, *exc: object) -> None:
-        set_anomaly_enabled(*self.previous)
 
 
 # ---------------------------------------------------------------------- forward

@@ -168,15 +168,12 @@ class dual_level(Switch, Context):
     Tangents are gone when it ends. `func.jvp` is the form that nests.
     """
 
-    def __enter__(self) -> int:
-        super().__enter__()
-        return 0
-
     def as_is(self) -> Any:
         return state.dual, state.levels
 
-    def change(self, before: Any) -> None:
+    def change(self, before: Any) -> int:
         enter_dual_level()
+        return 0
 
     def put_back(self, before: Any) -> None:
         dual, levels = before

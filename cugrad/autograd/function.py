@@ -182,13 +182,15 @@ class Function(metaclass=FunctionMeta):
         if not state.observers:
             return _apply(cls, args, kwargs, 0)
         seq, result, observers = announced_seq(args), None, state.observers
-        for observer in observers:
-            observer.op_begin(cls.__name__, seq, args)
+        begun = 0
         try:
+            for observer in observers:
+                observer.op_begin(cls.__name__, seq, args)
+                begun += 1
             result = _apply(cls, args, kwargs, seq)
             return result
         finally:
-            for observer in reversed(observers):
+            for observer in reversed(observers[:begun]):
                 observer.op_end(cls.__name__, seq, result)
 
 

@@ -15,7 +15,7 @@ from ..kept import Switch
 from ..tensor import Tensor
 from .contexts import described
 from .engine import task
-from .mode import Hooks, pop_hooks, push_hooks, state
+from .mode import pop_hooks, push_hooks, state
 from .mutation import allow_mutation_on_saved_tensors
 from .node import Node, RemovableHandle, as_function, edge_of
 from .views import changed
@@ -116,14 +116,14 @@ class saved_tensors_hooks(Switch):
     ) -> None:
         self.pack_hook, self.unpack_hook, self.compose = pack_hook, unpack_hook, compose
 
-    def as_is(self) -> Hooks:
+    def as_is(self) -> Any:
         pair = self.pack_hook, self.unpack_hook
         return _piped(*pair, *state.hooks[-1]) if self.compose and state.hooks else pair
 
-    def change(self, before: Hooks) -> None:
+    def change(self, before: Any) -> Any:
         push_hooks(before)
 
-    def put_back(self, before: Hooks) -> None:
+    def put_back(self, before: Any) -> None:
         pop_hooks(before)
 
     __repr__ = described

@@ -22,9 +22,13 @@ class _Range:
         self._begun: tuple[RangeObserver, ...] = ()
 
     def __enter__(self) -> None:
-        self._begun = state.ranges
-        for observer in self._begun:
-            observer.range_begin(*self._what)
+        try:
+            for observer in state.ranges:
+                observer.range_begin(*self._what)
+                self._begun = (*self._begun, observer)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *exc: object) -> None:
         begun, self._begun = self._begun, ()

@@ -12,7 +12,7 @@ from typing import Any
 from .. import device, dtypes
 from ..backends import batched, started
 from ..cuda import index_checks
-from ..kept import of_thread
+from ..kept import Switch, of_thread
 from ..ops import random
 from ..tensor import fresh
 from .autocast import settings
@@ -38,7 +38,7 @@ def is_multithreading_enabled() -> bool:
     return wishes.multithreading
 
 
-class set_multithreading_enabled(Context):
+class set_multithreading_enabled(Switch, Context):
     """Says whether backward may use threads of its own. Here it never does, as PyTorch under False.
 
     Sets at once; as a context manager it sets back at the end; a decorator, too.
@@ -55,11 +55,14 @@ class set_multithreading_enabled(Context):
         self.mode, self._previous = mode, wishes.multithreading
         wishes.multithreading = mode
 
-    def __enter__(self) -> None:
-        pass
+    def as_is(self) -> bool:
+        return self._previous
 
-    def __exit__(self, *exc: object) -> None:
-        wishes.multithreading = self._previous
+    def change(self, before: bool) -> None:
+        """Nothing: that was done at once."""
+
+    def put_back(self, before: bool) -> None:
+        wishes.multithreading = before
 
     def __call__(self, function: Any) -> Any:
         wishes.multithreading = self._previous  # used as a decorator: set when the function runs

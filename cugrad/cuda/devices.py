@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from .. import backends
 from ..backends import cupy_probe
 from ..device import device as Place
+from ..kept import Switch
 
 __all__ = [
     "DeviceProperties",
@@ -106,22 +106,22 @@ def set_device(device: DeviceLike) -> None:
         cuda_backend().set_device(index)
 
 
-class device:
+class device(Switch):
     """Makes a device current inside a `with`; None or a negative index changes nothing."""
 
     def __init__(self, device: DeviceLike) -> None:
         self.idx = -1 if device is None else index_of(device)
-        self._entered: list[AbstractContextManager[Any]] = []
 
-    def __enter__(self) -> None:
-        if self.idx >= 0:
-            context = cuda_backend().use_device(self.idx)
-            context.__enter__()
-            self._entered.append(context)
+    def as_is(self) -> Any:
+        return cuda_backend().current_device() if self.idx >= 0 else None
 
-    def __exit__(self, *exc: object) -> None:
+    def change(self, before: Any) -> None:
         if self.idx >= 0:
-            self._entered.pop().__exit__(None, None, None)
+            cuda_backend().set_device(self.idx)
+
+    def put_back(self, before: Any) -> None:
+        if before is not None:
+            cuda_backend().set_device(before)
 
 
 class DeviceProperties(NamedTuple):

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..backends import cupy_nvtx
+from ..frames import warn_user
 from .nvtx_events import Events
 
 
@@ -119,9 +119,8 @@ def _choose(forced: str) -> Emitter | None:
                 raise ImportError(
                     f"CUGRAD_NVTX={forced}: {error}; install it with: pip install {_PACKAGES[name]}"
                 ) from error
-    warnings.warn(
+    warn_user(
         "NVTX: no ranges are emitted, because neither CuPy nor the nvtx package is installed; "
-        f"install one with: pip install {_PACKAGES['cupy']}, or: pip install {_PACKAGES['nvtx']}",
-        stacklevel=4,  # whoever asked for a range, above the function that asked for the emitter
+        f"install one with: pip install {_PACKAGES['cupy']}, or: pip install {_PACKAGES['nvtx']}"
     )
     return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from types import TracebackType
+
+from ..kept import Switch
 
 __all__ = ["are_indices_checked", "check_indices"]
 
@@ -21,7 +22,7 @@ def are_indices_checked() -> bool:
     return _state.is_on
 
 
-class check_indices:
+class check_indices(Switch):
     """Makes an index outside of a tensor on a GPU an error: at once, or inside a `with` block.
 
     Without it CuPy takes such an index modulo the size. Looking at it waits for the GPU, so this is
@@ -36,13 +37,11 @@ class check_indices:
     def __init__(self, enabled: bool = True) -> None:
         self._was, _state.is_on = _state.is_on, enabled
 
-    def __enter__(self) -> None:
-        pass
+    def as_is(self) -> bool:
+        return self._was
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _state.is_on = self._was
+    def change(self, before: bool) -> None:
+        """Nothing: that was done at once."""
+
+    def put_back(self, before: bool) -> None:
+        _state.is_on = before

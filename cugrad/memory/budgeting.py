@@ -98,8 +98,7 @@ class budget(saved_tensors_hooks):
         if not isinstance(lossless, bool):
             raise TypeError(f"budget: lossless: got {lossless!r}, want True or False")
         self.lossless = lossless
-        if host_limit is not None:
-            host_limit = bytes_of(host_limit, "budget: host_limit")
+        host_limit = None if host_limit is None else bytes_of(host_limit, "budget: host_limit")
         self.host_limit = host_limit
         self.device = default_device() if device is None else Device(device)
         self._backend = backends.get(self.device.type)
@@ -107,9 +106,8 @@ class budget(saved_tensors_hooks):
         if self._index is None:
             self._index = self._backend.current_device()
         self.placements = allowed(placements, lossless, self.device.type, host_limit is not None)
-        here = self.device.type, self._index
+        key = self.device.type, self._index, self.limit, self.placements, self.lossless, host_limit
         with _lock:
-            key = (*here, self.limit, self.placements, self.lossless, host_limit)
             self._learned = _learned.setdefault(key, Learned())
         self._walk = Walk(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
@@ -132,8 +130,7 @@ class budget(saved_tensors_hooks):
 
     def _fresh(self) -> None:
         """A step begins: nothing of it is known."""
-        self.names: list[str] = []
-        self.sizes: list[int] = []
+        self.names, self.sizes = list[str](), list[int]()
         self._following: Known | None = None
         self._first: tuple[str, int] | None = None
         self._measuring: Measurement | None = None
@@ -143,14 +140,12 @@ class budget(saved_tensors_hooks):
         self._run: Any = None  # the backward pass that asked last
         self._saves = False  # whether something was saved
         self._dropped = 0  # bytes that are to be made again, since the last that stays
-        self._most = 0  # bytes that were in use at most before it, which is told again in the end
-        self._peak = 0  # and in it, until its last backward pass has ended
+        self._most = self._peak = 0  # bytes in use at most: before it, told again in the end; in it
         self._began: Any = None
         self._tracing = False
 
-    def __enter__(self) -> budget:
-        here = threading.get_ident()
-        if self._thread not in (None, here):
+    def as_is(self) -> Any:
+        if self._thread not in (None, threading.get_ident()):
             raise RuntimeError("budget: it is entered in another thread; make one for each thread")
         if _entered.budget is not None:
             raise RuntimeError(
@@ -158,15 +153,21 @@ class budget(saved_tensors_hooks):
                 f"{size(_entered.budget.limit)}, which would see nothing of what is saved from "
                 "here on; use one, around the whole step"
             )
-        _entered.budget, self._thread = self, here
-        super().__enter__()
-        self._walk.__enter__()
+        return super().as_is(), self._walk.as_is()
+
+    def change(self, before: Any) -> budget:
+        _entered.budget, self._thread = self, threading.get_ident()
+        super().change(before[0])
+        self._walk.change(before[1])
         return self
 
-    def __exit__(self, *exc: Any) -> None:
-        self._walk.__exit__(*exc)
-        super().__exit__(*exc)
+    def put_back(self, before: Any) -> None:
+        self._walk.put_back(before[1])
+        super().put_back(before[0])
         _entered.budget = self._thread = None
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
         self._end(failed=exc[0] is not None)
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:

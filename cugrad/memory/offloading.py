@@ -48,8 +48,8 @@ class _Offloading(saved_tensors_hooks):
         """What passed, counted; see `OffloadStats`."""
         return self._owner.stats
 
-    def __enter__(self) -> Any:
-        super().__enter__()
+    def change(self, before: Any) -> Any:
+        super().change(before)
         return self
 
     def __exit__(self, *exc: object) -> None:

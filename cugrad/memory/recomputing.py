@@ -143,17 +143,14 @@ class recompute(saved_tensors_hooks):
         self.filter, self.chain, self._names = filter, chain, _names_of(ops)
         self.stats, self._recorder = RecomputeStats(), Recorder()
 
-    def __enter__(self) -> recompute:
-        super().__enter__()
-        return self
-
     def as_is(self) -> Any:
         return super().as_is(), self._recorder.as_is()
 
-    def change(self, before: Any) -> None:
+    def change(self, before: Any) -> recompute:
         hooks, depth = before
         super().change(hooks)
         self._recorder.change(depth)
+        return self
 
     def put_back(self, before: Any) -> None:
         hooks, depth = before

@@ -24,10 +24,9 @@ class Walk(Recorder):
         self._counted: list[bool] = []  # whether each op that runs is an event of the step
         self._thread = threading.get_ident()
 
-    def __enter__(self) -> Walk:
-        super().__enter__()
+    def change(self, before: int) -> None:
         self._thread = threading.get_ident()
-        return self
+        super().change(before)
 
     def check_thread(self) -> None:
         """RuntimeError in another thread than the one that has entered it."""
@@ -39,8 +38,8 @@ class Walk(Recorder):
                 "a process for each device"
             )
 
-    def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
+    def put_back(self, before: int) -> None:
+        super().put_back(before)
         self._counted.clear()
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:

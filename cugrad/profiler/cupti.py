@@ -13,6 +13,7 @@ from .. import backends
 from ..autograd import mode
 from ..autograd.contexts import described
 from ..autograd.node import SEQ_LIMIT
+from ..kept import Switch
 from .attribution import Activity, Said, Span
 from .correlation import Correlation, Correlator
 from .event_list import EventList
@@ -37,7 +38,7 @@ class _Thread(threading.local):
         self.open: list[Span] = []
 
 
-class trace_kernels:
+class trace_kernels(Switch):
     """Context manager that records what the GPU does, by op and by backward node.
 
     Each op and each node of this thread pushes a number, with which CUPTI marks what is launched
@@ -66,29 +67,40 @@ class trace_kernels:
         self._owners: dict[int, int] = {}  # external numbers by correlation number
         self._observer: _Observer | None = None
 
-    def __enter__(self) -> trace_kernels:
+    def as_is(self) -> None:
         if trace_kernels._active is not None:
             raise RuntimeError("trace_kernels is not reentrant: CUPTI has one client at a time")
+
+    def change(self, before: None) -> trace_kernels:
         self.__init__()  # type: ignore[misc]
         self._cupti = _library()
-        self._watch(True)
-        self._observer = _Observer(self)
         trace_kernels._active = self
+        try:
+            self._watch(True)
+        except RuntimeError:  # there is nothing to put back
+            trace_kernels._active = None
+            raise
+        self._observer = _Observer(self)
         mode.push_observer(self._observer)
         return self
 
     __repr__ = described
 
-    def __exit__(self, *exc: object) -> None:
-        assert self._observer is not None
-        mode.pop_observer(self._observer)
-        trace_kernels._active = None
-        while self._here.open:  # left in the middle of an op
-            self.end()
-        if backends.is_usable("cuda"):
-            backends.get("cuda").synchronize()
-        self._cupti.activity_flush_all(1)
+    def put_back(self, before: None) -> None:
+        if trace_kernels._active is not self:
+            return
+        if self._observer is not None:
+            mode.pop_observer(self._observer)
+            while self._here.open:  # left in the middle of an op
+                self.end()
+            if backends.is_usable("cuda"):
+                backends.get("cuda").synchronize()
+            self._cupti.activity_flush_all(1)
         self._watch(False)
+        trace_kernels._active = None
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
         for correlation, activity in self._records:
             span = self._numbered.get(self._owners.get(correlation, -1))
             (self.outside if span is None else span.activities).append(activity)

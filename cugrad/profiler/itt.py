@@ -10,6 +10,7 @@ from typing import Any
 from ..autograd import mode
 from ..autograd.contexts import described
 from ..cuda.emitter import Emitter
+from ..kept import Switch
 from .nvtx import Ranges, sizes_of
 
 DOMAIN = "cugrad"
@@ -22,7 +23,7 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class emit_itt:
+class emit_itt(Switch):
     """Context manager that makes every op and every backward node emit an ITT task.
 
     For `vtune -collect hotspots -- python train.py`. Tasks are in the domain "cugrad", and carry
@@ -49,11 +50,14 @@ class emit_itt:
         self.record_shapes = record_shapes
         self._tasks: Tasks | None = None
 
-    def __enter__(self) -> emit_itt:
+    def as_is(self) -> bool:
+        if self.enabled and (self._tasks is not None or _here.entered):
+            raise RuntimeError("ITT annotation context manager is not reentrant")
+        return self.enabled
+
+    def change(self, before: bool) -> emit_itt:
         if not self.enabled:
             return self
-        if self._tasks is not None or _here.entered:
-            raise RuntimeError("ITT annotation context manager is not reentrant")
         self._tasks = Tasks(_library(), self.record_shapes)
         _here.entered = True
         mode.push_observer(self._tasks)
@@ -61,12 +65,12 @@ class emit_itt:
 
     __repr__ = described
 
-    def __exit__(self, *exc: object) -> None:
-        tasks, self._tasks = self._tasks, None
-        if tasks is not None:
+    def put_back(self, before: bool) -> None:
+        if self._tasks is not None:
+            mode.pop_observer(self._tasks)
+            self._tasks.close()
             _here.entered = False
-            mode.pop_observer(tasks)
-            tasks.close()
+            self._tasks = None
 
 
 class Tasks(Ranges):

@@ -10,6 +10,7 @@ from ..autograd import mode
 from ..autograd.contexts import described
 from ..autograd.node import SEQ_LIMIT
 from ..cuda.emitter import Emitter, emitter, numbered_emitter
+from ..kept import Switch
 from ..tensor import Tensor
 
 
@@ -20,7 +21,7 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class emit_nvtx:
+class emit_nvtx(Switch):
     """Context manager that makes every op and every backward node emit an NVTX range.
 
     A forward range reads `mul, seq=12`: a node that the op makes carries number 12. The range of
@@ -65,11 +66,14 @@ class emit_nvtx:
         self._ranges: Ranges | None = None
         self._entered = False
 
-    def __enter__(self) -> emit_nvtx:
+    def as_is(self) -> bool:
+        if self.enabled and (self._entered or _here.entered):
+            raise RuntimeError("NVTX annotation context manager is not reentrant")
+        return self.enabled
+
+    def change(self, before: bool) -> emit_nvtx:
         if not self.enabled:
             return self
-        if self._entered or _here.entered:
-            raise RuntimeError("NVTX annotation context manager is not reentrant")
         library = numbered_emitter() if self.payload else emitter()
         self._entered = _here.entered = True
         if library is not None and library.attached():
@@ -79,14 +83,14 @@ class emit_nvtx:
 
     __repr__ = described
 
-    def __exit__(self, *exc: object) -> None:
+    def put_back(self, before: bool) -> None:
         if not self._entered:
             return
+        if self._ranges is not None:
+            mode.pop_observer(self._ranges)
+            self._ranges.close()
+        self._ranges = None
         self._entered = _here.entered = False
-        ranges, self._ranges = self._ranges, None
-        if ranges is not None:
-            mode.pop_observer(ranges)
-            ranges.close()
 
 
 class Ranges:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import memory
 from ..autograd.mode import pop_observer, push_observer, state
+from ..kept import Switch
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
 
@@ -73,15 +74,18 @@ class _Kept:
         return tensor._array
 
 
-class _Observing:
+class _Observing(Switch):
     """An observer of ops for as long as it is entered."""
 
     of_one_run = True  # what a checkpoint runs again meanwhile is none of its ops
 
-    def __enter__(self) -> None:
+    def as_is(self) -> None:
+        """There is nothing to put back but the observer."""
+
+    def change(self, before: None) -> None:
         push_observer(self)  # type: ignore[arg-type]
 
-    def __exit__(self, *exc: object) -> None:
+    def put_back(self, before: None) -> None:
         pop_observer(self)  # type: ignore[arg-type]
 
     def node_begin(self, node: Any) -> None: ...
@@ -156,9 +160,9 @@ class _Again(_Observing):
         self._store, self._may_have_changed = store, may_have_changed
         self._counts: defaultdict[str, int] = defaultdict(int)
 
-    def __enter__(self) -> None:
+    def change(self, before: None) -> None:
         self._counts.clear()
-        super().__enter__()
+        super().change(before)
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         if _is_no_op(name):

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.mode import pop_observer, push_observer
 from ..frames import users_frames
+from ..kept import Switch
 from .comparison import CheckpointError
 
 __all__ = ["Traces"]
@@ -74,17 +75,19 @@ class Traces:
         return ""
 
 
-class _logged:
+class _logged(Switch):
     """Observes ops within it; may be entered again, and begins anew then."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def __enter__(self) -> None:
+    def as_is(self) -> None:
         self._log.ops.clear()
+
+    def change(self, before: None) -> None:
         push_observer(self._log)
 
-    def __exit__(self, *exc: object) -> None:
+    def put_back(self, before: None) -> None:
         pop_observer(self._log)
 
 

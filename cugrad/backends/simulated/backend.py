@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
+from ...kept import Switch
 from ..numpy import HostRng
 from .array import SimulatedArray, run
 from .machine import Event, Machine, Stream
@@ -61,6 +62,23 @@ class SimulatedRng:
 
     def set_state(self, state: np.ndarray[Any, Any]) -> None:
         self._host.set_state(state)
+
+
+class _Using(Switch):
+    """Makes a stream the current one of this thread."""
+
+    def __init__(self, machine: Machine, stream: Stream) -> None:
+        self._machine, self._stream = machine, stream
+
+    def as_is(self) -> Stream | None:
+        return self._machine.chosen()
+
+    def change(self, before: Stream | None) -> Stream:
+        self._machine.use(self._stream)
+        return self._stream
+
+    def put_back(self, before: Stream | None) -> None:
+        self._machine.use(before)
 
 
 class SimulatedBackend:
@@ -136,13 +154,8 @@ class SimulatedBackend:
     def current_stream(self) -> Stream:
         return self.machine.current()
 
-    @contextmanager
-    def use_stream(self, stream: Stream) -> Iterator[Stream]:
-        before = self.machine.use(stream)
-        try:
-            yield stream
-        finally:
-            self.machine.use(before)
+    def use_stream(self, stream: Stream) -> AbstractContextManager[Stream]:
+        return _Using(self.machine, stream)
 
     def event(
         self, timing: bool = False, blocking: bool = False, interprocess: bool = False

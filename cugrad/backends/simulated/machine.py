@@ -194,10 +194,13 @@ class Machine:
         """This thread's current stream."""
         return self._here.stream or self.default
 
-    def use(self, stream: Stream | None) -> Stream | None:
-        """Makes a stream current in this thread; the one that was."""
-        before, self._here.stream = self._here.stream, stream
-        return before
+    def chosen(self) -> Stream | None:
+        """The stream that this thread has chosen; None: the default one."""
+        return self._here.stream
+
+    def use(self, stream: Stream | None) -> None:
+        """Makes a stream current in this thread."""
+        self._here.stream = stream
 
     # order: what runs when
 
