@@ -7,6 +7,7 @@ from typing import Any
 from .. import creation
 from ..autograd.autocast import autocasts
 from ..autograd.record import recorded
+from ..dtypes import promote_types
 from ..functions.arguments import array_of, return_type
 from ..functions.linalg import affine, outer
 from ..tensor import Tensor
@@ -71,6 +72,8 @@ def addr(
     tensor([[4., 5.],
             [7., 9.]])
     """
+    kind = promote_types(promote_types(input.dtype, vec1.dtype), vec2.dtype)  # whatever their dims
+    input, vec1, vec2 = (x if x.dtype == kind else x.to(kind) for x in (input, vec1, vec2))
     return affine("addr", input, outer(vec1, vec2), beta, alpha)
 
 
