@@ -14,7 +14,7 @@ from ..autograd.graph import saved_tensors_hooks
 from ..autograd.mode import enable_grad, no_grad, state
 from ..autograd.node import edge_of
 from ..autograd.ranges import ranged
-from ..autograd.saved import Packed, spelled
+from ..autograd.saved import INFERENCE_TEXT, Packed, spelled
 from ..errors import InplaceError
 from ..tensor import Tensor, make
 from .again import Again, Enough, Values
@@ -221,6 +221,8 @@ class _Input:
     __slots__ = ("_tensor", "_version", "_packed")
 
     def __init__(self, tensor: Tensor) -> None:
+        if tensor.is_inference():  # whether it changes until then would go unseen
+            raise RuntimeError(INFERENCE_TEXT)
         self._tensor: Tensor | None = None
         self._packed: Packed | None = None
         self._version = 0 if tensor._counter is None else tensor._counter[0]

@@ -92,8 +92,12 @@ class Draw:
         self.env = {"t": torch, "log": [], **GUARDS}
         for name in HELPERS:
             exec(helper_code(name), self.env)
-        for statement in self.statements:
-            self.execute(statement)
+        for number, statement in enumerate(self.statements):
+            try:
+                self.execute(statement)
+            except Exception:  # what was left out has changed what it needs
+                del self.statements[number:]
+                break
 
     def execute(self, statement: Statement) -> None:
         text = "\n".join(statement.lines(checked=True)) + "\n"
