@@ -97,9 +97,9 @@ def _settled(results: list[Any], inputs: list[Any], recording: bool = True) -> l
     """The results, cut from a graph that leads to nothing but the fresh inputs.
 
     A graph that leads further, to what an outer transform or the caller differentiates, stays,
-    unless the caller is not `recording`.
+    unless the caller is not `recording`. It may end in a node: at a view that has no history.
     """
-    own = {id(x) for x in inputs if isinstance(x, Tensor) and x.is_leaf}
+    own = {id(end_of(edge_of(x))) for x in inputs if isinstance(x, Tensor) and x.requires_grad}
 
     def cut(x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.requires_grad:
@@ -109,12 +109,15 @@ def _settled(results: list[Any], inputs: list[Any], recording: bool = True) -> l
         edge = edge_of(x)
         if edge is None:
             return _cut(x, cut)
-        ends = reachable([end_of(edge)])
-        if any(isinstance(end, Tensor) and id(end) not in own for end in ends):
+        if any(id(end) not in own for end in reachable([end_of(edge)]) if _is_end(end)):
             return x
         return _cut(x, cut)
 
     return [cut(x) for x in results]
+
+
+def _is_end(node: Any) -> bool:
+    return isinstance(node, Tensor) or all(edge is None for edge in node.edges)
 
 
 def _tensors(leaves: list[Any]) -> list[Tensor]:
