@@ -67,7 +67,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = 
     """
     dx = _spacing("trapezoid", x, dx)
     if array_of(y, "trapezoid", "y").ndim and not y._array.shape[canonical_dim(dim, y._array.ndim)]:
-        return recorded.sum(y, (canonical_dim(dim, y._array.ndim),), False)
+        return recorded.sum(y.detach(), (canonical_dim(dim, y._array.ndim),), False)
     strips, dim = _strips("trapezoid", y, x, dx, dim)
     return recorded.sum(strips, (dim,), False)
 

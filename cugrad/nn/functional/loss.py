@@ -308,7 +308,13 @@ def poisson_nll_loss(
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)), for targets 1 and -1, without overflow."""
     check_reduction(reduction)
-    return reduced(-recorded.log_sigmoid(target * input), reduction)
+    products = target * input
+    if products.shape != input.shape:
+        raise RuntimeError(
+            f"soft_margin_loss: output with shape {list(input.shape)} doesn't match the broadcast "
+            f"shape {list(products.shape)}: the target may not be larger than the input"
+        )
+    return reduced(-recorded.log_sigmoid(products), reduction)
 
 
 @autocasts

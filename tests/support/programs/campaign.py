@@ -111,7 +111,7 @@ def beside_torch(program: Program, checked: bool = False) -> tuple[Seen, Seen, D
     ]
     if found and is_narrow(program) and all(d.kind in ("value", "grad") for d in found):
         found = beyond_rounding(program, want, got, found)
-    if found and want.failure is None and is_as_without_checkpoints(program, got):
+    if found and is_as_without_checkpoints(program, want, got):
         found = []
     return want, got, next(iter(found), None)
 
@@ -138,13 +138,17 @@ def is_more(program: Program, want: Seen, got: Seen) -> bool:
     return any(word in want.failure.text for word in words)
 
 
-def is_as_without_checkpoints(program: Program, got: Seen) -> bool:
+def is_as_without_checkpoints(program: Program, want: Seen, got: Seen) -> bool:
     """Whether cugrad computes what it does without checkpoints, where saved tensors are copies.
 
-    PyTorch's keep what the function itself changes later on, which is on the page.
+    PyTorch's keep what the function itself changes later on, which is on the page. And whether it
+    refuses what it refuses without: a tensor that the function uses has been changed since.
     """
     source = program.source(probed=True)
-    if got.failure is not None or not re.search(r"checkpoint\(|nested\(", source):
+    if want.failure is not None or not re.search(r"checkpoint\(|nested\(", source):
+        return False
+    refused = got.failure is not None
+    if refused and got.failure.word != "changed":
         return False
 
     def direct(function: Any, *args: Any, **options: Any) -> Any:
@@ -153,12 +157,15 @@ def is_as_without_checkpoints(program: Program, got: Seen) -> bool:
     real = cugrad.utils.checkpoint.checkpoint
     cugrad.utils.checkpoint.checkpoint = direct
     try:
-        copying = replace(program, contexts=("clone",))
-        plain = run(cugrad, copying.source(), context=entered(copying.contexts))
+        if refused:
+            plain = run(cugrad, source)
+        else:
+            copying = replace(program, contexts=("clone",))
+            plain = unshifted(run(cugrad, copying.source(), context=entered(copying.contexts)))
     finally:
         cugrad.utils.checkpoint.checkpoint = real
     plain.versions, got = [], replace(got, versions=[])
-    return next(differences(unshifted(plain), got, bits=False), None) is None
+    return next(differences(plain, got, bits=False), None) is None
 
 
 def noticed_nothing(want: Seen, got: Seen) -> bool:

@@ -52,7 +52,10 @@ class Ended(Exception):
 
 
 def same_storage(x: Any, y: Any) -> bool:
-    return bool(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() and x.numel())
+    try:
+        return bool(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() and x.numel())
+    except RuntimeError:  # one that a transform has left behind has no memory
+        return True
 
 
 def usable(x: Any) -> bool:
@@ -76,6 +79,7 @@ class Draw:
         self.numbers = 0
         self.scope: list[str] | None = None  # names that may be used; None: all
         self.pure = False  # within a function that runs again: nothing from outside may change
+        self.captured: list[Any] = []  # what it knows from there
         self.unguarded = False  # within a transform, where values cannot be looked at
         # in-place ops make a saved tensor useless: some programs have none, some do as they like
         self.wild = self.random.random() < 0.15
@@ -141,6 +145,8 @@ class Draw:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                # a base that has views, and a history, in another shape
+                warnings.filterwarnings("error", "An output with one or more elements was resized")
                 self.execute(statement)
         except Unfit:
             if changes:

@@ -42,7 +42,7 @@ def body_of(
 ) -> tuple[Statement, ...] | None:
     """The lines of a function, drawn on arguments, up to its return."""
     outer = [n for n in d.names() if d.env[n].is_floating_point()] if d.chance(0.25) else []
-    before = dict(d.env)
+    before, d.captured = dict(d.env), [d.env[n] for n in outer[:2]]
     lines: list[Statement] = []
     for parameter, argument in zip(parameters, arguments):
         d.env[parameter] = argument

@@ -60,6 +60,8 @@ def changeable(d: Draw, under_no_grad: bool) -> Callable[[Any], bool]:
     def fits(x: Any) -> bool:
         if overlaps(x) or (d.pure and x.is_leaf) or x.is_inference():
             return False
+        if d.pure and any(x is y or same_storage(x, y) for y in d.captured):
+            return False  # how often a checkpoint does so depends on where its second run ends
         if x.requires_grad and x.is_leaf and not under_no_grad:
             return d.chance(0.03)
         return True
