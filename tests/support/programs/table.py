@@ -262,8 +262,8 @@ t.nn.functional.softmin({x}, {d})  real 1d
 {x}.count_nonzero()  any | clear({x}, 0)
 {x}.argmax()  real | apart({x})
 {x}.argsort({d})  real 1d | apart({x})
-{x}.any()  any
-{x}.all({d})  any 1d
+{x}.any()  any | clear({x}, 0)
+{x}.all({d})  any 1d | clear({x}, 0)
 t.trapezoid({x}, dim={d})  1d
 t.cumulative_trapezoid({x}, dim={d})  1d
 {x}.flip({d})  1d
