@@ -212,7 +212,7 @@ def check_version(node: Any, index: int) -> None:
     if isinstance(entry, Tensor):
         found = 0 if entry._counter is None else entry._counter[0]
         wanted = 0 if node.versions is None else node.versions[index]
-        if found == wanted:
+        if found == wanted or _leads_nowhere(node):
             return
         shape, maker, output = entry.shape, entry.grad_fn, entry.output_nr
     else:
@@ -223,6 +223,13 @@ def check_version(node: Any, index: int) -> None:
     if node.saved is FREED:  # meanwhile, in another thread: its versions are gone as well
         raise RuntimeError(FREED_TEXT)
     raise changed(node, index, shape, maker, output, found, wanted)
+
+
+def _leads_nowhere(node: Any) -> bool:
+    """Whether all operands of an op of several are views without a history: none gets a gradient,
+    and what was saved for these is not needed."""
+    op = getattr(node.plan, "op", None)
+    return op is not None and len(op.inputs) > 1 and all(edge is None for edge in node.edges)
 
 
 def changed(
