@@ -54,8 +54,9 @@ def detach_(self: Tensor) -> Tensor:
         _ = self.counter  # what has one is looked at by the nodes that saved it
         detached(self)
     self._node, self._requires_grad = None, False
-    if self._rare is not None and self._rare.tangents:
+    if self._rare is not None:
         self._rare.tangents = None
+        self._rare.tell_views(False)
     return self
 
 

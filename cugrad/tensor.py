@@ -86,6 +86,13 @@ class Rare:
         self.accumulator: weakref.ref[Any] | None = None
         self.tangents: dict[Any, Tensor | None] | None = None  # by level of forward mode
 
+    def tell_views(self, requires_grad: bool) -> None:
+        """Has the views that were recorded nowhere require gradients as their base does now."""
+        for ref in self.views or ():
+            view = ref()
+            if view is not None and view._rare is not None and view._rare.view is not None:
+                view._rare.view.base_requires(view, requires_grad)
+
 
 class Tensor:
     """An n-dimensional array on a device that remembers how it was computed.
@@ -267,8 +274,10 @@ class Tensor:
                 "allowed."
             )
         self._requires_grad = value
-        if self._rare is not None and self._rare.view is not None:
-            self._rare.view.accumulates = value
+        if self._rare is not None:
+            if self._rare.view is not None:
+                self._rare.view.accumulates = value
+            self._rare.tell_views(value)
 
     @requires_grad.deleter
     def requires_grad(self) -> None:

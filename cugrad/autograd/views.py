@@ -39,6 +39,11 @@ class View:
         """Whether changes of the storage are, wherever they are made."""
         return self.creation == NORMAL
 
+    def base_requires(self, view: Tensor, requires_grad: bool) -> None:
+        """Tells a view whether its base requires gradients: one made under `no_grad` follows it."""
+        if self.creation in UNRECORDED and view._node is None and not self.accumulates:
+            view._requires_grad = requires_grad and view._array.dtype.kind in "fcV"
+
     def regenerate(self, view: Tensor) -> Any:
         """A new node for a view whose base was changed in place: its view ops, recorded anew.
 

@@ -377,7 +377,7 @@ def _with_mean(m: Any, g: Any, slope: Any, self_shape: Shape, dim: Dims, keepdim
 
 
 row(
-    "var_mean", "self", _var_mean, NONE, outputs="result0 result1", holomorphic=False,
+    "var_mean", "self", _var_mean, NONE, dense=True, outputs="result0 result1", holomorphic=False,
     self=lambda m, g, self, self_shape, dim, correction, keepdim: _with_mean(
         m, g, lambda x: _var_vjp(m, x, self, self_shape, dim, correction, keepdim),
         self_shape, dim, keepdim,
@@ -393,7 +393,7 @@ row(
     lambda xp, self, dim=None, correction=1, keepdim=False: _std_mean(
         xp, self, dim, correction, keepdim
     ),
-    NONE, outputs="result0 result1", holomorphic=False,
+    NONE, dense=True, outputs="result0 result1", holomorphic=False,
     self=lambda m, g, self, result0, self_shape, dim, correction, keepdim: _with_mean(
         m, g, lambda x: _std_vjp(m, x, self, result0, self_shape, dim, correction, keepdim),
         self_shape, dim, keepdim,

@@ -102,7 +102,7 @@ def beside_torch(program: Program, checked: bool = False) -> tuple[Seen, Seen, D
     got = run(cugrad, program.source(probed=True))
     if is_more(program, want, got):
         return want, got, None
-    if want.failure is not None and want.failure.word == "changed" and noticed_nothing(want, got):
+    if says_changed(program, want) and noticed_nothing(want, got):
         return want, got, wrongly_silent(program, got)
     found = [
         difference
@@ -120,8 +120,8 @@ def is_more(program: Program, want: Seen, got: Seen) -> bool:
     """Whether PyTorch fails for want of something, and cugrad goes past that line."""
     if want.failure is None:
         return False
-    # a formula of PyTorch's that is not there, or forgets a shape, or that a gradient is complex
-    wrong = "not implemented|not been implemented|returned an invalid gradient|Could this error"
+    # memory that it has used up; a formula of PyTorch's that is not there, or forgets a shape, or that a gradient is complex
+    wrong = "MemoryError|not implemented|not been implemented|returned an invalid gradient|Could this error"
     if re.search(wrong, want.failure.text):
         return True
     # its formula subtracts, where an operand was of bools
@@ -166,6 +166,16 @@ def is_as_without_checkpoints(program: Program, want: Seen, got: Seen) -> bool:
         cugrad.utils.checkpoint.checkpoint = real
     plain.versions, got = [], replace(got, versions=[])
     return next(differences(plain, got, bits=False), None) is None
+
+
+def says_changed(program: Program, want: Seen) -> bool:
+    """Whether PyTorch stops where what was saved has changed: a view of it may be named instead."""
+    if want.failure is None:
+        return False
+    line = program.source(probed=True).splitlines()[want.failure.line - 1]
+    named = "its base or another view of its base has been modified" in want.failure.text
+    goes_backward = re.search(r"autograd\.grad\(|backward\(", line)
+    return want.failure.word == "changed" or bool(named and goes_backward)
 
 
 def noticed_nothing(want: Seen, got: Seen) -> bool:
