@@ -259,7 +259,7 @@ def unpacked(node: Any, index: int, entry: Packed) -> Tensor:
             f"{spelled(tensor._array)}, want {spelled(entry)} as the pack hook was given: "
             "unpack must undo what pack did"
         )
-    if entry.shows_change(tensor):
+    if entry.shows_change(tensor) and not _leads_nowhere(node):
         maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
         output = max(entry.output_nr, 0)
         raise changed(
