@@ -29,7 +29,9 @@ from benchmarks.common import provenance
 from benchmarks.offload_common import Task, checkpointed, markdown, placement
 from benchmarks.offload_simulated import CASES, Case, modelled
 from cugrad.backends import simulated
-from cugrad.memory import budget, budgeting, rates, recompute
+from cugrad.memory import budget, recompute
+from cugrad.memory.budgeting import context as budgeting
+from cugrad.memory.offloading import rates
 
 PLACEMENTS = ("keep", "offload", "recompute")
 STEPS = 20  # at most: one is measured, six correct the plan, and three follow it as it is

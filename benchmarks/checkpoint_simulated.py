@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cugrad as torch
 from cugrad.backends import get, simulated
-from cugrad.memory.engine import engine_of
+from cugrad.memory.offloading.engine import engine_of
 from cugrad.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,

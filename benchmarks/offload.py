@@ -148,7 +148,7 @@ def modelled(device: str, scale: float) -> Any:
         yield
         return
     from cugrad.backends import simulated
-    from cugrad.memory import session
+    from cugrad.memory.offloading import session
 
     least, session.LEAST = session.LEAST, int(session.LEAST / scale)
     with simulated.configured("H200", policy="timed", scale=scale):

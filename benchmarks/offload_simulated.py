@@ -37,7 +37,7 @@ from benchmarks.offload_common import (
 )
 from cugrad import backends, models
 from cugrad.backends import simulated
-from cugrad.memory import engine, session
+from cugrad.memory.offloading import engine, session
 
 # Of the bound; `save_on_cpu` sends even what will be used before it has left.
 GOALS = {"offload": 1.05, "save_on_cpu": 1.1}

@@ -195,8 +195,8 @@ def offload_pair(n: int, steps: int = 6) -> float:
     """
     lib = library("cugrad")
     assert lib is not None
-    from cugrad.backends.numpy import HostEvent, HostStream, NumpyBackend
-    from cugrad.memory import offloading
+    from cugrad.backends.numpy.backend import HostEvent, HostStream, NumpyBackend
+    from cugrad.memory.offloading import context as offloading
 
     class Idle(HostStream):
         happened = HostEvent()

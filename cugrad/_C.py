@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from .autograd.engine import task
+from .autograd.engine.backward_pass import task
 from .autograd.function import Function, once_differentiable
 from .autograd.mode import state
-from .autograd.node import AccumulateGrad, Node
+from .autograd.recording.node import AccumulateGrad, Node
 from .tensor import Tensor
 
 __all__: list[str] = []

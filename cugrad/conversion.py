@@ -11,7 +11,7 @@ import numpy as np
 
 from . import creation, dtypes
 from .autograd.mode import state
-from .autograd.record import recorded
+from .autograd.recording.record import recorded
 from .backends import backend_of, get
 from .backends.batched import per_example, raise_if_read
 from .device import device as Device

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import dtypes
 from . import tensor as _tensor
-from .autograd.record import recorded
+from .autograd.recording.record import recorded
 from .backends import backend_of, get
 from .backends.batched import per_example
 from .backends.wanted import known

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .autograd.record import recorded
+from .autograd.recording.record import recorded
 from .backends import backend_of
 from .backends.batched import levels_of
 from .ops import random as draw

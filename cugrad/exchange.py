@@ -10,7 +10,7 @@ import numpy as np
 
 from . import dtypes
 from .autograd.mode import will_change
-from .autograd.views import changed
+from .autograd.recording.views import changed
 from .backends import backend_of, get
 from .conversion import numpy as to_numpy
 from .conversion import type_ as type_text

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import creation, dtypes
 from .autograd.mode import state
-from .autograd.record import recorded
+from .autograd.recording.record import recorded
 from .functions.arguments import array_of, cast
 from .functions.copies import roll
 from .functions.out import accepting

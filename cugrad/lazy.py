@@ -23,7 +23,7 @@ def lazily(
     known of it.
 
     >>> import cugrad
-    >>> find, names = lazily("cugrad.memory", {"disk": "save_on_disk"})
+    >>> find, names = lazily("cugrad.memory", {"disk.context": "save_on_disk"})
     >>> find("save_on_disk") is cugrad.memory.save_on_disk, "save_on_disk" in names()
     (True, True)
     """

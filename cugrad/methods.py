@@ -8,9 +8,9 @@ from typing import Any
 
 from . import autograd, conversion, exchange
 from .absent import ABSENT, Absent
-from .autograd.node import HookDict, RemovableHandle, add_hook, leaf_rare
-from .autograd.record import recorded
-from .autograd.views import detached
+from .autograd.recording.node import HookDict, RemovableHandle, add_hook, leaf_rare
+from .autograd.recording.record import recorded
+from .autograd.recording.views import detached
 from .functions import FUNCTIONS, PROPERTIES, arithmetic, declared
 from .functions import METHODS as FUNCTION_METHODS
 from .functions.mistakes import saying

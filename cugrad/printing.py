@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .autograd.dual import tangent_of
+from .autograd.forward.dual import tangent_of
 from .autograd.mode import state
 from .backends import backend_of
 from .backends.batched import levels_of

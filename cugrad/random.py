@@ -11,7 +11,7 @@ import numpy as np
 
 from . import dtypes
 from .absent import explain
-from .autograd.record import recorded
+from .autograd.recording.record import recorded
 from .backends import backend_of, started
 from .backends.batched import plain, running
 from .creation import _finish, _numpy_dtype, _shape

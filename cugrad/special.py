@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any
 
 from . import dtypes
-from .autograd.record import recorded
+from .autograd.recording.record import recorded
 from .functions import FUNCTIONS
 from .functions.arguments import cast, refused
 from .functions.arithmetic import floating

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import backends
 from .absent import missing
-from .backends import numpy_threads
+from .backends.numpy import threads as numpy_threads
 from .backends.wanted import wanted
 from .tensor import Tensor
 

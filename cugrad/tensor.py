@@ -16,7 +16,7 @@ from .dtypes import dtype as Dtype
 from .kept import of_thread
 
 if TYPE_CHECKING:
-    from .autograd.views import View
+    from .autograd.recording.views import View
 
 __all__ = ["Size", "Tensor"]
 

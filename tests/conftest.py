@@ -157,7 +157,7 @@ THREAD_LOCALS = {
     "cugrad.dtypes": "_default",
     "cugrad.ops.random": "again",
     "cugrad.autograd.autocast": "settings",
-    "cugrad.autograd.engine": "task",
+    "cugrad.autograd.engine.backward_pass": "task",
 }
 
 

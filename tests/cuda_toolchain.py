@@ -25,8 +25,8 @@ ARCHITECTURES = ("80", "90")  # and the oldest that the installed NVRTC still kn
 
 
 def kernel_modules() -> Iterator[ModuleType]:
-    """Every module of cugrad.backends.kernels."""
-    package = importlib.import_module("cugrad.backends.kernels")
+    """Every module of cugrad.backends.cupy.kernels."""
+    package = importlib.import_module("cugrad.backends.cupy.kernels")
     for info in pkgutil.iter_modules(package.__path__):
         yield importlib.import_module(f"{package.__name__}.{info.name}")
 

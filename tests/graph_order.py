@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cugrad.autograd.node import edge_of
+from cugrad.autograd.recording.node import edge_of
 from cugrad.tensor import Tensor
 
 

@@ -30,8 +30,8 @@ from typing import Any
 import cugrad
 from cugrad import backends
 from cugrad.autograd import mode
-from cugrad.memory import disk_store
-from cugrad.memory import engine as engine_module
+from cugrad.memory.disk import store as disk_store
+from cugrad.memory.offloading import engine as engine_module
 
 LIBRARY = os.path.dirname(cugrad.__file__)
 COMPILED = "cugrad fast path"

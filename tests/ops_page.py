@@ -20,7 +20,7 @@ import numpy as np
 import cugrad
 import cugrad.backends
 from cugrad import Tensor
-from cugrad.autograd.record import recorded
+from cugrad.autograd.recording.record import recorded
 from cugrad.func import vmap
 from cugrad.ops.table import TABLE, Op
 from cugrad.tensor import make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cugrad.memory.planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
+from cugrad.memory.budgeting.planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["walk"]
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from cugrad.memory.planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step, Value
+from cugrad.memory.budgeting.planning import (
+    COMPRESS,
+    DISK,
+    KEEP,
+    OFFLOAD,
+    RECOMPUTE,
+    Event,
+    Step,
+    Value,
+)
 
 __all__ = ["Builder", "chain", "drawn", "gpt", "resnet", "unet"]
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cugrad.memory.planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step, Value
+from cugrad.memory.budgeting.planning import (
+    COMPRESS,
+    DISK,
+    KEEP,
+    OFFLOAD,
+    RECOMPUTE,
+    Event,
+    Step,
+    Value,
+)
 
 __all__ = ["NETWORKS", "Network", "gpt", "resnet", "unet"]
 

@@ -13,7 +13,7 @@ import pytest
 
 import cugrad  # noqa: F401 -- declares every row
 from cugrad import backends
-from cugrad.autograd import record
+from cugrad.autograd.recording import record
 from cugrad.ops.table import ELEMENTWISE, TABLE, Op, raw
 from tests import samples
 from tests.sampling import LINES, REFERENCE, Input, Sample, variants

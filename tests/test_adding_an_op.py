@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import cugrad
-from cugrad.autograd.record import recorded
+from cugrad.autograd.recording.record import recorded
 from cugrad.ops import table
 from cugrad.ops.table import TABLE, raw
 from tests import samples, sampling, test_rows_raw, test_rows_recorded

@@ -19,7 +19,7 @@ import pytest
 
 import cugrad.backends as backends
 import cugrad.cuda as cuda
-from cugrad.backends import cupy_probe
+from cugrad.backends.cupy import probe as cupy_probe
 from cugrad.cuda.emitter import Emitter
 
 device_module = importlib.import_module("cugrad.device")  # cugrad.device is the class

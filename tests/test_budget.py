@@ -22,8 +22,9 @@ import pytest
 import cugrad as torch
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.memory import budgeting, planning, rates
-from cugrad.memory.planning import (
+from cugrad.memory.budgeting import context as budgeting
+from cugrad.memory.budgeting import planning
+from cugrad.memory.budgeting.planning import (
     COMPRESS,
     DISK,
     KEEP,
@@ -33,6 +34,7 @@ from cugrad.memory.planning import (
     Plan,
     search,
 )
+from cugrad.memory.offloading import rates
 from cugrad.memory.sizes import bytes_of, size
 from cugrad.nn import functional as F
 from tests import test_offload_conformance as conformance

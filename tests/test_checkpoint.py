@@ -16,7 +16,7 @@ import pytest
 import cugrad
 from cugrad.backends import get, simulated
 from cugrad.memory import offload
-from cugrad.memory.engine import engine_of
+from cugrad.memory.offloading.engine import engine_of
 from cugrad.utils.checkpoint import (
     CheckpointError,
     checkpoint,

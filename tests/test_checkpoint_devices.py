@@ -18,7 +18,7 @@ import cugrad
 from cugrad import backends
 from cugrad.backends import get, simulated
 from cugrad.memory import offload
-from cugrad.memory.engine import engine_of
+from cugrad.memory.offloading.engine import engine_of
 from cugrad.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,

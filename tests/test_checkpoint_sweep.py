@@ -11,7 +11,7 @@ import pytest
 
 import cugrad
 from cugrad.backends import get, simulated
-from cugrad.memory.engine import engine_of
+from cugrad.memory.offloading.engine import engine_of
 from tests.checkpoint_cases import (
     FUNCTIONS,
     OURS,

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cugrad.backends import cupy_codecs
-from cugrad.backends.kernels import codecs as kernels
-from cugrad.backends.numpy import NumpyNamespace
+from cugrad.backends.cupy import codecs as cupy_codecs
+from cugrad.backends.cupy.kernels import codecs as kernels
+from cugrad.backends.numpy.backend import NumpyNamespace
 from cugrad.memory.codecs import CODECS
 from tests import fake_cuda
 from tests.test_codecs import DTYPES, all_halves, bits_of, ordinary, over_pairs, random_floats

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cugrad.backends.kernels import philox
+from cugrad.backends.cupy.kernels import philox
 from tests import cuda_toolchain as toolchain
 
 MODULES = list(toolchain.kernel_modules())

@@ -37,7 +37,7 @@ def test_the_backend_uses_what_cupy_has(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ROW_FILES, ids=relative)
 def test_rows_use_what_the_namespace_has(path: Path) -> None:
-    from cugrad.backends.cupy_namespace import CupyNamespace
+    from cugrad.backends.cupy.namespace import CupyNamespace
 
     faults = contract.faults_of_rows(path.read_text(), relative(path), CupyNamespace)
     assert not faults, "\n".join(faults)
@@ -88,7 +88,7 @@ def test_the_checker_allows(source: str) -> None:
 
 
 def test_the_checker_sees_what_rows_lack() -> None:
-    from cugrad.backends.cupy_namespace import CupyNamespace
+    from cugrad.backends.cupy.namespace import CupyNamespace
 
     source = (
         'row("a", "self", "no_such_ufunc")\n'

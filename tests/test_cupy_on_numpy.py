@@ -18,9 +18,20 @@ import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
-import cugrad.backends.cupy as backend_module
-from cugrad.backends import cupy_gemm, cupy_memory, cupy_namespace, cupy_random
-from cugrad.backends.kernels import philox
+import cugrad.backends.cupy.backend as backend_module
+from cugrad.backends.cupy import (
+    gemm as cupy_gemm,
+)
+from cugrad.backends.cupy import (
+    memory as cupy_memory,
+)
+from cugrad.backends.cupy import (
+    namespace as cupy_namespace,
+)
+from cugrad.backends.cupy import (
+    random as cupy_random,
+)
+from cugrad.backends.cupy.kernels import philox
 from tests import cuda_toolchain as toolchain
 from tests.test_gemm_plan import CASES
 

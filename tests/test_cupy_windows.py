@@ -14,7 +14,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 
 import cupy
 
-from cugrad.backends.cupy_windows import as_strided
+from cugrad.backends.cupy.windows import as_strided
 from cugrad.backends.owners import root_of
 from cugrad.memory.geometry import is_alone, span_of
 from cugrad.ops.strided import storage_of

@@ -17,9 +17,10 @@ import pytest
 
 import cugrad
 from cugrad import backends
-from cugrad.memory import DiskStore, direct_storage, offload, save_on_disk
-from cugrad.memory.engine import engine_of
-from cugrad.memory.files import DiskFullError
+from cugrad.memory import DiskStore, offload, save_on_disk
+from cugrad.memory.disk import direct_storage
+from cugrad.memory.disk.files import DiskFullError
+from cugrad.memory.offloading.engine import engine_of
 from tests.support.patience import eventually
 
 ROOT = Path(__file__).resolve().parent.parent

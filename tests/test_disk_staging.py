@@ -17,10 +17,10 @@ import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
 from cugrad.memory import DiskStore, offload, save_on_disk
-from cugrad.memory.disk_store import DiskSpan
-from cugrad.memory.engine import CopyEngine, engine_of
-from cugrad.memory.files import DiskFullError, ScratchFile
-from cugrad.memory.staging import Staging
+from cugrad.memory.disk.files import DiskFullError, ScratchFile
+from cugrad.memory.disk.store import DiskSpan
+from cugrad.memory.offloading.engine import CopyEngine, engine_of
+from cugrad.memory.offloading.staging import Staging
 
 POLICIES = pytest.mark.parametrize("policy", simulated.POLICIES)
 N = 64  # rows and columns: 16 KiB

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cugrad.memory import files
-from cugrad.memory.disk_store import DiskSpan, DiskStore
-from cugrad.memory.files import BLOCK, DiskFullError, Extents, ScratchFile
-from cugrad.memory.transfers import PIECE, Transfer
+from cugrad.memory.disk import files
+from cugrad.memory.disk.files import BLOCK, DiskFullError, Extents, ScratchFile
+from cugrad.memory.disk.store import DiskSpan, DiskStore
+from cugrad.memory.offloading.transfers import PIECE, Transfer
 from tests.support.patience import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,7 +142,7 @@ def test_a_span_that_is_dropped_before_it_is_written_never_is(
     store: DiskStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = []
-    monkeypatch.setattr("cugrad.memory.disk_store.submit", lambda transfer: None)
+    monkeypatch.setattr("cugrad.memory.disk.store.submit", lambda transfer: None)
     monkeypatch.setattr(Transfer, "_move", lambda self, k: moved.append(k))
     span = store.write(values(100))
     del span
@@ -151,7 +151,7 @@ def test_a_span_that_is_dropped_before_it_is_written_never_is(
 
 
 def test_more_than_the_backlog_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cugrad.memory.disk_store.submit", lambda transfer: None)
+    monkeypatch.setattr("cugrad.memory.disk.store.submit", lambda transfer: None)
     store = DiskStore(tmp_path, backlog=3 * BLOCK)
     spans = [store.write(values(BLOCK, k)) for k in range(5)]
     assert [s.query() for s in spans] == [True, True, False, False, False]
@@ -407,7 +407,7 @@ def test_one_that_refuses_direct_io_when_it_is_used(
 BEGINNING = """
 import os, signal, sys, threading, time
 import numpy as np
-from cugrad.memory.disk_store import DiskStore
+from cugrad.memory.disk.store import DiskStore
 store = DiskStore(sys.argv[1], named=sys.argv[2] == "named")
 spans = [store.write(np.full(20_000, k, np.uint8)) for k in range(5)]
 """

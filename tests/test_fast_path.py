@@ -9,8 +9,8 @@ import pytest
 
 import cugrad
 from cugrad.autograd.__main__ import main as show_code
-from cugrad.autograd.fast import compile_function, is_fast
 from cugrad.autograd.mode import pop_hooks, push_hooks
+from cugrad.autograd.recording.fast import compile_function, is_fast
 from cugrad.ops.table import TABLE, Op
 from tests.row_cases import HOST, differentiable, over_lines
 from tests.sampling import Sample

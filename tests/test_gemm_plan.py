@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cugrad.backends.gemm_plan import Copy, Gemm, plan
+from cugrad.backends.cupy.gemm_plan import Copy, Gemm, plan
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cugrad
-from cugrad.autograd.inplace import DIRECT
+from cugrad.autograd.recording.inplace import DIRECT
 
 N = DIRECT + 3
 

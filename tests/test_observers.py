@@ -13,7 +13,7 @@ import pytest
 import cugrad
 from cugrad import memory
 from cugrad.autograd import profiler
-from cugrad.autograd.record import recorded
+from cugrad.autograd.recording.record import recorded
 from cugrad.tensor import make
 from tests.graph_order import assert_ordered
 from tests.row_cases import HOST, Call, differentiable, is_array, over_lines

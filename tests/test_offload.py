@@ -15,8 +15,8 @@ import cugrad
 from cugrad.autograd.graph import save_on_cpu, saved_tensors_hooks
 from cugrad.backends import get, simulated
 from cugrad.memory import OffloadStats, lower_bound, offload
-from cugrad.memory.engine import CopyEngine, engine_of
 from cugrad.memory.geometry import root_of
+from cugrad.memory.offloading.engine import CopyEngine, engine_of
 
 MACHINE = simulated.MACHINE
 

@@ -23,7 +23,7 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.autograd.graph import saved_tensors_hooks
 from cugrad.backends import simulated
-from cugrad.memory.engine import CopyEngine, engine_of
+from cugrad.memory.offloading.engine import CopyEngine, engine_of
 from tests import (
     offload_cases_of_life,
     offload_cases_of_steps,

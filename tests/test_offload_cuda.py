@@ -15,8 +15,8 @@ import cugrad
 from cugrad import backends
 from cugrad.autograd.graph import save_on_cpu
 from cugrad.memory import offload
-from cugrad.memory.engine import engine_of
 from cugrad.memory.geometry import root_of
+from cugrad.memory.offloading.engine import engine_of
 
 ROOT = Path(__file__).resolve().parent.parent
 HAS_CUDA = backends.is_usable("cuda")
@@ -103,7 +103,7 @@ def test_a_failed_allocation_is_tried_again() -> None:
             raise MemoryError("full")
         return object()
 
-    from cugrad.backends import cupy_memory
+    from cugrad.backends.cupy import memory as cupy_memory
 
     wrapped = cupy_memory._retrying(failing)
     reclaimers = cupy_memory._reclaimers[:]

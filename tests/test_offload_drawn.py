@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cugrad.autograd.graph import saved_tensors_hooks
-from cugrad.autograd.views import is_part_of_leaf
+from cugrad.autograd.recording.views import is_part_of_leaf
 from cugrad.backends import simulated
 from tests.offload_cases import Run
 from tests.test_offload_conformance import (

@@ -12,8 +12,9 @@ import pytest
 
 import cugrad
 from cugrad.backends import get, simulated
-from cugrad.memory import disk_store, offload, save_on_cpu, save_on_disk
-from cugrad.memory.engine import engine_of
+from cugrad.memory import offload, save_on_cpu, save_on_disk
+from cugrad.memory.disk import store as disk_store
+from cugrad.memory.offloading.engine import engine_of
 from tests.test_offload_conformance import Exact, held
 
 DEVICE: Any = get("simulated")

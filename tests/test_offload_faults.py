@@ -19,8 +19,8 @@ from cugrad import backends, memory
 from cugrad.autograd import mode
 from cugrad.backends import simulated
 from cugrad.errors import RaceError
-from cugrad.memory import engine
-from cugrad.memory.disk_store import DiskSpan
+from cugrad.memory.disk.store import DiskSpan
+from cugrad.memory.offloading import engine
 from tests import offload_cases_of_life, offload_cases_of_steps, offload_cases_of_transforms
 from tests.offload_cases import Run
 from tests.test_offload_conformance import PLACEMENTS, run
@@ -89,7 +89,7 @@ CLASSES = ["engine.CopyEngine", "outbound.Outbound", "slab.PinnedSlab", "stats.M
 
 
 def method_sources(path: str) -> Iterator[tuple[Any, ast.FunctionDef]]:
-    module = importlib.import_module("cugrad.memory." + path.partition(".")[0])
+    module = importlib.import_module("cugrad.memory.offloading." + path.partition(".")[0])
     tree = ast.parse(Path(str(module.__file__)).read_text())
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == path.partition(".")[2]:

@@ -13,7 +13,7 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory.codecs import CODECS, codec_of
-from cugrad.memory.slab import PinnedSlab
+from cugrad.memory.offloading.slab import PinnedSlab
 from tests.offload_cases import CASES
 from tests.test_offload_conformance import (
     SCHEDULES,

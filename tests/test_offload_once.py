@@ -14,9 +14,10 @@ import pytest
 
 import cugrad
 from cugrad.backends import get, simulated
-from cugrad.memory import offload, save_on_cpu, save_on_disk, storages
-from cugrad.memory.engine import CopyEngine, engine_of
+from cugrad.memory import offload, save_on_cpu, save_on_disk
 from cugrad.memory.geometry import root_of
+from cugrad.memory.offloading import storages
+from cugrad.memory.offloading.engine import CopyEngine, engine_of
 
 PROGRAMS = int(os.environ.get("CUGRAD_DRAWN_PROGRAMS", "40"))
 N = 24  # storages are N x N of float32

@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cugrad.memory.planning import Forecaster
-from cugrad.memory.planning.forecast import BESIDE
+from cugrad.memory.budgeting.planning import Forecaster
+from cugrad.memory.budgeting.planning.forecast import BESIDE
 from tests.planned_reference import walk
 from tests.planned_steps import drawn
 

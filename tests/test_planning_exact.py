@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from cugrad.memory.planning import (
+from cugrad.memory.budgeting.planning import (
     KEEP,
     OFFLOAD,
     RECOMPUTE,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cugrad.memory import planning
-from cugrad.memory.planning import KEEP, OFFLOAD, RECOMPUTE, Step, search
+from cugrad.memory.budgeting import planning
+from cugrad.memory.budgeting.planning import KEEP, OFFLOAD, RECOMPUTE, Step, search
 from tests.planning_steps import NETWORKS, gpt
 
 LOSSLESS = (KEEP, OFFLOAD, RECOMPUTE)

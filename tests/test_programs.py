@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 
 import cugrad
-from cugrad.memory.planning import search
+from cugrad.memory.budgeting.planning import search
 from tests.support.programs import campaign
 from tests.support.programs.shrinking import shrunk
 from tests.support.programs.text import read

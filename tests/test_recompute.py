@@ -12,7 +12,7 @@ import pytest
 import cugrad as torch
 from cugrad import memory
 from cugrad.backends import simulated
-from cugrad.memory import budgeting
+from cugrad.memory.budgeting import context as budgeting
 from cugrad.nn import functional as F
 from tests import test_offload_conformance as conformance
 from tests.offload_cases import CASES

@@ -15,8 +15,8 @@ import pytest
 
 from cugrad.autograd import grad
 from cugrad.autograd.graph import saved_tensors_hooks
-from cugrad.autograd.inplace import apply_inplace
-from cugrad.autograd.record import recorded
+from cugrad.autograd.recording.inplace import apply_inplace
+from cugrad.autograd.recording.record import recorded
 from cugrad.ops.table import TABLE, Op
 from cugrad.tensor import Tensor, make
 from tests import samples

@@ -14,7 +14,7 @@ import pytest
 
 from cugrad import dtypes
 from cugrad.autograd import grad
-from cugrad.autograd.record import recorded
+from cugrad.autograd.recording.record import recorded
 from cugrad.ops.table import ELEMENTWISE, TABLE
 from cugrad.tensor import Tensor, make
 from tests import samples

@@ -20,8 +20,8 @@ import cugrad
 from cugrad import backends
 from cugrad.autograd.graph import allow_mutation_on_saved_tensors
 from cugrad.memory import DiskStore, save_on_disk
-from cugrad.memory.engine import engine_of
-from cugrad.memory.files import DiskFullError, ScratchFile
+from cugrad.memory.disk.files import DiskFullError, ScratchFile
+from cugrad.memory.offloading.engine import engine_of
 from tests.offload_cases import CASES
 from tests.test_offload_conformance import Placement, assert_same, run
 
@@ -205,7 +205,7 @@ def test_a_change_while_it_is_written_waits(
     synchronously: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if synchronously:  # nobody writes before the one who waits does
-        monkeypatch.setattr("cugrad.memory.disk_store.submit", lambda transfer: None)
+        monkeypatch.setattr("cugrad.memory.disk.store.submit", lambda transfer: None)
     x = leaf(256, 256)
     wanted = gradient(x, lambda t: (t * 1).pow(2).sum())
     with allow_mutation_on_saved_tensors(), everything():

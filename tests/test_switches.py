@@ -153,7 +153,7 @@ def test_deterministic_sums_on_cuda_use_no_atomics() -> None:
     from tests.test_cupy_on_numpy import NumpyAsCupy
 
     patch = pytest.MonkeyPatch()
-    from cugrad.backends import cupy_namespace
+    from cugrad.backends.cupy import namespace as cupy_namespace
 
     patch.setattr(cupy_namespace, "cupy", NumpyAsCupy())
     patch.setattr(cupy_namespace, "cupyx", None)
@@ -189,7 +189,7 @@ def test_tf32_is_what_cublas_is_asked_for() -> None:
             asked.append(args[17])
             super().gemmEx(*args)
 
-    from cugrad.backends import cupy_gemm
+    from cugrad.backends.cupy import gemm as cupy_gemm
 
     patch = pytest.MonkeyPatch()
     try:

@@ -13,7 +13,7 @@ import cugrad
 from cugrad import memory
 from cugrad.autograd.mode import watch_writes
 from cugrad.backends import simulated
-from cugrad.memory import recipes
+from cugrad.memory.recomputing import recipes
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 Lib = Any

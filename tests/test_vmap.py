@@ -11,7 +11,7 @@ import pytest
 
 import cugrad
 from cugrad.autograd import grad
-from cugrad.autograd.record import recorded
+from cugrad.autograd.recording.record import recorded
 from cugrad.errors import InplaceError
 from cugrad.func import vmap
 from cugrad.ops.table import TABLE

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ..absent import explain
 from . import anomaly_mode, forward_ad, functional, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
-from .differentiate import backward, grad
+from .engine.differentiate import backward, grad
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .inference import inference_mode
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-from .mutation import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
-from .saved import SavedTensor
+from .recording.mutation import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
+from .recording.saved import SavedTensor
 from .threads import is_multithreading_enabled, set_multithreading_enabled
 from .variable import Variable
 

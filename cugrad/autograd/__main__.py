@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from ..ops.table import TABLE, Op
-from .fast import is_fast, text_of
-from .fast_plan import compiles_vjp, text_of_vjp
+from .recording.fast import is_fast, text_of
+from .recording.fast_plan import compiles_vjp, text_of_vjp
 
 
 def said(op: Op) -> str:

@@ -14,7 +14,7 @@ from .contexts import described
 from .mode import State, anomaly, state
 
 if TYPE_CHECKING:
-    from .node import Node
+    from .recording.node import Node
 
 __all__ = [
     "detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled",

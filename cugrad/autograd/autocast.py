@@ -13,7 +13,7 @@ from ..kept import Switch, of_thread
 from ..ops.table import Op
 from ..tensor import Tensor
 from .mode import state
-from .recorded import recorded
+from .recording.recorded import recorded
 
 __all__ = [
     "Setting", "autocasts", "casting", "clear_autocast_cache", "is_autocast_cache_enabled",

@@ -9,8 +9,8 @@ from ..kept import Switch
 from ..ops.strided import storage_of
 from ..tensor import Tensor, make
 from .contexts import Context
-from .dual import below, hide_tangent, leave, set_tangent, tangent_of
-from .dual_inplace import own
+from .forward.dual import below, hide_tangent, leave, set_tangent, tangent_of
+from .forward.dual_inplace import own
 from .mode import Level, state
 
 __all__ = [

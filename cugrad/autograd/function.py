@@ -13,14 +13,14 @@ from ..backends import backend_of, batched
 from ..frames import warn_user
 from ..tensor import Tensor, make
 from .anomaly_mode import note
-from .dual import below, highest, set_tangent, tangent_of, unshared
-from .dual_inplace import written
-from .function_context import BackwardCFunction, FunctionCtx
-from .function_tangents import among, check_saved, check_tangent, viewed
-from .function_vmap import VmapInfo, apply_transformed
+from .custom.context import BackwardCFunction, FunctionCtx
+from .custom.tangents import among, check_saved, check_tangent, viewed
+from .custom.vmap import VmapInfo, apply_transformed
+from .forward.dual import below, highest, set_tangent, tangent_of, unshared
+from .forward.dual_inplace import written
 from .mode import anomaly, no_grad, state, unrecorded
-from .node import announced_seq, edge_of, next_seq, take_seq
-from .views import CUSTOM, MULTIPLE, NO_GRAD, check_inplace, rebase, register
+from .recording.node import announced_seq, edge_of, next_seq, take_seq
+from .recording.views import CUSTOM, MULTIPLE, NO_GRAD, check_inplace, rebase, register
 
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction",

@@ -7,9 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..tensor import Tensor
-from .batches import over_batch
-from .forward_ad import dual_level, make_dual, unpack_dual
-from .functional_checks import (
+from .check.functional import (
     Tensors,
     check_depends,
     check_vector,
@@ -21,8 +19,10 @@ from .functional_checks import (
     with_zeros,
     zeros_like,
 )
+from .engine.batches import over_batch
+from .forward_ad import dual_level, make_dual, unpack_dual
 from .mode import enable_grad
-from .recorded import recorded
+from .recording.recorded import recorded
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

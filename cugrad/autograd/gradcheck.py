@@ -10,15 +10,14 @@ import numpy as np
 
 from ..backends import backend_of
 from ..tensor import Tensor, make
-from .differentiate import grad
-from .gradcheck_manners import (
+from .check.edge_cases import (
     batches_in_backward,
     batches_in_forward_mode,
     multiplies_by_grad_output,
     takes_absent_gradients,
     takes_absent_tangents,
 )
-from .jacobians import (
+from .check.numerical import (
     Check,
     GradcheckError,
     Part,
@@ -27,6 +26,7 @@ from .jacobians import (
     differentiable,
     requires_grad,
 )
+from .engine.differentiate import grad
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

@@ -14,11 +14,11 @@ from ..backends import backend_of
 from ..kept import Switch
 from ..tensor import Tensor
 from .contexts import described
-from .engine import task
+from .engine.backward_pass import task
 from .mode import pop_hooks, push_hooks, state
-from .mutation import allow_mutation_on_saved_tensors
-from .node import Node, RemovableHandle, as_function, edge_of
-from .views import changed
+from .recording.mutation import allow_mutation_on_saved_tensors
+from .recording.node import Node, RemovableHandle, as_function, edge_of
+from .recording.views import changed
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",

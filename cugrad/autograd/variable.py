@@ -9,7 +9,7 @@ from typing import Any
 from ..backends import get
 from ..dtypes import get_default_dtype
 from ..tensor import Tensor, make
-from .engine import task
+from .engine.backward_pass import task
 
 __all__ = ["ImperativeEngine", "Variable"]
 

@@ -11,7 +11,7 @@ from ..absent import explain
 from ..device import device
 from . import batched
 from .batched import BatchedArray
-from .numpy import NumpyBackend
+from .numpy.backend import NumpyBackend
 from .protocol import Backend
 
 __all__ = [
@@ -75,7 +75,7 @@ def _made(device_type: str) -> Any:
 
         is_cuda = device_type == "cuda"
         return simulated.as_cuda() if is_cuda else simulated.SimulatedBackend()
-    from .cupy import CupyBackend
+    from .cupy.backend import CupyBackend
 
     return CupyBackend()
 
@@ -95,7 +95,7 @@ def why_unusable(device_type: str) -> str | None:
     """One sentence that says why a device type cannot be used here, or None. Never raises."""
     if device_type in _by_device_type or is_simulated(device_type):
         return None
-    from .cupy_probe import why_unusable as why
+    from .cupy.probe import why_unusable as why
 
     return why()
 
@@ -109,7 +109,7 @@ def runtime_version() -> str | None:
     """The version of CUDA's runtime, such as "12.8"; None where a simulated device is "cuda"."""
     if is_simulated("cuda"):
         return None
-    from .cupy_probe import runtime_version as version
+    from .cupy.probe import runtime_version as version
 
     return version()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import backends
-from ..backends import cupy_probe
+from ..backends.cupy import probe as cupy_probe
 from ..device import device as Place
 from ..kept import Switch
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..backends import cupy_nvtx
+from ..backends.cupy import nvtx as cupy_nvtx
 from ..frames import warn_user
 from .nvtx_events import Events
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.owners import root_of
-from ..backends.races import Access, Clock, Clocks, Shadow
+from ..backends.simulated.races import Access, Clock, Clocks, Shadow
 from .devices import cuda_backend
 
 __all__ = ["check", "disable", "enable", "is_enabled", "reads", "touched_by_host", "writes"]

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..backends.batched import BatchLevel, active, levels_of, opened_level
 from ..functions import FUNCTIONS
 from ..random import default_generators

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd import grad as autograd_grad
-from ..autograd.dual import enter, leave, set_tangent, tangent_of
+from ..autograd.engine.reach import reachable
+from ..autograd.forward.dual import enter, leave, set_tangent, tangent_of
 from ..autograd.forward_ad import check_dual, primal_of
 from ..autograd.inference import out_of_inference
 from ..autograd.mode import is_grad_enabled, state
-from ..autograd.node import edge_of, end_of
-from ..autograd.reach import reachable
-from ..autograd.record import recorded
+from ..autograd.recording.node import edge_of, end_of
+from ..autograd.recording.record import recorded
 from ..backends.batched import GRAD, active, levels_of, running
 from ..creation import zeros_like
 from ..kept import kept

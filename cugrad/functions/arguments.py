@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
-from ..autograd.dual import highest
+from ..autograd.forward.dual import highest
 from ..autograd.mode import state
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..dtypes import as_dtype
 from ..ops.refused import NO_NODE

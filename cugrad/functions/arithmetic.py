@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..autograd.fast import compile_function
-from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
-from ..autograd.record import apply, recorded
-from ..autograd.views import changed, check_inplace
+from ..autograd.recording.fast import compile_function
+from ..autograd.recording.inplace import apply_inplace
+from ..autograd.recording.record import apply, recorded
+from ..autograd.recording.views import changed, check_inplace
 from ..backends import backend_of
 from ..creation import tensor
 from ..ops.promotion import fit_scalar, result_dtype

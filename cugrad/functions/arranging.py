@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..ops import dims as D
 from ..tensor import Size, Tensor
 from .arguments import array_of, fresh

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..ops.dims import canonical_dim, canonical_dims
 from ..tensor import Tensor
 from .arguments import array_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..dtypes import check_fits, int64
 from ..ops import dims as D

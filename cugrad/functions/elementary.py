@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.inplace import apply_inplace
 from ..autograd.mode import will_change
-from ..autograd.record import recorded
-from ..autograd.views import changed
+from ..autograd.recording.inplace import apply_inplace
+from ..autograd.recording.record import recorded
+from ..autograd.recording.views import changed
 from ..backends import backend_of
 from ..backends.batched import raise_if_read
 from ..creation import full_like

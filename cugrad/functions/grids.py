@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..backends import backend_of, get
 from ..device import default_device
 from ..device import device as Device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..tensor import Tensor
 from .arguments import array_of, fresh, return_type
 from .ranges import linspace

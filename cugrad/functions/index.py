@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.inplace import apply_inplace
-from ..autograd.record import recorded
+from ..autograd.recording.inplace import apply_inplace
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..ops import dims as D
 from ..ops.index import is_mask

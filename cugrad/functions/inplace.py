@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.autocast import nothing_cast
-from ..autograd.inplace import apply_inplace
 from ..autograd.mode import state
-from ..autograd.record import recorded
+from ..autograd.recording.inplace import apply_inplace
+from ..autograd.recording.record import recorded
 from ..ops.table import TABLE
 from ..tensor import Tensor
 from . import arithmetic, composites, copies, linalg, reduce, scatter, statistics

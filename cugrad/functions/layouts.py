@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..ops.dims import contiguous_strides
 from ..ops.strided import layout_of
 from ..tensor import Tensor

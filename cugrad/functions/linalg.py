@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor
 from .arguments import array_of, cast

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import wraps
 from typing import Any
 
-from ..autograd.dual import highest
+from ..autograd.forward.dual import highest
 from ..autograd.mode import no_grad, state
 from ..backends import backend_of
 from ..dtypes import type_name

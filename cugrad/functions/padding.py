@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..dtypes import check_fits
 from ..ops import dims as D
 from ..tensor import Tensor

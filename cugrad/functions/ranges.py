@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..backends.wanted import known
 from ..creation import _finish, _numpy_dtype, _place, _shape

@@ -7,8 +7,8 @@ from typing import Any
 
 from .. import dtypes
 from ..autograd.autocast import autocasts
-from ..autograd.inplace import apply_inplace
-from ..autograd.record import recorded
+from ..autograd.recording.inplace import apply_inplace
+from ..autograd.recording.record import recorded
 from ..ops.dims import canonical_dim, canonical_dims, reduced_dims
 from ..ops.table import TABLE
 from ..tensor import Tensor

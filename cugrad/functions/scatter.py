@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.autocast import autocasts
-from ..autograd.inplace import apply_inplace
-from ..autograd.record import recorded
+from ..autograd.recording.inplace import apply_inplace
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..dtypes import bool_
 from ..ops import dims as D

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..ops import dims as D
 from ..ops.shape import is_viewable
 from ..tensor import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..creation import tensor
 from ..ops.dims import canonical_dim

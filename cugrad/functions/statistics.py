@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import dtypes
 from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..creation import tensor
 from ..ops.dims import canonical_dim

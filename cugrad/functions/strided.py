@@ -6,8 +6,8 @@ from math import prod
 from typing import Any
 
 from ..autograd.mode import state
-from ..autograd.record import recorded
-from ..autograd.views import changed
+from ..autograd.recording.record import recorded
+from ..autograd.recording.views import changed
 from ..backends import backend_of
 from ..backends.batched import levels_of
 from ..backends.wanted import known

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from ..autograd.dual import below, set_tangent
+from ..autograd.forward.dual import below, set_tangent
 from ..autograd.inference import inference_mode
 from ..autograd.mode import state
-from ..autograd.record import recorded
-from ..autograd.views import NORMAL, Step, became, check_inplace, hand_over, lead_back
+from ..autograd.recording.record import recorded
+from ..autograd.recording.views import NORMAL, Step, became, check_inplace, hand_over, lead_back
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
 from . import shape, splitting, strided

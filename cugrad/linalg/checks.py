@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.mode import no_grad
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..functions.arguments import array_of
 from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor

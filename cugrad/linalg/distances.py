@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import creation, random
 from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..dtypes import bool_
 from ..functions.arguments import array_of
 from ..functions.linalg import matmul

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import creation
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..errors import LinAlgError
 from ..functions.arguments import array_of, fresh, return_type
 from ..functions.linalg import matmul

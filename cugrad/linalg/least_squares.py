@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import creation
 from ..autograd.mode import no_grad
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..dtypes import int32, int64
 from ..errors import LinAlgError
 from ..functions.arguments import array_of, fresh, return_type

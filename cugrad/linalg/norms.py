@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..functions.arguments import array_of, cast, fresh
 from ..functions.reduce import vector_norm
 from ..functions.shape import movedim

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import creation
 from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..dtypes import promote_types
 from ..functions.arguments import array_of, return_type
 from ..functions.linalg import affine, outer

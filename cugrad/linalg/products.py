@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ..autograd.autocast import autocasts
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..dtypes import promote_types, type_name
 from ..functions.arguments import array_of, cast, fresh
 from ..functions.linalg import matmul, mm

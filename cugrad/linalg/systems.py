@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import creation
-from ..autograd.record import recorded
+from ..autograd.recording.record import recorded
 from ..dtypes import float32
 from ..functions.arguments import array_of, cast, fresh, return_type
 from ..functions.linalg import matmul

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from ..lazy import lazily
 
 if TYPE_CHECKING:
-    from .budgeting import BudgetError, budget
-    from .disk import save_on_disk
-    from .disk_store import DiskStore
-    from .offloading import offload, save_on_cpu
-    from .recomputing import RecomputeStats, recompute
+    from .budgeting.context import BudgetError, budget
+    from .disk.context import save_on_disk
+    from .disk.store import DiskStore
+    from .offloading.context import offload, save_on_cpu
+    from .offloading.stats import OffloadStats
+    from .recomputing.context import RecomputeStats, recompute
     from .report import Report, lower_bound
-    from .stats import OffloadStats
 
 __all__ = [
     "BudgetError", "DiskStore", "OffloadStats", "RecomputeStats", "Report", "budget",
@@ -22,12 +22,12 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "budgeting": "BudgetError budget",
-        "disk": "save_on_disk",
-        "disk_store": "DiskStore",
-        "offloading": "offload save_on_cpu",
-        "recomputing": "RecomputeStats recompute",
+        "budgeting.context": "BudgetError budget",
+        "disk.context": "save_on_disk",
+        "disk.store": "DiskStore",
+        "offloading.context": "offload save_on_cpu",
+        "offloading.stats": "OffloadStats",
+        "recomputing.context": "RecomputeStats recompute",
         "report": "Report lower_bound",
-        "stats": "OffloadStats",
     },
 )

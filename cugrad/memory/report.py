@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .engine import CopyEngine
-from .owner import Owner
+from .offloading.engine import CopyEngine
+from .offloading.owner import Owner
+from .offloading.stats import Meter, Times
 from .sizes import size
-from .stats import Meter, Times
 
 __all__ = ["Report", "lower_bound", "report_of"]
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..autograd.mode import will_change
-from ..autograd.record import recorded
-from ..autograd.views import changed
+from ..autograd.recording.record import recorded
+from ..autograd.recording.views import changed
 from ..backends import backend_of
 from ..creation import tensor, zeros_like
 from ..dtypes import float32

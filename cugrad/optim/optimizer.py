@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Any
 
 from ..autograd.mode import enable_grad, no_grad
-from ..autograd.node import RemovableHandle
 from ..autograd.ranges import ranged
+from ..autograd.recording.node import RemovableHandle
 from ..creation import tensor
 from ..dtypes import float32
 from ..tensor import Tensor

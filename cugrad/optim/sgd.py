@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.mode import will_change
-from ..autograd.views import changed
+from ..autograd.recording.views import changed
 from ..backends import backend_of
 from ..tensor import Tensor, make
 from .optimizer import Optimizer, Params, check_range, check_rate, check_ways, scaled

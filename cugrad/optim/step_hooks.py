@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..autograd.node import HookDict, RemovableHandle, add_hook
 from ..autograd.ranges import ranged
+from ..autograd.recording.node import HookDict, RemovableHandle, add_hook
 
 __all__ = ["Hooks", "observed", "registered"]
 

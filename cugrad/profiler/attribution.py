@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..autograd.node import SEQ_LIMIT
+from ..autograd.recording.node import SEQ_LIMIT
 
 __all__ = [
     "FOREVER", "Activity", "Said", "Span", "TraceError", "activity_of", "attributed", "said_by",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
-from ..autograd.node import SEQ_LIMIT
+from ..autograd.recording.node import SEQ_LIMIT
 from .correlation import EVALUATE
 from .cupti import trace_kernels
 from .events import DeviceType, FunctionEvent, RecordScope

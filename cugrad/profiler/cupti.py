@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .. import backends
 from ..autograd import mode
 from ..autograd.contexts import described
-from ..autograd.node import SEQ_LIMIT
+from ..autograd.recording.node import SEQ_LIMIT
 from ..kept import Switch
 from .attribution import Activity, Said, Span
 from .correlation import Correlation, Correlator

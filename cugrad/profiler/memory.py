@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from .. import backends
 from ..autograd import mode
-from ..autograd.node import SEQ_LIMIT
+from ..autograd.recording.node import SEQ_LIMIT
 from ..device import default_device
 from ..device import device as Device
 from ..memory.geometry import root_of
+from ..memory.offloading.whereabouts import bytes_elsewhere
 from ..memory.sizes import size
-from ..memory.whereabouts import bytes_elsewhere
 from ..tensor import Tensor
 from .storages import Category, Site, Storages, line_of_caller
 

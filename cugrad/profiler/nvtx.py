@@ -8,7 +8,7 @@ from typing import Any
 
 from ..autograd import mode
 from ..autograd.contexts import described
-from ..autograd.node import SEQ_LIMIT
+from ..autograd.recording.node import SEQ_LIMIT
 from ..cuda.emitter import Emitter, emitter, numbered_emitter
 from ..kept import Switch
 from ..tensor import Tensor

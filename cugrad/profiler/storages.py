@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from ..autograd.saved import Packed
+from ..autograd.recording.saved import Packed
 from ..frames import users_frames
 from ..memory.geometry import root_of
-from ..memory.session import View
+from ..memory.offloading.session import View
 from ..tensor import Tensor
 
 Category = Literal["parameter", "input", "gradient", "activation", "saved"]

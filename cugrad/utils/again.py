@@ -7,8 +7,8 @@ from threading import get_ident
 from typing import Any
 
 from ..autograd.mode import state, watch_writes
-from ..autograd.op_node import Plan
-from ..autograd.operands import read_inputs
+from ..autograd.recording.op_node import Plan
+from ..autograd.recording.operands import read_inputs
 from ..backends import batched
 from ..kept import Switch
 from ..ops.table import Op

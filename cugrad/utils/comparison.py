@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..autograd.op_node import OpNode
+from ..autograd.recording.op_node import OpNode
 from ..backends import backend_of
 from ..device import device as Device
 from ..tensor import Size, Tensor

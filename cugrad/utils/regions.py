@@ -8,13 +8,13 @@ from threading import get_ident
 from typing import Any
 from weakref import ref
 
-from ..autograd.dual import reopened, tangent_of
-from ..autograd.engine import task
+from ..autograd.engine.backward_pass import task
+from ..autograd.forward.dual import reopened, tangent_of
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.mode import enable_grad, no_grad, state
-from ..autograd.node import edge_of
 from ..autograd.ranges import ranged
-from ..autograd.saved import INFERENCE_TEXT, Packed, spelled
+from ..autograd.recording.node import edge_of
+from ..autograd.recording.saved import INFERENCE_TEXT, Packed, spelled
 from ..errors import InplaceError
 from ..tensor import Tensor, make
 from .again import Again, Enough, Values

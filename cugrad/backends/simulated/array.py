@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..races import Access
 from .machine import Machine
+from .races import Access
 
 __all__ = ["SimulatedArray"]
 

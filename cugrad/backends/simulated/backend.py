@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...kept import Switch
-from ..numpy import HostRng
+from ..numpy.backend import HostRng
 from .array import SimulatedArray, run
 from .machine import Event, Machine, Stream
 from .memory import empty_pinned, pinned_of

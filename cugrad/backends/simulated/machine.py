@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..races import Clock, Clocks, Shadow
 from . import cost
 from .memory import Pool, check_free, pinned_of, ranges_of
+from .races import Clock, Clocks, Shadow
 from .timeline import Record, Timeline
 
 __all__ = ["Event", "Machine", "POLICIES", "Stream"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..races import HOST, Shadow
+from .races import HOST, Shadow
 
 __all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinned", "pinned_of"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..numpy import NumpyNamespace
+from ..numpy.backend import NumpyNamespace
 from .array import SimulatedArray, place, run, view
 
 __all__ = ["SimulatedNamespace"]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...autograd.mode import state as watched
-from ...autograd.node import HookDict, RemovableHandle
 from ...autograd.ranges import ranged
+from ...autograd.recording.node import HookDict, RemovableHandle
 from ...functions.mistakes import MISTAKES, explained
 from .backward_hooks import BackwardHooks, add_plain_hooks
 from .global_hooks import Hook, added, check_kinds, common, everywhere

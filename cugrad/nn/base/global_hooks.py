@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...autograd.node import HookDict, RemovableHandle
+from ...autograd.recording.node import HookDict, RemovableHandle
 
 __all__ = [
     "Hook", "added", "check_kinds", "common", "everywhere", "register_module_backward_hook",

@@ -6,8 +6,8 @@ import warnings
 from typing import Any
 
 from ... import dtypes
-from ...autograd.inplace import apply_inplace
-from ...autograd.record import recorded
+from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...ops import random as draw
 from ...ops.table import TABLE

@@ -8,7 +8,7 @@ from typing import Any
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.mode import state
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...creation import zeros
 from ...functions import FUNCTIONS
 from ...tensor import Tensor

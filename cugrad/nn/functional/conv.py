@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...ops.windows import Ints, numbers
 from ...tensor import Tensor
 

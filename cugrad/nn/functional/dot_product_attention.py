@@ -9,7 +9,7 @@ import numpy as np
 from ... import dtypes
 from ...autograd.function import Function
 from ...autograd.mode import state
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...backends import batched
 from ...functions.ranges import arange
 from ...ops import random as draw

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...autograd.inplace import apply_inplace
-from ...autograd.record import recorded
+from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.record import recorded
 from ...frames import warn_user
 from ...ops import random as draw
 from ...ops.table import TABLE

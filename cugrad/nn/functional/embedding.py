@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import dtypes
 from ...autograd.mode import no_grad
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...creation import full, zeros
 from ...functions import FUNCTIONS

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ...autograd.autocast import autocasts
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...creation import ones
 from ...dtypes import float32
 from ...functions.arguments import fresh

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.autocast import autocasts
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, uint8
 from ...frames import warn_user

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...functions.linalg import matmul
 from ...functions.mistakes import MISTAKES, explained
 from ...tensor import Tensor

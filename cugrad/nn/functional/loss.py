@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...autograd.autocast import autocasts
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...backends.batched import plain
 from ...creation import full_like
 from ...dtypes import promote_types

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import dtypes
 from ...autograd.autocast import autocasts
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...creation import as_tensor, full, zeros
 from ...functions import FUNCTIONS

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from ...autograd.mode import will_change
-from ...autograd.record import recorded
-from ...autograd.views import changed
+from ...autograd.recording.record import recorded
+from ...autograd.recording.views import changed
 from ...backends.batched import levels_of
 from ...functions.queries import finfo
 from ...tensor import Tensor

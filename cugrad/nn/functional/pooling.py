@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.record import recorded
+from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, int64
 from ...functions.arguments import as_own

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ... import dtypes
 from ...autograd.mode import no_grad
-from ...autograd.node import HookDict, RemovableHandle, add_hook
+from ...autograd.recording.node import HookDict, RemovableHandle, add_hook
 from ...creation import empty_like
 from ...tensor import Tensor
 from ..base import state

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...autograd.node import SEQ_LIMIT
+from ...autograd.recording.node import SEQ_LIMIT
 from ..attribution import Activity, Span, TraceError, activity_of, attributed, whole
 from ..nvtx import range_text
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import cugrad
-from cugrad.memory.planning import search
+from cugrad.memory.budgeting.planning import search
 
 from .contexts import (
     CONTEXTS,

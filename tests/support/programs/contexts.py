@@ -15,7 +15,7 @@ import cugrad as t
 from cugrad import memory
 from cugrad.autograd import profiler
 from cugrad.autograd.graph import saved_tensors_hooks
-from cugrad.autograd.views import is_part_of_leaf
+from cugrad.autograd.recording.views import is_part_of_leaf
 from cugrad.backends import simulated
 
 

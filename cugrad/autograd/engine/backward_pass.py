@@ -1,0 +1,351 @@
+"""Runs a recorded graph backwards. Knows nodes and edges; knows no op and no device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from sys import getrefcount
+from typing import Any
+
+from ...backends import backend_of
+from ...kept import of_thread
+from ...tensor import Tensor
+from ..anomaly_mode import guarded
+from ..mode import anomaly, passing, show_node, state, switch_grad
+from ..recording.node import FREED, FREED_TEXT, NodeRare, Output, accumulator, end_of
+from ..recording.op_node import OpNode
+from ..threads import is_deep, run_in_thread
+from .accumulate import accumulate, accumulate_recorded
+from .hooks import (
+    has_hooks,
+    has_node_hooks,
+    run_leaf_hooks,
+    run_post_hooks,
+    run_pre_hooks,
+    run_tensor_hooks,
+)
+from .leaf_schedule import LeafSchedule
+from .logs import is_logged, logged
+from .reach import leads_to, needed_for, reachable
+from .undefined import NOTHING, listeners
+
+__all__ = ["BackwardPass", "run_backward", "task"]
+
+next_pass = count().__next__
+
+
+def _count_unshared() -> int:
+    fresh = object()
+    count = getrefcount(fresh)
+    return count
+
+
+UNSHARED = _count_unshared()  # what only a local variable refers to: 2 references, later 1
+
+
+class Task(threading.local):
+    """What this thread's innermost running backward is; for hooks that ask."""
+
+    running: tuple[BackwardPass, ...] = ()
+    group: Any = None  # passes that share what checkpoints compute again, if they are one
+
+
+task = of_thread(Task())
+leaf_lock = threading.RLock()  # passes of several threads may end in one leaf
+
+
+class BackwardPass:
+    """One backward pass: gradients on their way, the nodes they wait at, and what is wanted."""
+
+    def __init__(
+        self,
+        starts: list[Any],
+        keep_graph: bool,
+        create_graph: bool,
+        captures: dict[Any, list[int]] | None,
+        needed: set[Any] | None,
+        accumulating: bool,
+    ) -> None:
+        self.starts = starts  # the nodes that gradients were first sent to
+        self.keep_graph = keep_graph
+        self.recording = create_graph or bool(state.levels)  # gradients are Tensors, not arrays
+        self.captures, self.needed = captures, needed
+        self.captured: dict[int, Any] = {}
+        self.accumulating = accumulating  # into `.grad`, else captured
+        self.grads: dict[Any, Any] = {}  # node -> its gradient, or a list of them by output
+        self.owned: set[Any] = set()  # nodes whose gradient is a buffer of ours
+        self.passed: set[Any] = set()  # ops that were told of no gradient
+        self.heap: list[tuple[int, Any]] = []  # (-seq, node): the youngest node runs first
+        self.leaves = LeafSchedule(starts, needed, self.grads, accumulating)
+        self.callbacks: list[Callable[[], Any]] = []
+        self.number = next_pass()
+        self.kind: type = Tensor  # of most gradients
+        self._reached: set[Any] | None = None
+
+    def will_visit(self, edge: Any) -> bool:
+        """Whether this pass computes the gradient of an edge (or has done so)."""
+        if self.needed is not None:
+            return end_of(edge) in self.needed
+        if self._reached is None:
+            self._reached = set(reachable(self.starts))
+        return end_of(edge) in self._reached
+
+    def send(self, edge: Any, g: Any) -> None:
+        """Adds a gradient to what waits at an edge's end; None is no gradient."""
+        node = edge.grad_fn if type(edge) is Output else edge  # `end_of`, written out
+        if self.needed is not None and node not in self.needed:
+            return
+        if g is None:
+            self.send_nothing(edge)
+            return
+        waiting = self.grads.get(node)
+        if waiting is None:
+            self.schedule(node)
+            if type(edge) is Output:
+                waiting = [None] * node.output_count
+                waiting[edge.output_nr] = g
+                g = waiting
+            self.grads[node] = g
+        elif type(edge) is Output:
+            before = waiting[edge.output_nr]
+            waiting[edge.output_nr] = g if before is None else before + g
+        else:
+            self.add(node, g)
+        if self.leaves.awaited and isinstance(node, Tensor):
+            self.count(node)
+
+    def add(self, node: Any, g: Any) -> None:
+        """Adds to the gradient that waits at a leaf, or at a node that has one output."""
+        waiting = self.grads[node]
+        if node in self.owned:
+            waiting += g
+            self.grads[node] = waiting
+        else:
+            self.grads[node] = waiting + g  # not +=: the first gradient may alias the caller's
+            if not self.recording:
+                self.owned.add(node)
+
+    def send_nothing(self, edge: Any) -> None:
+        """Where no gradient goes along an edge, what runs without one is still visited."""
+        if isinstance(edge, Tensor):
+            if self.leaves.awaits(edge):
+                self.count(edge)
+            return
+        for node in listeners(edge, self.passed):
+            if node not in self.grads and (self.needed is None or node in self.needed):
+                several = node.output_count
+                self.grads[node] = NOTHING if several == 1 else [None] * several
+                self.schedule(node)
+
+    def schedule(self, node: Any) -> None:
+        """Puts a node, or a leaf, where it comes in the order."""
+        place = self.leaves.place(node) if isinstance(node, Tensor) else -node.seq
+        if place is not None:
+            heappush(self.heap, (place, node))
+
+    def count(self, leaf: Tensor) -> None:
+        """Tells an eager leaf that a gradient has come, or will not; the last puts it in order."""
+        place = self.leaves.arrived(leaf)
+        if place is not None:
+            self.grads.setdefault(leaf, NOTHING)
+            heappush(self.heap, (place, leaf))
+
+    def run(self) -> None:
+        """Runs nodes, youngest first, until no gradient is on its way."""
+        heap, grads, kind, recording = self.heap, self.grads, self.kind, self.recording
+        keep, whole = self.keep_graph, self.needed is None
+        watched = self.captures is not None or bool(state.observers) or anomaly.enabled
+        visit, visit_leaf, send, add = self.visit, self.visit_leaf, self.send, self.add
+        if anomaly.enabled:
+            visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
+        node = heappop(heap)[1] if heap else self.leaves.left_over()
+        while node is not None:
+            g = grads.pop(node)
+            if type(g) is not kind:  # the one place where 0-d gradients become arrays again
+                g = wrapped(g)
+            if isinstance(node, Tensor):
+                exclusive = getrefcount(g) <= UNSHARED  # asked before the call below adds its own
+                visit_leaf(node, g, exclusive)
+                results = None
+            elif type(node) is not OpNode or watched or node.rare is not None:
+                results = visit(node, g)
+            else:  # `visit`, written out: benchmarks/overhead.py, backward of small ops
+                if node.saved is FREED:
+                    raise RuntimeError(FREED_TEXT)
+                results = node.plan.vjp_recorded(node, g) if recording else node.plan.vjp(node, g)
+                if not keep and node.saved:
+                    node.saved = FREED
+                    node.versions = None
+            following = None
+            if results:
+                for edge, g in zip(node.edges, results):
+                    if type(edge) is OpNode and g is not None and whole:
+                        if edge in grads:  # the rest is `send`, written out: the same benchmark
+                            add(edge, g)
+                            continue
+                        grads[edge] = g
+                        if following is None:
+                            following = edge
+                        else:
+                            heappush(heap, (-edge.seq, edge))
+                    elif edge is not None:
+                        send(edge, g)
+                results = None  # or it would share the gradients that wait
+            if following is not None:
+                if heap and heap[0][0] < -following.seq:
+                    heappush(heap, (-following.seq, following))
+                else:  # the common case of a chain: no heap traffic
+                    node = following
+                    continue
+            node = heappop(heap)[1] if heap else self.leaves.left_over()
+
+    def visit(self, node: Any, g: Any) -> Any:
+        """The unhurried way through a node: hooks, captures, observers."""
+        several = type(g) is list
+        gradients = g if several else [None if g is NOTHING else g]
+        rare: NodeRare | None = node.rare
+        if rare is not None:
+            gradients = run_tensor_hooks(rare, gradients, self.recording)
+        if self.captures is not None:
+            for nr in range(len(gradients)):
+                for index in self.captures.get((node, nr), ()):
+                    self.captured[index] = gradients[nr]
+            if self.needed is not None and not leads_to(node, self.needed):
+                if not (self.accumulating and rare is not None and has_node_hooks(rare)):
+                    return None
+        if rare is not None and rare.pre_hooks:
+            gradients = run_pre_hooks(rare, gradients, self.recording)
+        if node.is_freed:
+            raise RuntimeError(FREED_TEXT)
+        if isinstance(node, OpNode) and all(x is None for x in gradients):  # it makes nothing of it
+            if rare is not None and rare.post_hooks:
+                run_post_hooks(rare, [None] * len(node.edges), gradients, self.recording)
+            if not self.keep_graph:
+                node.release()
+            return [None] * len(node.edges)
+        given = tuple(gradients) if several else gradients[0]
+        observers = state.observers
+        if observers:
+            show_node(observers, node, gradients)
+        try:
+            plan = node.plan
+            results = plan.vjp_recorded(node, given) if self.recording else plan.vjp(node, given)
+        finally:
+            for observer in reversed(observers):
+                observer.node_end(node)
+        if rare is not None and rare.post_hooks:
+            results = wrapped(list(results))
+            if self.needed is not None and isinstance(node, OpNode):  # hooks see what was asked for
+                results = [g if edge is not None and end_of(edge) in self.needed else None
+                           for g, edge in zip(results, node.edges, strict=True)]  # fmt: skip
+            results = run_post_hooks(rare, results, gradients, self.recording)
+        if not self.keep_graph:
+            node.release()
+        return results
+
+    # ------------------------------------------------------------------ leaves
+
+    def visit_leaf(self, leaf: Tensor, g: Any, exclusive: bool) -> None:
+        """Hooks of a leaf, then its gradient is captured or accumulated."""
+        rare = leaf._rare
+        hooks: NodeRare | None = None if rare is None else rare.leaf
+        g = None if g is NOTHING else g
+        if hooks is not None:
+            given = g
+            shared = getrefcount(g)
+            (g,) = run_tensor_hooks(hooks, [g], self.recording)
+        if self.captures is not None:
+            wanted = self.captures.get((leaf, 0))
+            if wanted is not None:
+                for index in wanted:
+                    self.captured[index] = g
+                return
+        if hooks is not None and hooks.pre_hooks:
+            (g,) = run_pre_hooks(hooks, [g], self.recording)
+        if hooks is not None:  # which may have kept it, or made another
+            count = getrefcount(g)
+            exclusive = exclusive and count <= shared if g is given else count <= UNSHARED
+        observers = state.observers
+        if observers:
+            show_node(observers, accumulator(leaf), (g,))
+        with leaf_lock:
+            if g is None or not leaf._requires_grad:  # as it may be since the graph was made
+                pass
+            elif self.recording:
+                accumulate_recorded(leaf, g)
+            else:
+                accumulate(leaf, g, exclusive)
+        for observer in reversed(observers):
+            observer.node_end(accumulator(leaf))
+        if rare is not None and has_hooks(leaf):
+            run_leaf_hooks(leaf, g)
+
+
+def wrapped(g: Any) -> Any:
+    """A gradient, or a list of them by output, with arrays for NumPy's scalars.
+
+    Operators make scalars of 0-d arrays, in formulas and where gradients add up.
+    """
+    if type(g) is list:
+        return [x if x is None else wrapped(x) for x in g]
+    return g if g is NOTHING or isinstance(g, Tensor) else backend_of(g).wrap(g)
+
+
+def run_backward(
+    roots: list[tuple[Any, Any]],
+    *,
+    keep_graph: bool,
+    create_graph: bool,
+    targets: list[Any] | None,
+    accumulating: bool,
+) -> list[Any]:
+    """Sends gradients from `roots`, pairs of edge and gradient, through the graph.
+
+    With `targets`, a list of edges, only what leads to them runs. Their gradients are accumulated
+    into leaves when `accumulating`, else returned in order, None where none arrived.
+    """
+    if task.running and is_deep():  # backward in backward in ... : there is room elsewhere
+        again = partial(
+            run_backward, roots, keep_graph=keep_graph, create_graph=create_graph,
+            targets=targets, accumulating=accumulating,
+        )  # fmt: skip
+        return run_in_thread(again, task)
+    captures: dict[Any, list[int]] | None = None
+    needed: set[Any] | None = None
+    starts = [end_of(edge) for edge, _ in roots]
+    if targets is not None:
+        keys = [(e.grad_fn, e.output_nr) if type(e) is Output else (e, 0) for e in targets]
+        needed = needed_for(starts, {node for node, _ in keys})
+        captures = {}
+        for index, key in enumerate(() if accumulating else keys):
+            captures.setdefault(key, []).append(index)
+    run = BackwardPass(starts, keep_graph, create_graph, captures, needed, accumulating)
+    first = roots[0][1]
+    if isinstance(first, Tensor):
+        first = first._array
+    elif not run.recording:
+        run.kind = type(first)
+    backend = backend_of(first)
+    watching = logged(reachable(starts)) if is_logged() else nullcontext()
+
+    def pass_through() -> None:
+        switch_grad(create_graph)
+        task.running = (*task.running, run)
+        with backend.quiet(), watching:
+            for edge, g in roots:
+                run.send(edge, g)
+            run.run()
+        for callback in run.callbacks:
+            callback()
+
+    try:
+        passing(pass_through)  # what hooks have switched on and not off again ends with the pass
+    finally:
+        run.callbacks.clear()  # they know the pass: a cycle
+    if targets is None:
+        return []
+    return [run.captured.get(i) for i in range(len(targets))]

@@ -1,0 +1,166 @@
+"""Runs hooks in backward: what they are given, and what they may answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...backends import backend_of, batched
+from ...tensor import Tensor, make
+from ..recording.node import NodeRare
+from ..recording.recorded import recorded
+
+__all__ = [
+    "as_tensor", "has_hooks", "has_node_hooks", "run_leaf_hooks", "run_post_hooks", "run_pre_hooks",
+    "run_tensor_hooks",
+]  # fmt: skip
+
+# Gradients are arrays on their way, or Tensors where backward is itself recorded. Hooks get
+# Tensors, and None for an output whose gradient is undefined. The hooks that are there when the
+# first of them runs all run, each on the answer of the one before, also if one removes another.
+
+
+def has_node_hooks(rare: NodeRare) -> bool:
+    """Whether there are hooks that need a node to run; PyTorch runs those it accumulates for."""
+    return bool(rare.pre_hooks or rare.post_hooks)
+
+
+def has_hooks(leaf: Tensor) -> bool:
+    """Whether hooks see the gradient of a leaf, or the leaf once it has it."""
+    rare = leaf._rare
+    return rare is not None and (rare.leaf is not None or bool(rare.post_hooks))
+
+
+def as_tensor(g: Any) -> Any:
+    """A gradient as hooks get it."""
+    return g if g is None or isinstance(g, Tensor) else make(g)
+
+
+def _as_gradients(values: Any, recording: bool) -> list[Any]:
+    return [x if x is None or recording else x._array for x in values]
+
+
+def _in_sight(gradients: Any) -> tuple[list[Any], list[Any]]:
+    """Gradients as hooks of nodes get them: of all examples, first, of a vmap that has ended.
+
+    Also the levels that were opened so, by gradient, for what the hooks answer.
+    """
+    seen, opened = [as_tensor(g) for g in gradients], []
+    for i, g in enumerate(seen if batched.in_use else ()):
+        levels = [] if g is None else batched.levels_of(g._array)
+        closed = [level for level in levels if level not in batched.running.levels]
+        for level in closed:
+            g = recorded.vmap_unwrap(g, level, 0)
+        seen[i] = g
+        opened.append(closed)
+    return seen, opened
+
+
+def _hidden_again(gradients: list[Any], opened: list[Any]) -> list[Any]:
+    """What hooks made of gradients, with the examples where they were."""
+    for i, levels in enumerate(opened):
+        for level in reversed(levels if gradients[i] is not None else ()):
+            gradients[i] = recorded.vmap_wrap(gradients[i], level, 0)
+    return gradients
+
+
+def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> list[Any]:
+    """The hooks of the tensors that a node made, then those that retain their gradient."""
+    current = [as_tensor(g) for g in gradients]
+    for nr, hooks in list(rare.tensor_hooks.items()):
+        for hook in list(hooks.values()):
+            answer = hook(current[nr])
+            if answer is not None:
+                current[nr] = _checked(answer, current[nr], hook)
+    for nr, ref in rare.retained.items():
+        keeper = ref()
+        if keeper is not None and current[nr] is not None:
+            g = current[nr]
+            keeper._grad = recorded.clone(g, "C") if keeper._grad is None else keeper._grad + g
+    return _as_gradients(current, recording)
+
+
+def run_pre_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> list[Any]:
+    """The hooks of a node that see, and may replace, what it is about to be given."""
+    current, opened = _in_sight(gradients)
+    for hook in list(rare.pre_hooks.values()):
+        answer = hook(tuple(current))
+        if answer is not None:
+            current = _all_checked(answer, current, hook)
+    return _as_gradients(_hidden_again(current, opened), recording)
+
+
+def run_post_hooks(
+    rare: NodeRare, results: Any, gradients: list[Any], recording: bool
+) -> list[Any]:
+    """The hooks of a node that see, and may replace, the gradients of its inputs."""
+    inputs, opened = _in_sight(results)
+    outputs = tuple(_in_sight(gradients)[0])
+    for hook in list(rare.post_hooks.values()):
+        answer = hook(tuple(inputs), outputs)
+        if answer is not None:
+            inputs = _all_checked(answer, inputs, hook)
+    return _as_gradients(_hidden_again(inputs, opened), recording)
+
+
+def run_leaf_hooks(leaf: Tensor, g: Any) -> None:
+    """The hooks of a leaf whose `.grad` has just been accumulated, then those of its node."""
+    rare = leaf._rare
+    assert rare is not None
+    for hook in list((rare.post_hooks or {}).values()):
+        answer = hook(leaf)
+        if isinstance(answer, Tensor) and answer is not leaf:
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+        if answer is not None and answer is not leaf:
+            raise TypeError(_wanted("Variable", answer))
+    if rare.leaf is not None:
+        for hook in list(rare.leaf.post_hooks.values()):
+            hook((), (as_tensor(g),))
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def _wanted(what: str, answer: Any) -> str:
+    return f"expected {what}, but hook returned '{type(answer).__name__}'"
+
+
+def _name(hook: Any) -> str:
+    return f"hook '{getattr(hook, '__name__', '<unknown>')}'"
+
+
+def _checked(answer: Any, given: Tensor | None, hook: Any) -> Tensor:
+    """A Tensor that replaces a gradient: of its shape and dtype, on its device."""
+    if not isinstance(answer, Tensor):
+        raise TypeError(_wanted("Variable", answer))
+    if given is None:
+        raise RuntimeError("can't replace a None gradient with a non-None value")
+    new, old = answer._array, given._array
+    if new.dtype != old.dtype:
+        raise RuntimeError(
+            f"{_name(hook)} has changed the type of value (was {given.type()} got {answer.type()})"
+        )
+    if backend_of(new) is not backend_of(old):
+        raise RuntimeError(
+            f"{_name(hook)} has changed the type of value (was on {given.device} got "
+            f"{answer.device})"
+        )
+    if new.shape != old.shape:
+        raise RuntimeError(
+            f"{_name(hook)} has changed the size of value (was {list(old.shape)} got "
+            f"{list(new.shape)})"
+        )
+    return answer
+
+
+def _all_checked(answer: Any, given: list[Any], hook: Any) -> list[Any]:
+    """The answer of a node's hook: a tuple, with None where there is no gradient."""
+    if not isinstance(answer, tuple):
+        raise TypeError(_wanted("tuple", answer))
+    if len(answer) != len(given):
+        raise RuntimeError(
+            f"{_name(hook)} has returned an incorrect number of values (got {len(answer)}, but "
+            f"expected {len(given)})"
+        )
+    return [
+        None if y is None else _checked(y, x, hook) for y, x in zip(answer, given, strict=True)
+    ]

@@ -1,0 +1,40 @@
+"""Which nodes a gradient can come to, and which lead to something that was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tensor import Tensor
+from ..recording.node import end_of
+
+__all__ = ["leads_to", "needed_for", "reachable"]
+
+
+def reachable(roots: list[Any]) -> dict[Any, None]:
+    """All nodes and leaves that gradients sent to `roots` can come to."""
+    seen: dict[Any, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen[node] = None
+        if not isinstance(node, Tensor):
+            stack.extend([end_of(edge) for edge in node.edges if edge is not None])
+    return seen
+
+
+def needed_for(roots: list[Any], targets: set[Any]) -> set[Any]:
+    """All nodes from which a target can be reached, and the targets."""
+    seen = reachable(roots)
+    needed = targets.intersection(seen)
+    inner = [node for node in seen if not isinstance(node, Tensor)]
+    for node in sorted(inner, key=lambda n: n.seq):
+        if leads_to(node, needed):
+            needed.add(node)
+    return needed
+
+
+def leads_to(node: Any, needed: set[Any]) -> bool:
+    """Whether an edge of a node ends at one of these."""
+    return any(end_of(edge) in needed for edge in node.edges if edge is not None)

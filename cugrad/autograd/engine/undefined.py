@@ -1,0 +1,40 @@
+"""Gradients that do not come: which nodes have to be told so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...tensor import Tensor
+from ..recording.node import end_of
+from ..recording.op_node import OpNode
+
+__all__ = ["NOTHING", "listeners"]
+
+
+class _Nothing:
+    """What waits at a node that no gradient has reached. The first one that does is copied."""
+
+    def __add__(self, g: Any) -> Any:
+        return g if isinstance(g, Tensor) else g.copy()  # arrays may be added to in place
+
+
+NOTHING = _Nothing()
+
+
+def listeners(edge: Any, passed: set[Any]) -> Iterator[Any]:
+    """The nodes behind an edge that run without a gradient too: custom Functions, and hooks.
+
+    An op makes nothing of nothing, so it is passed; `passed` are those that were.
+    """
+    stack = [edge]
+    while stack:
+        edge = stack.pop()
+        node = end_of(edge)
+        if node is None or isinstance(node, Tensor) or node in passed:
+            continue
+        if isinstance(node, OpNode) and node.rare is None:
+            passed.add(node)
+            stack.extend(node.edges)
+        else:
+            yield node

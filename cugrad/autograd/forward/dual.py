@@ -1,0 +1,311 @@
+"""Forward mode: tensors that carry tangents, and how an op computes the tangent of its result."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from ...backends import backend_of
+from ...errors import InplaceError
+from ...kept import Switch
+from ...ops.table import ELEMENTWISE, LINEAR, Op
+from ...tensor import Tensor
+from ..mode import Level, state
+from ..recording.recorded import recorded
+
+__all__ = ["apply_dual", "enter", "hide_tangent", "leave", "set_tangent", "tangent_of"]
+
+# A tensor keeps its tangents by level, in `Rare.tangents`; a node keeps those of its outputs, for
+# what it saved of them, in `NodeRare.tangents`. Only levels in `state.levels` are seen. Inside the
+# rule of a level only lower levels are: the op and its tangent are computed on the very tensors,
+# which then look as if they carried no tangent of that level. So levels nest, and a tangent may
+# itself carry tangents.
+
+
+def enter() -> Level:
+    """Opens a level above those of this thread."""
+    level = Level()
+    state.switch(levels=(*state.levels, level))
+    return level
+
+
+def leave(level: Level) -> None:
+    """Closes a level: the tangents that tensors and nodes hold of it are dropped."""
+    state.switch(levels=tuple([x for x in state.levels if x is not level]))
+    for ref in level.holders:
+        holder = ref()
+        if holder is not None:
+            rare = holder._rare if isinstance(holder, Tensor) else holder.rare
+            if rare is not None and rare.tangents:
+                rare.tangents.pop(level, None)
+    level.holders.clear()
+
+
+class below(Switch):
+    """Only the levels under this one are seen inside."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+
+    def as_is(self) -> tuple[Level, ...]:
+        return state.levels
+
+    def change(self, before: tuple[Level, ...]) -> None:
+        state.switch(levels=before[: before.index(self._level)])
+
+    def put_back(self, before: tuple[Level, ...]) -> None:
+        state.switch(levels=before)
+
+
+def tangent_of(tensor: Any, level: Level) -> Tensor | None:
+    """The tangent of a tensor at one level, or None; a view's is the view of its base's."""
+    if not isinstance(tensor, Tensor) or tensor._rare is None:
+        return None
+    rare = tensor._rare
+    if rare.tangents and level in rare.tangents:
+        return rare.tangents[level]
+    if rare.view is None:
+        return None
+    base = rare.view.base._rare
+    home = base.tangents.get(level) if base is not None and base.tangents else None
+    if home is None:
+        return None
+    with below(level) if level in state.levels else nullcontext():
+        part = viewed(tensor, home)
+    _keep(tensor, rare, level, part)
+    return part
+
+
+def viewed(view: Tensor, home: Tensor) -> Tensor:
+    """What the view ops of `view` make of the tangent of its base."""
+    assert view._rare is not None and view._rare.view is not None
+    origin, part = view._rare.view, home
+    array = origin.base._array
+    xp = backend_of(array).xp
+    for step, given in origin.steps:
+        found = getattr(recorded, step.name)(part, **given)
+        array = step.forward(xp, array, **given)
+        if type(found) is tuple:  # of several views the one that has this place in memory
+            nr = next((i for i, a in enumerate(array) if xp.may_share_memory(a, view._array)), 0)
+            found, array = found[nr], array[nr]
+        part = found
+    return part
+
+
+def hide_tangent(tensor: Tensor, level: Level) -> None:
+    """Says that a tensor, a view it may be of one with a tangent, has none; so have its views."""
+    _keep(tensor, tensor.rare, level, None)
+
+
+def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
+    """Gives a tensor its tangent, and the node that made it, which may have saved it."""
+    _keep(tensor, tensor.rare, level, tangent)
+    node = tensor._node
+    if node is not None and not isinstance(node, Tensor):
+        rare, maker = node.grad_fn.get_rare(), node.grad_fn
+        if rare.tangents is None:
+            rare.tangents = {}
+        rare.tangents.setdefault(level, {})[node.output_nr] = tangent, tangent.counter[0]
+        _remember(level, maker)
+
+
+def unshared(tangent: Tensor, level: Level) -> Tensor:
+    """The tangent, or a copy where its memory is that of another tensor's, which may change."""
+    root = tangent if tangent._base is None else tangent._base
+    if not level.owners or id(root) not in level.owners:
+        return tangent
+    with below(level) if level in state.levels else nullcontext():
+        copy: Tensor = recorded.clone(tangent)
+    return copy
+
+
+def _keep(tensor: Tensor, rare: Any, level: Level, tangent: Tensor | None) -> None:
+    if rare.tangents is None:
+        rare.tangents = {}
+    rare.tangents[level] = tangent
+    _remember(level, tensor)
+
+
+def _remember(level: Level, holder: Any) -> None:
+    holders = level.holders
+    if len(holders) >= 64 and len(holders) & (len(holders) - 1) == 0:  # at powers of two
+        holders[:] = [ref for ref in holders if ref() is not None]
+    holders.append(weakref.ref(holder))
+
+
+def restore_tangents(result: Tensor, node: Any, output_nr: int) -> None:
+    """Gives a saved result that was read back the tangents that it had."""
+    if node.rare is None or not node.rare.tangents:
+        return
+    for level in state.levels:
+        tangent, version = node.rare.tangents.get(level, {}).get(output_nr, (None, 0))
+        if tangent is not None:
+            _keep(result, result.rare, level, _unchanged(tangent, version))
+
+
+def _unchanged(tangent: Tensor, version: int) -> Tensor:
+    """A tangent that backward needs; InplaceError if it is another one by now."""
+    if tangent.counter[0] != version:
+        raise InplaceError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: a tangent of shape {list(tangent.shape)} is at version "
+            f"{tangent.counter[0]}; expected version {version} instead. Hint: change a copy "
+            "(x = x.clone()) of the dual tensor, of which saved-tensor hooks keep the primal alone."
+        )
+    return tangent
+
+
+class Tangents:
+    """The tangents, by level, of a saved input that hooks have packed, and their versions."""
+
+    __slots__ = ("tangents", "versions", "__weakref__")
+
+    def __init__(self, tensor: Tensor) -> None:
+        assert tensor._rare is not None and tensor._rare.tangents is not None
+        self.tangents = dict(tensor._rare.tangents)
+        self.versions = {k: 0 if t is None else t.counter[0] for k, t in self.tangents.items()}
+        for level in self.tangents:
+            _remember(level, self)
+
+    @property
+    def rare(self) -> Tangents:
+        """Where `leave` looks for them."""
+        return self
+
+    def give(self, tensor: Tensor) -> None:
+        """Gives them to what was unpacked."""
+        for level in state.levels:
+            tangent = self.tangents.get(level)
+            if tangent is not None:
+                tangent = _unchanged(tangent, self.versions[level])
+                _keep(tensor, tensor.rare, level, tangent)
+
+
+@contextmanager
+def reopened(levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]]) -> Iterator[None]:
+    """These levels are seen inside; for one that is closed by now, another with the tangents given.
+
+    Those are tensor, number of the level, and tangent.
+    """
+    before = state.levels
+    own = tuple([level if level in before else Level() for level in levels])
+    try:
+        state.switch(levels=own)
+        for tensor, nr, tangent in given:
+            if own[nr] is not levels[nr]:
+                _keep(tensor, tensor.rare, own[nr], tangent)
+        yield
+    finally:
+        for level in own:
+            if level not in before:
+                leave(level)
+        state.switch(levels=before)
+
+
+def keep_tangents(copy: Tensor, tensor: Tensor) -> None:
+    """Gives a copy of a tensor, which is about to change, copies of its tangents."""
+    assert tensor._rare is not None and tensor._rare.tangents is not None
+    for level, known in tensor._rare.tangents.copy().items():
+        if known is None:
+            continue
+        with below(level) if level in state.levels else nullcontext():
+            _keep(copy, copy.rare, level, known.clone())
+
+
+def highest(inputs: Any) -> Level | None:
+    """The innermost level at which one of the inputs has a tangent."""
+    for level in reversed(state.levels):
+        for x in inputs:
+            if tangent_of(x, level) is not None:
+                return level
+    return None
+
+
+def apply_dual(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any]
+) -> Any:
+    """`run(op, args, params)`, and the tangent of what it returns, where an input has one."""
+    inputs = args[0] if op.variadic else args
+    level = highest(inputs)
+    if level is None:
+        return run(op, args, params)
+    tangents = tuple([tangent_of(x, level) for x in inputs])
+    with below(level):
+        result = apply_dual(op, args, params, run)
+        results = result if type(result) is tuple else (result,)
+        found = tangent(op, tuple(inputs), tangents, results, params)
+    for out, t in zip(results, found, strict=True):
+        if t is not None:
+            set_tangent(out, level, t if op.view else unshared(t, level))
+    return result
+
+
+def tangent(
+    op: Op,
+    primals: tuple[Any, ...],
+    tangents: tuple[Tensor | None, ...],
+    results: tuple[Tensor, ...],
+    params: dict[str, Any],
+) -> tuple[Tensor | None, ...]:
+    """The tangent of each result, in its shape and dtype; None for those that have none."""
+    nothing = (None,) * len(results)
+    op = op.counted(len(results)) if op.many else op
+    if not any(op.formulas) and op.jvp_formula is None:
+        return nothing
+    able = [
+        None if t is None or op.formulas[0 if op.variadic else i] is None else t
+        for i, t in enumerate(tangents)
+    ]
+    if all(t is None for t in able):
+        return nothing
+    first = results[op.differentiable[0]] if op.differentiable else results[0]
+    if op.promote is not None and op.promote != "cast":
+        primals, able = _promoted(op, primals, able, first)
+    if op.kind == ELEMENTWISE:
+        shape = first._array.shape
+        able = [t if t is None or t._array.shape == shape else recorded.expand(t, shape)
+                for t in able]  # fmt: skip
+    elif op.kind == LINEAR and op.variadic:
+        able = [recorded.mul(p, 0) if t is None else t for p, t in zip(primals, able, strict=True)]
+    found = op.jvp(recorded, primals, tuple(able), results, params)
+    found = found if type(found) is tuple else (found,)
+    return tuple([
+        None if t is None or i not in op.differentiable else _shaped(t, out)
+        for i, (t, out) in enumerate(zip(found, results, strict=True))
+    ])  # fmt: skip
+
+
+def _promoted(op: Op, primals: Any, tangents: Any, like: Tensor) -> tuple[Any, Any]:
+    """Floating-point inputs that meet in one dtype, which is that of the result, brought to it."""
+    dtype = like._array.dtype
+    if dtype.kind not in "fcV":
+        return primals, tangents
+
+    def cast(x: Any, i: int) -> Any:
+        if not isinstance(x, Tensor) or (not op.variadic and i not in op.promoted):
+            return x
+        if x._array.dtype == dtype or (x._array.dtype.kind == "c" and dtype.kind != "c"):
+            return x
+        return recorded.to_dtype(x, dtype)
+
+    return (
+        tuple([cast(x, i) for i, x in enumerate(primals)]),
+        [cast(t, i) for i, t in enumerate(tangents)],
+    )
+
+
+def _shaped(t: Any, out: Tensor) -> Tensor | None:
+    if not isinstance(t, Tensor):  # a formula may return a plain 0
+        return None
+    if out._array.dtype.kind not in "fcV":
+        return None
+    if t._array.shape != out._array.shape:
+        t = recorded.expand(t, out._array.shape)
+    if t._array.dtype != out._array.dtype:
+        if t._array.dtype.kind == "c" and out._array.dtype.kind != "c":
+            t = recorded.real(t)
+        if t._array.dtype != out._array.dtype:
+            t = recorded.to_dtype(t, out._array.dtype)
+    return t

@@ -1,0 +1,206 @@
+"""Forward mode of in-place ops: tangents change with their tensors, and with nobody else's."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ...backends import backend_of
+from ...backends.batched import levels_of
+from ...ops.table import Op
+from ...tensor import Tensor, make
+from ..mode import Level, enable_grad, state
+from ..recording.node import edge_of
+from ..recording.recorded import recorded
+from .dual import (
+    _remember,
+    below,
+    highest,
+    set_tangent,
+    tangent,
+    tangent_of,
+    unshared,
+    viewed,
+)
+
+__all__ = ["apply_dual_inplace", "copied", "own", "shares_memory", "written"]
+
+# A tensor may share its tangent with others: that of `x + 1` is the one of `x`, and an expanded one
+# has many elements in one place. So an in-place op on a whole tensor gives it a new tangent. One on
+# a view writes to a part of its base's tangent, which `level.owners` says to be the base's own; if
+# it is not, the base gets a copy first. Other views look theirs up anew.
+
+
+def apply_dual_inplace(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any],
+    made: list[Any],
+) -> Tensor:  # fmt: skip
+    """Runs an op whose result takes the place of its first input; `run` tells its node."""
+    t: Tensor = args[0]
+    level = highest(args)
+    if level is None:
+        return run(op, args, params)
+    tangents = tuple([tangent_of(x, level) for x in args])
+    known = tangents[0]
+    with below(level):
+        if known is not None and _base(t) is not t and state.grad_enabled:
+            if any(x._requires_grad for x in (*args, *tangents) if isinstance(x, Tensor)):
+                tangents = (known.clone(), *tangents[1:])  # it will be saved, then written to
+        tangents = tuple(
+            [v if v is None or not shares_memory(v, t) else v.clone() for v in tangents]
+        )
+        before = _before(t)
+        olds = tuple(
+            [before if x is t else _before(x) if shares_memory(x, t) else x for x in args]
+        )
+        apply_dual_inplace(op, args, params, run, made)
+        (found,) = tangent(op, olds, tangents, (t,), params)
+        for node in made if found is not None else ():
+            assert found is not None
+            rare = node.get_rare()
+            rare.tangents = rare.tangents or {}
+            rare.tangents.setdefault(level, {})[0] = found, found.counter[0]
+            _remember(level, node)
+        _replace(t, level, known, found)
+    return t
+
+
+def copied(x: Tensor, edge: Any) -> Tensor:
+    """A copy that takes the place of `x` in the graph: what changes `x` is no change of it.
+
+    It counts for itself at once: asked later, it would find the counter of what its node has saved.
+    """
+    copy = make(x._array.copy(), x._requires_grad, edge)
+    if copy._counter is None:
+        copy._counter = [0]
+    return copy
+
+
+def _before(x: Tensor) -> Tensor:
+    """What `x` is before it, or what it shares memory with, is changed."""
+    before = copied(x, edge_of(x) if x._requires_grad else None)
+    for lower in state.levels:
+        deeper = tangent_of(x, lower)
+        if deeper is not None:
+            set_tangent(before, lower, deeper.clone())
+    return before
+
+
+def shares_memory(x: Any, t: Tensor) -> bool:
+    """Whether an operand is, in part, what a change of `t` overwrites."""
+    if not isinstance(x, Tensor) or x._counter is None or x._counter is not t._counter:
+        return False
+    return bool(backend_of(t._array).xp.may_share_memory(x._array, t._array))
+
+
+def _replace(t: Tensor, level: Level, known: Tensor | None, found: Tensor | None) -> None:
+    """Gives `t`, just changed, the tangent `found`, zero where it had one and has none now."""
+    if found is None:
+        if known is None:
+            return
+        found = _zeros(t)
+    if known is None and t._rare is not None and level in (t._rare.tangents or ()):
+        found = _copy(found)  # a primal, whose tangent is no part of the dual tensor's
+        set_tangent(t, level, found)
+        own(found, t, level)
+        return
+    view = None if t._rare is None else t._rare.view
+    if view is None:
+        if known is not None and known._requires_grad and not state.grad_enabled:
+            found = _copy(found, ())  # as with its tensor: the change is not recorded, and
+            found._requires_grad, found._node = True, edge_of(known)  # what was before it stays
+        set_tangent(t, level, unshared(found, level))
+        _forget_views(t, level)
+        return
+    if known is None and tangent_of(view.base, level) is None:
+        home = _zeros(view.base)
+        set_tangent(view.base, level, home)
+        own(home, view.base, level)
+    written(t, level, found).copy_(found)
+
+
+def own(tangent: Tensor, t: Tensor, level: Level) -> None:
+    """Says that a tangent is that of `t` and its views alone: it may be written to."""
+    key = id(tangent)
+
+    def gone(ref: Any) -> None:
+        if level.owners.get(key, (None,))[0] is ref:
+            del level.owners[key]
+
+    level.owners[key] = weakref.ref(tangent, gone), weakref.ref(t)
+
+
+def written(t: Tensor, level: Level, found: Tensor | None = None) -> Tensor:
+    """The tangent of `t` to write to, in memory that no other tensor's tangent shares.
+
+    It has a place for each element of `found`, which inside vmap may differ by example.
+    """
+    base, known = _base(t), tangent_of(t, level)
+    hidden = [at for at in levels_of(t._array) if at not in levels_of(base._array)]
+    batches = [] if found is None else [x for x in levels_of(found._array) if x not in hidden]
+    if known is not None:
+        root = known if known._base is None else known._base
+        _, owner = level.owners.get(id(root), (None, None))
+        if owner is not None and (owner() is base or owner() is t) and _holds(root, batches):
+            return known
+    home = known if base is t else tangent_of(base, level)
+    if home is not None:
+        mine = _copy(home, batches)
+        set_tangent(base, level, mine)
+        own(mine, base, level)
+        _forget_views(base, level)
+        part = mine if base is t else viewed(t, mine)
+    else:  # a dual tensor made of a plain one, or a view of it
+        assert known is not None
+        root = known if known._base is None else known._base
+        mine = _copy(root, batches)
+        own(mine, base, level)
+        for ref in base.rare.views or ():
+            other = ref()
+            theirs = None if other is None else tangent_of(other, level)
+            if other is not None and theirs is not None:
+                if theirs is root:
+                    set_tangent(other, level, mine)
+                elif theirs._base is root:
+                    set_tangent(other, level, viewed(theirs, mine))
+        part = mine if known is root else viewed(known, mine)
+    set_tangent(t, level, part)
+    return part
+
+
+def _base(t: Tensor) -> Tensor:
+    view = None if t._rare is None else t._rare.view
+    return t if view is None else view.base
+
+
+def _zeros(t: Tensor) -> Tensor:
+    return make(backend_of(t._array).xp.zeros_like(t._array))
+
+
+def _holds(home: Tensor, batches: list[Any]) -> bool:
+    """Whether each element of `home` has a place of its own, for each example of these batches."""
+    strides = zip(home._array.strides, home._array.shape, strict=True)
+    if any(s == 0 and n > 1 for s, n in strides):
+        return False
+    return set(batches) <= set(levels_of(home._array))
+
+
+def _copy(home: Tensor, batches: Any = ()) -> Tensor:
+    """A copy of `home` with its history, for each example of these batches."""
+    known = levels_of(home._array)
+    with enable_grad():  # a change that is not recorded leaves what was before it
+        for level in reversed(batches):
+            if level not in known:
+                home = recorded.vmap_lift(home, level)
+        copy: Tensor = recorded.clone(home)
+    return copy
+
+
+def _forget_views(base: Tensor, level: Level) -> None:
+    """Tangents of views are looked up anew when somebody asks."""
+    for ref in (base._rare.views or ()) if base._rare is not None else ():
+        view = ref()
+        if view is not None and view._rare is not None and view._rare.tangents:
+            if view._rare.tangents.get(level) is not None:
+                del view._rare.tangents[level]

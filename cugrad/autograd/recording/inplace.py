@@ -1,0 +1,205 @@
+"""Runs an op in place: its output goes where its first input was, and history is rewritten."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ...backends import Backend, backend_of, batched
+from ...dtypes import of as dtype_of
+from ...dtypes import type_name
+from ...ops.table import TABLE, Op
+from ...tensor import Tensor, make
+from ..forward.dual import keep_tangents
+from ..forward.dual_inplace import apply_dual_inplace, copied, shares_memory
+from ..mode import state
+from .node import edge_of
+from .op_node import NO_PARAMS, new_node, plan_of
+from .operands import explain, read_inputs, run_forward
+from .record import lifted, observed
+from .views import changed, check_inplace, rebase
+
+__all__ = ["apply_inplace"]
+
+COPY = TABLE["copy"]
+DIRECT = 1 << 12  # elements from which on writing straight into place pays for its checks
+
+
+def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
+    """Runs an op and puts its output in the place of its first input, which is returned."""
+    if state.observers:
+        args = _lifted(op, args, params) if batched.in_use else args  # by ops that come before
+        return observed(op, args, params, _dual)
+    return _dual(op, args, params)
+
+
+def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:
+    if batched.in_use:
+        args = _lifted(op, args, params)
+    if not state.levels:
+        return _execute(op, args, params, seq)
+    made: list[Any] = []  # the node, whose saved result gets a tangent
+    run = functools.partial(_execute, seq=seq, made=made)
+    return apply_dual_inplace(op, args, params, run, made)
+
+
+def _execute(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0,
+    made: list[Any] | None = None,
+) -> Tensor:  # fmt: skip
+    t: Tensor = args[0]
+    check_inplace(t, op.name + "_")
+    _check_overlap(t)
+    arrays, mask = read_inputs(op, args)
+    home = t._array
+    backend = backend_of(home)
+    recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
+    if not mask and t._requires_grad and op is not COPY:
+        return _overwritten(op, args, params, seq, made)
+    if recording:
+        if t._rare is not None and t._rare.view is not None:
+            t._rare.view.check(t, "is being modified inplace")
+        args = _keep_old_value(op, args, mask)
+    compute = None
+    if _fits(op, arrays):  # no array for the result: large tensors are changed where they lie
+        with backend.quiet():
+            getattr(backend.xp, op.ufunc or "")(*arrays, out=home)
+    elif op.inplace is not None and _stands_alone(arrays, params):
+        try:
+            op.inplace(backend.xp, *arrays, **params)
+        except ValueError as error:
+            raise explain(op, arrays, error) from None
+    else:
+        value, arrays, compute = run_forward(op, arrays, params)
+        _write(op, backend, home, backend.wrap(value))
+    if recording:
+        t.counter[0] += 1
+        after = make(home)
+        after._counter = t._counter
+        node = new_node(op, args, params, mask, compute, (after,), seq)
+        if made is not None:
+            made.append(node)
+        rebase(t, node)
+    else:
+        changed(t)
+    return t
+
+
+def _overwritten(
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int, made: list[Any] | None
+) -> Tensor:
+    """An op without derivative, such as `eq_`: what it puts there has no history, as `copy_` does.
+
+    Without that the tensor would keep the gradient of the values that are gone.
+    """
+    value = run_forward(op, read_inputs(op, args)[0], params)[0]
+    t: Tensor = args[0]
+    return _execute(COPY, (t, make(backend_of(t._array).wrap(value))), NO_PARAMS, seq, made)
+
+
+def _lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments at the same levels of vmap; the tensor that is written to must have them."""
+    raised = lifted(op, args, params)
+    if raised[0] is not args[0]:
+        raise RuntimeError(
+            "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
+            "Tensor `other` in extra_args that has more elements than `self`. This happened due to "
+            "`other` being vmapped over but `self` not being vmapped over in a vmap. Please try to "
+            f"use out-of-place operators instead ({op.name}_)."
+        )
+    return raised
+
+
+def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]:
+    """The arguments with the tensor as it was: a copy, where the formulas need its value."""
+    t = args[0]
+    saves = plan_of(op, mask).saves
+    needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
+    edge = edge_of(t) if t._requires_grad else None
+    if edge is not None and edge.grad_fn is not None and edge.grad_fn.rare is not None:
+        view = None if t._rare is None else t._rare.view
+        if view is not None and view.base._requires_grad:  # as in PyTorch, its hooks are left out
+            edge = view.replayed()
+    before = copied(t, edge) if needed else make(t._array, t._requires_grad, edge)
+    if needed and t._rare is not None and t._rare.tangents:
+        keep_tangents(before, t)
+    kept = [before if a is t else a for a in args]
+    for i, a in enumerate(args):
+        if a is not t and isinstance(a, Tensor) and (a._counter is not None or a._rare):
+            kept[i] = _operand(a, t, op.inputs[i] in saves)
+    return tuple(kept)
+
+
+def _operand(x: Tensor, t: Tensor, needed: bool) -> Tensor:
+    """Another operand: a copy where formulas need what is overwritten with `t`, a view of it say;
+    with its place in the graph where that would be lost, as a view's is with its base.
+    """
+    lost = needed and shares_memory(x, t)
+    hidden = x._requires_grad and x._node is None and x._rare is not None
+    if not lost and not (hidden and x._base is not None):
+        return x
+    edge = edge_of(x) if x._requires_grad else None
+    same = copied(x, edge) if lost else make(x._array, x._requires_grad, edge)
+    if not lost:
+        same._counter = x._counter
+    if x._rare is not None and x._rare.tangents:
+        keep_tangents(same, x)
+    return same
+
+
+def _fits(op: Op, arrays: list[Any]) -> bool:
+    """Whether the op's array function may write into its first operand while it reads."""
+    home = arrays[0]
+    if op.ufunc is None or home.size < DIRECT or home.dtype.kind != "f":
+        return False
+    for x in arrays[1:]:
+        if type(x) is float or type(x) is int:
+            continue
+        if type(x) is not type(home) or x.dtype != home.dtype or x.shape not in (home.shape, ()):
+            return False
+        if x is not home and backend_of(home).xp.may_share_memory(x, home):
+            return False
+    return True
+
+
+def _stands_alone(arrays: list[Any], params: dict[str, Any]) -> bool:
+    """Whether all arrays are of one dtype and backend, and none overlaps the first."""
+    home = arrays[0]
+    share = backend_of(home).xp.may_share_memory
+    for x in arrays[1:]:
+        if type(x) is not type(home) or x.dtype != home.dtype or share(x, home):
+            return False
+    others = [x for p in params.values() if type(p) is tuple for x in p if hasattr(x, "dtype")]
+    return all(type(x) is type(home) and not share(x, home) for x in others)
+
+
+def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
+    if value.shape != home.shape:
+        raise RuntimeError(
+            f"output with shape {list(home.shape)} doesn't match the broadcast shape "
+            f"{list(value.shape)} ({op.name}_: an in-place op keeps the shape of its tensor)"
+        )
+    if value.dtype != home.dtype:
+        _check_cast(op, value.dtype, home.dtype)
+    backend.xp.copyto(home, value, casting="unsafe")
+
+
+def _check_cast(op: Op, got: Any, wanted: Any) -> None:
+    got, wanted = dtype_of(got), dtype_of(wanted)
+    if got.category > wanted.category:
+        raise RuntimeError(
+            f"result type {type_name(got)} can't be cast to the desired output type "
+            f"{type_name(wanted)} "
+            f"({op.name}_: use the out-of-place op, or convert the tensor first)"
+        )
+
+
+def _check_overlap(t: Tensor) -> None:
+    """RuntimeError for a write to a tensor of which several elements are one place in memory."""
+    array = t._array
+    steps = zip(array.strides, array.shape, strict=True)
+    if array.size and any(s == 0 and n > 1 for s, n in steps):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )

@@ -1,0 +1,242 @@
+"""Nodes of rows: what they save, and how they run backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from ...ops.table import ELEMENTWISE, Op, raw
+from ...tensor import Tensor
+from ..anomaly_mode import note
+from ..mode import anomaly, state
+from . import saved as saving
+from .node import FREED, Node, Output, edge_of, next_seq, take_seq
+from .operands import read_inputs
+from .recorded import recorded
+
+__all__ = ["NO_PARAMS", "OpNode", "Plan", "new_node", "plan_of"]
+
+NO_PARAMS: dict[str, Any] = {}
+
+
+class Plan:
+    """How nodes of one op behave when the inputs in the bit set `mask` need a gradient."""
+
+    __slots__ = ("op", "mask", "saves", "adapts", "vjp")
+    vjp: Callable[..., Any]  # vjp(node, g): the gradients of the inputs, arrays from arrays
+
+    def __init__(self, op: Op, mask: int) -> None:
+        self.op, self.mask = op, mask
+        self.saves = op.saves(mask)
+        self.adapts = op.kind == ELEMENTWISE or op.promote is not None
+        self.vjp = self._vjp_raw
+
+    def packed(self) -> Plan:
+        """The plan for a node whose saved entries hooks have packed."""
+        return self
+
+    def saved_name(self, index: int) -> str:
+        return self.saves[0 if self.op.variadic else index]
+
+    def _vjp_raw(self, node: OpNode, g: Any) -> Any:
+        return self._vjp(node, g, raw, saving.arrays(node))
+
+    def vjp_recorded(self, node: OpNode, g: Any) -> Any:
+        """The gradients of the inputs, Tensors from Tensors, so that they can be differentiated."""
+        return self._vjp(node, g, recorded, saving.tensors(node))
+
+    def _vjp(self, node: OpNode, g: Any, m: Any, saved: tuple[Any, ...]) -> Any:
+        meta = node.meta
+        formula = self.op.gradients(self.mask)
+        if meta is None:
+            return formula(m, g, saved, (), NO_PARAMS)
+        shapes, params, dtypes, compute, conjugates = meta
+        if compute is not None:
+            saved = tuple([_to(m, s, compute) for s in saved])
+        if self.op.variadic:
+            saved = (saved,)
+        if conjugates:  # a holomorphic formula F gives the gradient conj(F(conj(g)))
+            g = _conj(m, g)
+        grads = formula(m, g, saved, shapes, params)
+        if conjugates:
+            grads = _conj(m, grads)
+        if self.adapts:
+            grads = tuple(
+                [
+                    None if edge is None or x is None else _adapt(m, x, shape, dtype)
+                    for edge, x, shape, dtype in zip(
+                        node.edges, grads, shapes, dtypes, strict=True
+                    )
+                ]
+            )
+        return grads
+
+
+def _conj(m: Any, g: Any) -> Any:
+    if type(g) in (tuple, list):
+        return tuple([None if x is None else m.conj(x) for x in g])
+    return m.conj(g)
+
+
+def _to(m: Any, x: Any, dtype: Any) -> Any:
+    array = x._array if isinstance(x, Tensor) else x
+    if not hasattr(array, "dtype") or array.dtype == dtype:
+        return x
+    return m.to_dtype(x, dtype)
+
+
+def _adapt(m: Any, g: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A gradient in the shape and dtype of its input: un-broadcast, real part, cast."""
+    if tuple(g.shape) != shape:
+        g = m.sum_to_shape(g, shape)
+    array = g._array if m is recorded else g
+    if array.dtype != dtype:
+        if array.dtype.kind == "c" and dtype.kind != "c":
+            g = m.real(g)
+        g = _to(m, g, dtype)
+    return g
+
+
+class OpNode(Node):
+    """The node of a row; once a user has looked at it, it is of a subclass with the row's name."""
+
+    __slots__ = ()
+    plan: Plan
+
+    def shown(self) -> OpNode:
+        if type(self) is OpNode:
+            self.__class__ = _class_named(self.short_name())
+        return self
+
+    def name(self) -> str:
+        return self.plan.op.name_of_node(self.params)
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """Of inputs for which there are formulas, which an index, or a mask, is not."""
+        formulas = () if self.plan.op.variadic else self.plan.op.formulas
+        ends = super().next_functions
+        if len(formulas) != len(ends):
+            return ends
+        return tuple([end for end, formula in zip(ends, formulas, strict=True) if formula])
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return NO_PARAMS if self.meta is None else self.meta[1]
+
+    @property
+    def is_freed(self) -> bool:
+        return self.saved is FREED
+
+    @property
+    def output_count(self) -> int:  # type: ignore[override]
+        return len(self.plan.op.differentiable)
+
+    def output(self, output_nr: int) -> Any:
+        """What a tensor that is output `output_nr` has as its node; None if it has no gradient."""
+        differentiable = self.plan.op.differentiable
+        if output_nr not in differentiable:
+            return None
+        return self if len(differentiable) == 1 else Output(self, differentiable.index(output_nr))
+
+    def edge_of_entry(self, index: int) -> Any:
+        """Where the gradient of the saved input `index` goes."""
+        op = self.plan.op
+        return self.edges[index if op.variadic else op.inputs.index(self.plan.saves[index])]
+
+    def counter_of(self, nr: int = 0) -> list[int] | None:
+        output = self.plan.op.differentiable[nr]
+        for index, entry in enumerate(() if self.is_freed else self.saved):
+            if saving.is_result(entry, output):
+                return saving.counter_at(self, index)
+        return None
+
+    def keep_packed(self, entries: tuple[Any, ...]) -> None:
+        """Replaces what is saved by what hooks made of it."""
+        self.saved, self.plan = entries, self.plan.packed()
+
+    def __getattr__(self, name: str) -> Any:
+        for prefix, read in (("_saved_", saving.read), ("_raw_saved_", saving.read_raw)):
+            if name.startswith(prefix):
+                return read(self, name[len(prefix) :])
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __dir__(self) -> Iterator[str]:
+        yield from object.__dir__(self)
+        for name in saving.names(self):
+            yield f"_saved_{name}"
+            if name in self.plan.saves:
+                yield f"_raw_saved_{name}"
+
+    def release(self) -> None:
+        """Lets go of everything saved."""
+        if self.saved:
+            self.saved, self.versions = FREED, None
+
+
+@cache
+def _class_named(name: str) -> type[OpNode]:
+    return type(name, (OpNode,), {"__slots__": (), "__module__": __name__})
+
+
+_plans: dict[tuple[Op, int], Plan] = {}
+_new_node = OpNode.__new__
+
+
+def plan_of(op: Op, mask: int) -> Plan:
+    """The one plan of an op and a set of inputs that need a gradient."""
+    found = _plans.get((op, mask))
+    if found is None:
+        found = _plans[op, mask] = Plan(op, mask)
+    return found
+
+
+def new_node(
+    op: Op,
+    inputs: Any,
+    params: dict[str, Any],
+    mask: int | None = None,
+    compute: Any = None,
+    outputs: tuple[Tensor, ...] = (),
+    seq: int = 0,
+) -> OpNode:
+    """A node for an op on `inputs`, with what its formulas will need saved."""
+    if mask is None:
+        _, mask = read_inputs(op, inputs)
+    plan = plan_of(op, 1 if op.variadic else mask)
+    node = _new_node(OpNode)
+    node.plan, node.rare = plan, None
+    node.edges = tuple(
+        [edge_of(x) if mask >> i & 1 else None for i, x in enumerate(inputs)]
+    )
+    entries = []
+    for name in plan.saves:
+        if name in op.outputs:
+            nr = op.outputs.index(name)
+            entries.append(saving.keep_result(outputs[nr], nr))
+        elif op.variadic:
+            entries.extend(inputs)
+        else:
+            entries.append(inputs[op.inputs.index(name)])
+    node.versions = saving.versions_of(tuple(entries)) if entries else None
+    node.saved = (*entries, None) if op.held else tuple(entries)
+    shapes, dtypes, complex_ = [], [], bool(outputs) and outputs[0]._array.dtype.kind == "c"
+    for x in inputs:
+        if isinstance(x, Tensor):
+            shapes.append(x._array.shape)
+            dtypes.append(x._array.dtype)
+        else:
+            shapes.append(())
+            dtypes.append(None)
+    if len(params) != len(op.params):
+        params = {**op.defaults, **params}
+    node.meta = (tuple(shapes), params, tuple(dtypes), compute, complex_ and op.holomorphic)
+    node.seq = next_seq()
+    if seq:
+        take_seq(node, seq)
+    if anomaly.enabled:
+        note(node)
+    if state.hooks:
+        saving.pack(node)
+    return node

@@ -1,0 +1,110 @@
+"""The arrays that an op gets, its forward over them, and what is said where they do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...backends import backend_of, batched
+from ...dtypes import of as dtype_of
+from ...ops.promotion import SCALARS, meet, refuse, share_device
+from ...ops.table import ELEMENTWISE, Op
+from ...tensor import Tensor
+from ..mode import state
+
+__all__ = ["explain", "first_array", "not_a_tensor", "read_inputs", "run_forward"]
+
+
+def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
+    """The arrays of the inputs, and the bit set of those whose gradient the row can give."""
+    arrays, mask, formulas = [], 0, op.formulas
+    for i, value in enumerate(inputs):
+        if isinstance(value, Tensor):
+            arrays.append(value._array)
+            if value._requires_grad and formulas[0 if op.variadic else i] is not None:
+                mask |= 1 << i
+        elif type(value) in SCALARS or isinstance(value, np.ndarray) or (
+            value is None and op.inputs[0 if op.variadic else i] in op.optional
+        ):
+            arrays.append(value)
+        elif isinstance(value, np.generic):
+            arrays.append(value.item())
+        else:
+            raise not_a_tensor(op, i, value)
+    return arrays, mask
+
+
+def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
+    """The error for an input that is no Tensor, in the words of a public function."""
+    name = op.inputs[0 if op.variadic else index]
+    kind = type(value).__name__
+    if kind == "Tensor":
+        library = type(value).__module__.partition(".")[0]
+        again = " of another import" if library == __name__.partition(".")[0] else ""
+        kind = f"{library}.Tensor{again}"
+    return TypeError(
+        f"{op.name}(): argument '{'input' if name == 'self' else name}' must be Tensor, not {kind}"
+    )
+
+
+def first_array(op: Op, arrays: Any) -> Any:
+    for array in arrays:
+        if hasattr(array, "dtype") and not isinstance(array, np.generic):  # a bfloat16 number
+            return array
+    raise not_a_tensor(op, 0, arrays[0] if arrays else None)
+
+
+def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any, list[Any], Any]:
+    """The raw value, the operands as the row saw them, and the dtype they met in (or None)."""
+    first_array(op, arrays)
+    if len(arrays) > 1:
+        kind = type(arrays[0])
+        for array in arrays:
+            if type(array) is not kind:
+                arrays = share_device(op, arrays)
+                break
+    compute = None
+    if op.promote is not None:
+        arrays, compute = meet(op, arrays)
+        if op.refuses:
+            refuse(op, arrays)
+    if state.stand_in is not None:
+        value = state.stand_in
+        state.switch(stand_in=None)
+        return value, arrays, compute
+    backend = backend_of(first_array(op, arrays))
+    operands = (arrays,) if op.variadic else arrays
+    try:
+        if backend.name == "batched":
+            value = batched.run_row(op, backend, operands, params)
+        else:
+            value = op.forward(backend.xp, *operands, **params)
+    except RuntimeWarning:  # warnings are errors here; overflow is not one
+        with backend.quiet():
+            value = op.forward(backend.xp, *operands, **params)
+    except ValueError as error:
+        raise explain(op, arrays, error) from None
+    except TypeError:
+        if op.ufunc is None:
+            raise
+        kinds = dict.fromkeys(str(dtype_of(x.dtype)) for x in arrays if hasattr(x, "dtype"))
+        raise NotImplementedError(f"{op.name}: not implemented for {', '.join(kinds)}") from None
+    return value, arrays, compute
+
+
+def explain(op: Op, arrays: list[Any], error: ValueError) -> Exception:
+    """A ValueError of the array library, said as PyTorch says it where that is known."""
+    if op.kind == ELEMENTWISE or op.promote is not None:
+        shapes = [x.shape for x in arrays if hasattr(x, "shape")]
+        if len(shapes) == 2:
+            a, b = shapes
+            for back in range(1, min(len(a), len(b)) + 1):
+                if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
+                    return RuntimeError(
+                        f"The size of tensor a ({a[-back]}) must match the size of tensor b "
+                        f"({b[-back]}) at non-singleton dimension {max(len(a), len(b)) - back} "
+                        f"({op.name}: got shapes {tuple(a)} and {tuple(b)})"
+                    )
+    shapes_text = ", ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
+    return RuntimeError(f"{op.name}: {error} (got shapes {shapes_text})")

@@ -1,0 +1,131 @@
+"""Runs an op on Tensors and, where a gradient will be asked for, records a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...backends import backend_of, batched
+from ...ops.table import TABLE, Op
+from ...tensor import UNCOUNTED, Tensor, make
+from ..forward.dual import apply_dual
+from ..mode import UNUSUAL, state
+from .node import Output, announced_seq, take_seq
+from .op_node import NO_PARAMS, new_node
+from .operands import first_array, read_inputs, run_forward
+from .recorded import recorded
+from .views import MULTIPLE, NORMAL, attach
+
+__all__ = ["apply", "execute", "observed", "recorded"]
+
+
+def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
+    """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
+    if state.autocast is not None:
+        args = state.autocast(op, args)
+    if state.observers:
+        args = lifted(op, args, params) if batched.in_use else args  # by ops that come before
+        return observed(op, args, params, _unobserved)
+    if state.before_op is not None:
+        state.before_op(op, args, params)
+    if batched.in_use:
+        args = lifted(op, args, params)
+    if state.levels:
+        return apply_dual(op, args, params, execute)
+    return execute(op, args, params)
+
+
+def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
+    seq = announced_seq(args[0] if op.variadic else args)
+    result, observers, begun = None, state.observers, 0
+    given = (*args, *params.values()) if params else args
+    try:
+        try:
+            state.call = op, args, params, run is not _unobserved
+            for observer in observers:
+                observer.op_begin(op.name, seq, given)
+                begun += 1
+        finally:
+            state.call = None
+        result = run(op, args, params, seq)
+        return result
+    finally:
+        for observer in reversed(observers[:begun]):
+            observer.op_end(op.name, seq, result)
+
+
+def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int) -> Any:
+    """The op as it runs with no observer about, so that a profile shows what it costs then."""
+    fields, before = vars(state), {"observers": state.observers, "fast": UNUSUAL}
+    try:
+        try:
+            state.switch(observers=())
+            result = getattr(recorded, op.name)(*args, **params)
+        finally:
+            fields.update(before)
+    except BaseException:  # again, should it have come just then: see `kept`
+        fields.update(before)
+        raise
+    for out in result if type(result) is tuple else (result,):
+        if out._requires_grad and out._node is not None:
+            take_seq(out._node.grad_fn, seq)
+    return result
+
+
+def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Any:
+    """`apply` without observers; `seq` is the number for the node, 0 for the next one."""
+    inputs = args[0] if op.variadic else args
+    arrays, mask = read_inputs(op, inputs)
+    value, arrays, compute = run_forward(op, arrays, params)
+    backend = backend_of(first_array(op, arrays))
+    single = len(op.outputs) == 1
+    if op.many:
+        single, op = False, op.counted(len(value))
+    outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
+    if op.view and args[0]._counter is UNCOUNTED:
+        mask = 0  # nothing leads to an inference tensor through its views
+        for out in outputs:
+            out._counter = UNCOUNTED
+    elif op.view:
+        for out in outputs:
+            attach(out, args[0], op, params, NORMAL if single else MULTIPLE)
+    if mask and state.grad_enabled:
+        _connect(op, mask, inputs, arrays, params, compute, outputs, seq)
+    return outputs[0] if single else outputs
+
+
+def lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+    """Inputs that are the same for all examples of a vmap, lifted where others differ by example.
+
+    That is an op of its own: its gradient adds up over the examples.
+    """
+    inputs = args[0] if op.variadic else args
+    arrays = [x._array if isinstance(x, Tensor) else x for x in inputs]
+    others = [x for p in params.values() for x in (p if type(p) is tuple else (p,))]
+    if not (batched.any_batched(arrays) or batched.any_batched(others)):
+        return args
+    missing = batched.missing_levels((*arrays, *others))
+    if missing is None:
+        return args
+    raised = list(inputs)
+    for i, levels in enumerate(missing[: len(arrays)]):
+        for level in levels:
+            x = raised[i] if isinstance(raised[i], Tensor) else make(arrays[i])
+            raised[i] = apply(TABLE["vmap_lift"], (x,), {"level": level})
+    return (raised,) if op.variadic else tuple(raised)
+
+
+def _connect(
+    op: Op, mask: int, inputs: Any, arrays: Any, params: Any, compute: Any, outputs: Any, seq: int
+) -> None:
+    """Records the node of an op that has just run, and hangs its outputs on it."""
+    differentiable = [outputs[i] for i in op.differentiable]
+    if not all(t._array.dtype.kind in "fcV" for t in differentiable):
+        return
+    node = new_node(op, inputs, params, mask, compute, outputs, seq)
+    if len(differentiable) == 1:
+        out = differentiable[0]
+        out._requires_grad, out._node = True, node
+    else:
+        for nr, out in enumerate(differentiable):
+            out._requires_grad, out._node = True, Output(node, nr)

@@ -1,0 +1,26 @@
+"""The ops on Tensors, by name: `recorded.mul(x, y)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ops.table import TABLE
+
+__all__ = ["recorded"]
+
+
+class RecordedNamespace:
+    """The ops on Tensors: `m` in a formula under create_graph, and what public functions call."""
+
+    def __getattr__(self, name: str) -> Any:
+        op = TABLE.get(name)
+        if op is None:
+            raise AttributeError(f"no row named {name!r} in the op table")
+        from .fast import compile_function  # imported at first use: formulas stand on this module
+
+        call = compile_function(op)
+        self.__dict__[name] = call  # found without this detour from now on
+        return call
+
+
+recorded = RecordedNamespace()

@@ -1,0 +1,337 @@
+"""Views and in-place changes: how history is rewritten when storage is."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...tensor import UNCOUNTED, Tensor, make
+from ..inference import inference_mode
+from ..mode import enable_grad, state, will_change, writes_watched
+from .node import edge_of
+
+if TYPE_CHECKING:
+    from ...ops.table import Op
+
+Step = tuple["Op", dict[str, Any]]
+
+NORMAL, INFERENCE, NO_GRAD, MULTIPLE, CUSTOM = range(5)  # how a view came to be
+UNRECORDED = (INFERENCE, NO_GRAD)
+
+
+class View:
+    """Where a view comes from: its base, and the view ops that lead from the base to it."""
+
+    __slots__ = (
+        "base", "steps", "creation", "version", "maker", "retains", "accumulates", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
+        self.base, self.steps, self.creation = base, steps, creation
+        self.version = base.counter[0]  # when the view was made, or last changed and recorded
+        self.maker: str | None = None  # the node it had, in the words of an error
+        self.retains = False  # whether the node it will have is to retain its gradient
+        self.accumulates = False  # whether the user has said that it is a leaf of its own
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether changes of the storage are, wherever they are made."""
+        return self.creation == NORMAL
+
+    def base_requires(self, view: Tensor, requires_grad: bool) -> None:
+        """Tells a view whether its base requires gradients: one made under `no_grad` follows it."""
+        if self.creation in UNRECORDED and view._node is None and not self.accumulates:
+            view._requires_grad = requires_grad and view._array.dtype.kind in "fcV"
+
+    def regenerate(self, view: Tensor) -> Any:
+        """A new node for a view whose base was changed in place: its view ops, recorded anew.
+
+        None for a leaf, such as a view made where nothing was recorded, until its base is changed.
+        """
+        never = self.accumulates or (self.creation != NORMAL and self.maker is None)
+        if not self.base._requires_grad and never:
+            return None
+        unrecorded = self.creation != NORMAL and self.maker is None
+        if unrecorded and self.version == self.base.counter[0]:
+            return None
+        self.check(view, "its base or another view of its base has been modified inplace")
+        view._node = self.replayed()
+        if self.retains:
+            self.retains = False
+            view._node.grad_fn.get_rare().retained[view._node.output_nr] = weakref.ref(view)
+        return view._node
+
+    def replayed(self) -> Any:
+        """The node of what the view ops make of the base as it is now."""
+        from .record import execute
+
+        with inference_mode(False), enable_grad():  # wherever the view is asked for its history
+            tensor: Any = self.base
+            if not tensor._requires_grad:  # it has forgotten its history: this one ends here
+                tensor = make(tensor._array, True)
+                tensor.rare.view = View(self.base, (), NO_GRAD)
+            for op, params in self.steps:
+                tensor = execute(op, (tensor,), params)
+        return tensor._node
+
+    def check(self, view: Tensor, what: str) -> None:
+        """RuntimeError where an in-place change, `what`, cannot be followed for such a view."""
+        creation = self.creation
+        if creation == NORMAL:
+            return
+        if view._node is not None:
+            self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
+        reason = REFUSALS[creation]
+        if creation in UNRECORDED:
+            subject = f"{self.maker} is a view of a view which was" if self.maker else "A view was"
+        elif self.maker:
+            subject = f"{self.maker} is a view"
+        else:
+            subject = "A view was created in no_grad mode"
+            what = f"{what} with grad mode enabled"
+        raise RuntimeError(f"{subject} {reason.format(what)}")
+
+    def release(self, view: Tensor) -> None:
+        """Ends the relation where nobody else knows the base: it was made on the way."""
+        assert self.base._rare is not None and self.base._rare.views is not None
+        self.base._rare.views[:] = [ref for ref in self.base._rare.views if ref() is not view]
+        view.rare.view = None
+
+    def forget(self, view: Tensor) -> None:
+        """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
+        if self.creation != NORMAL and view._node is not None:
+            self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
+        if view._node is not None and view._node.grad_fn.rare is not None and view.retains_grad:
+            del view._node.grad_fn.rare.retained[view._node.output_nr]
+            self.retains = True
+        view._node = None
+
+
+def _short_name(node: Any) -> str:
+    name: str = node.short_name()
+    return name.rpartition("Backward")[0] or name
+
+
+REFUSALS = {
+    INFERENCE: (
+        "created in inference mode and {} in normal mode. Given that this use case is ambiguous "
+        "and error-prone, it is forbidden. You can clarify your code by moving both the view and "
+        "the inplace either both inside the inference_mode block (if you don't want the inplace "
+        "to be tracked) or both outside (if you want the inplace to be tracked)."
+    ),
+    NO_GRAD: (
+        "created in no_grad mode and {} with grad mode enabled. Given that this use case is "
+        "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the "
+        "view and the inplace either both inside the no_grad block (if you don't want the inplace "
+        "to be tracked) or both outside (if you want the inplace to be tracked)."
+    ),
+    MULTIPLE: (
+        "and {}. This view is the output of a function that returns multiple views. Such functions "
+        "do not allow the output views to be modified inplace. You should replace the inplace "
+        "operation by an out-of-place one."
+    ),
+    CUSTOM: (
+        "and {}. This view was created inside a custom Function (or because an input was returned "
+        "as-is) and the autograd logic to handle view+inplace would override the custom backward "
+        "associated with the custom Function, leading to incorrect gradients. This behavior is "
+        "forbidden. You can fix this by cloning the output of the custom Function."
+    ),
+}
+INFERENCE_TEXT = (
+    "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone "
+    "to get a normal tensor before doing inplace update.See "
+    "https://github.com/pytorch/rfcs/pull/17 for more details."
+)
+
+
+def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creation: int) -> None:
+    """Makes `view` known as the result of a view op on `parent`."""
+    if parent._counter is UNCOUNTED:  # no view of an inference tensor is remembered
+        view._counter = UNCOUNTED
+        if parent._requires_grad and state.grad_enabled:
+            raise TypeError("a view of an inference tensor is recorded nowhere")
+        return
+    origin = None if parent._rare is None else parent._rare.view
+    if origin is None and op.inherits:
+        view._counter = parent.counter
+        return
+    if not state.grad_enabled:
+        creation = INFERENCE if state.inference else NO_GRAD
+        view._requires_grad = parent._requires_grad and view._array.dtype.kind in "fcV"
+    base, steps = parent, ((op, params),)  # type: tuple[Tensor, tuple[Step, ...]]
+    if origin is not None:
+        base, steps = origin.base, origin.steps + steps
+        if origin.creation == INFERENCE or creation == NORMAL:
+            creation = origin.creation
+    register(view, base, steps, creation)
+    if parent._rare is not None and parent._rare.tangents:
+        hidden = {level: None for level, t in parent._rare.tangents.items() if t is None}
+        view.rare.tangents = dict(hidden) or None  # a primal's views are without tangents too
+
+
+def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
+    """Makes `base`, which is no view itself, and `view` know each other."""
+    view._counter = base.counter  # one storage, one version
+    view.rare.view = View(base, steps, creation)
+    views = base.rare.views
+    if views is None:
+        views = base.rare.views = []
+        known_by(base.counter, base)
+    elif len(views) >= 8 and len(views) & (len(views) - 1) == 0:  # at powers of two: drop the dead
+        views[:] = [ref for ref in views if ref() is not None]
+    views.append(weakref.ref(view))
+
+
+def known_by(counter: list[Any], base: Tensor) -> None:
+    """Has a version counter know a tensor that has views: behind its version, weakly.
+
+    Several faces of one storage, such as a tensor and what `detach` makes of it, have one counter.
+    """
+    counter[1:] = [*[ref for ref in counter[1:] if ref() is not None], weakref.ref(base)]
+
+
+def is_part_of_leaf(t: Tensor) -> bool:
+    """Whether a tensor is a leaf that requires gradients, or a view of one.
+
+    This asks for no history: an observer may, between the number of an op and its node.
+    """
+    base = t if t._base is None else t._base
+    return base._requires_grad and (base._node is None or base._node.grad_fn is None)
+
+
+def check_inplace(t: Tensor, op_name: str) -> None:
+    """RuntimeError when autograd forbids changing `t` in place."""
+    if writes_watched or state.before_write is not None:
+        will_change(t)
+    if not state.grad_enabled:
+        if t._counter is UNCOUNTED and not state.inference:
+            raise RuntimeError(INFERENCE_TEXT)
+        return
+    view = None if t._rare is None else t._rare.view
+    if view is not None and (t._requires_grad or view.base._requires_grad):
+        view.check(t, "is being modified inplace")
+        if t._requires_grad and view.base.is_leaf:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                f"operation. ({op_name}: use torch.no_grad(), or take the view of a copy)"
+            )
+    if t._requires_grad and t.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            f"({op_name}: use torch.no_grad() to change it without recording, or a copy)"
+        )
+    if t._counter is UNCOUNTED:
+        raise RuntimeError(INFERENCE_TEXT)
+
+
+def changed(t: Tensor) -> None:
+    """Counts a change of `t` that was not recorded.
+
+    As after one that was, views of its storage, by whatever face of it, get a new node when they
+    are next used, for what was made of the old values is not made of them; those that cannot be
+    followed say so then.
+    """
+    counter: list[Any] = t.counter
+    counter[0] += 1
+    if len(counter) > 1:
+        _moved(counter)
+
+
+def _moved(counter: list[Any]) -> None:
+    for ref in counter[1:]:
+        base = ref()
+        for other, view in () if base is None else _views_of(base):
+            if other._node is not None or (base._requires_grad and view.creation != NORMAL):
+                view.forget(other)
+
+
+def detached(base: Tensor) -> None:
+    """`base` is about to forget its history; a view that was changed last has one of its own."""
+    for other, view in _views_of(base):
+        if other._requires_grad and view.is_followed and view.version == base.counter[0]:
+            edge_of(other)
+
+
+def _views_of(base: Tensor) -> Iterator[tuple[Tensor, View]]:
+    """The living views of a tensor."""
+    for ref in (base._rare.views or ()) if base._rare is not None else ():
+        other = ref()
+        if other is not None and other.rare.view is not None:
+            yield other, other.rare.view
+
+
+def rebase(t: Tensor, node: Any) -> None:
+    """Gives `t`, just changed in place, its new history, and its base and fellow views theirs."""
+    view = None if t._rare is None else t._rare.view
+    base = t if view is None else view.base
+    latest = node if view is None else _copy_slices(base, node, view.steps, t._array)
+    if base._node is not None and base._node.grad_fn.rare is not None:
+        keep_retaining(base, latest)
+    base._node, base._requires_grad = latest, True
+    if view is not None:
+        view.version = base.counter[0]
+    for other, known in _views_of(base):
+        other._requires_grad = True
+        known.forget(other)
+    if len(base.counter) > 2:
+        _moved(base.counter)
+
+
+def became(t: Tensor, node: Any) -> None:
+    """Gives `t`, which has become a view of itself by the op of `node`, its history.
+
+    Under no_grad too: its gradient must go through this all the same.
+    """
+    if node is not None and t._base is None:
+        if t._node.grad_fn.rare is not None:
+            keep_retaining(t, node)
+        t._node = node
+    changed(t)
+    if node is not None and t._rare is not None and t._rare.view is not None:
+        if state.grad_enabled:
+            t._rare.view.version = t.counter[0]
+
+
+def lead_back(base: Tensor, steps: tuple[Step, ...]) -> None:
+    """Tells the views of `base`, which has another geometry now: `steps` lead to the old one."""
+    for _, view in _views_of(base):
+        view.steps = steps + view.steps
+
+
+def hand_over(t: Tensor, before: Tensor, out: Tensor) -> None:
+    """Makes `before`, which has the old geometry, the base of `t`, as of `out`, and of its views.
+
+    For a tensor that has not all of its elements any more.
+    """
+    for _, view in _views_of(t):
+        view.base = before
+    before.rare.views, t.rare.views = [*(t.rare.views or ()), weakref.ref(t)], None
+    known_by(t.counter, before)
+    t.rare.view = None if out._rare is None else out._rare.view
+
+
+def keep_retaining(t: Tensor, latest: Any) -> None:
+    """A tensor whose gradient is retained has it retained where its history ends now."""
+    retained = t._node.grad_fn.rare.retained
+    ref = retained.get(t._node.output_nr)
+    if ref is not None and ref() is t:
+        del retained[t._node.output_nr]
+        latest.grad_fn.get_rare().retained[latest.output_nr] = ref
+
+
+def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -> Any:
+    """The node of `base` after a region of it became the output of `node`."""
+    from ...backends.batched import levels_of
+    from ...ops.regions import Region
+    from ...ops.strided import layout_of
+    from ...ops.table import TABLE
+    from .op_node import new_node
+
+    whole = base._array
+    dtype = None if array.dtype == whole.dtype else whole.dtype
+    levels = tuple(levels_of(whole)), tuple(levels_of(array))
+    region = Region(steps, whole.shape, layout_of(whole), dtype, *levels)
+    part = make(array, True, node)
+    before = make(whole, base._requires_grad, base._node)
+    return new_node(TABLE["copy_slices"], (before, part), {"region": region})

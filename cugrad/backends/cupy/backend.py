@@ -1,0 +1,221 @@
+"""The CuPy backend: tensors in the memory of CUDA devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import cupy
+import numpy as np
+
+from . import memory as memory
+from .namespace import CupyNamespace
+from .probe import why_uncompilable
+from .random import CudaRng
+from .stream import AnyStream, CudaEvent, CudaStream, current_stream, new_stream
+
+__all__ = ["CupyBackend"]
+
+Array = Any  # cupy.ndarray
+
+
+class CupyBackend:
+    """Tensors on CUDA devices. Made at CUDA's first real use; RuntimeError if kernels do not
+    compile.
+
+    The current device and stream are CuPy's, which are thread-local: a new thread begins on device
+    0 and the legacy default stream.
+    """
+
+    name = "cupy"
+    device_type = "cuda"
+    array_types: tuple[type, ...] = (cupy.ndarray,)
+    xp = CupyNamespace()
+
+    def __init__(self) -> None:
+        reason = why_uncompilable()
+        if reason is not None:
+            raise RuntimeError(f"device 'cuda' cannot be used: {reason}")
+        self._peaks = memory.PeakMeter()
+        self._reserved: dict[int | None, int] = {}  # by device, the most that was seen
+
+    # arrays
+
+    def wrap(self, value: Any) -> Array:
+        """CuPy's 0-d results are arrays already; a NumPy scalar becomes one, an array is itself."""
+        return cupy.asarray(value) if isinstance(value, np.generic) else value
+
+    def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
+        """`value` on the current device; a CUDA array stays on its own, and is itself if the dtype
+        is right.
+
+        Host data is staged by CuPy and may still be on its way when this returns, in stream order.
+        """
+        if isinstance(value, cupy.ndarray):
+            return value if dtype is None else value.astype(dtype, copy=False)
+        if isinstance(value, np.ndarray) and not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
+        return cupy.asarray(value, dtype)
+
+    def to_host(self, array: Array) -> np.ndarray[Any, Any]:
+        """A NumPy copy; waits for the current stream. What is on the host already is itself."""
+        return array.get() if isinstance(array, cupy.ndarray) else np.asarray(array)
+
+    # devices
+
+    def device_index(self, array: Array) -> int | None:
+        return array.device.id
+
+    def device_count(self) -> int:
+        return cupy.cuda.runtime.getDeviceCount()
+
+    def current_device(self) -> int | None:
+        return cupy.cuda.runtime.getDevice()
+
+    def set_device(self, index: int) -> None:
+        """Makes a device current in this thread until further notice."""
+        cupy.cuda.Device(index).use()
+
+    def use_device(self, index: int | None) -> AbstractContextManager[Any]:
+        return nullcontext() if index is None else cupy.cuda.Device(index)
+
+    def device_properties(self, index: int) -> dict[str, Any]:
+        """CUDA's cudaDeviceProp of a device: `name` (bytes), `major`, `minor`, `totalGlobalMem`,
+        ...
+        """
+        return cupy.cuda.runtime.getDeviceProperties(index)
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) bytes of the current device, as the driver counts them."""
+        return cupy.cuda.runtime.memGetInfo()
+
+    # streams
+
+    def stream(self, priority: int = 0) -> CudaStream:
+        return new_stream(priority)
+
+    def default_stream(self) -> CudaStream:
+        """The legacy default stream, which is current where no other was chosen."""
+        return CudaStream(cupy.cuda.Stream.null)
+
+    def external_stream(self, stream: Any) -> CudaStream:
+        """Another library's stream, of any object with `__cuda_stream__`; it is kept alive."""
+        return CudaStream(cupy.cuda.Stream.from_external(stream))
+
+    def current_stream(self) -> CudaStream:
+        return current_stream()
+
+    @contextmanager
+    def use_stream(self, stream: AnyStream) -> Iterator[CudaStream]:
+        """Queues this thread's work on `stream`, on the stream's device, inside the block."""
+        with self.use_device(stream.device_index), stream.native:
+            yield stream
+
+    def event(
+        self, timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> CudaEvent:
+        return CudaEvent(timing, blocking, interprocess)
+
+    def copy_async(self, dst: Array, src: Array, stream: AnyStream) -> None:
+        """Queues a copy of bytes on `stream` and returns; the caller keeps both alive until it is
+        done.
+
+        The arrays may differ in dtype and shape, as a slab of bytes and its tenant do, but not in
+        size. Between page-locked host memory and a device, or within a device; with ordinary host
+        memory CUDA may wait. Legal while a graph is being captured.
+        """
+        if dst.nbytes != src.nbytes:
+            raise ValueError(
+                f"copy_async: got {src.dtype} {src.shape} -> {dst.dtype} {dst.shape}, "
+                "want equal numbers of bytes"
+            )
+        rows = dst.flags.c_contiguous and src.flags.c_contiguous
+        columns = dst.flags.f_contiguous and src.flags.f_contiguous
+        dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (dst, src))
+        if not (rows or columns) and (not dense or dst.shape == src.shape):
+            raise ValueError(
+                f"copy_async: got strides {src.strides} -> {dst.strides}, "
+                "want both arrays contiguous in the same order"
+            )
+        if src.nbytes == 0:
+            return
+        runtime = cupy.cuda.runtime
+        from_device, to_device = isinstance(src, cupy.ndarray), isinstance(dst, cupy.ndarray)
+        if from_device and to_device:
+            kind = runtime.memcpyDeviceToDevice
+        elif from_device:
+            kind = runtime.memcpyDeviceToHost
+        else:
+            kind = runtime.memcpyHostToDevice if to_device else runtime.memcpyHostToHost
+        destination, source = memory.pointer_of(dst), memory.pointer_of(src)
+        runtime.memcpyAsync(destination, source, src.nbytes, kind, stream.ptr)
+
+    def synchronize(self) -> None:
+        """Waits for everything queued on the current device."""
+        cupy.cuda.runtime.deviceSynchronize()
+
+    # memory
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        return memory.empty_pinned(shape, np.dtype(dtype))
+
+    def is_pinned(self, array: np.ndarray[Any, Any]) -> bool:
+        return memory.is_pinned(array)
+
+    def memory_allocated(self) -> int:
+        """Bytes of arrays alive on the current device, rounded up to CuPy's blocks of 512."""
+        return cupy.get_default_memory_pool().used_bytes()
+
+    def max_memory_allocated(self) -> int:
+        """The most memory_allocated() has been since reset_peak_memory_stats(); see
+        PeakMeter.peak().
+        """
+        return self._peaks.peak()
+
+    def reset_peak_memory_stats(self) -> None:
+        """Begins to watch the peak of the current device, from now."""
+        self._peaks.reset()
+        self._reserved.clear()
+
+    def raise_peak_memory_stats(self, nbytes: int) -> None:
+        """The peak was that, at least: for who has reset it and is no user."""
+        self._peaks.raise_to(nbytes)
+
+    def memory_reserved(self) -> int:
+        """Bytes that the pool holds of the current device, in use or not."""
+        return cupy.get_default_memory_pool().total_bytes()
+
+    def max_memory_reserved(self) -> int:
+        """The most of memory_reserved() that was seen: whenever somebody asked, and before the
+        cache was emptied.
+        """
+        device = self.current_device()
+        most = self._reserved[device] = max(self._reserved.get(device, 0), self.memory_reserved())
+        return most
+
+    def empty_cache(self) -> None:
+        """Gives unused blocks back to the driver; waits for the device."""
+        self.max_memory_reserved()
+        cupy.get_default_memory_pool().free_all_blocks()
+
+    def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
+        """Calls `reclaim` when an allocation fails, which is tried again if that answers true."""
+        memory.retry_after(reclaim)
+
+    # the rest
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        """CUDA arithmetic says nothing when it overflows or divides by zero."""
+        return nullcontext()
+
+    def rng(self, seed: int) -> CudaRng:
+        return CudaRng(seed)
+
+    def profiler_start(self) -> None:
+        """Tells an attached profiler (nsys with -c cudaProfilerApi) to begin collecting."""
+        cupy.cuda.runtime.profilerStart()
+
+    def profiler_stop(self) -> None:
+        """Tells an attached profiler to stop collecting."""
+        cupy.cuda.runtime.profilerStop()

@@ -1,0 +1,271 @@
+"""CuPy's functions under NumPy's names, with the few that half precision or CuPy's gaps ask to be
+otherwise.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import cupy
+import cupyx
+import numpy as np
+
+from ..wanted import wanted
+from .codecs import CodecKernels
+from .gemm import matmul
+from .windows import as_strided
+
+__all__ = ["CupyNamespace"]
+
+Array = Any  # cupy.ndarray
+
+# What CUDA's atomicAdd, and with it cupyx.scatter_add, does at full precision.
+ATOMIC = frozenset(["int32", "int64", "uint32", "uint64", "float32", "float64"])
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether sums of this dtype must be told to accumulate in float32."""
+    return dtype.name in ("float16", "bfloat16")
+
+
+class CheckedLinalg:
+    """cupy.linalg, told to look whether a matrix was singular, as NumPy does: that waits for the
+    device.
+    """
+
+    LinAlgError = cupy.linalg.LinAlgError
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(cupy.linalg, name)
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with cupyx.errstate(linalg="raise"):
+                return function(*args, **kwargs)
+
+        self.__dict__[name] = checked
+        return checked
+
+
+class CupyxSpecial:
+    """cupyx.scipy.special, imported when the first of its functions is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        import cupyx.scipy.special
+
+        value = getattr(cupyx.scipy.special, name, None)
+        if value is None:
+            raise NotImplementedError(
+                f"CuPy has no {name} among its special functions; compute it on the CPU: "
+                'x.to("cpu")'
+            )
+        self.__dict__[name] = value  # found without this detour from now on
+        return value
+
+
+class CupyNamespace:
+    """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
+
+    workspace_bytes = 256 << 20  # what an op may borrow to launch fewer, larger kernels
+
+    codecs = CodecKernels()
+    matmul = staticmethod(matmul)
+    linalg = CheckedLinalg()
+    lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
+    special = CupyxSpecial()
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(cupy, name)
+        self.__dict__[name] = value  # found without this detour from now on
+        return value
+
+    @staticmethod
+    def index_add(array: Array, index: Any, values: Any) -> None:
+        """`array[index] += values` in place, where duplicates in `index` add up.
+
+        The order of the additions, and so the last bits of a float result, differ from run to run,
+        unless the user wants deterministic results.
+        """
+        if wanted.deterministic and array.dtype.kind not in "iub":
+            CupyNamespace._reduce_sorted(array, index, values, "add")
+        elif array.dtype.name in ATOMIC:
+            cupyx.scatter_add(array, index, values)
+        elif array.dtype.kind == "c":
+            values = cupy.asarray(values, array.dtype)
+            cupyx.scatter_add(array.real, index, values.real)
+            cupyx.scatter_add(array.imag, index, values.imag)
+        else:  # no such atomic, or one that rounds after every addition
+            wide = array.astype(np.float32 if is_half(array.dtype) else np.int32)
+            cupyx.scatter_add(wide, index, cupy.asarray(values, wide.dtype))
+            array[...] = wide
+
+    @staticmethod
+    def index_reduce(array: Array, index: Any, values: Any, how: str) -> None:
+        """`array[index] = how(array[index], values)` in place, for every duplicate in `index`."""
+        if how == "add":
+            CupyNamespace.index_add(array, index, values)
+        else:
+            CupyNamespace._reduce_sorted(array, index, values, how)
+
+    @staticmethod
+    def _reduce_sorted(array: Array, index: Any, values: Any, how: str) -> None:
+        """index_reduce by pairs, in an order that is the same in each run.
+
+        Sorted by where they go, values meet their neighbours at a distance of 1, 2, 4, ...; the
+        last of each run then holds the run's total. Nothing waits, and every dtype is served.
+        """
+        if not array.size:
+            return
+        places = cupy.arange(array.size).reshape(array.shape)[index]
+        ufunc = getattr(cupy, how)
+        kind = np.dtype(np.float32) if is_half(array.dtype) else array.dtype
+        wide = cupy.broadcast_to(cupy.asarray(values), places.shape).astype(kind).reshape(-1)
+        places = places.reshape(-1)
+        order = cupy.argsort(places)
+        places, wide = places[order], wide[order]
+        distance = 1
+        while distance < places.size:
+            alike = places[distance:] == places[:-distance]
+            met = ufunc(wide[distance:], wide[:-distance])
+            wide[distance:] = cupy.where(alike, met, wide[distance:])
+            distance *= 2
+        flat = cupy.concatenate([array.reshape(-1).astype(kind), cupy.zeros(1, kind)])
+        end = cupy.ones(int(places.size > 0), "?")
+        is_last = cupy.concatenate([places[1:] != places[:-1], end])
+        places = cupy.where(is_last, places, array.size)  # all others go to a place beyond
+        flat[places] = ufunc(flat[places], wide)
+        array[...] = flat[:-1].reshape(array.shape)
+
+    @staticmethod
+    def bincount(x: Array, weights: Array | None = None, minlength: int = 0) -> Array:
+        """CuPy's bincount, but for weights in deterministic mode: its sums are atomic."""
+        if weights is None or not wanted.deterministic:
+            return cupy.bincount(x, weights, minlength)
+        size = max(minlength, int(x.max()) + 1 if x.size else 0)
+        out = cupy.zeros(size, np.float64)
+        CupyNamespace.index_add(out, x, weights)
+        return out
+
+    @staticmethod
+    def where(condition: Array, x: Any = None, y: Any = None) -> Any:
+        """NumPy's where; CuPy's has no bfloat16 loop and would answer float32, so bits are
+        chosen.
+        """
+        dtypes = {v.dtype for v in (x, y) if hasattr(v, "dtype")}
+        if len(dtypes) != 1 or next(iter(dtypes)).name != "bfloat16":
+            return cupy.where(condition, x, y)
+        bfloat16 = dtypes.pop()
+        chosen = cupy.where(condition, _bits(x, bfloat16), _bits(y, bfloat16))
+        return chosen.view(bfloat16)
+
+    @staticmethod
+    def clip(a: Array, a_min: Any = None, a_max: Any = None) -> Array:
+        """NumPy's clip; CuPy's has no bfloat16 loop."""
+        if a.dtype.name != "bfloat16":
+            return cupy.clip(a, a_min, a_max)
+        out = a if a_min is None else cupy.maximum(a, a_min)
+        out = out if a_max is None else cupy.minimum(out, a_max)
+        return out.astype(a.dtype)
+
+    @staticmethod
+    def erf(x: Array) -> Array:
+        """The error function, elementwise; half precision goes through float32."""
+        from cupyx.scipy.special import erf
+
+        return erf(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erf(x)
+
+    @staticmethod
+    def erfc(x: Array) -> Array:
+        """1 - erf, without its cancellation; half precision goes through float32."""
+        from cupyx.scipy.special import erfc
+
+        return erfc(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erfc(x)
+
+    @staticmethod
+    def sliding_window_view(x: Array, window_shape: Any, axis: Any = None) -> Array:
+        """NumPy's sliding_window_view; CuPy's own copies the window's sizes from the device, which
+        waits.
+        """
+        windows = window_shape if isinstance(window_shape, tuple) else (window_shape,)
+        if axis is None:
+            axes = tuple(range(x.ndim))
+        else:
+            axes = axis if isinstance(axis, tuple) else (axis,)
+        if len(windows) != len(axes):
+            raise ValueError(f"sliding_window_view: got window {windows} for axes {axes}")
+        shape = list(x.shape)
+        for window, a in zip(windows, axes):
+            if not 0 <= window <= shape[a]:
+                raise ValueError(f"sliding_window_view: window {window} is longer than {shape[a]}")
+            shape[a] -= window - 1
+        strides = x.strides + tuple([x.strides[a] for a in axes])
+        return as_strided(x, (*shape, *windows), strides)
+
+    @staticmethod
+    def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(cupy.sum, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def prod(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(cupy.prod, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(cupy.mean, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        return _scan(cupy.cumsum, a, axis, dtype)
+
+    @staticmethod
+    def accumulate(function: str, a: Array, axis: int) -> Array:
+        """Running results of an associative function of two arrays, by its name, along an axis.
+
+        CuPy accumulates sums and products only: spans of 1, 2, 4, ... elements are joined.
+        """
+        join, out, span, n = getattr(cupy, function), a.copy(), 1, a.shape[axis]
+        lead = (slice(None),) * axis
+        while span < n:
+            late = (*lead, slice(span, n))
+            out[late] = join(out[(*lead, slice(0, n - span))], out[late])
+            span *= 2
+        return out
+
+    @staticmethod
+    def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        return _scan(cupy.cumprod, a, axis, dtype)
+
+    @staticmethod
+    def sort(a: Array, axis: int = -1) -> Array:
+        """A sorted copy; half precision is sorted as float32, which keeps its order."""
+        if is_half(a.dtype):
+            return cupy.sort(a.astype(np.float32), axis).astype(a.dtype)
+        return cupy.sort(a, axis)
+
+    @staticmethod
+    def argsort(a: Array, axis: int = -1, kind: str | None = None, stable: bool = False) -> Array:
+        """Indices that sort; CuPy's sort is stable whatever is asked for."""
+        return cupy.argsort(a.astype(np.float32) if is_half(a.dtype) else a, axis)
+
+
+def _bits(value: Any, bfloat16: np.dtype[Any]) -> Any:
+    """The bit pattern of a bfloat16 array, or of a number as bfloat16: a Python int, which promotes
+    nothing."""
+    if hasattr(value, "dtype"):
+        return value.view(np.uint16)
+    return int(np.asarray(value, bfloat16).view(np.uint16))
+
+
+def _reduce(reduction: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
+    """A reduction of half precision that accumulates in float32: CuPy's fast path for a dense
+    float16 array (CUB) would accumulate in float16, and naming another dtype turns that path off.
+    """
+    if dtype is None and is_half(a.dtype):
+        return reduction(a, axis=axis, dtype=np.float32, keepdims=keepdims).astype(a.dtype)
+    return reduction(a, axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def _scan(scan: Any, a: Array, axis: int | None, dtype: Any) -> Array:
+    if is_half(a.dtype) and dtype in (None, a.dtype):
+        return scan(a, axis=axis, dtype=np.float32).astype(a.dtype)
+    return scan(a, axis=axis, dtype=dtype)

@@ -1,0 +1,364 @@
+"""The NumPy backend: the host, where every stream has always just finished."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from math import erf as _scalar_erf
+from math import erfc as _scalar_erfc
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ..forks import kept_over_forks, unforked
+from ..owners import root_of
+from .erf import erf_float32
+from .index import index_add, index_reduce
+from .special import ScipySpecial
+
+Array = np.ndarray[Any, Any]
+
+# Overflow and division by zero are values, as on a GPU, not warnings. Setting NumPy's error state
+# around each op would cost four times the op. Where warnings are errors, ops run again in quiet().
+warnings.filterwarnings(
+    "ignore", "(divide by zero|overflow|underflow|invalid value) encountered", RuntimeWarning,
+    r"cugrad\."
+)  # fmt: skip
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether products and sums of this dtype accumulate in float32."""
+    return dtype.itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16")
+
+
+def address_of(array: Array) -> int:
+    """Where the first element lies in memory."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def as_strided(x: Array, shape: Any = None, strides: Any = None) -> Array:
+    """The view of `x` that has this shape and these strides, in bytes, from its first element.
+
+    NumPy's own reads whatever memory it is led to; this is a ValueError outside of the array's.
+    """
+    root = root_of(x)
+    if not root.flags.forc:  # a part of memory that is somebody else's
+        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    view: Array = np.ndarray(
+        x.shape if shape is None else tuple(shape), x.dtype, root, address_of(x) - address_of(root),
+        x.strides if strides is None else tuple(strides),
+    )  # fmt: skip
+    view.flags.writeable = x.flags.writeable
+    return view
+
+
+class NumpyNamespace:
+    """NumPy's functions, with the few that half precision or 0-d results ask to be otherwise."""
+
+    lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
+    special = ScipySpecial()
+    sliding_window_view = staticmethod(sliding_window_view)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(np, name)
+        self.__dict__[name] = value  # found without this detour from now on
+        return value
+
+    index_add = staticmethod(index_add)
+    index_reduce = staticmethod(index_reduce)
+
+    @staticmethod
+    def broadcast_to(array: Array, shape: Any) -> Array:
+        """A view with repeated elements: read-only in NumPy, but a part without any may change."""
+        view = np.broadcast_to(array, shape)
+        if array.flags.writeable:
+            view.flags.writeable = True
+        return view
+
+    @staticmethod
+    def erf(x: Array) -> Array:
+        if x.dtype == np.float32 or is_half(x.dtype):
+            return erf_float32(x.astype(np.float32, copy=False)).astype(x.dtype, copy=False)
+        return np.asarray(_vector_erf(x)).astype(x.dtype)
+
+    @staticmethod
+    def erfc(x: Array) -> Array:
+        return np.asarray(_vector_erfc(x)).astype(x.dtype)
+
+    @staticmethod
+    def matmul(a: Array, b: Array) -> Array:
+        if is_half(a.dtype):
+            wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
+            return wide.astype(a.dtype)
+        return np.matmul(a, b)
+
+    @staticmethod
+    def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        return _reduce(np.add.reduce, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def prod(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if dtype is None and a.dtype.char in "fd" and axis in (None, a.ndim - 1):
+            a = _multiplied_in_lanes(a, axis is None and not keepdims)
+        return _reduce(np.multiply.reduce, a, axis, dtype, keepdims)
+
+    @staticmethod
+    def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        # not np.mean: its warnings, of empty slices and infinities, come from a file of NumPy's
+        wide = a.astype(np.float32) if is_half(a.dtype) else a
+        total = _reduce(np.add.reduce, wide, axis, dtype, keepdims)
+        mean = total / (a.size // total.size if total.size else 1)
+        return mean.astype(a.dtype) if is_half(a.dtype) else mean
+
+    @staticmethod
+    def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        if is_half(a.dtype):
+            return np.cumsum(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
+        return np.cumsum(a, axis, dtype)
+
+    @staticmethod
+    def accumulate(function: str, a: Array, axis: int) -> Array:
+        """Running results of an associative function of two arrays, by its name, along an axis."""
+        return getattr(np, function).accumulate(a, axis)
+
+    @staticmethod
+    def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+        if is_half(a.dtype):
+            return np.cumprod(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
+        return np.cumprod(a, axis, dtype)
+
+
+LANES = 256
+
+
+def _multiplied_in_lanes(a: Array, flat: bool) -> Array:
+    """Fewer elements along the last axis with the same product, if they are many.
+
+    NumPy multiplies the elements of one row one by one, but whole rows with one another at once.
+    """
+    if not a.flags.c_contiguous:
+        return a
+    rows = a.reshape(-1) if flat else a
+    n = rows.shape[-1] if rows.ndim else 0
+    if n < 8 * LANES or n % LANES:
+        return a
+    return np.multiply.reduce(rows.reshape(*rows.shape[:-1], n // LANES, LANES), -2)
+
+
+def _reduce(reduce: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
+    if is_half(a.dtype) and dtype is None:
+        return np.asarray(reduce(a.astype(np.float32), axis, keepdims=keepdims)).astype(a.dtype)
+    return reduce(a, axis, dtype, keepdims=keepdims)
+
+
+_vector_erf = np.frompyfunc(_scalar_erf, 1, 1)
+_vector_erfc = np.frompyfunc(_scalar_erfc, 1, 1)
+
+
+class HostStream:
+    """A stream of the host: every operation is finished when the call returns."""
+
+    ptr = 0
+
+    def wait_event(self, event: Any) -> None:
+        """Waits for the event now; the host's own have happened, a thread's may not have."""
+        event.synchronize()
+
+    def record_event(self, event: HostEvent | None = None) -> HostEvent:
+        event = event or HostEvent()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+
+HOST_STREAM = HostStream()
+
+
+class HostEvent:
+    """An event of the host: it has always happened; it keeps the time when it was recorded."""
+
+    time = 0.0
+
+    def record(self, stream: HostStream | None = None) -> None:
+        from time import perf_counter
+
+        self.time = perf_counter()
+
+    def wait(self, stream: HostStream | None = None) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end_event: HostEvent) -> float:
+        """Milliseconds from this event to `end_event`."""
+        return (end_event.time - self.time) * 1e3
+
+
+# The bits of a draw that a narrower float holds exactly, so that rounding never reaches 1.0.
+MANTISSA = {"float16": 11, "bfloat16": 8}
+
+
+class HostRng:
+    """Random numbers of the host, from NumPy's counter-based Philox generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        with unforked:  # NumPy imports its generators when they are first asked for
+            self._generator = np.random.Generator(np.random.Philox(seed % 2**64))
+        kept_over_forks.add(self.lock)
+
+    @property
+    def lock(self) -> Any:
+        """What NumPy holds while it draws."""
+        return self._generator.bit_generator.lock
+
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        narrow = dtype if dtype in (np.float32, np.float64) else np.dtype("float32")
+        drawn = np.asarray(self._generator.random(shape, narrow))
+        if dtype.name in MANTISSA:
+            steps = 2.0 ** MANTISSA[dtype.name]
+            drawn = np.floor(drawn * steps) / steps
+        return drawn.astype(dtype, copy=False)
+
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        narrow = dtype if dtype in (np.float32, np.float64) else np.dtype("float32")
+        return np.asarray(self._generator.standard_normal(shape, narrow)).astype(dtype, copy=False)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return np.asarray(self._generator.integers(low, high, shape)).astype(dtype, copy=False)
+
+    def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
+        return self._generator.permutation(n).astype(dtype, copy=False)
+
+    def poisson(self, rate: Array) -> Array:
+        return np.asarray(self._generator.poisson(rate))
+
+    def binomial(self, count: Array, chance: Array) -> Array:
+        return np.asarray(self._generator.binomial(count, chance))
+
+    def get_state(self) -> Array:
+        state: Any = self._generator.bit_generator.state
+        words = [
+            self.seed % 2**64, *state["state"]["key"], *state["state"]["counter"],
+            *state["buffer"], state["buffer_pos"], state["has_uint32"], state["uinteger"],
+        ]  # fmt: skip
+        return np.array(words, np.uint64).view(np.uint8)
+
+    def set_state(self, state: Array) -> None:
+        words = np.ascontiguousarray(state, np.uint8)
+        if words.size != 8 * 14:
+            raise RuntimeError(
+                f"RNG state of the CPU is wrong size: got {words.size} bytes, want {8 * 14}"
+            )
+        w = words.view(np.uint64)
+        self.seed = int(w[0])
+        self._generator.bit_generator.state = {
+            "bit_generator": "Philox",
+            "state": {"key": w[1:3].copy(), "counter": w[3:7].copy()},
+            "buffer": w[7:11].copy(),
+            "buffer_pos": int(w[11]),
+            "has_uint32": int(w[12]),
+            "uinteger": int(w[13]),
+        }
+
+
+class NumpyBackend:
+    """Tensors in host memory."""
+
+    name = "numpy"
+    device_type = "cpu"
+    array_types: tuple[type, ...] = (np.ndarray, np.generic)
+    xp = NumpyNamespace()
+
+    def wrap(self, value: Any) -> Array:
+        """NumPy answers scalars where the result is 0-d: this is where they become arrays again."""
+        return np.asarray(value) if isinstance(value, np.generic) else value
+
+    def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array:
+        return np.asarray(value, dtype)
+
+    def to_host(self, array: Array) -> Array:
+        return array
+
+    def device_index(self, array: Array) -> int | None:
+        return None
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int | None:
+        return None
+
+    def use_device(self, index: int | None) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def stream(self, priority: int = 0) -> HostStream:
+        return HostStream()
+
+    def current_stream(self) -> HostStream:
+        return HOST_STREAM
+
+    def use_stream(self, stream: HostStream) -> AbstractContextManager[Any]:
+        return nullcontext(stream)
+
+    def event(self, timing: bool = False) -> HostEvent:
+        return HostEvent()
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return np.empty(shape, dtype)
+
+    def is_pinned(self, array: Array) -> bool:
+        return False
+
+    def copy_async(self, dst: Array, src: Array, stream: HostStream) -> None:
+        np.copyto(dst, src)
+
+    def synchronize(self) -> None:
+        pass
+
+    def memory_allocated(self) -> int:
+        """Bytes that Python and NumPy hold, as tracemalloc counts; 0 when it does not trace."""
+        return tracemalloc.get_traced_memory()[0]
+
+    def max_memory_allocated(self) -> int:
+        return tracemalloc.get_traced_memory()[1]
+
+    def memory_reserved(self) -> int:
+        return self.memory_allocated()
+
+    def max_memory_reserved(self) -> int:
+        return self.max_memory_allocated()
+
+    def reset_peak_memory_stats(self) -> None:
+        if tracemalloc.is_tracing():
+            tracemalloc.reset_peak()
+
+    def raise_peak_memory_stats(self, nbytes: int) -> None:
+        """Nothing: tracemalloc cannot be told."""
+
+    def empty_cache(self) -> None:
+        pass
+
+    def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
+        """The host's memory has no moment in which it is full and more could be made free."""
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        """Arithmetic that overflows or divides by zero says nothing, as on a GPU."""
+        return np.errstate(all="ignore")
+
+    def rng(self, seed: int) -> HostRng:
+        return HostRng(seed)

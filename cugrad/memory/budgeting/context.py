@@ -1,0 +1,500 @@
+"""A limit on a step's memory: the first step measures, a plan is made, the next steps follow it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import tracemalloc
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ... import backends
+from ...autograd.engine.backward_pass import task
+from ...autograd.graph import saved_tensors_hooks
+from ...device import default_device
+from ...device import device as Device
+from ...frames import warn_user
+from ...tensor import Tensor
+from ..geometry import root_of
+from ..offloading.rates import rates_of
+from ..recomputing.context import Again
+from ..recomputing.recipes import Recipe, Value, piece_of, returned
+from ..sizes import bytes_of, size
+from . import known_steps
+from .known_steps import BudgetError, Course, Known, Learned, Seen
+from .measuring import Measurement, mark
+from .placing import PLACEMENTS, Places, allowed
+from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
+from .walk import Walk
+
+__all__ = ["BudgetError", "budget"]
+
+_learned: dict[Any, Learned] = {}
+_lock = threading.Lock()
+
+
+class _Entered(threading.local):
+    """The budget that a thread is in."""
+
+    budget: budget | None = None
+
+
+_entered = _Entered()
+
+
+class budget(saved_tensors_hooks):
+    """Within it, a training step takes no more device memory than `limit`, at little cost in time.
+
+    The first step is measured: what it saves, how long each op takes, how fast the link is. It
+    takes as little memory as any, for everything that it saves leaves the device; how much that is
+    nobody knows before, so it alone may exceed the limit, and warns then. Then each saved tensor
+    gets a place: it stays, or waits in host memory, on disk or in fewer bits, or is made again, so
+    that the step is as fast as is known while its peak stays under the limit. The next steps follow
+    that plan, and correct it by what they measure; what does not fit while they do has to leave, or
+    to wait. A step whose ops or sizes differ is measured anew. See docs/memory-budget.md, "What is
+    promised".
+
+    Args:
+        limit: bytes of the device in use at most, parameters and all, as a number or as text:
+            "12GiB". On the CPU: of what is allocated within.
+        placements: which ones may be used, of "keep", "offload", "recompute", "compress", "disk";
+            if not given, all, but the disk only on a host or with a `host_limit`.
+        lossless: gradients are bitwise those without; False allows "compress", in bfloat16.
+        host_limit: bytes of page-locked host memory to use; None: what the host can give.
+        device: whose memory; None: the default device.
+
+    BudgetError at the end of the first step if no plan fits: it says how much is needed, and for
+    what. ValueError for a limit that is no size, or a placement that does not exist.
+
+    >>> import cugrad as torch
+    >>> from cugrad import memory
+    >>> x = torch.rand(64, 256, device="simulated")
+    >>> net = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)]).to("simulated")
+    >>> for _ in range(3):
+    ...     with memory.budget("5MB", device="simulated") as plan:
+    ...         net.zero_grad()
+    ...         h = x
+    ...         for layer in net:
+    ...             h = torch.tanh(layer(h))
+    ...         loss = h.sum()
+    ...         del h
+    ...         loss.backward()
+    >>> plan.report()["peak"] <= 5_000_000
+    True
+    """
+
+    is_placement = True
+
+    def __init__(
+        self,
+        limit: int | str,
+        *,
+        placements: tuple[str, ...] = PLACEMENTS,
+        lossless: bool = True,
+        host_limit: int | str | None = None,
+        device: Device | str | None = None,
+    ) -> None:
+        self.limit = bytes_of(limit, "budget: limit", least=1)
+        if not isinstance(lossless, bool):
+            raise TypeError(f"budget: lossless: got {lossless!r}, want True or False")
+        self.lossless = lossless
+        host_limit = None if host_limit is None else bytes_of(host_limit, "budget: host_limit")
+        self.host_limit = host_limit
+        self.device = default_device() if device is None else Device(device)
+        self._backend = backends.get(self.device.type)
+        self._index = self.device.index
+        if self._index is None:
+            self._index = self._backend.current_device()
+        self.placements = allowed(placements, lossless, self.device.type, host_limit is not None)
+        key = self.device.type, self._index, self.limit, self.placements, self.lossless, host_limit
+        with _lock:
+            self._learned = _learned.setdefault(key, Learned())
+        self._walk = Walk(self)
+        self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
+        self._places = Places(self.device.type, self._index, self.limit, host_limit)
+        self._limiter = self._places.limiter
+        self._thread: int | None = None
+        self._left = False  # whether the last step ended before its backward
+        self.last: Known | None = None  # what the last step followed, or taught
+        self._fresh()
+
+    def __repr__(self) -> str:
+        known, what = self.last, "no step yet"
+        if known is not None:
+            plans = "1 plan" if len(known.tried) == 1 else f"{len(known.tried)} plans"
+            what = f"settled after {plans}" if known.settled else f"{plans} tried"
+            what += f", the last step took {size(known.peak)}"
+        return f"<budget of {size(self.limit)} on '{self.device}': {what}>"
+
+    # ------------------------------------------------------------------ a step
+
+    def _fresh(self) -> None:
+        """A step begins: nothing of it is known."""
+        self.names, self.sizes = list[str](), list[int]()
+        self._following: Known | None = None
+        self._first: tuple[str, int] | None = None
+        self._measuring: Measurement | None = None
+        self._peaks: list[int] | None = None  # by event, while a plan is tried
+        self._events = 0  # ops and nodes that have begun
+        self.turned = False  # whether backward has begun
+        self._run: Any = None  # the backward pass that asked last
+        self._saves = False  # whether something was saved
+        self._dropped = 0  # bytes that are to be made again, since the last that stays
+        self._most = self._peak = 0  # bytes in use at most: before it, told again in the end; in it
+        self._began: Any = None
+        self._tracing = False
+
+    def as_is(self) -> Any:
+        if self._thread not in (None, threading.get_ident()):
+            raise RuntimeError("budget: it is entered in another thread; make one for each thread")
+        if _entered.budget is not None:
+            raise RuntimeError(
+                f"budget: one of {size(self.limit)} is entered within one of "
+                f"{size(_entered.budget.limit)}, which would see nothing of what is saved from "
+                "here on; use one, around the whole step"
+            )
+        return super().as_is(), self._walk.as_is()
+
+    def change(self, before: Any) -> budget:
+        _entered.budget, self._thread = self, threading.get_ident()
+        super().change(before[0])
+        self._walk.change(before[1])
+        return self
+
+    def put_back(self, before: Any) -> None:
+        self._walk.put_back(before[1])
+        super().put_back(before[0])
+        _entered.budget = self._thread = None
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        self._end(failed=exc[0] is not None)
+
+    def op_will_begin(self, args: tuple[Any, ...]) -> None:
+        """A recorded op, outside of backward, after one has run: of another step, unless it goes on
+        with the graph of this one, as a penalty on gradients does, or a second loss.
+        """
+        if not any(isinstance(x, Tensor) and x._requires_grad and not x.is_leaf for x in args):
+            self._end()
+
+    def op_begins(self, name: str, recipe: Recipe | None) -> None:
+        measuring, plan = self._measuring, self._following
+        if measuring is None and self._first is None and plan is None:
+            self._limiter.begin([], None)
+            self._limiter.tighten()  # what the copies of the step before hold
+            self._places.copies(self._places.under_way, 0)
+            measuring = self._measuring = Measurement(
+                self._backend, self._backend.memory_allocated()
+            )
+        self._event_begins(name)
+        for value in () if recipe is None else recipe.values():
+            if measuring is not None and value.number >= 0:
+                measuring.reads(value.number)
+            # what stays is held from the first that is made of it
+            if plan is not None and value.held is None and value.views == 0:
+                if plan.plan.placements[value.number] == KEEP:
+                    self._place(value, value.root(), KEEP)
+
+    def _event_begins(self, name: str) -> None:
+        """An op, or a node: there must be room for what it takes."""
+        number, self._events = self._events, self._events + 1
+        plan, measuring = self._following, self._measuring
+        if measuring is not None:
+            if self._places.is_leaving:
+                before = measuring.pause()
+                self._limiter.tighten()
+                measuring.resume(before)
+            measuring.enter(name)
+        elif plan is not None:
+            if self._peaks is not None:
+                self._look()
+                if plan.now.is_cold:
+                    self._limiter.tighten()
+                self._backend.reset_peak_memory_stats()
+                self._peaks.append(0)
+            self._limiter.event(number)
+        else:  # it has gone on otherwise than the one that it began like
+            self._limiter.event(-1)
+
+    def _look(self) -> None:
+        """Takes the peak since the last look: of the last event, and of the step."""
+        most = self._backend.max_memory_allocated()
+        self._peak = max(self._peak, most)
+        if self._peaks:
+            self._peaks[-1] = max(self._peaks[-1], most)
+
+    def op_ends(self, recipe: Recipe | None) -> None:
+        if self._measuring is not None:
+            self._measuring.leave()
+        plan = self._following
+        if plan is None or recipe is None:
+            return
+        for ref in recipe.outputs.values():  # what others are made of, and nobody has saved
+            value = ref()
+            if value is not None and value.held is None and value.views == 0:
+                place = plan.plan.placements[value.number]
+                if place in (OFFLOAD, DISK):
+                    self._place(value, value.root(), place)
+
+    def made(self, value: Value, recipe: Recipe) -> None:
+        """A value of this step: is it the one that the plan expects?"""
+        number, name = len(self.sizes), recipe.op.name
+        value.number = number
+        self.names.append(name)
+        self.sizes.append(value.nbytes)
+        if number == 0:
+            self._begin((name, value.nbytes))
+        if self._measuring is not None:
+            self._measuring.made(value, recipe, self._places.are_ours(value.root()))
+        plan = self._following
+        if plan is not None and not plan.matches(number, name, value.nbytes):
+            self._following = self._other(plan)
+
+    def _begin(self, first: tuple[str, int]) -> None:
+        """The first value says which plans there may be."""
+        self._first, self._left = first, False
+        plans, measuring = self._learned.known.get(first), self._measuring
+        if not plans or first in self._learned.again or measuring is None:
+            return
+        measuring.close()
+        self._measuring, plan = None, plans[-1]
+        self._follow(plan, measuring)
+        tried = not plan.settled
+        if tried:
+            if self.device.type == "cpu" and not tracemalloc.is_tracing():
+                tracemalloc.start()
+                self._tracing = True
+            self._began = mark(self._backend)
+            self._peaks = [span.peak for span in measuring.spans]
+        evicts = (tried or plan.now.evicts) and OFFLOAD in self.placements
+        self._limiter.begin(plan.owns, self._places.owner if evicts else None)
+        self._most, self._peak = self._backend.max_memory_allocated(), measuring.peak
+        self._backend.reset_peak_memory_stats()
+
+    def _follow(self, plan: Known, measuring: Measurement) -> None:
+        """The step is one that is known, as far as can be seen."""
+        self._following = plan
+        if self.device.type != "cpu":
+            before = measuring.before
+            if not plan.fitting(self.limit, before):  # perhaps of what only the collector frees
+                used = self._backend.memory_allocated()
+                gc.collect()
+                before -= used - self._backend.memory_allocated()
+            plan.begin(self.limit, before, self.placements)
+        under_way = plan.step.lookahead
+        self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
+
+    def _other(self, left: Known) -> Known | None:
+        """Another plan that has done as this one so far, and goes on as the step does."""
+        assert self._first is not None
+        n = len(self.sizes)
+        for known in reversed(self._learned.known[self._first]):
+            if known.sizes[:n] == self.sizes and known.names[:n] == self.names:
+                if known.plan.placements[: n - 1] == left.plan.placements[: n - 1]:
+                    return known
+        self._learned.again.add(self._first)
+        return None
+
+    def node_begins(self, node: Any) -> None:
+        if not self.turned:
+            self._walk.turn()
+        if task.running and task.running[-1] is not self._run:
+            self._run = task.running[-1]
+            self._run.callbacks.append(self._backward_has_ended)
+        self._event_begins(node.name())
+        if not self.turned:
+            self.turned = True
+            if self._measuring is not None:
+                self._measuring.turn()
+
+    def node_ends(self) -> None:
+        if self._measuring is not None:
+            self._measuring.leave()
+
+    def _backward_has_ended(self) -> None:
+        """What comes now is not planned: optimizers, evaluations."""
+        self._run = None
+        if self._following is not None:
+            self._look()
+
+    # ------------------------------------------------------------------ saved tensors
+
+    def pack_hook(self, tensor: Tensor) -> Any:
+        """A piece of a value that waits elsewhere; the tensor itself, if it stays."""
+        self._walk.check_thread()
+        value = self._walk.value_of(tensor)
+        self._saves = True
+        if value is None or self.turned:
+            return tensor
+        root = root_of(tensor._array)
+        if value.held is None and value.views == 0:
+            plan = self._following
+            if plan is None or value.number >= len(plan.sizes):
+                self._place(value, root, self._safe(value))
+            else:
+                self._place(value, root, plan.plan.placements[value.number])
+        if hasattr(value.held, "dtype") and value.views == 0:
+            if self._measuring is None and not self._limiter.evicts:
+                return tensor
+        packed = Again(piece_of(value, tensor._array, root))
+        if self._measuring is not None:
+            self._measuring.saves(value, packed)
+        return packed
+
+    def unpack_hook(self, packed: Any) -> Tensor:
+        """The tensor that was packed."""
+        if self._left and not self.turned:
+            self._left = False
+            warn_user(
+                "budget: backward runs after the budget has ended, so this step is not planned; "
+                "put forward and backward into one `with memory.budget(...)`"
+            )
+        if not isinstance(packed, Again):
+            return packed
+        measuring, value = self._measuring, packed.piece.value
+        if measuring is None:
+            tensor = packed.tensor(self._running)
+            self._limiter.make_room(0)  # for the node itself, beside what is here now
+            return tensor
+        before = measuring.pause()
+        tensor = packed.tensor()
+        measuring.uses(value)
+        measuring.returns(value, root_of(tensor._array))
+        for other in returned():  # made on the way, and wanted later
+            measuring.returns(other, root_of(other.present))
+        measuring.resume(before)
+        return tensor
+
+    def _running(self, recipe: Recipe) -> AbstractContextManager[None]:
+        """Around an op that runs again: there must be room for what it takes."""
+        event = -1
+        if self._following is not None:
+            values = self._following.step.values
+            made = [ref() for ref in recipe.outputs.values()]
+            event = max([values[v.number].born for v in made if v is not None
+                         and v.number < len(values)], default=-1)  # fmt: skip
+        return self._limiter.remaking(event)
+
+    def _safe(self, value: Value) -> str:
+        """Where a value goes of which nothing is known: what needs least memory."""
+        if value.nbytes < self._small:
+            return KEEP
+        if OFFLOAD in self.placements:
+            return OFFLOAD
+        if RECOMPUTE in self.placements and value.recipe is not None:
+            if self._dropped + value.nbytes <= self.limit // 8:
+                self._dropped += value.nbytes
+                return RECOMPUTE
+            self._dropped = 0
+        return DISK if DISK in self.placements and RECOMPUTE not in self.placements else KEEP
+
+    def _place(self, value: Value, root: Any, place: str) -> None:
+        """Puts a value where it waits for backward."""
+        place = place if self._places.are_ours(root) else KEEP
+        if place == RECOMPUTE and value.recipe is not None:
+            return
+        before = None
+        if self._measuring is not None and place in (OFFLOAD, DISK):
+            before = self._measuring.pause()
+        if not self._places.put(value, root, place):
+            self._walk.hold(value, root)
+            self._limiter.keeps(value)
+            if self._measuring is not None:
+                self._measuring.keeps(value)
+        if self._measuring is not None and before is not None:
+            self._measuring.resume(before)
+        value.recipe = None
+
+    # ------------------------------------------------------------------ what was learned
+
+    def _end(self, failed: bool = False) -> None:
+        """The step is over: it is planned, or its plan is corrected."""
+        measuring, plan, first = self._measuring, self._following, self._first
+        names, sizes, turned, began = self.names, self.sizes, self.turned, self._began
+        if measuring is not None:
+            measuring.close()
+        elif first is not None:
+            if not turned:
+                self._look()
+            self._backend.raise_peak_memory_stats(max(self._most, self._peak))
+        if self._tracing:
+            tracemalloc.stop()
+        self._left = self._saves and not turned and not failed
+        seen = Seen(self._peak, self._peaks or [], self._limiter.evicted)
+        self._fresh()
+        self._walk.known.clear()
+        if failed or not turned:
+            return
+        if measuring is not None and measuring.is_whole:
+            self._learn(first or ("", 0), names, sizes, measuring)
+        elif plan is not None and len(plan.sizes) == len(sizes):
+            self.last = plan
+            self._compare(plan, seen, began)
+        elif first is not None:
+            self.last = plan
+            self._check(seen.peak, "it was not like those before; the next one is measured")
+
+    def _learn(
+        self, first: tuple[str, int], names: list[str], sizes: list[int], measuring: Measurement
+    ) -> None:
+        elsewhere, ours = measuring.elsewhere, any(seen.nbytes for seen in measuring.values)
+        if elsewhere not in (None, self.device.type) and not ours:
+            warn_user(
+                f"budget: the limit is for the memory of '{self.device}', and what this step makes "
+                f"is on '{elsewhere}'; say device='{elsewhere}'"
+            )
+        rates = rates_of(self._backend, self._index, self.limit // 32, self.placements)
+        largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
+        least = self._places.under_way
+        step, limit, plan = known_steps.first_of(
+            (measuring.step(rates, self.placements, self._small, under_way)
+             for under_way in (max(least, min(largest, self.limit // 8)), least, 0)),
+            self.limit, self.placements,
+        )  # fmt: skip
+        fits = plan.forecast.peak <= self.limit
+        if not fits and OFFLOAD in self.placements and measuring.peak <= self.limit:
+            step = measuring.step(rates, self.placements, self._small, 0)
+            limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
+        course = Course(step, 0, limit, plan)
+        course.is_last, fits = not fits, plan.needs <= self.limit
+        known = Known(names, sizes, step, measuring.before, course)
+        known.first_peak = known.peak = measuring.peak
+        self.last = known
+        if not fits:
+            raise known_steps.too_few(self.limit, plan)
+        self._check(measuring.peak, "the first step of its kind, which is measured with all that "
+                    "it saves away; those that follow a plan will fit")  # fmt: skip
+        if sizes:
+            plans = self._learned.known.setdefault(first, [])
+            plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
+            self._learned.again.discard(first)
+
+    def _check(self, peak: int, why: str) -> None:
+        """Says so if a step did not keep to its limit."""
+        if peak > self.limit:
+            warn_user(
+                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
+            )
+
+    def _compare(self, known: Known, seen: Seen, began: Any) -> None:
+        """Compares a step with its limit and its forecast; plans again where it missed."""
+        known.peak, known.steps = seen.peak, known.steps + 1
+        if known.settled and seen.peak <= self.limit:
+            return
+        here = f"{size(known.here)} were in use as it began; that corrects the next ones' plan"
+        self._check(seen.peak, here)
+        if known.settled:
+            known.now.exceeded(self.limit, self.placements)
+            return
+        end = mark(self._backend)
+        end.synchronize()
+        taken = began.elapsed_time(end)
+        known.now.correct(
+            self.limit, seen._replace(milliseconds=taken, beyond=known.beyond), self.placements
+        )
+
+    def report(self) -> Any:
+        """What the step does to memory, and why; a dict that prints as a page and can be drawn."""
+        from .report import report_of
+
+        return report_of(self, self.last)

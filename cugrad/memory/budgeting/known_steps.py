@@ -1,0 +1,302 @@
+"""What budgets know of steps that they have seen: plans, and how those went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from ..sizes import size
+from . import planning
+from .planning import KEEP, OFFLOAD, RECOMPUTE
+
+__all__ = [
+    "BudgetError", "Course", "Known", "Learned", "Seen", "Tried", "as_measured",
+    "first_of", "too_few",
+]  # fmt: skip
+
+ADVICE = (
+    "Raise the limit, or make the step smaller: fewer examples at a time, their gradients added "
+    "up, or in parts what is computed there."
+)
+COURSES = 4  # amounts of other things in memory, for which a step has a plan each
+ADJUSTMENTS = 6  # plans that are tried, and four times as many while none has fitted
+CHEAP = 1.02  # of the time of a step's ops: a plan that costs so little will do
+FURTHER = 4  # smaller limits that a plan is made for, until one is new
+
+
+class BudgetError(RuntimeError):
+    """No plan is known that fits the limit; the message says what would."""
+
+
+class Seen(NamedTuple):
+    """What a step was that followed a plan."""
+
+    peak: int  # bytes
+    peaks: list[int]  # the same by event; none if nobody looked
+    evicted: int  # bytes that the plan keeps, and that had to leave for the limit
+    milliseconds: float = inf
+    beyond: int = 0  # bytes in use before it, more than its course is for
+
+
+class Tried(NamedTuple):
+    """A plan, and what the step was that followed it in time."""
+
+    plan: planning.Plan
+    limit: int  # that it was made for
+    peak: int
+    evicted: int
+    milliseconds: float
+    most: int  # bytes in use at most in its cold step, had it begun as its course says
+
+    def fits(self, limit: int) -> bool:
+        """Whether the step needed no more, and no help either."""
+        return self.peak <= limit and not self.evicted
+
+
+class Course:
+    """The plan for a step that begins with so much else in memory, and what came of it.
+
+    The first step of a plan is cold: its copies are waited for at once, and nothing comes back
+    ahead, so what is in use by event depends on no copy's time. That is compared with the forecast
+    of just this, and corrects the step that plans are made from. The steps after it take their
+    time.
+    """
+
+    def __init__(self, step: planning.Step, shift: int, limit: int, plan: planning.Plan) -> None:
+        self.step, self.shift, self.plan = step, shift, plan
+        self.limit = limit  # that the plan was made for
+        self.tried: list[Tried] = []
+        self.settled = False
+        self.is_last = False  # whether the measured step fitted, and no forecast does
+        self.evicts = False  # whether it was settled on a plan that some values have to leave for
+        self.is_cold = True  # whether the step that runs, or comes, is the plan's first
+        self.most = plan.forecast.peak  # bytes in use at most, as far as is known
+
+    def follows(self, shift: int, limit: int) -> bool:
+        """Whether a step that begins with so much more in memory may follow the plan."""
+        more = shift - self.shift
+        return -(limit >> 7) <= more <= 0 or more + self.most <= limit and (
+            more > 0 or self.plan.keeps_all
+        )
+
+    def correct(self, limit: int, seen: Seen, placements: frozenset[str]) -> None:
+        """A step has followed the plan: that stays, or another one is tried next.
+
+        After some steps the fastest stays of those that fitted.
+        """
+        fits = seen.peak <= limit and not seen.evicted
+        if self.is_cold:
+            self.learn(seen, OFFLOAD in placements)
+            self.is_cold = False
+            self.most = seen.peak - seen.beyond
+            if fits and self.plan.forecast.out_bytes:
+                return  # the next one shows how long it takes
+        self.tried.append(
+            Tried(self.plan, self.limit, seen.peak, seen.evicted, seen.milliseconds, self.most)
+        )
+        if len(self.tried) < ADJUSTMENTS * (1 if self.fitting(limit) else 4):
+            if self.looks_further(limit, fits, placements):
+                return
+        if seen.peak > limit and len(self.tried) == 1:  # of what an error has left in memory?
+            self.is_cold = True
+            return
+        self.settle(limit)
+
+    def learn(self, seen: Seen, falls: bool) -> None:
+        """Corrects what no plan can place by what a cold step has shown; `falls`: down, too.
+
+        A forecast that is too low for another plan may cost an eviction then, where there can be
+        one.
+        """
+        forecast = planning.Forecaster.tight(self.step, self.plan.placements).memory
+        if seen.evicted or len(seen.peaks) != len(forecast):
+            return
+        events = []
+        for event, peak, expected in zip(self.step.events, seen.peaks, forecast.tolist()):
+            error = peak - seen.beyond - expected
+            base = event.base + (error if falls else max(error, 0))
+            events.append(replace(event, base=max(0, base)))
+        self.step = replace(self.step, events=tuple(events))
+
+    def looks_further(self, limit: int, fits: bool, placements: frozenset[str]) -> bool:
+        """Whether another plan is to be tried: one that needs less, or that uses what is left."""
+        if fits:
+            if self.plan.keeps_all or self.is_last:
+                return False
+            used = planning.Forecaster(self.step)(self.plan.placements).peak
+            if limit - used <= limit // 100:
+                return False
+            return self.takes(planning.plan(self.step, limit, placements=placements), limit)
+        fails = sum([not tried.fits(limit) for tried in self.tried])
+        for less in range(fails, fails + FURTHER):
+            aim = limit - less * (limit >> 6)
+            plan = planning.plan(self.step, aim, placements=placements)
+            if plan.forecast.peak > aim:
+                return False
+            if self.takes(plan, aim):
+                return True
+        return False
+
+    def takes(self, plan: planning.Plan, limit: int) -> bool:
+        """Makes a plan the next one if it fits its limit and is none of those that were tried."""
+        if plan.forecast.peak > limit or any(
+            t.plan.placements == plan.placements for t in self.tried
+        ):
+            return False
+        self.plan, self.limit, self.is_cold, self.most = plan, limit, True, plan.forecast.peak
+        return True
+
+    def fitting(self, limit: int) -> list[Tried]:
+        """Steps with plans that never exceeded the limit."""
+        failed = {id(t.plan) for t in self.tried if not t.fits(limit)}
+        return [t for t in self.tried if id(t.plan) not in failed]
+
+    def settle(self, limit: int) -> None:
+        """Takes the fastest plan that was never over the limit; BudgetError if there is none."""
+        fitting, helped = self.fitting(limit), [t for t in self.tried if t.peak <= limit]
+        if not fitting and not helped:
+            least = min(self.tried, key=lambda t: t.peak)
+            forecast = planning.Forecaster.tight(self.step, least.plan.placements)
+            more = least.peak - forecast.peak
+            beside = f" The other {size(more)} were copies on their way." if more > 0 else ""
+            raise BudgetError(
+                f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
+                f"needs least took {size(least.peak)}. "
+                f"{planning.holders(self.step, least.plan.placements, forecast)}{beside} {ADVICE}"
+            )
+        best = min(fitting or helped, key=lambda t: t.milliseconds)
+        self.plan, self.limit, self.most = best.plan, best.limit, best.most
+        self.settled, self.evicts = True, not fitting
+
+    def exceeded(self, limit: int, placements: frozenset[str]) -> None:
+        """A step that followed the plan that had been settled on took more than the limit."""
+        self.settled = self.is_cold = False
+        self.correct(limit, Seen(limit + 1, [], 0), placements)
+
+
+class Known:
+    """A step that was measured, and what is done in the next one like it.
+
+    What else is in memory as it begins may differ: an optimizer's state comes after the first
+    step, and gradients that are added to are there from the second micro-batch on. Each such
+    amount has a course of its own.
+    """
+
+    def __init__(
+        self, names: list[str], sizes: list[int], step: planning.Step, before: int, now: Course
+    ) -> None:
+        self.names, self.sizes, self.step = names, sizes, step
+        self.before = before  # bytes in use before the step that was measured
+        self.now, self.courses = now, [now]
+        self.owns = [e.own for e in step.events]
+        self.first_peak = self.peak = 0  # of the step that was measured, and of the last one
+        self.steps = 0  # that have followed it, to their end
+        self.here = before  # bytes in use before the last step
+        self.beyond = 0  # bytes in use before the last step, more than its course was made for
+
+    @property
+    def plan(self) -> planning.Plan:
+        return self.now.plan
+
+    @property
+    def tried(self) -> list[Tried]:
+        return self.now.tried
+
+    @property
+    def settled(self) -> bool:
+        return self.now.settled
+
+    def matches(self, number: int, name: str, nbytes: int) -> bool:
+        return (
+            number < len(self.sizes)
+            and self.sizes[number] == nbytes
+            and self.names[number] == name
+        )
+
+    def fitting(self, limit: int, before: int) -> list[Course]:
+        """The courses that a step may follow which begins with so many bytes in use."""
+        return [course for course in self.courses if course.follows(before - self.before, limit)]
+
+    def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
+        """A step begins with so many bytes in use: it takes the course for that, or a new one."""
+        shift = before - self.before
+        near = min(self.courses, key=lambda course: abs(course.shift - shift))
+        fitting = self.fitting(limit, before)
+        if fitting:
+            self.now = near if near in fitting else fitting[-1]
+        else:
+            planned = shift + (limit >> 8)  # it may grow a little: what a program remembers
+            step = moved(near.step, planned - near.shift)
+            self.now = Course(step, planned, *first_plan(step, limit, placements))
+            self.courses[:] = [*self.courses[1 - COURSES :], self.now]
+        self.here, self.beyond = before, shift - self.now.shift
+
+
+def first_plan(
+    step: planning.Step, limit: int, placements: frozenset[str]
+) -> tuple[int, planning.Plan]:
+    """A plan of which nothing is known yet, and the limit that it is for.
+
+    That is less than the true one, by what a forecast may leave out, where it can be and need be.
+    """
+    less = limit - (limit >> 6)
+    plan = planning.plan(step, limit, placements=placements)
+    if plan.keeps_all or plan.forecast.peak > limit:
+        return limit, plan
+    careful = planning.plan(step, less, placements=placements)
+    return (less, careful) if careful.forecast.peak <= less else (limit, plan)
+
+
+def first_of(
+    steps: Iterable[planning.Step], limit: int, placements: frozenset[str]
+) -> tuple[planning.Step, int, planning.Plan]:
+    """Of one step with more and fewer bytes under way the one whose plan is best, and that plan.
+
+    Fewer leave more room: they are looked at where a plan costs time, and none where none fits.
+    """
+    found: list[tuple[planning.Step, int, planning.Plan]] = []
+    fitting: list[tuple[planning.Step, int, planning.Plan]] = []
+    for step in steps:
+        if not step.lookahead and fitting:
+            break
+        limited, plan = first_plan(step, limit, placements)
+        found.append((step, limited, plan))
+        if plan.forecast.peak <= limit:
+            fitting.append(found[-1])
+            if plan.forecast.seconds <= CHEAP * sum([e.seconds for e in step.events]):
+                break
+    if fitting:
+        return min(fitting, key=lambda each: each[2].forecast.seconds)
+    return min(found, key=lambda each: each[2].needs)
+
+
+def as_measured(step: planning.Step, peak: int) -> planning.Plan:
+    """The plan of the step that was measured, with all that was saved away, and which took that."""
+    chosen = tuple([RECOMPUTE if not v.uses else OFFLOAD if OFFLOAD in v.placements else KEEP
+                    for v in step.values])  # fmt: skip
+    forecast = planning.Forecaster.tight(step, chosen)
+    return planning.Plan(chosen, forecast, peak, planning.holders(step, chosen, forecast))
+
+
+def too_few(limit: int, plan: planning.Plan) -> BudgetError:
+    """The error of a limit that no plan fits."""
+    return BudgetError(
+        f"budget: {size(limit)} are too few: this step needs at least {size(plan.needs)}, and room "
+        f"for an optimizer's state if that is yet to come. {plan.holders} {ADVICE}"
+    )
+
+
+def moved(step: planning.Step, shift: int) -> planning.Step:
+    """A step with so much more in memory all the time."""
+    events = tuple([replace(e, base=max(0, e.base + shift)) for e in step.events])
+    return replace(step, events=events)
+
+
+class Learned:
+    """What all budgets of the same arguments know, by the first value of a step."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, int], list[Known]] = {}
+        self.again: set[tuple[str, int]] = set()  # steps that began like this and went on otherwise

@@ -1,0 +1,182 @@
+"""Keeps a step within its limit while it runs, whenever its copies end."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ...backends import Backend
+from ...tensor import make
+from ..offloading.engine import CopyEngine
+from ..offloading.owner import Owner
+from ..offloading.session import View
+from ..offloading.stats import wait_for
+from ..recomputing.recipes import Value, returned
+from .measuring import BLOCK
+
+__all__ = ["Away", "Limiter", "sent"]
+
+# Before an op, a node, a copy back or an op that runs again takes memory, it says how much. What
+# does not fit then is made to fit, by the cheapest means that does it:
+#
+#   wait     the compute stream waits for copies out, whose memory then comes back
+#   unfetch  what came back ahead of need is dropped; it comes again when it is wanted
+#   collect  what the program has left in cycles goes
+#   evict    what the plan keeps leaves, what is wanted last first: only while a plan is tried
+#
+# So the times of copies, which no plan knows, cost time and no memory.
+
+
+class Away:
+    """A value in host memory or on disk, which the copy engine brings back."""
+
+    __slots__ = ("engine", "view", "limiter")
+    stays = True
+
+    def __init__(self, engine: CopyEngine, view: View, limiter: Limiter) -> None:
+        self.engine, self.view, self.limiter = engine, view, limiter
+
+    def array(self) -> Any:
+        with self.engine.backend.use_device(self.engine.index):
+            stored = self.view.moved()
+            if stored.restored is None and stored.device is None:
+                self.limiter.make_room(stored.nbytes)
+            return self.engine.unpack(self.view)[0]
+
+
+def sent(
+    value: Value, root: Any, engine: CopyEngine, owner: Owner, limiter: Limiter
+) -> Away | None:
+    """A value on its way out; None if there is no room for it elsewhere."""
+    tensor = make(root)
+    tensor._counter = value.counter
+    with engine.backend.use_device(engine.index):
+        view = engine.pack(tensor, owner)
+    return None if view is None else Away(engine, view, limiter)
+
+
+class Limiter:
+    """Makes room on one device for what a step is about to take."""
+
+    def __init__(self, backend: Backend, engine: CopyEngine | None, limit: int) -> None:
+        self.backend, self.engine, self.limit = backend, engine, limit
+        self._counts = backend.device_type != "cpu"  # at any time, and exactly
+        self.begin([], None)
+
+    def begin(self, owns: Sequence[int], owner: Owner | None) -> None:
+        """A step begins, whose events take so much each; what is kept may leave for an owner."""
+        self.owns, self._owner = owns, None if owner is None else weakref.ref(owner)
+        self._most = max(owns, default=0)
+        self.own = 0  # what the op or node that runs is yet to take
+        self.kept: list[weakref.ref[Value]] = []  # in the order in which they were made
+        self._collected = False  # in this step
+        self.evicted = 0  # bytes, in this step
+
+    @property
+    def evicts(self) -> bool:
+        """Whether what is kept may have to leave in this step."""
+        return self._owner is not None
+
+    def event(self, number: int) -> None:
+        """An op or a node begins; one that nobody has seen takes as much as any."""
+        self.own = self.owns[number] if 0 <= number < len(self.owns) else self._most
+        engine = self.engine
+        if engine is not None and (engine.ahead or engine.out.leaving_bytes or self._owner):
+            self.make_room(0)
+
+    def keeps(self, value: Value) -> None:
+        """A value stays that may be evicted."""
+        if self._owner is not None:
+            self.kept.append(weakref.ref(value))
+
+    @contextmanager
+    def remaking(self, event: int) -> Iterator[None]:
+        """An op of forward runs again, within a node."""
+        own = self.own  # which comes later
+        self.own = max(own, self.owns[event] if 0 <= event < len(self.owns) else self._most)
+        try:
+            self.make_room(0)
+            yield
+        finally:
+            self.own = own
+
+    def tighten(self) -> None:
+        """Makes the compute stream wait for all copies out, and lets go of what they held."""
+        if self.engine is not None:
+            self.engine.settle(0)
+
+    def room(self) -> int:
+        """Bytes that may be allocated now, beside what the op or node that runs needs."""
+        return self.limit - self.backend.memory_allocated() - self.own
+
+    def make_room(self, nbytes: int) -> None:
+        """So many bytes are about to be taken, beside what the op or node that runs needs."""
+        if self.engine is None or not self._counts:
+            return
+        nbytes = -(-nbytes // BLOCK) * BLOCK
+        over = nbytes - self.room()
+        if over <= 0:
+            return
+        with self.engine._lock:
+            for leaving in (max(0, self.engine.out.leaving_bytes - over), 0):
+                self.engine.settle(leaving)
+                over = nbytes - self.room()
+                if over <= 0:
+                    return
+            for way in (self._unfetch, self._collect, self._evict, self._forget):
+                over = way(nbytes)
+                if over <= 0:
+                    return
+
+    def _unfetch(self, nbytes: int) -> int:
+        """Drops what came back ahead of need, what is wanted last first; what is still missing."""
+        engine = self.engine
+        assert engine is not None
+        ahead = [s for s in engine.storages.all() if s.ahead and s.restored is not None]
+        for stored in sorted(ahead, key=lambda s: s.index):
+            if stored.device is None:
+                if stored.arrived is not None:
+                    wait_for(stored.stream, stored.arrived)
+                engine._send_away(stored)
+                stored.session.cursor = 0
+        return nbytes - self.room()
+
+    def _collect(self, nbytes: int) -> int:
+        """Has the collector look for what the program has forgotten; what is still missing."""
+        if not self._collected:
+            self._collected = True
+            gc.collect()
+        return nbytes - self.room()
+
+    def _evict(self, nbytes: int) -> int:
+        """Sends out what the plan keeps, what is wanted last first; what is still missing."""
+        engine, over = self.engine, nbytes - self.room()
+        assert engine is not None
+        owner = None if self._owner is None else self._owner()
+        while over > 0 and self.kept and owner is not None:
+            gone = 0
+            while self.kept and gone < over:
+                value = self.kept.pop(0)()
+                root = None if value is None else value.here()
+                if value is None or root is None or root is not value.held:
+                    continue
+                if value.views == 0 or value.waiting > 0:
+                    away = sent(value, root, engine, owner, self)
+                    if away is not None:
+                        value.held = away
+                        gone += root.nbytes
+                root = None
+            self.evicted += gone
+            self.tighten()
+            over = nbytes - self.room()
+        return over
+
+    def _forget(self, nbytes: int) -> int:
+        """Lets go of what is here again and can be here once more; what is still missing."""
+        for value in returned():
+            if value.held is not None or value.recipe is not None:
+                value.present = None
+        return nbytes - self.room()

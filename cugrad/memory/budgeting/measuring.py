@@ -1,0 +1,295 @@
+"""What one step does to memory: its ops, what each takes, and the values that it saves."""
+
+from __future__ import annotations
+
+import tracemalloc
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ...backends import Backend, backend_of
+from ..geometry import is_alone
+from ..offloading.rates import Rates
+from ..recomputing.recipes import Recipe, Value
+from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step
+from .planning import Value as Planned
+
+__all__ = ["BLOCK", "Measurement", "mark"]
+
+BLOCK = 512  # bytes: devices hand out multiples of it
+
+
+def mark(backend: Backend) -> Any:
+    """This point of the current stream, with its time."""
+    event = backend.event(timing=True)
+    backend.current_stream().record_event(event)
+    return event
+
+
+class _Seen:
+    """What was seen of one value."""
+
+    __slots__ = ("nbytes", "born", "dies", "gone", "uses", "inputs", "can_be_made",
+                 "ref", "root", "alive", "is_back", "held")  # fmt: skip
+
+    def __init__(self, value: Value, born: int, block: int) -> None:
+        self.nbytes, self.born, self.dies = -(-value.nbytes // block) * block, born, born
+        self.gone: int | None = None  # the event in which its memory was let go of
+        self.uses: list[int] = []
+        recipe = value.recipe
+        self.inputs = [] if recipe is None else [v.number for v in recipe.values()]
+        self.can_be_made, self.ref = recipe is not None, weakref.ref(value)
+        self.root = weakref.ref(value.root())
+        self.alive = False  # somebody but us holds it when backward begins
+        self.is_back = False  # it has come back, and counts as long as that lives
+        self.held = -1  # the last event for which a node holds it, read or not
+
+
+class _Span:
+    """What was seen of one op or node."""
+
+    __slots__ = ("name", "end", "left_out", "peak", "base", "own")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.end: Any = None  # the time of its end, as an event of the device
+        self.left_out: list[tuple[Any, Any]] = []  # copies and recomputations within it
+        self.peak = 0  # bytes in use at most
+        self.base = 0  # of them, those that were not away before
+        self.own = 0  # bytes at most beyond those in use as it began, or as what it reads was here
+
+
+class Measurement:
+    """Watches one forward and its backward while a policy that needs little memory runs."""
+
+    def __init__(self, backend: Backend, before: int) -> None:
+        self.backend = backend
+        self.values: list[_Seen] = []
+        self.spans: list[_Span] = []
+        self._left_out: list[tuple[Any, Any]] = []  # since the last span's end
+        self._of_root: dict[int, _Seen] = {}  # by its id, the value that a storage holds now
+        self.elsewhere: Any = None  # another device, on which values were made
+        self.forward: int | None = None  # the number of ops before backward
+        self.tracing = backend.device_type == "cpu" and not tracemalloc.is_tracing()
+        if self.tracing:
+            tracemalloc.start()
+        self._block = 1 if backend.device_type == "cpu" else BLOCK
+        self.begin, self.before = self.mark(), before
+        self._most = backend.max_memory_allocated()  # before, which is told again in the end
+        backend.reset_peak_memory_stats()
+        self._start = before  # bytes in use as what is watched now began
+        self._was_back = 0  # of them, those that had been away
+        self._back = 0  # and those that are here now
+        self._kept: list[_Seen] = []  # that the budget keeps, and the program too
+        self._packed: set[weakref.ref[Any]] = set()  # what nodes hold in the place of tensors
+        self._returned: dict[int, weakref.ref[Any]] = {}  # by the id of what came back
+
+    def close(self) -> None:
+        """What comes after the last node counts as that one's, too; the times are all taken."""
+        self._look()
+        for seen in self.values:
+            seen.is_back = False
+        self.backend.raise_peak_memory_stats(max(self._most, self.peak))
+        if self.tracing:
+            tracemalloc.stop()
+            self.tracing = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether forward and backward were seen, and every op and node came to its end."""
+        return self.forward is not None and all(span.end is not None for span in self.spans)
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were in use."""
+        return max([span.peak for span in self.spans], default=0)
+
+    def _look(self) -> None:
+        """What was in use at most since the last look is the last span's; what follows is new."""
+        most = self.backend.max_memory_allocated()
+        if self.spans:
+            span = self.spans[-1]
+            span.peak = max(span.peak, most)
+            span.base = max(span.base, most - self._was_back)
+            span.own = max(span.own, most - self._start)
+        self.backend.reset_peak_memory_stats()
+        self._start, self._was_back = self.backend.memory_allocated(), self._back
+
+    def mark(self) -> Any:
+        """This point of the current stream."""
+        return mark(self.backend)
+
+    def enter(self, name: str) -> None:
+        """An op, or a node, begins."""
+        self._look()
+        if self._kept and self.forward is None:
+            self._kept = [seen for seen in self._kept if self._is_held_elsewhere(seen)]
+        self.spans.append(_Span(name))
+
+    def keeps(self, value: Value) -> None:
+        """A value stays, so that nobody sees when the program lets go of it."""
+        if value.number < len(self.values) and self.values[value.number].ref() is value:
+            self._kept.append(self.values[value.number])
+
+    def _is_held_elsewhere(self, seen: _Seen) -> bool:
+        """Whether the program holds what the budget keeps; once it does not, that was its end."""
+        root = seen.root()
+        if root is not None and not is_alone(root, 1):
+            return True
+        seen.dies = max(seen.dies, len(self.spans) - 1)
+        return False
+
+    def leave(self) -> None:
+        """It has ended; what comes before the next one counts as its own."""
+        span = self.spans[-1]
+        span.end = self.mark()
+        span.left_out, self._left_out = self._left_out, []
+        start = self._start
+        self._look()
+        self._start = start
+
+    def turn(self) -> None:
+        """Backward has begun, with the last node that was entered."""
+        self.forward = len(self.spans) - 1
+        for seen in self.values:
+            value = seen.ref()  # None if nothing was saved of it: what holds its root is not ours
+            kept = value is not None and hasattr(value.held, "dtype")
+            kept = kept and not any(seen is each for each in self._kept)
+            seen.alive = seen.root() is not None and seen.gone is None and not kept
+
+    def pause(self) -> Any:
+        """What follows belongs to no op: neither its time nor the memory that it takes; a mark."""
+        self._look()
+        return self.mark()
+
+    def resume(self, before: Any) -> None:
+        """That was all, since the mark."""
+        self._left_out.append((before, self.mark()))
+        self.backend.reset_peak_memory_stats()
+        self._start, self._was_back = self.backend.memory_allocated(), self._back
+
+    def made(self, value: Value, recipe: Recipe, is_ours: bool) -> None:
+        """A value has got its number; it takes no room if it is on another device."""
+        seen = _Seen(value, len(self.spans) - 1, self._block)
+        self.values.append(seen)
+        root = value.root()
+        if not is_ours:
+            self.elsewhere = backend_of(root).device_type
+            seen.nbytes, seen.can_be_made = 0, False
+            return
+        before, self._of_root[id(root)] = self._of_root.get(id(root)), seen
+        if before is not None and before.gone is None:  # changed in place: the memory is this one's
+            before.gone = max(before.born, seen.born - 1)
+            before.dies = min(before.dies, before.gone)
+
+        def gone(key: int) -> None:
+            last = self._of_root.pop(key)
+            if last.gone is None:
+                last.gone = len(self.spans) - 1
+
+        if before is None:
+            weakref.finalize(root, gone, id(root))
+
+    def reads(self, number: int) -> None:
+        """An op of forward reads a value."""
+        self.values[number].dies = len(self.spans) - 1
+
+    def uses(self, value: Value) -> None:
+        """A node reads a value that was saved, in this step or in one before."""
+        if value.number < len(self.values) and self.values[value.number].ref() is value:
+            self._wants(self.values[value.number])
+
+    def _wants(self, seen: _Seen) -> None:
+        at = len(self.spans) - 1
+        if self.forward is not None and (not seen.uses or seen.uses[-1] < at):
+            seen.uses.append(at)
+
+    def saves(self, value: Value, packed: Any) -> None:
+        """A node holds a value for as long as this lives."""
+        if value.number < len(self.values) and self.values[value.number].ref() is value:
+            seen = self.values[value.number]
+
+            def gone(ref: Any) -> None:
+                seen.held = max(seen.held, len(self.spans) - 1)
+                self._packed.discard(ref)
+
+            self._packed.add(weakref.ref(packed, gone))
+
+    def returns(self, value: Value, root: Any) -> None:
+        """A value is back, in another place than before: it is wanted for as long as that lives."""
+        key, nbytes = id(root), -(-root.nbytes // self._block) * self._block
+        if root is value.root() or key in self._returned:
+            return
+        known = value.number < len(self.values) and self.values[value.number].ref() is value
+        seen = self.values[value.number] if known else None
+
+        def gone(ref: Any) -> None:
+            self._back -= nbytes
+            del self._returned[key]
+            if seen is not None and seen.uses and seen.is_back:
+                self._wants(seen)
+
+        self._returned[key] = weakref.ref(root, gone)
+        self._back += nbytes
+        if seen is not None:
+            seen.is_back = True
+
+    # ------------------------------------------------------------------ what was learned
+
+    def step(
+        self, rates: Rates, placements: frozenset[str], small: int, backlog: int
+    ) -> Step:
+        """The step, for a planner; waits for the device."""
+        spans, n = self.spans, len(self.spans)
+        assert self.forward is not None
+        here, born = np.zeros(n + 1, np.int64), [0] * n
+        for seen in self.values:
+            gone = n - 1 if seen.gone is None else min(seen.gone, n - 1)
+            if not seen.alive:
+                born[seen.born] += seen.nbytes
+                here[seen.born] += seen.nbytes
+                here[gone + 1] -= seen.nbytes
+        here = np.cumsum(here[:-1])
+        events, before = [], self.begin
+        for k, span in enumerate(spans):
+            span.end.synchronize()
+            seconds = before.elapsed_time(span.end) - sum(
+                [a.elapsed_time(b) for a, b in span.left_out]
+            )
+            base = max(0, span.base - int(here[k]))
+            room = max(0, span.own - born[k])
+            events.append(Event(max(seconds, 0.0) / 1e3, base, span.name, span.own, room))
+            before = span.end
+        values = tuple([self._planned(seen, placements, small, rates) for seen in self.values])
+        return Step(
+            events=tuple(events), forward=self.forward, values=values,
+            out_rate=rates.out, in_rate=rates.back, disk_out_rate=rates.disk_out,
+            disk_in_rate=rates.disk_back, lookahead=backlog, backlog=backlog,
+        )
+
+    def _planned(
+        self, seen: _Seen, placements: frozenset[str], small: int, rates: Rates
+    ) -> Planned:
+        """One value, as the planner sees it."""
+        allowed = set(placements)
+        if not seen.can_be_made:
+            allowed.discard(RECOMPUTE)
+        if seen.nbytes < small:
+            allowed -= {OFFLOAD, DISK, COMPRESS}
+        if seen.alive:
+            allowed = {KEEP}
+        if not seen.uses:
+            allowed &= {KEEP, RECOMPUTE, OFFLOAD}
+            allowed.add(RECOMPUTE)
+        allowed.add(KEEP)
+        assert self.forward is not None
+        # what a variable of the program holds is there until that lets go of it, read or not
+        gone = -1 if seen.gone is None or seen.gone >= self.forward else seen.gone
+        return Planned(
+            nbytes=0 if seen.alive else seen.nbytes, born=seen.born,
+            dies=max(seen.born, min(max(seen.dies, gone), self.forward - 1)),
+            uses=tuple(seen.uses), inputs=tuple(dict.fromkeys(seen.inputs)),
+            placements=frozenset(allowed), stored={COMPRESS: seen.nbytes // 2},
+            codec_seconds=seen.nbytes / rates.codec, held=seen.held,
+        )  # fmt: skip

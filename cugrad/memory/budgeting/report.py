@@ -1,0 +1,146 @@
+"""What a budget's plan does, for people: where values wait, what it costs, memory over time."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ..sizes import size
+from .planning import DISK, KEEP, OFFLOAD, Forecaster, Step
+
+if TYPE_CHECKING:
+    from .context import budget
+    from .known_steps import Known
+
+__all__ = ["BudgetReport", "report_of"]
+
+
+class BudgetReport(dict[str, Any]):
+    """A report as a dict; it prints as a page, and `plot` draws it.
+
+    `peak` is what the last step took, and `predicted_peak` what its plan is expected to; `memory`
+    are forecasts, too.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    __repr__ = __str__  # at a prompt, and in a notebook, it is the page
+
+    def plot(self, path: str | None = None) -> Any:
+        """Draws memory over the step, planned and with all saved tensors kept; the figure.
+
+        ImportError where matplotlib is not installed.
+        """
+        try:
+            from matplotlib import figure
+        except ImportError as error:
+            raise ImportError(
+                "plan.report().plot() draws with matplotlib, which is not installed; install it "
+                "with: pip install matplotlib"
+            ) from error
+        drawn = figure.Figure(figsize=(9, 4), layout="constrained")
+        ax = drawn.subplots()
+        most = max(self["memory_without"], default=1)
+        unit, divisor = next(
+            (unit, n) for unit, n in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+            if most >= n or n == 1 << 10
+        )  # fmt: skip
+        for name, label in (("memory_without", "all kept"), ("memory", "planned")):
+            ax.step(range(len(self[name])), [b / divisor for b in self[name]], label=label,
+                    where="mid")  # fmt: skip
+        if self["limit"] < 2 * most:  # else the lines would lie at the bottom
+            ax.axhline(self["limit"] / divisor, color="grey", linestyle="--", label="limit")
+        ax.axvline(self["forward_ops"] - 0.5, color="grey", linewidth=0.5)
+        ax.set_xlabel("ops of forward, nodes of backward")
+        ax.set_ylabel(f"{unit} in use")
+        ax.set_ylim(bottom=0)
+        ax.legend()
+        if path is not None:
+            drawn.savefig(path, dpi=100)
+        return drawn
+
+
+def report_of(owner: budget, known: Known | None) -> BudgetReport:
+    """The report of what the last step followed, or taught; RuntimeError before there was one."""
+    if known is None:
+        raise RuntimeError(
+            "budget: there is nothing to report: no forward and backward ran within it, or they "
+            "began like a step that is known and went on otherwise, and the next one is measured"
+        )
+    step, plan, beyond = known.now.step, known.plan, known.beyond
+    forecaster = Forecaster(step)
+    keep = [KEEP if v.uses else p for v, p in zip(step.values, plan.placements)]
+    without = forecaster(keep)
+    placed: dict[str, dict[str, int]] = {}
+    for value, place in zip(step.values, plan.placements):
+        if value.uses:
+            line = placed.setdefault(place, {"tensors": 0, "bytes": 0})
+            line["tensors"] += 1
+            line["bytes"] += value.nbytes
+    found = plan.forecast
+    tried = [t for t in known.tried if t.plan is plan]
+    seconds, fits = sum([e.seconds for e in step.events]), plan.needs <= owner.limit
+    moved = found.out_bytes
+    return BudgetReport(
+        limit=owner.limit, placements=placed, forward_ops=step.forward,
+        peak=known.peak, predicted_peak=found.peak + beyond,
+        peak_without=without.peak + beyond, seconds=tried[-1].milliseconds / 1e3 if tried else None,
+        predicted_seconds=found.seconds, seconds_without=seconds,
+        bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
+        recompute_seconds=found.recompute_seconds, stall_seconds=float(sum(found.stalls)),
+        out_bytes=moved, back_bytes=found.in_bytes, **_rates(owner, step),
+        memory=(found.memory + beyond).tolist(),
+        memory_without=(without.memory + beyond).tolist(),
+        holders=plan.holders, needs=None if fits and plan.keeps_all else plan.needs,
+        plans_tried=len(known.tried), steps_followed=known.steps,
+    )  # fmt: skip
+
+
+def _rates(owner: budget, step: Step) -> dict[str, float]:
+    """Bytes per second of the links that plans may use."""
+    rates: dict[str, float] = {}
+    if OFFLOAD in owner.placements:
+        rates |= {"out_rate": step.out_rate, "in_rate": step.in_rate}
+    if DISK in owner.placements:
+        rates |= {"disk_out_rate": step.disk_out_rate, "disk_in_rate": step.disk_in_rate}
+    return rates
+
+
+def _lines(report: BudgetReport) -> list[str]:
+    def ms(seconds: float | None) -> str:
+        return "" if seconds is None else f"{seconds * 1e3:.3f} ms"
+
+    tried = report["seconds"] is not None
+    followed = "in the last step" if report["steps_followed"] else "in the step that was measured"
+    lines = [
+        f"limit                {size(report['limit'])}",
+        f"peak                 {size(report['peak'])} {followed}; forecast "
+        f"{size(report['predicted_peak'])}, with all kept {size(report['peak_without'])}",
+        f"step                 {ms(report['seconds']) + ', ' if tried else ''}forecast "
+        f"{ms(report['predicted_seconds'])}; its ops alone {ms(report['seconds_without'])}",
+    ]
+    if report["recompute_seconds"]:
+        lines.append(f"made again           {ms(report['recompute_seconds'])}")
+    if report["out_bytes"]:
+        links = [
+            f"{where} at {report[link + 'out_rate'] / 1e9:.3g} GB/s, back at "
+            f"{report[link + 'in_rate'] / 1e9:.3g}"
+            for place, where, link in (
+                (OFFLOAD, "to the host", ""), (DISK, "to the disk", "disk_"),
+            )
+            if place in report["placements"]
+        ]  # fmt: skip
+        lines.append(
+            f"waits for copies     {ms(report['stall_seconds'])}; {size(report['out_bytes'])} go "
+            f"{'; '.join(links)}"
+        )
+    least = "held by" if report["needs"] is None else "least"
+    needs = "" if report["needs"] is None else f"{size(report['needs'])}. "
+    lines += [f"{least:<20} {needs}{report['holders']}", "", "placement      tensors  bytes"]
+    for place, line in sorted(report["placements"].items()):
+        lines.append(f"{place:<14} {line['tensors']:>7}  {size(line['bytes'])}")
+    return lines

@@ -1,0 +1,486 @@
+"""A store of bytes on disk that makes nobody wait who need not: threads write, and read ahead."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...backends import backend_of
+from ...kept import Guarded, whole
+from ..offloading.transfers import PIECE, Transfer, submit
+from .direct_storage import DeviceFile, handle_of
+from .files import FULL, DiskFullError, Extents, ScratchFile, aligned_empty, scratch_directory
+
+__all__ = ["DiskSpan", "DiskStats", "DiskStore"]
+
+LEAST = 1 << 26  # bytes under way at least, where the user names no number
+
+
+@dataclass
+class DiskStats:
+    """What went through a store: bytes, and the seconds for which its caller had to wait.
+
+    `host_bytes` stayed in host memory because the disk was full. `ahead_bytes` were on their way
+    from the disk when they were asked for, `early_bytes` not yet on it.
+    """
+
+    spans: int = 0
+    written_bytes: int = 0
+    read_bytes: int = 0
+    ahead_bytes: int = 0
+    early_bytes: int = 0
+    host_bytes: int = 0
+    peak_bytes: int = 0  # on disk at once
+    waited_writing: float = 0.0
+    waited_reading: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every count by name."""
+        return asdict(self)
+
+
+class DiskSpan:
+    """Bytes that a store keeps, to be read as often as wanted; gone with the last reference.
+
+    It is an event as well, which happens when the array that was written is needed no more.
+    """
+
+    __slots__ = ("store", "file", "nbytes", "offset", "writing", "reading", "home", "known",
+                 "__weakref__")  # fmt: skip
+
+    def __init__(self, store: DiskStore, nbytes: int) -> None:
+        self.store: DiskStore | None = store
+        self.nbytes, self.offset = nbytes, -1
+        self.known: Any = weakref.ref(self)  # by which the store knows of it
+        self.file: Any = None
+        self.home: Any = None  # the backend and the device that the bytes come from, not the host
+        self.writing: Transfer | None = None
+        self.reading: tuple[Transfer, Any] | None = None  # ahead: the bytes, and where they go
+
+    @property
+    def resident(self) -> Any:
+        """The array that was written, as long as it is in memory; then None."""
+        writing = self.writing
+        return None if writing is None else writing.array
+
+    def detach(self) -> None:
+        """Lets the array that was written change: waits until it is on disk, or keeps a copy."""
+        self.synchronize()
+        if self.writing is not None and self.writing.array is not None:
+            self.writing.array = self.writing.array.copy()
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the bytes are on disk, or on their way there; False if there is no room."""
+        return self.writing is not None and self.writing.error is None
+
+    def query(self) -> bool:
+        """Whether `synchronize` would return at once."""
+        return self.writing is None or self.writing.is_done
+
+    def synchronize(self) -> None:
+        """Waits until the bytes are on disk, or have failed to get there."""
+        if self.writing is not None:
+            self.writing.finish()
+
+    def read(self) -> Any:
+        """The bytes, in a new array. OSError where the disk fails; DiskFullError where the bytes
+        could not be written and must not stay in memory.
+        """
+        return self._opened()._read(self, None)
+
+    def read_into(self, array: Any) -> None:
+        """Copies the bytes into an array of uint8 of one dim, without gaps."""
+        if array.dtype != np.uint8 or array.shape != (self.nbytes,) or not array.flags.c_contiguous:
+            raise ValueError(
+                f"read_into: got {array.dtype} of shape {array.shape}, want uint8 of shape "
+                f"({self.nbytes},), without gaps"
+            )
+        self._opened()._read(self, array)
+
+    def prefetch(self, into: Any = None) -> None:
+        """Begins to read the bytes, so that `read` need not wait, or `read_into` that array."""
+        self._opened()._fetch(self, into)
+
+    def is_here(self) -> bool:
+        """Whether what `prefetch` began has ended."""
+        return self.reading is not None and self.reading[0].is_done
+
+    def abandon(self) -> None:
+        """Ends what `prefetch` began: nobody touches its array any more."""
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading[0].wanted = False
+            reading[0].finish()
+
+    def _opened(self) -> DiskStore:
+        if self.store is None:
+            raise ValueError("save_on_disk: this span is closed")
+        return self.store
+
+    def close(self) -> None:
+        """Gives up the bytes. Takes no lock: the garbage collector may call this inside any."""
+        store, self.store = self.store, None
+        if store is None:
+            return
+        if self.writing is not None:
+            self.writing.wanted = False
+        if self.reading is not None:
+            self.reading[0].wanted = False
+        if self.offset >= 0:
+            store._closed.append((self.file, self.offset, self.nbytes, self.writing, self.known))
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except (AttributeError, TypeError):
+            pass  # half made, or the interpreter is shutting down
+
+
+class DiskStore(Guarded):
+    """Bytes in a file of a directory, which is gone when the store or the process is, crash or not.
+
+    `write` answers at once, and threads do the writing; more than `backlog` bytes not yet written
+    make it wait. Space is used again when a span is closed, or dropped. In a child process that was
+    forked a store is empty.
+
+    Args:
+        directory: where; None: $TMPDIR or /var/tmp.
+        limit: bytes to use on disk at most; None: what there is.
+        when_full: "host", what finds no room stays in host memory, with one warning; "error",
+            `write` raises DiskFullError, an OSError. A disk that runs full while a span is being
+            written makes the next `write` raise.
+        backlog: in bytes; None: two of the largest spans, and 64 MiB at least.
+        direct: pass by the page cache, where the file system can.
+        named: use a file with a name even where one without can be had.
+
+    >>> store = DiskStore()
+    >>> span = store.write(np.arange(5, dtype=np.uint8))
+    >>> span.read(), span.read().sum()
+    (array([0, 1, 2, 3, 4], dtype=uint8), np.uint64(10))
+    >>> store.close()
+    """
+
+    def __init__(
+        self, directory: Any = None, limit: int | None = None, *, when_full: str = "host",
+        backlog: int | None = None, direct: bool = True, named: bool = False,
+    ) -> None:  # fmt: skip
+        for name, value in {"limit": limit, "backlog": backlog}.items():
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise ValueError(f"save_on_disk: {name}: got {value!r}, want bytes, a number >= 0")
+        if when_full not in ("host", "error"):
+            raise ValueError(
+                f"save_on_disk: when_full: got {when_full!r}, want 'host' or 'error'"
+            )
+        self.directory, self.limit = scratch_directory(directory), limit
+        self.when_full, self.backlog = when_full, backlog
+        self.direct, self.named = direct, named
+        self.stats = DiskStats()
+        self._closed: deque[tuple[Any, int, int, Any, Any]] = deque()  # not yet given back
+        self._is_closed = False
+        self._file: ScratchFile | None = None
+        self._begin()
+        _stores.add(self)
+        try:
+            self._open(0)
+        except DiskFullError:
+            pass  # there may be room when there is something to write
+
+    def _begin(self) -> None:
+        """Nothing is stored."""
+        self._lock = threading.RLock()
+        self._extents = Extents(self.limit)
+        self._spans: set[weakref.ref[DiskSpan]] = set()  # to which extents were given
+        self._writing: deque[Transfer] = deque()  # in the order in which they were begun
+        self._pending = 0  # bytes of those
+        self._largest = 0
+        self._failed: OSError | None = None  # to be told in the next write
+        self._warned = self._torn = self._busy = False
+
+    def _mend(self) -> None:
+        """Finds what is free as what no span has, once all is written that was begun."""
+        closing = [self._closed.popleft() for _ in range(len(self._closed))]
+        for transfer in (*self._writing, *[entry[3] for entry in closing]):
+            if transfer is not None:
+                transfer.finish()
+        self._pending = sum([transfer.nbytes for transfer in self._writing])
+        spans = [span for ref in self._spans.copy() if (span := ref()) is not None]
+        spans = [span for span in spans if span.store is not None and span.offset >= 0]
+        self._spans = {span.known for span in spans}
+        self._extents.keep([(span.offset, span.nbytes) for span in spans])
+
+    # ------------------------------------------------------------------ out
+
+    def write(self, array: Any) -> DiskSpan:
+        """Begins to write the bytes of an array, which must not change until `synchronize`.
+
+        The array is referenced until then; it lies on the host, unless the store `takes` it from a
+        GPU, and then what is read does too. DiskFullError where there is no room, and "error" was
+        asked for; OSError where the disk fails, or has failed since the last call.
+        """
+        if not array.flags.c_contiguous:
+            raise ValueError("write: got an array with gaps, want one that is C-contiguous")
+        span, transfer = self._entered(array.reshape(-1).view(np.uint8))
+        if transfer is not None:
+            submit(transfer)
+        return span
+
+    @whole
+    def _entered(self, flat: Any) -> tuple[DiskSpan, Transfer | None]:
+        """A span for some bytes, and the transfer that writes them; None: they stay in memory."""
+        if self._is_closed:
+            raise ValueError(f"save_on_disk: the store in {self.directory} is closed")
+        self._settle()
+        self._tell()
+        self._keep_back(flat.nbytes)
+        self.stats.spans += 1
+        span = DiskSpan(self, flat.nbytes)
+        if not isinstance(flat, np.ndarray):
+            backend = backend_of(flat)
+            span.home = backend, backend.device_index(flat)
+        try:
+            span.file = self._open(flat.nbytes)
+            span.offset = self._room_for(span.file, flat.nbytes) if flat.nbytes else -1
+        except DiskFullError as full:
+            if self.when_full == "error":
+                raise
+            self._stay(span, flat, full)
+            return span, None
+        self._spans.add(span.known)
+        transfer = span.writing = Transfer(self._way(span, flat), span.offset, flat, True)
+        self._writing.append(transfer)
+        self._pending += flat.nbytes
+        self.stats.peak_bytes = max(self.stats.peak_bytes, self._extents.used)
+        return span, transfer
+
+    def takes(self, array: Any) -> bool:
+        """Whether the store can write a GPU's array without the host: kvikio is installed."""
+        known = backend_of(array).name == "cupy" and self._file is not None
+        return known and handle_of(self._file) is not None  # type: ignore[arg-type]
+
+    @staticmethod
+    def _way(span: DiskSpan, array: Any) -> Any:
+        """The file as it is for this array."""
+        return span.file if span.home is None else DeviceFile(span.file, array)
+
+    @staticmethod
+    def _room_in_memory(span: DiskSpan) -> tuple[Any, Any]:
+        """An array to read a span into, and the same up to a multiple of what disks read."""
+        if span.home is None:
+            return aligned_empty(span.nbytes)
+        backend, index = span.home
+        with backend.use_device(index):
+            wanted = backend.xp.empty(span.nbytes, "uint8")
+        return wanted, wanted
+
+    def _keep_back(self, nbytes: int) -> None:
+        """Waits until no more than the backlog is on its way."""
+        self._largest = max(self._largest, nbytes)
+        backlog = max(LEAST, 2 * self._largest) if self.backlog is None else self.backlog
+        if self._pending + nbytes <= backlog or not self._writing:
+            return
+        began = time.perf_counter()
+        while self._writing and self._pending + nbytes > backlog:
+            self._writing[0].finish()
+            self._settle()
+        self.stats.waited_writing += time.perf_counter() - began
+
+    def _open(self, nbytes: int) -> ScratchFile:
+        """The file, a new one in a child that was forked; DiskFullError if none can be made."""
+        if self._file is None or not self._file.is_mine:
+            try:
+                self._file = ScratchFile(self.directory, named=self.named, direct=self.direct)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                raise self._full(nbytes) from error
+        return self._file
+
+    def _room_for(self, file: ScratchFile, nbytes: int) -> int:
+        """The offset of an extent; DiskFullError where there is no room."""
+        missing = self._extents.missing(nbytes)
+        if missing:
+            free = file.free_bytes()
+            if free is not None and missing > free - self._pending:
+                raise self._full(nbytes, max(0, free - self._pending))
+            if self.limit is not None and self._extents.end + missing > self.limit:
+                raise self._full(nbytes, max(0, self.limit - self._extents.used), "of its limit ")
+            try:
+                file.grow(self._extents.end + missing)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                raise self._full(nbytes) from error
+        offset = self._extents.take(nbytes)
+        assert offset is not None
+        return offset
+
+    def _full(self, nbytes: int, free: int | None = None, whose: str = "") -> DiskFullError:
+        if free is None and self._file is not None:
+            free = self._file.free_bytes()
+        left = "" if free is None else f", {free} {whose}are free"
+        return DiskFullError(
+            FULL[0],
+            f"save_on_disk: {self.directory} is full: wanted {nbytes} bytes{left}; use another "
+            "directory, save less (min_bytes, filter), or raise limit; when_full='host' keeps in "
+            "host memory what finds no room",
+        )
+
+    def _stay(self, span: DiskSpan, flat: Any, full: OSError) -> None:
+        """Keeps bytes in host memory for which there is no room."""
+        full = full.with_traceback(None)  # whose frames lead back here
+        span.writing = Transfer(self._file, -1, flat, True, full)
+        self.stats.host_bytes += flat.nbytes
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{full.args[1]}; that is done now", UserWarning, stacklevel=5)
+
+    def _settle(self) -> None:
+        """Takes note of what was written or closed; the lock is held."""
+        for _ in range(len(self._closed)):
+            file, offset, nbytes, writing, known = self._closed.popleft()
+            if not file.is_mine or known not in self._spans:
+                continue
+            if writing is not None:
+                writing.run()  # pieces that nobody has begun: not wanted, this takes no time
+                if not writing.is_done:
+                    self._closed.append((file, offset, nbytes, writing, known))
+                    continue
+            self._spans.discard(known)
+            self._extents.give_back(offset, nbytes)
+        while self._writing and self._writing[0].is_done:
+            self._note(self._writing.popleft())
+
+    def _note(self, transfer: Transfer) -> None:
+        self._pending -= transfer.nbytes
+        self.stats.written_bytes += transfer.moved
+        if transfer.error is not None and transfer.wanted:
+            self._failed = transfer.error
+            if transfer.error.errno in FULL:
+                self._failed = self._full(transfer.nbytes)
+                self._failed.__cause__ = transfer.error
+            self.stats.host_bytes += transfer.nbytes
+
+    def _tell(self, stacklevel: int = 5) -> None:
+        """Raises, or warns of, what went wrong in another thread."""
+        failed, self._failed = self._failed, None
+        if failed is None:
+            return
+        if not isinstance(failed, DiskFullError) or self.when_full == "error":
+            raise type(failed)(*failed.args) from failed  # whose traceback would lead back here
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{failed.args[1]}; that is done now", UserWarning, stacklevel=stacklevel)
+
+    @whole
+    def settle(self) -> None:
+        """Takes note of what was written, or has failed to be, for the next `write` to tell."""
+        self._settle()
+
+    @whole
+    def flush(self) -> None:
+        """Waits until all is written; raises, or warns, as `write` does."""
+        self._settle()
+        while self._writing:
+            self._writing[0].finish()
+            self._settle()
+        self._tell(4)
+
+    # ------------------------------------------------------------------ back
+
+    def _read(self, span: DiskSpan, into: Any) -> Any:
+        began = time.perf_counter()
+        with self._lock:
+            held = span.resident
+            reading, span.reading = span.reading, None
+        if held is not None:
+            self._refuse(span)
+            self.stats.early_bytes += span.nbytes
+            return self._given(held, into, True)
+        if not span.file.is_mine:
+            raise RuntimeError(
+                "save_on_disk: this was saved before the process was forked from another one; run "
+                "forward and backward in one process, or start processes by 'spawn'"
+            )
+        if reading is None:
+            wanted, padded = self._room_in_memory(span) if into is None else (into, into)
+            reading = Transfer(self._way(span, padded), span.offset, padded, False), wanted
+            if padded.nbytes > PIECE:
+                submit(reading[0])
+        else:
+            self.stats.ahead_bytes += span.nbytes
+        transfer, wanted = reading
+        try:
+            transfer.finish()
+        except BaseException:  # nobody touches the array any more
+            transfer.wanted = False
+            transfer.finish()
+            raise
+        if transfer.error is not None:
+            raise transfer.error
+        self.stats.read_bytes += span.nbytes
+        self.stats.waited_reading += time.perf_counter() - began
+        return self._given(wanted, into, False)
+
+    def _refuse(self, span: DiskSpan) -> None:
+        error = None if span.writing is None else span.writing.error
+        if error is not None and error.errno in FULL and self.when_full == "error":
+            raise self._full(span.nbytes) from error
+
+    @staticmethod
+    def _given(found: Any, into: Any, shared: bool) -> Any:
+        if into is None:
+            return found.copy() if shared else found
+        if into is not found:
+            into[:] = found
+        return into
+
+    def _fetch(self, span: DiskSpan, into: Any) -> None:
+        """Begins to read a span, unless it is here."""
+        with self._lock:
+            known = span.reading is not None or span.resident is not None
+            if known or not span.nbytes or not span.file.is_mine:
+                return
+            try:
+                wanted, padded = self._room_in_memory(span) if into is None else (into, into)
+            except MemoryError:
+                return
+            transfer = Transfer(self._way(span, padded), span.offset, padded, False)
+            span.reading = transfer, wanted
+        submit(transfer)
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Gives the disk's space back; what is in the store is lost."""
+        with self._lock:
+            self._is_closed = True
+            for transfer in self._writing:
+                transfer.wanted = False
+            for transfer in self._writing:
+                transfer.finish()
+            if self._file is not None:
+                self._file.discard()
+
+    def __repr__(self) -> str:
+        return f"DiskStore({self.directory!r}, {self._extents.used} bytes)"
+
+
+_stores: weakref.WeakSet[DiskStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
