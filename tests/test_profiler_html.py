@@ -124,7 +124,7 @@ def test_the_areas_add_up(timeline: MemoryTimeline, open_page: Open, tmp_path: P
 def test_what_is_elsewhere_has_a_picture(open_page: Open, tmp_path: Path) -> None:
     data = timeline_of_a_step().as_dict()
     for i, each in enumerate(data["samples"]):
-        each["offloaded"], each["pinned"] = 1000 * i, 5000
+        each.update(offloaded=1000 * i, pinned=5000, in_flight=0, disk=0)
     path = tmp_path / "memory.html"
     path.write_text(memory_page(data))
     page = open_page(path)
