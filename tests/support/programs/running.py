@@ -55,6 +55,7 @@ WORDS = {
     "made under no_grad": "in no_grad mode",
     "several views": "multiple views",
     "inference": "nference",
+    "twice": "trying to differentiate twice",
     "detached": "that has been detached in-place",
     "reentrant": "torch.utils.checkpoint is incompatible with .grad()",
 }
@@ -62,7 +63,7 @@ WORDS = {
 
 NO_GRAPH = re.compile("no graph|NoneType|none of output has|missing RuntimeError reentrant")
 # said of a line with another fault
-ONE_OF_TWO = {"leaf", "several views", "freed", "inference", "reentrant", "detached"}
+ONE_OF_TWO = {"leaf", "several views", "freed", "inference", "reentrant", "detached", "twice"}
 
 
 @dataclass
