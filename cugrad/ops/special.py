@@ -66,10 +66,11 @@ def _logit(xp: Any, self: Array, eps: float | None = None) -> Array:
 
 
 def _logit_gradient(m: Any, g: Any, self: Any, eps: float | None) -> Any:
-    slope = g / (self * (1 - self))
     if eps is None:
-        return m.where((self < 0) | (self > 1), nan, slope)
-    return m.where((self < eps) | (self > 1 - eps), 0, slope)
+        return m.where((self < 0) | (self > 1), nan, g / (self * (1 - self)))
+    outside = (self < eps) | (self > 1 - eps)
+    inside = m.where(outside, 0.5, self)  # no division by zero, whose derivative would be nan
+    return m.where(outside, 0, g / (inside * (1 - inside)))
 
 
 row("logit", "self", _logit, ELEMENTWISE, promote=FLOAT, self=_logit_gradient)
