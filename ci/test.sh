@@ -2,12 +2,23 @@
 # Runs every check of the project on a machine with nothing but Python 3.10 or newer: makes an
 # environment (.venv-test), then style, types and tests. Further arguments go to pytest: -k matmul
 #
+#   bash ci/test.sh --quick    style, types, the architecture, and some tests of every room: within a
+#                              minute once the environment is there
 #   PYTHON=python3.12          the interpreter to use instead of python3
 #   CUGRAD_TEST_ORACLE=0       leave PyTorch out; the tests that compare with it are skipped
 #   CUGRAD_TEST_BROWSER=0      do not fetch a browser (as root, on Debian) for the profiler's pages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 started=$SECONDS
+# Whole files, quick ones, of every room of the library.
+QUICK="architecture adding_an_op how_autograd_works fast_path autograd hooks checkpoint func vmap_views
+  nn optim amp offload_once recompute planning simulated simulated_faults profiler_events nvtx_payload
+  serialization fft random dtypes switches cuda_sources"
+if [ "${1:-}" = --quick ]; then
+  shift
+  # shellcheck disable=SC2046,SC2086
+  set -- $(printf 'tests/test_%s.py ' $QUICK) "$@"
+fi
 python=${PYTHON:-python3}
 venv=.venv-test
 # The one version whose values, dtypes and messages the tests compare with; its operator database
