@@ -56,13 +56,19 @@ def test_programs_that_agreed() -> None:
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr[-3000:]}"
 
 
-@pytest.mark.xfail(reason="1 to 2 programs in 100 find what is still to be mended", strict=False)
 def test_programs_of_a_new_seed() -> None:
-    """CUGRAD_FUZZ_SEED draws those of a failure again; `bash ci/fuzz.sh` runs for longer."""
+    """CUGRAD_FUZZ_SEED draws those of a failure again; `bash ci/fuzz.sh` runs for longer.
+
+    About one program in a thousand finds what is still to be mended: that is told, with its seed,
+    and stops nobody. A process that ends is a failure.
+    """
     seed = int(os.environ.get("CUGRAD_FUZZ_SEED") or random.SystemRandom().randrange(10**9))
-    print(f"CUGRAD_FUZZ_SEED={seed}")
     ran = run_of(seed, DRAWN)
-    assert ran.returncode == 0, f"CUGRAD_FUZZ_SEED={seed}\n{ran.stdout}\n{ran.stderr[-3000:]}"
+    found = [line for line in ran.stdout.splitlines() if line.startswith("# seed ")]
+    ended = "process ended by" in ran.stdout or (ran.returncode and not found)
+    assert not ended, f"CUGRAD_FUZZ_SEED={seed}\n{ran.stdout}\n{ran.stderr[-3000:]}"
+    if found:
+        pytest.xfail(f"CUGRAD_FUZZ_SEED={seed}: {'; '.join(found)[:600]}")
 
 
 def test_what_is_accepted_stands_on_the_page() -> None:
