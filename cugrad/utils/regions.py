@@ -226,8 +226,8 @@ class _Input:
         self._tensor: Tensor | None = None
         self._packed: Packed | None = None
         self._version = 0 if tensor._counter is None else tensor._counter[0]
+        edge = edge_of(tensor) if tensor._requires_grad else None  # a node made anew is made now
         if state.hooks:
-            edge = edge_of(tensor) if tensor._requires_grad else None
             with no_grad():
                 self._packed = Packed(state.hooks[-1], tensor, edge, -1)
         else:
