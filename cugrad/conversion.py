@@ -13,7 +13,7 @@ from . import creation, dtypes
 from .autograd.mode import state
 from .autograd.recording.record import recorded
 from .backends import backend_of, get
-from .backends.batched import per_example, raise_if_read
+from .backends.batched.arrays import per_example, raise_if_read
 from .device import device as Device
 from .tensor import Size, Tensor, make
 
@@ -178,7 +178,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
-    if backend_of(self._array).name == "batched":
+    if not backend_of(self._array).readable:
         raise_if_read("numpy")
     return self._array
 
@@ -206,7 +206,7 @@ def _number(kind: type) -> Callable[[Tensor], Any]:
 
 
 def _bool(self: Tensor) -> bool:
-    if backend_of(self._array).name == "batched":
+    if not backend_of(self._array).readable:
         raise_if_read("bool")
     if self._array.size != 1:
         raise RuntimeError(

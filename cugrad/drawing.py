@@ -9,7 +9,7 @@ import numpy as np
 from . import dtypes
 from .autograd.recording.record import recorded
 from .backends import backend_of
-from .backends.batched import levels_of
+from .backends.batched.arrays import levels_of
 from .ops import random as draw
 from .random import (
     Generator,

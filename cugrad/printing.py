@@ -12,7 +12,7 @@ from . import dtypes
 from .autograd.forward.dual import tangent_of
 from .autograd.mode import state
 from .backends import backend_of
-from .backends.batched import levels_of
+from .backends.batched.arrays import levels_of
 from .tensor import Tensor, make
 
 __all__ = ["set_printoptions", "tensor_text"]
@@ -137,7 +137,7 @@ class _ComplexFormatter:
 def tensor_text(t: Tensor, head: str = "tensor(") -> str:
     """What `repr(t)` says."""
     backend = backend_of(t._array)
-    if backend.name == "batched":
+    if not backend.readable:
         return _batched_text(t)
     values = np.asarray(backend.to_host(t._array))
     kind = t.dtype

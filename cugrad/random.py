@@ -12,8 +12,9 @@ import numpy as np
 from . import dtypes
 from .absent import explain
 from .autograd.recording.record import recorded
+from .autograd.transforms import running
 from .backends import backend_of, started
-from .backends.batched import plain, running
+from .backends.batched.arrays import plain
 from .creation import _finish, _numpy_dtype, _shape
 from .cuda import seeding
 from .device import default_device
@@ -337,7 +338,7 @@ def randint_like(
 
 def can_be_read(x: Tensor) -> bool:
     """Whether its values lie in host memory, one by one: not on a GPU, not batched by vmap."""
-    return x.is_cpu and backend_of(x._array).name != "batched"
+    return x.is_cpu and backend_of(x._array).readable
 
 
 def bernoulli(

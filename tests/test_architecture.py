@@ -274,3 +274,24 @@ def test_facts_of_ops_are_columns_of_rows(room: str) -> None:
 def test_a_list_of_rows_is_seen() -> None:
     assert lists_of_rows('DEAR = {"mm", "bmm", "sort"}') == ["line 1: mm, bmm, sort"]
     assert not lists_of_rows('PLACES = ("cpu", "disk", "mm")')
+
+
+BACKENDS = {"batched", "cupy", "numpy", "simulated"}
+
+
+def backends_by_name(source: str) -> list[str]:
+    """Comparisons of somebody's `.name` with that of a backend, each with its line."""
+    return [f"line {node.lineno}: {ast.unparse(node)}" for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Compare)
+            and any(isinstance(x, ast.Attribute) and x.attr == "name" for x in ast.walk(node))
+            and any(isinstance(x, ast.Constant) and x.value in BACKENDS
+                    for x in ast.walk(node))]  # fmt: skip
+
+
+def test_what_stands_above_the_protocol_asks_for_no_backend_by_name() -> None:
+    paths = [p for p in package_files() if room_of(module_name(p)) != "backends"]
+    wrong = [f"{relative(p)}, {each}" for p in paths for each in backends_by_name(p.read_text())]
+    assert not wrong, f"{wrong}: a property of the protocol, such as `readable`, says it"
+    assert backends_by_name('if backend_of(x).name == "batched": pass')
+    assert backends_by_name("y = 1 if b.name not in ('cupy', 'numpy') else 2")
+    assert not backends_by_name('name == "numpy" or op.name == "mul"')

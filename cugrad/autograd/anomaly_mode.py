@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
+from ..backends.batched.arrays import plain
 from ..frames import LAYERS, users_frames, warn_user
 from ..kept import Switch
 from ..tensor import Tensor
@@ -155,8 +156,7 @@ def check_nan(node: Node, results: Any) -> None:
         array = g._array if isinstance(g, Tensor) else g
         if array is None or array.dtype.kind not in "fcV":
             continue
-        while backend_of(array).name == "batched":
-            array = array.values
+        array = plain(array)
         if bool(backend_of(array).xp.isnan(array).any()):
             raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
 

@@ -8,12 +8,12 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .. import dtypes
-from ..backends import batched
 from ..kept import Switch, of_thread
 from ..ops.table import Op
 from ..tensor import Tensor
 from .mode import state
 from .recording.recorded import recorded
+from .transforms import running
 
 __all__ = [
     "Setting", "autocasts", "casting", "clear_autocast_cache", "is_autocast_cache_enabled",
@@ -294,7 +294,7 @@ def converted(value: Tensor, dtype: Any) -> Tensor:
         and value._requires_grad
         and value.is_leaf
         and not value._is_view()
-        and not (state.levels or state.inference or batched.running.transforms)
+        and not (state.levels or state.inference or running.transforms)
     ):
         return recorded.to_dtype(value, dtype)
     key = id(value), state.grad_enabled

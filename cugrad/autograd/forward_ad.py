@@ -124,7 +124,7 @@ def _laid_out(tangent: Tensor, like: Tensor) -> Tensor:
     home = like._array
     overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
     alike = type(home) is type(tangent._array)  # not one of them of a vmap
-    if overlaps or not alike or backend_of(home).name == "batched":
+    if overlaps or not alike or not backend_of(home).readable:
         return tangent
     if tangent.stride() == like.stride():
         sizes = [storage_of(x)[0].size for x in (home, tangent._array)]

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..absent import explain
-from ..backends import backend_of, batched
+from ..backends import backend_of
+from ..backends.batched import arrays as batched
 from ..frames import warn_user
 from ..tensor import Tensor, make
 from .anomaly_mode import note
@@ -21,6 +22,7 @@ from .forward.dual_inplace import written
 from .mode import anomaly, no_grad, state, unrecorded
 from .recording.node import announced_seq, edge_of, next_seq, take_seq
 from .recording.views import CUSTOM, MULTIPLE, NO_GRAD, check_inplace, rebase, register
+from .transforms import running
 
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction",
@@ -195,7 +197,7 @@ class Function(metaclass=FunctionMeta):
 
 
 def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], seq: int) -> Any:
-    if not batched.running.transforms:
+    if not running.transforms:
         forward = functools.partial(cls.forward, **kwargs) if kwargs else cls.forward
         return _dual(cls, args, forward, seq)
     return apply_transformed(cls, args, kwargs, lambda forward: _dual(cls, args, forward, seq))
@@ -407,10 +409,10 @@ def _connect(
 
 def _shared_by(t: Tensor) -> tuple[batched.BatchLevel, ...]:
     """The running vmaps for whose examples `t` is the same: its gradient adds up over them."""
-    if not batched.running.transforms:
+    if not running.transforms:
         return ()
     has = batched.levels_of(t._array)
-    return tuple([level for level in batched.running.levels if level not in has])
+    return tuple([level for level in running.levels if level not in has])
 
 
 class InplaceFunction(Function):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from .. import device, dtypes
-from ..backends import batched, started
+from ..backends import started
 from ..cuda import index_checks
 from ..kept import Switch, of_thread
 from ..ops import random
@@ -18,6 +18,7 @@ from ..tensor import fresh
 from .autocast import settings
 from .contexts import Context
 from .mode import state
+from .transforms import running
 
 __all__ = [
     "is_deep", "is_multithreading_enabled", "run_in_thread", "set_multithreading_enabled",
@@ -87,7 +88,7 @@ def run_in_thread(call: Callable[[], Any], *own: threading.local) -> Any:
     These are the library's thread-local states, `own` among them, the current devices and streams,
     and context variables. Waits for the thread.
     """
-    shared = (state, settings, fresh, device._state, dtypes._default, batched.running,
+    shared = (state, settings, fresh, device._state, dtypes._default, running,
               index_checks._state, random.again)  # fmt: skip
     states = [(local, dict(vars(local))) for local in (*shared, *own)]
     places = [(b, b.current_device(), b.current_stream())

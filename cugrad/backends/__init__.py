@@ -9,13 +9,12 @@ from typing import Any
 from .. import device as _device
 from ..absent import explain
 from ..device import device
-from . import batched
-from .batched import BatchedArray
+from .batched.arrays import BatchedArray
 from .numpy.backend import NumpyBackend
 from .protocol import Backend
 
 __all__ = [
-    "BY_ARRAY_TYPE", "Backend", "backend_of", "batched", "get", "is_simulated", "is_usable",
+    "BY_ARRAY_TYPE", "Backend", "backend_of", "get", "is_simulated", "is_usable",
     "started", "why_unusable",
 ]  # fmt: skip
 

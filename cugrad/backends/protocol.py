@@ -58,10 +58,13 @@ class Backend(Protocol):
     """
 
     name: str
+    readable: bool  # else there are many values for one, and `run_row` runs the rows
+    stands_in: bool  # for any device that a program names: it is simulated
     device_type: str
     array_types: tuple[type, ...]
     xp: Any
 
+    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any: ...  # not readable
     def wrap(self, value: Any) -> Array: ...
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array: ...
     def to_host(self, array: Array) -> np.ndarray[Any, Any]: ...

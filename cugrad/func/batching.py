@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.recording.record import recorded
-from ..backends.batched import BatchLevel, active, levels_of, opened_level
+from ..autograd.transforms import active, opened_level
+from ..backends.batched.arrays import BatchLevel, levels_of
 from ..functions import FUNCTIONS
 from ..random import default_generators
 from ..tensor import Tensor

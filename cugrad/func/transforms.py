@@ -14,7 +14,8 @@ from ..autograd.inference import out_of_inference
 from ..autograd.mode import is_grad_enabled, state
 from ..autograd.recording.node import edge_of, end_of
 from ..autograd.recording.record import recorded
-from ..backends.batched import GRAD, active, levels_of, running
+from ..autograd.transforms import GRAD, active, running
+from ..backends.batched.arrays import levels_of
 from ..creation import zeros_like
 from ..kept import kept
 from ..tensor import Tensor

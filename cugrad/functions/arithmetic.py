@@ -320,7 +320,7 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """
     if isinstance(src, Tensor):
         ours, theirs = backend_of(self._array), backend_of(src._array)
-        if ours is not theirs and "batched" not in (ours.name, theirs.name):
+        if ours is not theirs and ours.readable and theirs.readable:
             if _transfer_directly(self, src):
                 check_inplace(self, "copy_")
                 device = ours if ours.device_type != "cpu" else theirs

@@ -12,7 +12,7 @@ from ..autograd.recording.inplace import apply_inplace
 from ..autograd.recording.record import recorded
 from ..autograd.recording.views import changed
 from ..backends import backend_of
-from ..backends.batched import raise_if_read
+from ..backends.batched.arrays import raise_if_read
 from ..creation import full_like
 from ..ops.table import TABLE
 from ..tensor import Tensor
@@ -128,7 +128,7 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 def _on_host(self: Tensor, name: str) -> Any:
     backend = backend_of(self._array)
-    if backend.name == "batched":
+    if not backend.readable:
         raise_if_read(name)
     if backend.device_type != "cpu":
         raise TypeError(f"{name} is only implemented on CPU tensors")

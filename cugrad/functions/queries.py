@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..backends import backend_of
-from ..backends.batched import unify
+from ..backends.batched.arrays import unify
 from ..dtypes import dtype as Dtype
 from ..ops.promotion import result_dtype
 from ..tensor import Tensor, make

@@ -9,7 +9,7 @@ from ..autograd.mode import state
 from ..autograd.recording.record import recorded
 from ..autograd.recording.views import changed
 from ..backends import backend_of
-from ..backends.batched import levels_of
+from ..backends.batched.arrays import levels_of
 from ..backends.wanted import known
 from ..dtypes import as_dtype
 from ..dtypes import dtype as Dtype

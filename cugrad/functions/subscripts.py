@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd.mode import state
 from ..backends import backend_of
-from ..backends.batched import BatchedArray
+from ..backends.batched.arrays import BatchedArray
 from ..tensor import Tensor
 from .bounds import check_picks
 

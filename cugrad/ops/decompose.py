@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import backend_of
-from ..backends.batched import plain
+from ..backends.batched.arrays import plain
 from ..errors import LinAlgError
 from .reduce import is_complex
 from .table import COSTLY, LINEAR, NONE, SAME, row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backends.batched import plain
+from ..backends.batched.arrays import plain
 from .decompose import (
     _diag,
     _diagonal,

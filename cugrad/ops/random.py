@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import backends
-from ..backends import batched
-from ..backends.batched_random import BatchedRng
+from ..backends.batched import random as batched_random
 from ..backends.forks import kept_over_forks
 from ..device import device as Device
 from ..kept import Switch, of_thread
@@ -183,8 +182,8 @@ def _on(source: Source | None, device: Device) -> tuple[Any, Any]:
             f"Expected a '{device.type}' device type for generator but found '{source.device.type}'"
         )
     rng = source.rng
-    if batched.running.levels:
-        rng = BatchedRng(rng)
+    if batched_random.open_levels():
+        rng = batched_random.BatchedRng(rng)
     return rng, backends.get(device.type)
 
 

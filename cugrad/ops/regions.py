@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.batched import levels_of, lifted_to, owner, plain
+from ..backends.batched.arrays import levels_of, lifted_to, owner, plain
 from .strided import layout_of, sum_of
 from .table import LINEAR, raw, row
 

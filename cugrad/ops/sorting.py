@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import nan
 from typing import Any
 
-from ..backends.batched import any_batched
+from ..backends.batched.arrays import any_batched
 from .reduce import is_half, picked, picked_jvp, picked_vjp, spread, widened
 from .table import COSTLY, NONE, row
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import factorial, inf, pi, sqrt
 from typing import Any
 
-from ..backends.batched import BatchedArray
+from ..backends.batched.arrays import BatchedArray
 from .special import _narrow, _pair, _wide
 from .table import ELEMENTWISE, FLOAT, row
 

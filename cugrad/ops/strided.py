@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.batched import any_batched
+from ..backends.batched.arrays import any_batched
 from ..backends.owners import root_of
 from .table import LINEAR, NONE, row
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import BY_ARRAY_TYPE, backend_of, batched
+from ..backends import BY_ARRAY_TYPE, backend_of
+from ..backends.batched import arrays as batched
 from ..errors import FormulaError
 
 __all__ = ["ELEMENTWISE", "LINEAR", "NONE", "TABLE", "Op", "raw", "row"]
@@ -332,7 +333,7 @@ def _raw_function(op: Op) -> Callable[..., Any]:
 
         def call(*args: Any, **params: Any) -> Any:
             members = args[0]
-            if batched.in_use and batched.any_batched(members):
+            if batched.HIDING and batched.any_batched(members):
                 members = batched.unify(members)
             backend, members = _on_one_backend(members)
             return backend.wrap(forward(backend.xp, list(members), *args[1:], **params))
@@ -340,15 +341,15 @@ def _raw_function(op: Op) -> Callable[..., Any]:
     else:
 
         def call(*args: Any, **params: Any) -> Any:
-            if batched.in_use:
+            if batched.HIDING:
                 args = _unified(args, params)
             backend = BY_ARRAY_TYPE.get(type(args[0])) if alone else None
             if backend is None:
                 backend, args = _on_one_backend(args)
-            if backend.name == "batched":
-                value = batched.run_row(op, backend, args, params)
-            else:
+            if backend.readable:
                 value = forward(backend.xp, *args, **params)
+            else:
+                value = backend.run_row(op, args, params)
             return backend.wrap(value) if single else tuple(map(backend.wrap, value))
 
     call.__name__ = op.name

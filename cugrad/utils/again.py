@@ -9,7 +9,7 @@ from typing import Any
 from ..autograd.mode import state, watch_writes
 from ..autograd.recording.op_node import Plan
 from ..autograd.recording.operands import read_inputs
-from ..backends import batched
+from ..autograd.transforms import running
 from ..kept import Switch
 from ..ops.table import Op
 from ..tensor import Tensor, make
@@ -119,7 +119,7 @@ class Again(Switch):
             return
         if not state.grad_enabled or not state.hooks or state.hooks[-1][0] != self.pack:
             return  # not for this run to keep
-        if state.levels or batched.running.transforms:
+        if state.levels or running.transforms:
             return
         inputs = inputs[0] if op.variadic else inputs
         mask = read_inputs(op, inputs)[1]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd.autocast import casting
-from ..backends.batched import BatchLevel, noting, opened_again, running
+from ..autograd.transforms import noting, opened_again, running
+from ..backends.batched.arrays import BatchLevel
 from ..device import default_device
 from ..device import device as Device
 from ..ops.random import drawn_again, noted

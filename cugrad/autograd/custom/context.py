@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ...backends import batched
+from ...backends.batched import arrays as batched
 from ...tensor import Tensor, make
 from ..mode import no_grad, state
 from ..recording import saved as saving

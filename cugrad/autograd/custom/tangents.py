@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...backends.batched import running
 from ...tensor import Tensor
+from ..transforms import running
 from .context import BackwardCFunction
 
 __all__ = ["among", "check_saved", "check_tangent", "viewed"]

@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...backends.batched import GRAD, BatchLevel, levels_of, lowered, running
+from ...backends.batched.arrays import BatchLevel, levels_of
 from ...tensor import Tensor
 from ..forward.dual import tangent_of
 from ..mode import state
 from ..recording.node import edge_of
 from ..recording.recorded import recorded
 from ..recording.views import rebase
+from ..transforms import GRAD, lowered, running
 
 if TYPE_CHECKING:
     from ..function import Function

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...backends import batched
+from ...backends.batched import arrays as batched
 from ...tensor import Tensor
 from ..recording.recorded import recorded
+from ..transforms import active, opened_level
 
 __all__ = ["over_batch"]
 
@@ -37,10 +38,10 @@ def over_batch(
             "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
             f"{sizes} for the mapped dimension"
         )
-    level = batched.opened_level(sizes[0], randomness)
+    level = opened_level(sizes[0], randomness)
     level.asks_functions = False
     inside = [None if x is None else recorded.vmap_wrap(x, level, 0) for x in tensors]
-    with batched.active(level):
+    with active(level):
         found = function(*inside)
     results: list[Tensor | None] = []
     for x in found:

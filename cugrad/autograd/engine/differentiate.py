@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...backends import backend_of
-from ...backends.batched import BatchLevel, running
+from ...backends.batched.arrays import BatchLevel
 from ...frames import warn_user
 from ...tensor import Tensor, make
 from ..graph import GradientEdge, Origin
 from ..mode import state
 from ..recording.node import AccumulateGrad, Output, edge_of
 from ..recording.recorded import recorded
+from ..transforms import running
 from .backward_pass import run_backward
 from .batches import over_batch
 

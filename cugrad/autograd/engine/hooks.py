@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...backends import backend_of, batched
+from ...backends import backend_of
+from ...backends.batched import arrays as batched
 from ...tensor import Tensor, make
 from ..recording.node import NodeRare
 from ..recording.recorded import recorded
+from ..transforms import running
 
 __all__ = [
     "as_tensor", "has_hooks", "has_node_hooks", "run_leaf_hooks", "run_post_hooks", "run_pre_hooks",
@@ -45,9 +47,9 @@ def _in_sight(gradients: Any) -> tuple[list[Any], list[Any]]:
     Also the levels that were opened so, by gradient, for what the hooks answer.
     """
     seen, opened = [as_tensor(g) for g in gradients], []
-    for i, g in enumerate(seen if batched.in_use else ()):
+    for i, g in enumerate(seen if batched.HIDING else ()):
         levels = [] if g is None else batched.levels_of(g._array)
-        closed = [level for level in levels if level not in batched.running.levels]
+        closed = [level for level in levels if level not in running.levels]
         for level in closed:
             g = recorded.vmap_unwrap(g, level, 0)
         seen[i] = g

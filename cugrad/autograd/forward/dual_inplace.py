@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...backends import backend_of
-from ...backends.batched import levels_of
+from ...backends.batched.arrays import levels_of
 from ...ops.table import Op
 from ...tensor import Tensor, make
 from ..mode import Level, enable_grad, state

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...backends import Backend, backend_of, batched
+from ...backends import Backend, backend_of
+from ...backends.batched import arrays as batched
 from ...dtypes import of as dtype_of
 from ...dtypes import type_name
 from ...ops.table import TABLE, Op
@@ -28,13 +29,13 @@ DIRECT = 1 << 12  # elements from which on writing straight into place pays for 
 def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
     """Runs an op and puts its output in the place of its first input, which is returned."""
     if state.observers:
-        args = _lifted(op, args, params) if batched.in_use else args  # by ops that come before
+        args = _lifted(op, args, params) if batched.HIDING else args  # by ops that come before
         return observed(op, args, params, _dual)
     return _dual(op, args, params)
 
 
 def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:
-    if batched.in_use:
+    if batched.HIDING:
         args = _lifted(op, args, params)
     if not state.levels:
         return _execute(op, args, params, seq)

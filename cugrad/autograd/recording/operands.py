@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends import backend_of, batched
+from ...backends import backend_of
 from ...dtypes import of as dtype_of
 from ...ops.promotion import SCALARS, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
@@ -76,10 +76,10 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     backend = backend_of(first_array(op, arrays))
     operands = (arrays,) if op.variadic else arrays
     try:
-        if backend.name == "batched":
-            value = batched.run_row(op, backend, operands, params)
-        else:
+        if backend.readable:
             value = op.forward(backend.xp, *operands, **params)
+        else:
+            value = backend.run_row(op, operands, params)
     except RuntimeWarning:  # warnings are errors here; overflow is not one
         with backend.quiet():
             value = op.forward(backend.xp, *operands, **params)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...backends import backend_of, batched
+from ...backends import backend_of
+from ...backends.batched import arrays as batched
 from ...ops.table import TABLE, Op
 from ...tensor import UNCOUNTED, Tensor, make
 from ..forward.dual import apply_dual
@@ -24,11 +25,11 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
     if state.autocast is not None:
         args = state.autocast(op, args)
     if state.observers:
-        args = lifted(op, args, params) if batched.in_use else args  # by ops that come before
+        args = lifted(op, args, params) if batched.HIDING else args  # by ops that come before
         return observed(op, args, params, _unobserved)
     if state.before_op is not None:
         state.before_op(op, args, params)
-    if batched.in_use:
+    if batched.HIDING:
         args = lifted(op, args, params)
     if state.levels:
         return apply_dual(op, args, params, execute)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...backends import backend_of
-from ...backends.batched import plain
+from ...backends.batched.arrays import plain
 from ...backends.owners import root_of
 from ...dtypes import of as dtype_of
 from ...errors import InplaceError
@@ -271,7 +271,7 @@ def unpacked(node: Any, index: int, entry: Packed) -> Tensor:
 def spelled(array: Any) -> str:
     """Shape, dtype and device of an array, or of a Packed."""
     backend = array.backend if type(array) is Packed else backend_of(array)
-    where = f"{backend.device_type}{' inside vmap' * (backend.name == 'batched')}"
+    where = f"{backend.device_type}{' inside vmap' * (not backend.readable)}"
     return f"a tensor of shape {list(array.shape)} and dtype {dtype_of(array.dtype)} on {where}"
 
 

@@ -29,6 +29,7 @@ class CupyBackend:
     """
 
     name = "cupy"
+    readable, stands_in = True, False
     device_type = "cuda"
     array_types: tuple[type, ...] = (cupy.ndarray,)
     xp = CupyNamespace()

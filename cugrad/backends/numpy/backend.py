@@ -280,6 +280,7 @@ class NumpyBackend:
     """Tensors in host memory."""
 
     name = "numpy"
+    readable, stands_in = True, False
     device_type = "cpu"
     array_types: tuple[type, ...] = (np.ndarray, np.generic)
     xp = NumpyNamespace()

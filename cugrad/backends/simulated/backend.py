@@ -86,6 +86,8 @@ class SimulatedBackend:
     CUDA, share one machine, but their arrays do not mix.
     """
 
+    readable, stands_in = True, True
+
     def __init__(self, device_type: str = "simulated") -> None:
         self.name, self.device_type = "simulated", device_type
         self.machine = MACHINE

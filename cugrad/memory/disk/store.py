@@ -263,7 +263,8 @@ class DiskStore(Guarded):
 
     def takes(self, array: Any) -> bool:
         """Whether the store can write a GPU's array without the host: kvikio is installed."""
-        known = backend_of(array).name == "cupy" and self._file is not None
+        backend = backend_of(array)
+        known = backend.device_type == "cuda" and not backend.stands_in and self._file is not None
         return known and handle_of(self._file) is not None  # type: ignore[arg-type]
 
     @staticmethod

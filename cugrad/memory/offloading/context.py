@@ -9,7 +9,7 @@ from typing import Any
 from ...autograd.graph import saved_tensors_hooks
 from ...autograd.recording.views import is_part_of_leaf
 from ...backends import backend_of
-from ...backends.batched import plain
+from ...backends.batched.arrays import plain
 from ...tensor import Tensor, make
 from ..report import Report, report_of
 from ..sizes import bytes_of, size
@@ -97,7 +97,7 @@ class _Offloading(saved_tensors_hooks):
             if not coded or is_part_of_leaf(tensor):
                 stats.already_on_host += array.nbytes
                 return tensor
-        elif self.device_type not in (None, backend.device_type) and backend.name != "simulated":
+        elif self.device_type not in (None, backend.device_type) and not backend.stands_in:
             return tensor
         elif is_part_of_leaf(tensor):
             stats.keep("leaf", array.nbytes)

@@ -12,7 +12,7 @@ from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
 from ...autograd.ranges import ranged
 from ...backends import Backend, backend_of
-from ...backends.batched import hidden, plain
+from ...backends.batched.arrays import hidden, plain
 from ...kept import Guarded, whole
 from ...tensor import Tensor
 from ..geometry import array_at, is_alone, memory_of, root_of, span_of

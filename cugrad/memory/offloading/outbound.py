@@ -11,7 +11,7 @@ from typing import Any
 from ...autograd.mode import watch_writes, writes_watched
 from ...autograd.ranges import ranged
 from ...backends import Backend
-from ...backends.batched import plain
+from ...backends.batched.arrays import plain
 from ...tensor import Tensor
 from ..geometry import in_memory_order, memory_of, root_of
 from .owner import Owner

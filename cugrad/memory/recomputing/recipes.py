@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 from ...autograd.engine.backward_pass import task
 from ...autograd.mode import pop_observer, push_observer, state, watch_writes
 from ...autograd.recording.operands import run_forward
-from ...backends import Backend, backend_of, batched
+from ...backends import Backend, backend_of
+from ...backends.batched import arrays as batched
 from ...errors import InplaceError
 from ...kept import Switch
 from ...ops.table import Op
@@ -286,7 +287,7 @@ class Recorder(Switch):
             return
         op, args, params, in_place = state.call
         given = args[0] if op.variadic else args
-        if batched.in_use and batched.any_batched(
+        if batched.HIDING and batched.any_batched(
             [x._array for x in given if isinstance(x, Tensor)]
         ):
             here.calls.append(None)

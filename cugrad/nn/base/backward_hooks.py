@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...autograd.function import Function
 from ...autograd.mode import state
-from ...backends.batched import BatchLevel, running
+from ...autograd.transforms import running
+from ...backends.batched.arrays import BatchLevel
 from ...tensor import Tensor
 
 if TYPE_CHECKING:

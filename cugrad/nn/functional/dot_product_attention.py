@@ -10,7 +10,7 @@ from ... import dtypes
 from ...autograd.function import Function
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
-from ...backends import batched
+from ...autograd.transforms import running
 from ...functions.ranges import arange
 from ...ops import random as draw
 from ...tensor import Tensor, make
@@ -45,7 +45,7 @@ def dot_product_attention(
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
     tensors = (query, key, value, mask)
     recording = state.grad_enabled and any(t is not None and t.requires_grad for t in tensors)
-    if recording and not (state.levels or batched.running.levels or batched.running.transforms):
+    if recording and not (state.levels or running.levels or running.transforms):
         return DotProductAttention.apply(*tensors, bits, how)
     return _forward(query, key, value, mask, bits, how)
 

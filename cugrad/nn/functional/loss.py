@@ -7,7 +7,7 @@ from typing import Any
 
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
-from ...backends.batched import plain
+from ...backends.batched.arrays import plain
 from ...creation import full_like
 from ...dtypes import promote_types
 from ...frames import warn_user

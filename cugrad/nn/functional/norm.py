@@ -9,7 +9,7 @@ from typing import Any
 from ...autograd.mode import will_change
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
-from ...backends.batched import levels_of
+from ...backends.batched.arrays import levels_of
 from ...functions.queries import finfo
 from ...tensor import Tensor
 

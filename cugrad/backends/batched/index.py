@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .batched import BatchedArray, ValueDependent, owner
+from .arrays import BatchedArray, ValueDependent, owner
 
 Array = Any
 Index = tuple[Any, ...]

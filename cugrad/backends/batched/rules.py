@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .batched import BatchedArray, BatchedBackend, ValueDependent, owner
-from .batching_index import padded
+from .arrays import BatchedArray, BatchedBackend, ValueDependent, owner
+from .index import padded
 
 Array = Any
 Index = tuple[Any, ...]

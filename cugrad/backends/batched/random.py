@@ -6,9 +6,11 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from .batched import Array, BatchedArray, BatchLevel, levels_of, owner, running, unify
+from .arrays import Array, BatchedArray, BatchLevel, levels_of, owner, unify
 
-__all__ = ["BatchedRng"]
+__all__ = ["BatchedRng", "open_levels"]
+
+open_levels: Callable[[], list[BatchLevel]] = list  # set by cugrad.autograd.transforms
 
 
 class BatchedRng:
@@ -54,7 +56,7 @@ def _allow_draw(level: BatchLevel) -> None:
 
 def _counted(draw: Callable[..., Array], *given: Array) -> Array:
     """Counts drawn element by element, of parameters that may differ by example."""
-    for level in running.levels:
+    for level in open_levels():
         _allow_draw(level)
         if level.randomness == "different":
             given = tuple([level.lift(x) for x in given])
@@ -79,7 +81,7 @@ def _counted(draw: Callable[..., Array], *given: Array) -> Array:
 def _drawn(draw: Callable[[tuple[int, ...]], Array], shape: tuple[int, ...]) -> Array:
     """Refused, one draw for all examples, or one for each."""
     different = []
-    for level in running.levels:
+    for level in open_levels():
         _allow_draw(level)
         if level.randomness == "different":
             different.append(level)

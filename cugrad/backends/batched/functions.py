@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .batched import BatchedBackend, ValueDependent, raise_if_read
-from .batching_index import getitem, padded, placed, whole_index
-from .batching_rules import closed, flat, is_of, opened, rule, shifted
+from .arrays import BatchedBackend, ValueDependent, raise_if_read
+from .index import getitem, padded, placed, whole_index
+from .rules import closed, flat, is_of, opened, rule, shifted
 
 
 @rule("zeros", "empty", "ones")

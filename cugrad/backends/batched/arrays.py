@@ -1,37 +1,34 @@
-"""The backend of `vmap`: arrays with a hidden first dimension, on top of any other backend."""
+"""Arrays with a hidden first dimension, of any other backend's arrays, and the backend of these."""
 
 from __future__ import annotations
 
 import itertools
 import operator
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-from ..kept import Switch, of_thread
 
 Array = Any
 
 # A row computes with a namespace `xp` and arrays. Given this namespace and these arrays it computes
 # a whole batch, and its formulas do too: no row has a batching rule of its own. The rules are those
-# of the array functions that rows use, in batching_rules.py; a function without one is looped over.
+# of the array functions that rows use, in rules.py and functions.py; a function without one is
+# looped over.
 #
 # Levels nest: the values of an array of one level may be arrays of an outer one. All array inputs
 # of a row are brought to the same levels first (`unify`), so that a rule meets arrays of its own
 # level, or arrays made on the way that are the same for the whole batch.
 
 _serial = itertools.count(1)
-in_use = False  # whether there has been a vmap: until then nobody looks for batched arrays
+HIDING: set[type] = set()  # array types that hide a dimension; none before the first vmap
 
 
 class BatchLevel:
     """One call of vmap: how many examples there are, and what to do about random numbers."""
 
     def __init__(self, size: int, randomness: str = "error") -> None:
-        global in_use
-        in_use = True
+        HIDING.add(BatchedArray)
         self.size, self.randomness, self.number = size, randomness, next(_serial)
         self.mapped: list[tuple[Any, int]] = []  # weak references to inputs, and their dimension
         self.asks_functions = True  # how to batch a custom Function; else it sees batched tensors
@@ -93,7 +90,7 @@ class BatchLevel:
 
 def owner(array: Array) -> Any:
     """The backend of an array, batched or not."""
-    from . import backend_of
+    from .. import backend_of
 
     return backend_of(array)
 
@@ -163,16 +160,6 @@ def unify(arrays: Any) -> list[Any]:
 def any_batched(values: Any) -> bool:
     """Whether one of these values is an array of a vmap."""
     return any(type(value) is BatchedArray for value in values)
-
-
-def run_row(op: Any, backend: Any, operands: Any, params: dict[str, Any]) -> Any:
-    """The forward of a row, once per example where it reads values on the host."""
-    try:
-        return op.forward(backend.xp, *operands, **params)
-    except ValueDependent:
-        from .batching_rules import looped_row
-
-        return looped_row(op, backend, operands, params)
 
 
 class BatchedArray:
@@ -285,12 +272,12 @@ class BatchedArray:
         raise AttributeError(f"an array inside vmap has no {name!r}")
 
     def __getitem__(self, index: Any) -> Array:
-        from .batching_index import getitem
+        from .index import getitem
 
         return getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        from .batching_index import setitem
+        from .index import setitem
 
         setitem(self, index, value)
 
@@ -396,14 +383,24 @@ class BatchedBackend:
     """What arrays of one level answer to `backend_of`: the device is that of their values."""
 
     name = "batched"
+    readable = False
     array_types: tuple[type, ...] = (BatchedArray,)
 
     def __init__(self, level: BatchLevel, parent: Any) -> None:
-        from . import batching_functions  # noqa: F401  (declares rules)
-        from .batching_rules import BatchedNamespace
+        from . import functions as batching_functions  # noqa: F401  (declares rules)
+        from .rules import BatchedNamespace
 
         self.level, self.parent = level, parent
         self.xp: Any = BatchedNamespace(self)
+
+    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any:
+        """The forward of a row, once per example where it reads values on the host."""
+        try:
+            return op.forward(self.xp, *operands, **params)
+        except ValueDependent:
+            from .rules import looped_row
+
+            return looped_row(op, self, operands, params)
 
     def made(self, values: Array) -> Array:
         """An array of this level with these values, whose first dimension is the hidden one."""
@@ -430,71 +427,3 @@ class BatchedBackend:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.parent, name)
-
-
-class Active(threading.local):
-    """The transforms of functions that run in this thread, the outermost first.
-
-    A vmap is its BatchLevel, a jvp its level of forward mode, anything that takes gradients GRAD.
-    """
-
-    transforms: tuple[Any, ...] = ()
-    noted: tuple[list[BatchLevel], ...] = ()  # lists of the levels that are opened
-    again: Iterator[BatchLevel] | None = None  # levels to open, of a function that runs again
-
-    @property
-    def levels(self) -> list[BatchLevel]:
-        """The vmaps among them: random functions ask."""
-        return [t for t in self.transforms if type(t) is BatchLevel]
-
-
-GRAD = object()
-running = of_thread(Active())
-
-
-def opened_level(size: int, randomness: str) -> BatchLevel:
-    """A level for a vmap that begins: in the second run of a checkpoint the one it had in the
-    first, whose arrays backward holds.
-    """
-    level = None if running.again is None else next(running.again, None)
-    if level is None or (level.size, level.randomness) != (size, randomness):
-        level = BatchLevel(size, randomness)
-    for levels in running.noted:
-        levels.append(level)
-    return level
-
-
-class _Switched(Switch):
-    """Inside, fields of `running` are others."""
-
-    def __init__(self, **changes: Any) -> None:
-        self._changes = changes
-
-    def as_is(self) -> dict[str, Any]:
-        return {name: getattr(running, name) for name in self._changes}
-
-    def change(self, before: dict[str, Any]) -> None:
-        vars(running).update(self._changes)
-
-    def put_back(self, before: dict[str, Any]) -> None:
-        vars(running).update(before)
-
-
-def noting(levels: list[BatchLevel]) -> Switch:
-    """The levels that are opened inside are added to the list."""
-    return _Switched(noted=(*running.noted, levels))
-
-
-def opened_again(levels: list[BatchLevel], transforms: tuple[Any, ...]) -> Switch:
-    """Inside, a vmap opens the levels of a list, one after the other, among these transforms."""
-    return _Switched(noted=(), again=iter(levels), transforms=transforms)
-
-
-def active(transform: Any) -> Switch:
-    """This transform runs inside."""
-    return _Switched(transforms=(*running.transforms, transform))
-
-
-def lowered(transforms: tuple[Any, ...]) -> Switch:
-    """Only these transforms run inside."""
-    return _Switched(transforms=transforms)

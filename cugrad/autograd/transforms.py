@@ -1,0 +1,83 @@
+"""The transforms of functions that run in a thread, in their order: gradients, tangents, vmaps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ..backends.batched import random as batched_random
+from ..backends.batched.arrays import BatchLevel
+from ..kept import Switch, of_thread
+
+__all__ = ["GRAD", "active", "lowered", "noting", "opened_again", "opened_level", "running"]
+
+GRAD = object()
+
+
+class Running(threading.local):
+    """The transforms of functions that run in this thread, the outermost first.
+
+    A vmap is its BatchLevel, a jvp its level of forward mode, anything that takes gradients GRAD.
+    """
+
+    transforms: tuple[Any, ...] = ()
+    noted: tuple[list[BatchLevel], ...] = ()  # lists of the levels that are opened
+    again: Iterator[BatchLevel] | None = None  # levels to open, of a function that runs again
+
+    @property
+    def levels(self) -> list[BatchLevel]:
+        """The vmaps among them."""
+        return [t for t in self.transforms if type(t) is BatchLevel]
+
+
+running = of_thread(Running())
+batched_random.open_levels = lambda: running.levels
+
+
+def opened_level(size: int, randomness: str) -> BatchLevel:
+    """A level for a vmap that begins: in the second run of a checkpoint the one it had in the
+    first, whose arrays backward holds.
+    """
+    level = None if running.again is None else next(running.again, None)
+    if level is None or (level.size, level.randomness) != (size, randomness):
+        level = BatchLevel(size, randomness)
+    for levels in running.noted:
+        levels.append(level)
+    return level
+
+
+class _Switched(Switch):
+    """Inside, fields of `running` are others."""
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def as_is(self) -> dict[str, Any]:
+        return {name: getattr(running, name) for name in self._changes}
+
+    def change(self, before: dict[str, Any]) -> None:
+        vars(running).update(self._changes)
+
+    def put_back(self, before: dict[str, Any]) -> None:
+        vars(running).update(before)
+
+
+def noting(levels: list[BatchLevel]) -> Switch:
+    """The levels that are opened inside are added to the list."""
+    return _Switched(noted=(*running.noted, levels))
+
+
+def opened_again(levels: list[BatchLevel], transforms: tuple[Any, ...]) -> Switch:
+    """Inside, a vmap opens the levels of a list, one after the other, among these transforms."""
+    return _Switched(noted=(), again=iter(levels), transforms=transforms)
+
+
+def active(transform: Any) -> Switch:
+    """This transform runs inside."""
+    return _Switched(transforms=(*running.transforms, transform))
+
+
+def lowered(transforms: tuple[Any, ...]) -> Switch:
+    """Only these transforms run inside."""
+    return _Switched(transforms=transforms)
