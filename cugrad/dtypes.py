@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 __all__ = [
-    "check_fits", "dtype", "get_default_dtype", "of", "promote_types", "set_default_dtype",
-    "type_name",
+    "check_fits", "dtype", "get_default_dtype", "is_differentiable", "is_floating", "is_half", "of",
+    "promote_types", "set_default_dtype", "type_name",
 ]  # fmt: skip
 
 
@@ -127,6 +128,24 @@ def of(numpy_dtype: Any) -> dtype:
             + ", ".join(_BY_NAME)
         )
     return found
+
+
+class _Answers(dict[Any, bool]):
+    """What a test says of NumPy dtypes; a question that was asked before is a look-up."""
+
+    def __init__(self, test: Callable[[dtype], bool]) -> None:
+        self._test = test
+
+    def __missing__(self, numpy_dtype: Any) -> bool:
+        known = _BY_NUMPY.get(numpy_dtype) or _BY_NAME.get(np.dtype(numpy_dtype).name)
+        answer = self[numpy_dtype] = known is not None and self._test(known)
+        return answer
+
+
+# Questions about the dtype of an array. NumPy's kind does not answer them: bfloat16 is a "V".
+is_differentiable = _Answers(lambda d: d.category >= FLOAT).__getitem__  # real or complex
+is_floating = _Answers(lambda d: d.category == FLOAT).__getitem__  # real
+is_half = _Answers(lambda d: d.category == FLOAT and d.itemsize == 2).__getitem__
 
 
 def as_dtype(value: Any) -> dtype:

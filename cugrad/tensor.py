@@ -13,6 +13,7 @@ from . import dtypes
 from .backends import backend_of, started
 from .device import device as Device
 from .dtypes import dtype as Dtype
+from .dtypes import is_differentiable
 from .kept import of_thread
 
 if TYPE_CHECKING:
@@ -439,7 +440,7 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-        if self._requires_grad and value._array.dtype.kind not in "fcV":
+        if self._requires_grad and not is_differentiable(value._array.dtype):
             raise RuntimeError(
                 "data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value.dtype}"

@@ -295,3 +295,22 @@ def test_what_stands_above_the_protocol_asks_for_no_backend_by_name() -> None:
     assert backends_by_name('if backend_of(x).name == "batched": pass')
     assert backends_by_name("y = 1 if b.name not in ('cupy', 'numpy') else 2")
     assert not backends_by_name('name == "numpy" or op.name == "mul"')
+
+
+def kinds_of_bfloat16(source: str) -> list[str]:
+    """Tests whether a kind is among some of which one is "V", each with its line."""
+    return [f"line {node.lineno}: {ast.unparse(node)}" for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Compare)
+            and any(isinstance(op, (ast.In, ast.NotIn, ast.Eq, ast.NotEq)) for op in node.ops)
+            and ast.unparse(node.left).endswith("kind")
+            and any(isinstance(x, ast.Constant) and "V" in str(x.value)
+                    for x in node.comparators)]  # fmt: skip
+
+
+def test_who_asks_for_a_dtype_asks_dtypes() -> None:
+    """NumPy's kind of bfloat16 is "V", as of structures: no reader has to know."""
+    paths = [p for p in package_files() if room_of(module_name(p)) not in ("backends", "dtypes")]
+    wrong = [f"{relative(p)}, {each}" for p in paths for each in kinds_of_bfloat16(p.read_text())]
+    assert not wrong, f"{wrong}: is_differentiable, is_floating or is_half of cugrad.dtypes says it"
+    assert kinds_of_bfloat16('x._array.dtype.kind not in "fcV"')
+    assert not kinds_of_bfloat16('x.dtype.kind in "iu"')

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..backends.batched.arrays import plain
+from ..dtypes import is_differentiable
 from ..frames import LAYERS, users_frames, warn_user
 from ..kept import Switch
 from ..tensor import Tensor
@@ -154,7 +155,7 @@ def check_nan(node: Node, results: Any) -> None:
     """RuntimeError where a gradient that a node returned has nan in it."""
     for i, g in enumerate(results or ()):
         array = g._array if isinstance(g, Tensor) else g
-        if array is None or array.dtype.kind not in "fcV":
+        if array is None or not is_differentiable(array.dtype):
             continue
         array = plain(array)
         if bool(backend_of(array).xp.isnan(array).any()):

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .. import dtypes
+from ..dtypes import is_floating
 from ..kept import Switch, of_thread
 from ..ops.table import Op
 from ..tensor import Tensor
@@ -272,7 +273,7 @@ def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
 
 def _wanted(policy: str, value: Any) -> Any:
     """The dtype for one value; None for what stays: integers, float64, what is elsewhere."""
-    if not isinstance(value, Tensor) or value._array.dtype.kind not in "fV":
+    if not isinstance(value, Tensor) or not is_floating(value._array.dtype):
         return None
     if value._array.dtype.itemsize > 4:
         return None

@@ -11,6 +11,7 @@ from typing import Any
 from ..absent import explain
 from ..backends import backend_of
 from ..backends.batched import arrays as batched
+from ..dtypes import is_differentiable
 from ..frames import warn_user
 from ..tensor import Tensor, make
 from .anomaly_mode import note
@@ -227,7 +228,7 @@ def _tangents(
         result = _tangents(node, args, forward, seq) or (_execute(node, args, forward, seq),)
         if node.materialize_grads:
             for i, (a, t) in enumerate(zip(args, tangents, strict=True)):
-                if t is None and isinstance(a, Tensor) and a._array.dtype.kind in "fcV":
+                if t is None and isinstance(a, Tensor) and is_differentiable(a._array.dtype):
                     tangents[i] = make(backend_of(a._array).xp.zeros_like(a._array))
         for a in node.dirty_tensors or ():  # jvp changes their tangents in place
             nr = next((i for i, x in enumerate(args) if x is a), None)
@@ -372,7 +373,7 @@ def _connect(
         if not isinstance(out, Tensor):
             continue
         dirty, given = among(marked, out), among(args, out)
-        if among(hidden, out) or out._array.dtype.kind not in "fcV":
+        if among(hidden, out) or not is_differentiable(out._array.dtype):
             outputs[nr] = out.detach() if given and (out._requires_grad or not dirty) else out
             continue
         if dirty and len(outputs) > 1 and out._base is not None:

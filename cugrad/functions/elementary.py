@@ -14,6 +14,7 @@ from ..autograd.recording.views import changed
 from ..backends import backend_of
 from ..backends.batched.arrays import raise_if_read
 from ..creation import full_like
+from ..dtypes import is_floating
 from ..ops.table import TABLE
 from ..tensor import Tensor
 from .arguments import array_of
@@ -34,7 +35,7 @@ def frexp(input: Tensor) -> tuple[Tensor, Tensor]:
     >>> torch.frexp(torch.tensor([3.0, -8.0]))
     (tensor([ 0.7500, -0.5000]), tensor([2, 4], dtype=torch.int32))
     """
-    if array_of(input, "frexp").dtype.kind not in "fV":
+    if not is_floating(array_of(input, "frexp").dtype):
         raise RuntimeError(
             f"torch.frexp() only supports floating-point dtypes, got {input.dtype}"
         )

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 
 from ..autograd.recording.record import recorded
+from ..dtypes import is_floating
 from ..tensor import Tensor
 from .arguments import array_of, fresh, return_type
 from .ranges import linspace
@@ -60,7 +61,7 @@ def _range_of(function: str, array: Any, low: float, high: float) -> tuple[float
 
 def _check_histogram(function: str, input: Tensor) -> Any:
     array = array_of(input, function)
-    if array.dtype.kind not in "fV":
+    if not is_floating(array.dtype):
         raise NotImplementedError(f'"{function}" not implemented for {input.dtype}; use x.float()')
     return array
 

@@ -9,7 +9,7 @@ from ..autograd.autocast import autocasts
 from ..autograd.recording.inplace import apply_inplace
 from ..autograd.recording.record import recorded
 from ..backends import backend_of
-from ..dtypes import bool_
+from ..dtypes import bool_, is_differentiable
 from ..ops import dims as D
 from ..ops.table import TABLE
 from ..tensor import Tensor, make
@@ -164,7 +164,7 @@ def scatter_reduce(
     count = _along("scatter_add", name, start, dim, index, one)
     if not include_self:
         count = recorded.masked_fill(count, recorded.eq(count, 0), 1)
-    if total._array.dtype.kind in "fcV":
+    if is_differentiable(total._array.dtype):
         return recorded.div(total, count)
     return recorded.floor_divide(total, count)
 

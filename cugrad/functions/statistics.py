@@ -9,6 +9,7 @@ from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..creation import tensor
+from ..dtypes import is_floating
 from ..ops.dims import canonical_dim
 from ..tensor import Tensor
 from .arguments import array_of, cast, fresh
@@ -35,7 +36,7 @@ def nansum(
     array = array_of(input, "nansum")
     if array.dtype.kind == "c":
         raise RuntimeError("nansum does not support complex inputs")
-    if array.dtype.kind in "fV":
+    if is_floating(array.dtype):
         input = recorded.masked_fill(input, recorded.isnan(input), 0)
     return sum(input, dim, keepdim, dtype=dtype)
 

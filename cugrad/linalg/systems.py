@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import creation
 from ..autograd.recording.record import recorded
-from ..dtypes import float32
+from ..dtypes import float32, is_half
 from ..functions.arguments import array_of, cast, fresh, return_type
 from ..functions.linalg import matmul
 from ..tensor import Tensor
@@ -153,7 +153,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     Half precision is computed in float32.
     """
     array = array_of(A, "linalg.matrix_exp", "A")
-    if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
+    if is_half(array.dtype):
         return cast(matrix_exp(cast(A, float32)), A.dtype)
     check_float(A, "linalg.matrix_exp")
     square(A, "linalg.matrix_exp")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from ..dtypes import is_half
 from .flops import convolution_flops, convolution_input_flops, convolution_weight_flops
-from .reduce import is_half
 from .table import CONVOLUTION, LINEAR, SAME, row
 from .windows import Ints, numbers, output_size, spans
 
@@ -83,7 +83,7 @@ def _is_pointwise(geometry: Geometry, groups: int) -> bool:
 
 def _accumulator(xp: Any, x: Array) -> Any:
     """The dtype that sums of `x` are kept in: float32 for half precision."""
-    return xp.float32 if is_half(x) else x.dtype
+    return xp.float32 if is_half(x.dtype) else x.dtype
 
 
 def _kernels(xp: Any, weight: Array, groups: int) -> Array:
@@ -124,7 +124,7 @@ def _convolution(
     result = xp.reshape(result, (images, out_channels, *outputs))
     if bias is not None:
         bias = xp.reshape(bias, (-1,) + (1,) * n)
-        if is_half(result):  # not every backend adds bfloat16
+        if is_half(result.dtype):  # not every backend adds bfloat16
             return (result.astype(xp.float32) + bias.astype(xp.float32)).astype(result.dtype)
         result += bias
     return result

@@ -7,6 +7,7 @@ from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 from ..backends import backend_of, get
+from ..dtypes import is_floating
 from .dims import keeps_order
 from .flops import each_flops
 from .reduce import is_complex
@@ -167,7 +168,7 @@ def _sign(xp: Any, self: Any) -> Any:
     if _is_bool(self):
         return self.copy()
     found = xp.sign(self)
-    return xp.where(self == self, found, 0) if self.dtype.kind in "fV" else found
+    return xp.where(self == self, found, 0) if is_floating(self.dtype) else found
 
 
 row("sgn", "self", _sign, ELEMENTWISE, holomorphic=False,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import is_half
 from .conv import _fold, _geometry, _outputs, _unfold
-from .reduce import is_half
 from .table import CAST, LINEAR, row
 from .windows import Ints
 
@@ -40,7 +40,7 @@ def _col2im(
         cells *= kernel
     channels = self.shape[1] // cells
     columns = xp.reshape(self, (self.shape[0], channels, *kernel_size, *outputs))
-    wide = xp.float32 if is_half(self) else self.dtype
+    wide = xp.float32 if is_half(self.dtype) else self.dtype
     columns = xp.array(xp.moveaxis(columns, 0, n + 1), wide, copy=True)  # _fold spoils it
     result = xp.swapaxes(_fold(xp, columns, tuple(output_size), geometry), 0, 1)
     return xp.ascontiguousarray(result.astype(self.dtype, copy=False))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from .precision import is_half, narrow
+from ..dtypes import is_half
+from .precision import narrow
 from .table import CAST, FLOAT, LINEAR, row
 
 Array = Any
@@ -53,7 +54,7 @@ def _embedding_backward(
     xp: Any, grad_output: Array, indices: Array, num_weights: int, padding_idx: int = -1
 ) -> Array:
     width = grad_output.shape[-1]
-    result = xp.zeros((num_weights, width), xp.float32 if is_half(grad_output) else
+    result = xp.zeros((num_weights, width), xp.float32 if is_half(grad_output.dtype) else
                       grad_output.dtype)  # fmt: skip
     values = xp.reshape(grad_output, (indices.size, width)).astype(result.dtype, copy=False)
     xp.index_add(result, xp.reshape(indices, -1), values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..dtypes import is_half
 from .table import LINEAR, NONE, row
 
 Pad = tuple[tuple[int, int], ...]
@@ -73,7 +74,7 @@ def _pad_edges(xp: Any, self: Any, pad: Pad, mode: str) -> Any:
 
 def _pad_edges_backward(xp: Any, grad: Any, pad: Pad, mode: str) -> Any:
     shape = tuple([n - a - b for (a, b), n in zip(pad, grad.shape)])
-    half = grad.dtype.itemsize == 2
+    half = is_half(grad.dtype)
     wide = grad.astype("float32") if half else grad.copy()
     for border, source in reversed(list(_edges(pad, shape, mode))):
         part = wide[border]

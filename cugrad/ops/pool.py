@@ -6,7 +6,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from .reduce import is_half
+from ..dtypes import is_half
 from .table import CAST, LINEAR, row
 from .windows import Ints, numbers, output_size, spans
 
@@ -63,7 +63,7 @@ def _max_pool(
         f"max_pool{n}d", self.shape[-n:], kernel_size, stride, padding, dilation, ceil_mode
     )
     shape = self.shape[:-n] + outputs
-    x = self.astype(xp.float32) if is_half(self) else self
+    x = self.astype(xp.float32) if is_half(self.dtype) else self
     best = xp.full(shape, _lowest(xp, x.dtype), x.dtype)
     kernel = [k for _, k, _, _, _ in axes]
     position = xp.empty(shape, smallest_index(prod(kernel)))
@@ -139,7 +139,7 @@ def _max_pool_backward(
         result = xp.zeros(prod(shape), self.dtype)
         result[flat] = xp.reshape(self, -1)
         return xp.reshape(result, shape)
-    wide = xp.zeros(prod(shape), xp.float32 if is_half(self) else self.dtype)
+    wide = xp.zeros(prod(shape), xp.float32 if is_half(self.dtype) else self.dtype)
     xp.index_add(wide, flat, xp.reshape(self, -1).astype(wide.dtype, copy=False))
     return xp.reshape(wide, shape).astype(self.dtype, copy=False)
 
@@ -225,7 +225,7 @@ def _avg_pool(
     axes, outputs = _axes(
         f"avg_pool{n}d", self.shape[-n:], kernel_size, stride, padding, 1, ceil_mode
     )
-    x = self.astype(xp.float32) if is_half(self) else self
+    x = self.astype(xp.float32) if is_half(self.dtype) else self
     for i, ((size, *rest), count) in enumerate(zip(axes, outputs)):
         at = x.ndim - n + i
         skip = (slice(None),) * at
@@ -244,7 +244,7 @@ def _avg_pool_backward(
 ) -> Array:  # fmt: skip
     n = len(input_size)
     axes, _ = _axes(f"avg_pool{n}d", tuple(input_size), kernel_size, stride, padding, 1, ceil_mode)
-    x = grad_output.astype(xp.float32) if is_half(grad_output) else grad_output
+    x = grad_output.astype(xp.float32) if is_half(grad_output.dtype) else grad_output
     x = _scaled(xp, x, axes, count_include_pad, divisor_override)
     for i, (size, *rest) in enumerate(axes):
         at = x.ndim - n + i

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .reduce import is_half
+from ..dtypes import is_half
 
-__all__ = ["is_half", "narrow", "sum_of", "wide"]
+__all__ = ["narrow", "sum_of", "wide"]
 
 Array = Any
 
 
 def wide(xp: Any, x: Array) -> Array:
     """Half precision as float32, in which sums are kept and of which only the result is rounded."""
-    return x.astype(xp.float32) if is_half(x) else x
+    return x.astype(xp.float32) if is_half(x.dtype) else x
 
 
 def narrow(x: Array, like: Array) -> Array:

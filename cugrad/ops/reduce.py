@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import inf, prod
 from typing import Any
 
+from ..dtypes import is_floating, is_half
 from .table import LINEAR, NONE, in_order, row
 
 Shape = tuple[int, ...]
@@ -39,13 +40,9 @@ def mean_vjp(m: Any, g: Any, shape: Shape, dim: Dims, keepdim: bool) -> Any:
     return spread(m, g / (count(shape, dim) or 1), shape, dim, keepdim)
 
 
-def is_half(array: Any) -> bool:
-    return array.dtype.itemsize == 2 and array.dtype.kind not in "iu"
-
-
 def widened(array: Any) -> Any:
     """Half precision as float32: squares and exponentials of it overflow early."""
-    return array.astype("float32") if is_half(array) else array
+    return array.astype("float32") if is_half(array.dtype) else array
 
 
 def sum_dtype(array: Any) -> str | None:
@@ -170,7 +167,7 @@ row("prod", "self", _prod, NONE, dense=True, node=_by_overload("Prod"), self=_pr
 
 def _tie_share(xp: Any, self: Any, extreme: Any, dim: Dims = None) -> Any:
     ties = self == extreme
-    if self.dtype.kind in "fV":  # where the extreme is nan, every nan has a share
+    if is_floating(self.dtype):  # where the extreme is nan, every nan has a share
         ties = ties | (xp.isnan(extreme) & xp.isnan(self))
     share = xp.maximum(xp.sum(ties, dim, "int64", True), 1).astype(self.dtype)
     return ties.astype(self.dtype) / share
@@ -299,7 +296,9 @@ def _var_mean(
     total = xp.sum(square, dim, None, keepdim)
     total = total / _freedom(self.shape, dim, correction)
     mean = mean if keepdim else mean.reshape(total.shape)
-    return (total.astype(self.dtype), mean.astype(self.dtype)) if is_half(self) else (total, mean)
+    if is_half(self.dtype):
+        return total.astype(self.dtype), mean.astype(self.dtype)
+    return total, mean
 
 
 def _var(xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: bool = False) -> Any:

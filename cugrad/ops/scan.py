@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .reduce import is_complex, is_half, sum_dtype, widened
+from ..dtypes import is_half
+from .reduce import is_complex, sum_dtype, widened
 from .table import LINEAR, NONE, row
 
 row(
@@ -113,7 +114,7 @@ def _log_add(xp: Any, a: Any, b: Any) -> Any:
 def _logcumsumexp(xp: Any, self: Any, dim: int) -> Any:
     if self.dtype.kind != "c":
         out = xp.accumulate("logaddexp", widened(self), dim)
-        return out.astype(self.dtype) if is_half(self) else out
+        return out.astype(self.dtype) if is_half(self.dtype) else out
     out, span, n, lead = self.copy(), 1, self.shape[dim], (slice(None),) * dim
     while span < n:  # as many passes as n has bits
         late = (*lead, slice(span, n))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ..dtypes import is_half
 from .dims import canonical_dim
-from .precision import is_half, narrow, sum_of, wide
+from .precision import narrow, sum_of, wide
 from .table import CAST, FLOAT, SAME, row
 
 Array = Any
@@ -132,7 +133,7 @@ def _nll_loss(
     xp: Any, self: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
     ignore_index: int = -100,
 ) -> tuple[Array, Array]:  # fmt: skip
-    dtype = xp.dtype(xp.float32) if is_half(self) else self.dtype
+    dtype = xp.dtype(xp.float32) if is_half(self.dtype) else self.dtype
     picks, scale = _picks(xp, self.shape, target, weight, ignore_index, dtype)
     chosen = _planes(xp, self)[picks].astype(dtype, copy=False)
     loss = xp.where(scale == 0, 0, -chosen * scale)  # an ignored -inf is no nan
@@ -148,7 +149,7 @@ def _nll_loss_backward(
     xp: Any, grad_output: Array, target: Array, weight: Array | None, total_weight: Array,
     input_shape: tuple[int, ...], reduction: str = "mean", ignore_index: int = -100,
 ) -> Array:  # fmt: skip
-    dtype = xp.dtype(xp.float32) if is_half(grad_output) else grad_output.dtype
+    dtype = xp.dtype(xp.float32) if is_half(grad_output.dtype) else grad_output.dtype
     picks, scale = _picks(xp, input_shape, target, weight, ignore_index, dtype)
     g = wide(xp, grad_output)
     g = xp.reshape(g, scale.shape) if reduction == "none" else g

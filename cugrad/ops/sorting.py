@@ -10,7 +10,8 @@ from math import nan
 from typing import Any
 
 from ..backends.batched.arrays import any_batched
-from .reduce import is_half, picked, picked_jvp, picked_vjp, spread, widened
+from ..dtypes import is_floating, is_half
+from .reduce import picked, picked_jvp, picked_vjp, spread, widened
 from .table import COSTLY, NONE, row
 
 Shape = tuple[int, ...]
@@ -87,7 +88,7 @@ def _kthvalue(xp: Any, self: Any, k: int, dim: int = -1, keepdim: bool = False) 
 
 def _median(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
     indices = _at_place(xp, self, (self.shape[dim] - 1) // 2, dim)
-    if self.dtype.kind in "fV":
+    if is_floating(self.dtype):
         top = xp.argmax(widened(self), dim, keepdims=True)  # the first nan, where there is one
         wrong = xp.isnan(xp.take_along_axis(self, top, dim))
         indices = xp.where(wrong, top, indices)
@@ -101,7 +102,7 @@ def _middle_of_numbers(xp: Any, self: Any, dim: int) -> Any:
 
 
 def _nanmedian(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
-    if self.dtype.kind not in "fV":
+    if not is_floating(self.dtype):
         return _median(xp, self, dim, keepdim)
     order = _argsort(xp, self, dim, stable=False)
     indices = xp.take_along_axis(order, _middle_of_numbers(xp, self, dim), dim)
@@ -135,14 +136,14 @@ def _median_all(xp: Any, self: Any) -> Any:
         return xp.full((), nan).astype(self.dtype)
     flat, place = widened(self).reshape(-1), (self.size - 1) // 2
     middle = xp.partition(flat, place)[place]
-    if self.dtype.kind in "fV":
+    if is_floating(self.dtype):
         top = xp.max(flat)
         middle = xp.where(xp.isnan(top), top, middle)
     return middle.astype(self.dtype)
 
 
 def _nanmedian_all(xp: Any, self: Any) -> Any:
-    if self.dtype.kind not in "fV" or not self.size:
+    if not is_floating(self.dtype) or not self.size:
         return _median_all(xp, self)
     flat = xp.sort(sort_keys(self).reshape(-1), 0)
     return xp.take_along_axis(flat, _middle_of_numbers(xp, flat, 0), 0)[0].astype(self.dtype)
@@ -262,7 +263,7 @@ def _searchsorted(
     """Bisection of all values at once: as many passes as the length has bits."""
     n = sorted_sequence.shape[-1]
     one = sorted_sequence.ndim == 1 and sorter is None and not any_batched((sorted_sequence,))
-    if one and not is_half(self) and n:
+    if one and not is_half(self.dtype) and n:
         side = "right" if right else "left"
         return xp.searchsorted(sorted_sequence, self, side).astype("int64", copy=False)
     sequence = sorted_sequence

@@ -7,19 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .reduce import is_half
+from .precision import narrow, wide
 from .table import ELEMENTWISE, FLOAT, SAME, WEIGHED, row
 
 Array = Any
-
-
-def _wide(xp: Any, x: Array) -> Array:
-    """Half precision as float32, so that only the result is rounded to it."""
-    return x.astype(xp.float32) if is_half(x) else x
-
-
-def _narrow(x: Array, like: Array) -> Array:
-    return x.astype(like.dtype, copy=False)
 
 
 def _pair(xp: Any, a: Any, b: Any) -> tuple[Array, Array]:
@@ -59,10 +50,10 @@ row("logaddexp2", "self other", "logaddexp2", ELEMENTWISE, promote=FLOAT,
 
 
 def _logit(xp: Any, self: Array, eps: float | None = None) -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     if eps is not None:
         x = xp.clip(x, eps, 1 - eps)
-    return _narrow(xp.log(x / (1 - x)), self)
+    return narrow(xp.log(x / (1 - x)), self)
 
 
 def _logit_gradient(m: Any, g: Any, self: Any, eps: float | None) -> Any:
@@ -90,9 +81,9 @@ row("special_xlog1py", "self other", _xlog1py, ELEMENTWISE, promote=FLOAT,
 
 
 def _entr(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     entropy = xp.where(x == 0, 0, -x * xp.log(x))
-    return _narrow(xp.where(x < 0, -inf, entropy), self)
+    return narrow(xp.where(x < 0, -inf, entropy), self)
 
 
 row("special_entr", "self", _entr, ELEMENTWISE, promote=FLOAT,
@@ -102,9 +93,9 @@ row("special_entr", "self", _entr, ELEMENTWISE, promote=FLOAT,
 
 
 def _sinc(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self) * pi
+    x = wide(xp, self) * pi
     zero = x == 0
-    return _narrow(xp.where(zero, 1, xp.sin(x) / xp.where(zero, 1, x)), self)
+    return narrow(xp.where(zero, 1, xp.sin(x) / xp.where(zero, 1, x)), self)
 
 
 def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
@@ -115,9 +106,9 @@ def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
 
 
 row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient)
-row("deg2rad", "self", lambda xp, self: _narrow(self * (pi / 180), self), ELEMENTWISE,
+row("deg2rad", "self", lambda xp, self: narrow(self * (pi / 180), self), ELEMENTWISE,
     promote=FLOAT, self=lambda g: g * (pi / 180))  # fmt: skip
-row("rad2deg", "self", lambda xp, self: _narrow(self * (180 / pi), self), ELEMENTWISE,
+row("rad2deg", "self", lambda xp, self: narrow(self * (180 / pi), self), ELEMENTWISE,
     promote=FLOAT, self=lambda g: g * (180 / pi))  # fmt: skip
 row("hypot", "self other", "hypot", ELEMENTWISE,
     self=lambda g, self, result: g * (self / result),
@@ -131,21 +122,21 @@ def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
     way = end - self
     near = self + way * weight
     if not hasattr(weight, "dtype"):
-        return _narrow(near if abs(weight) < 0.5 else end - way * (1 - weight), self)
-    return _narrow(xp.where(xp.abs(weight) < 0.5, near, end - way * (1 - weight)), self)
+        return narrow(near if abs(weight) < 0.5 else end - way * (1 - weight), self)
+    return narrow(xp.where(xp.abs(weight) < 0.5, near, end - way * (1 - weight)), self)
 
 
 row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
     self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
     weight=lambda g, self, end: g * (end - self), refuses="biu", fits=True)  # fmt: skip
 row("addcmul", "self tensor1 tensor2",
-    lambda xp, self, tensor1, tensor2, value=1: _narrow(
+    lambda xp, self, tensor1, tensor2, value=1: narrow(
         self + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value), self),
     ELEMENTWISE,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g * (tensor2 * value),
     tensor2=lambda g, tensor1, value: g * (tensor1 * value))  # fmt: skip
 row("addcdiv", "self tensor1 tensor2",
-    lambda xp, self, tensor1, tensor2, value=1: _narrow(self + tensor1 / tensor2 * value, self),
+    lambda xp, self, tensor1, tensor2, value=1: narrow(self + tensor1 / tensor2 * value, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g / tensor2 * value,
     tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value
@@ -191,7 +182,7 @@ def _nan_to_num(
     top = _largest(self.dtype)
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
     number = xp.where(self != self, 0.0 if nan is None else nan, self)
-    return _narrow(xp.where(number == inf, high, xp.where(number == -inf, low, number)), self)
+    return narrow(xp.where(number == inf, high, xp.where(number == -inf, low, number)), self)
 
 
 row("nan_to_num", "self", _nan_to_num, ELEMENTWISE,

@@ -10,7 +10,8 @@ from math import factorial, inf, pi, sqrt
 from typing import Any
 
 from ..backends.batched.arrays import BatchedArray
-from .special import _narrow, _pair, _wide
+from .precision import narrow, wide
+from .special import _pair
 from .table import ELEMENTWISE, FLOAT, row
 
 TINY = 2.0**-1022  # the smallest normal number
@@ -20,12 +21,12 @@ Array = Any
 
 def _of(name: str) -> Callable[..., Array]:
     """A function of one variable of `xp.special`, computed in float32 for half precision."""
-    return lambda xp, self: _narrow(getattr(xp.special, name)(_wide(xp, self)), self)
+    return lambda xp, self: narrow(getattr(xp.special, name)(wide(xp, self)), self)
 
 
 def _first_of(name: str) -> Callable[..., Array]:
     """As `_of`, of a function with several results; SciPy has the only one, airy."""
-    return lambda xp, self: _narrow(getattr(xp.special, name)(_wide(xp, self))[0], self)
+    return lambda xp, self: narrow(getattr(xp.special, name)(wide(xp, self))[0], self)
 
 
 def _of_two(name: str) -> Callable[..., Array]:
@@ -33,7 +34,7 @@ def _of_two(name: str) -> Callable[..., Array]:
 
     def call(xp: Any, self: Any, other: Any) -> Array:
         x, y = _pair(xp, self, other)
-        return _narrow(getattr(xp.special, name)(_wide(xp, x), _wide(xp, y)), x)
+        return narrow(getattr(xp.special, name)(wide(xp, x), wide(xp, y)), x)
 
     return call
 
@@ -42,18 +43,18 @@ def _of_two(name: str) -> Callable[..., Array]:
 
 
 def _lgamma(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     found = xp.where(x == -inf, inf, xp.special.gammaln(x))
     size = xp.abs(x)  # SciPy's is inf at denormal numbers
-    return _narrow(xp.where((size < TINY) & (size > 0), -xp.log(size), found), self)
+    return narrow(xp.where((size < TINY) & (size > 0), -xp.log(size), found), self)
 
 
 def _polygamma(xp: Any, self: Array, n: int) -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     if n == 0:
-        return _narrow(xp.special.digamma(x), self)
+        return narrow(xp.special.digamma(x), self)
     order = xp.full((), n + 1, x.dtype)
-    return _narrow(xp.special.zeta(order, x) * float((-1) ** (n + 1) * factorial(n)), self)
+    return narrow(xp.special.zeta(order, x) * float((-1) ** (n + 1) * factorial(n)), self)
 
 
 row("lgamma", "self", _lgamma, ELEMENTWISE, promote=FLOAT,
@@ -117,10 +118,10 @@ for _name, _function in (
 
 
 def _spherical_j0(xp: Any, self: Array) -> Array:
-    x = _wide(xp, self)
+    x = wide(xp, self)
     at = xp.where((x == 0) | (xp.abs(x) == inf), 1, x)
     ratio = xp.where(x == 0, 1, xp.sin(at) / at)
-    return _narrow(xp.where(xp.abs(x) == inf, 0, ratio), self)
+    return narrow(xp.where(xp.abs(x) == inf, 0, ratio), self)
 
 
 row("special_airy_ai", "self", _first_of("airy"), promote=FLOAT)  # on the CPU: CuPy has none
@@ -153,14 +154,14 @@ def _polynomial(name: str, shifted: bool = False) -> Callable[..., Array]:
             degrees = degrees.values
         highest = n if not hasattr(n, "dtype") else degrees.max() if degrees.size else 0
         self, n = _pair(xp, self, n)
-        x, degree = _wide(xp, self), xp.trunc(n)
+        x, degree = wide(xp, self), xp.trunc(n)
         x = 2 * x - 1 if shifted else x
         p, q = xp.ones_like(x), first(x)
         out = xp.where(degree == 0, p, xp.where(degree == 1, q, 0))
         for k in range(1, int(highest)):  # waits for a GPU where the degrees are a tensor
             p, q = q, following(x, k, p, q)
             out = xp.where(degree == k + 1, q, out)
-        return _narrow(out, self)
+        return narrow(out, self)
 
     return call
 

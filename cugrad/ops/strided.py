@@ -12,6 +12,7 @@ import numpy as np
 
 from ..backends.batched.arrays import any_batched
 from ..backends.owners import root_of
+from ..dtypes import is_half
 from .table import LINEAR, NONE, row
 
 Shape = tuple[int, ...]
@@ -111,7 +112,7 @@ def _across(xp: Any, array: Any, source: Any, target: Any, mean: bool) -> Any:
     bounds = [(g[2] + low, g[2] + high) for g in (source, target) for low, high in [_reach(*g[:2])]]
     low, high = min(b[0] for b in bounds), max(b[1] for b in bounds)
     kind = array.dtype
-    wide = "float32" if kind.itemsize == 2 and kind.kind not in "iu" else kind
+    wide = "float32" if is_half(kind) else kind
     memory = xp.zeros(max(high - low + 1, 1), wide)
     first, second = ((size, stride, offset - low) for size, stride, offset in (source, target))
     own = first if mean else second
@@ -179,7 +180,7 @@ row(
 def _unfold_backward(
     xp: Any, grad: Any, shape: Shape, dimension: int, size: int, step: int
 ) -> Any:
-    half = grad.dtype.itemsize == 2 and grad.dtype.kind not in "iu"
+    half = is_half(grad.dtype)
     out = xp.zeros(shape, "float32" if half and step < size else grad.dtype)
     if step >= size or not out.ndim:  # no two windows share a place
         _unfold(xp, out, dimension, size, step)[...] = grad

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...dtypes import is_differentiable
 from ...tensor import Tensor
 from ..transforms import running
 from .context import BackwardCFunction
@@ -39,7 +40,7 @@ def check_tangent(
             f"expected Variable or None (got {type(t).__name__}) for grad output {nr}."
         )
     hidden = among(node.non_differentiable or (), out)
-    if hidden or out._array.dtype.kind not in "fcV":
+    if hidden or not is_differentiable(out._array.dtype):
         raise RuntimeError(
             f"Function's jvp returned a gradient at position {nr}, but  the corresponding forward "
             "output is not a differentiable Tensor.You should return None at that position instead."

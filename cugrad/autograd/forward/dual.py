@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ...backends import backend_of
+from ...dtypes import is_differentiable
 from ...errors import InplaceError
 from ...kept import Switch
 from ...ops.table import ELEMENTWISE, LINEAR, Op
@@ -280,7 +281,7 @@ def tangent(
 def _promoted(op: Op, primals: Any, tangents: Any, like: Tensor) -> tuple[Any, Any]:
     """Floating-point inputs that meet in one dtype, which is that of the result, brought to it."""
     dtype = like._array.dtype
-    if dtype.kind not in "fcV":
+    if not is_differentiable(dtype):
         return primals, tangents
 
     def cast(x: Any, i: int) -> Any:
@@ -299,7 +300,7 @@ def _promoted(op: Op, primals: Any, tangents: Any, like: Tensor) -> tuple[Any, A
 def _shaped(t: Any, out: Tensor) -> Tensor | None:
     if not isinstance(t, Tensor):  # a formula may return a plain 0
         return None
-    if out._array.dtype.kind not in "fcV":
+    if not is_differentiable(out._array.dtype):
         return None
     if t._array.shape != out._array.shape:
         t = recorded.expand(t, out._array.shape)

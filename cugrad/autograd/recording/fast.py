@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ... import backends
+from ...dtypes import is_floating
 from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import INFERRING, PACKING, UNUSUAL, state
@@ -223,6 +224,7 @@ def _scope(op: Op) -> dict[str, Any]:
         "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "UNCOUNTED": UNCOUNTED,
+        "is_floating": is_floating,
     }  # fmt: skip
     return {**shared, "forwards": _forwards(op), **_plans(op)} if is_fast(op) else shared
 
@@ -344,7 +346,7 @@ def _guard(op: Op) -> str:
     y, _ = _outputs(op)[op.differentiable[0]]
     unfit = f"{y}.dtype is not _dtype"
     if op.kind == ELEMENTWISE and len(op.inputs) == 1:
-        unfit += f" and {y}.dtype.kind not in 'fV'"
+        unfit += f" and not is_floating({y}.dtype)"
     return filled(GUARD, unfit=unfit)
 
 

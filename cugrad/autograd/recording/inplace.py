@@ -7,8 +7,8 @@ from typing import Any
 
 from ...backends import Backend, backend_of
 from ...backends.batched import arrays as batched
+from ...dtypes import is_differentiable, type_name
 from ...dtypes import of as dtype_of
-from ...dtypes import type_name
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor, make
 from ..forward.dual import keep_tangents
@@ -54,7 +54,7 @@ def _execute(
     arrays, mask = read_inputs(op, args)
     home = t._array
     backend = backend_of(home)
-    recording = bool(mask) and state.grad_enabled and home.dtype.kind in "fcV"
+    recording = bool(mask) and state.grad_enabled and is_differentiable(home.dtype)
     if not mask and t._requires_grad and op is not COPY:
         return _overwritten(op, args, params, seq, made)
     if recording:

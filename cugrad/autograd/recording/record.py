@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.batched import arrays as batched
+from ...dtypes import is_differentiable
 from ...ops.table import TABLE, Op
 from ...tensor import UNCOUNTED, Tensor, make
 from ..forward.dual import apply_dual
@@ -121,7 +122,7 @@ def _connect(
 ) -> None:
     """Records the node of an op that has just run, and hangs its outputs on it."""
     differentiable = [outputs[i] for i in op.differentiable]
-    if not all(t._array.dtype.kind in "fcV" for t in differentiable):
+    if not all(is_differentiable(t._array.dtype) for t in differentiable):
         return
     node = new_node(op, inputs, params, mask, compute, outputs, seq)
     if len(differentiable) == 1:

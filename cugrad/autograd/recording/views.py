@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...dtypes import is_differentiable
 from ...tensor import UNCOUNTED, Tensor, make
 from ..inference import inference_mode
 from ..mode import enable_grad, state, will_change, writes_watched
@@ -42,7 +43,7 @@ class View:
     def base_requires(self, view: Tensor, requires_grad: bool) -> None:
         """Tells a view whether its base requires gradients: one made under `no_grad` follows it."""
         if self.creation in UNRECORDED and view._node is None and not self.accumulates:
-            view._requires_grad = requires_grad and view._array.dtype.kind in "fcV"
+            view._requires_grad = requires_grad and is_differentiable(view._array.dtype)
 
     def regenerate(self, view: Tensor) -> Any:
         """A new node for a view whose base was changed in place: its view ops, recorded anew.
@@ -158,7 +159,7 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
         return
     if not state.grad_enabled:
         creation = INFERENCE if state.inference else NO_GRAD
-        view._requires_grad = parent._requires_grad and view._array.dtype.kind in "fcV"
+        view._requires_grad = parent._requires_grad and is_differentiable(view._array.dtype)
     base, steps = parent, ((op, params),)  # type: tuple[Tensor, tuple[Step, ...]]
     if origin is not None:
         base, steps = origin.base, origin.steps + steps
