@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 from ..backends.cupy import nvtx as cupy_nvtx
@@ -38,6 +39,22 @@ class Emitter(NamedTuple):
     attached: Callable[[], bool] = _always
     start: Callable[[str], Any] | None = None
     end: Callable[[Any], object] | None = None
+
+
+class Open(list[Any]):
+    """The ranges of one thread that somebody has pushed and is to pop.
+
+    A library's call and the note of it are one instruction here, so no interrupt of a signal comes
+    between them: of what `map` calls, a list takes what it returns.
+    """
+
+    def push(self, push: Callable[..., object], *parts: Any) -> None:
+        """Pushes a range."""
+        self.extend(starmap(push, (parts,)))
+
+    def pop_by(self, pop: Callable[[], object]) -> None:
+        """Pops the last range, which is one of these if there are any."""
+        self[-1:] = islice(starmap(pop, ((),)), 1, None)
 
 
 def _cupy() -> Emitter:

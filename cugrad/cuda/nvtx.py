@@ -6,39 +6,37 @@ They go where the ranges of `emit_nvtx` go, and work without a GPU; see `emitter
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
+from copy import copy
 from itertools import count
 from typing import Any
 
-from .emitter import emitter, numbered_emitter
+from ..kept import Switch
+from .emitter import Open, emitter, numbered_emitter
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
-class _Depth(threading.local):
-    value = 0
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.ranges = Open()
 
 
-_depth = _Depth()
+_here = _Here()
 
 
 def range_push(msg: str) -> int:
     """Opens a range in this thread, inside the one that is open; its depth, from 0."""
     library = emitter()
-    if library is not None:
-        library.push(msg)
-    _depth.value += 1
-    return _depth.value - 1
+    _here.ranges.push(str if library is None else library.push, msg)
+    return len(_here.ranges) - 1
 
 
 def range_pop() -> int:
     """Closes the range that this thread opened last; its depth."""
     library = emitter()
-    if library is not None:
-        library.pop()
-    _depth.value = max(_depth.value - 1, 0)
-    return _depth.value
+    _here.ranges.pop_by(str if library is None else library.pop)
+    return len(_here.ranges)
 
 
 _numbers = count(1).__next__
@@ -70,11 +68,21 @@ def mark(msg: str) -> None:
         library.mark(msg)
 
 
-@contextmanager
-def range(msg: str, *args: object, **kwargs: object) -> Iterator[None]:
+class range(Switch, ContextDecorator):
     """A range around a block; `msg.format(*args, **kwargs)` is its name."""
-    range_push(msg.format(*args, **kwargs))
-    try:
-        yield
-    finally:
-        range_pop()
+
+    def __init__(self, msg: str, *args: object, **kwargs: object) -> None:
+        self._msg = msg.format(*args, **kwargs)
+
+    def as_is(self) -> int:
+        return len(_here.ranges)
+
+    def change(self, before: int) -> None:
+        range_push(self._msg)
+
+    def put_back(self, before: int) -> None:
+        while len(_here.ranges) > before:  # that of the block, and what was left open in it
+            range_pop()
+
+    def _recreate_cm(self) -> range:  # for each call of what it decorates
+        return copy(self)

@@ -79,12 +79,10 @@ class Tasks(Ranges):
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         if self._record_shapes:
             name += f", sizes={[size for arg in args for size in sizes_of(arg)]}"
-        self._push(name)
-        self._depth += 1
+        self._ranges.push(self._push, name)
 
     def node_begin(self, node: Any) -> None:
-        self._push(node.name())
-        self._depth += 1
+        self._ranges.push(self._push, node.name())
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import Any
 from ..autograd import mode
 from ..autograd.contexts import described
 from ..autograd.recording.node import SEQ_LIMIT
-from ..cuda.emitter import Emitter, emitter, numbered_emitter
+from ..cuda.emitter import Emitter, Open, emitter, numbered_emitter
 from ..kept import Switch
 from ..tensor import Tensor
 
@@ -96,8 +96,8 @@ class emit_nvtx(Switch):
 class Ranges:
     """An observer that pushes a range at each begin and pops it at the end of the same op or node.
 
-    It keeps its own depth: entered in the middle of an op it pops no range that it did not push,
-    and closed there it pops what is still open.
+    It knows which ranges are its own: entered in the middle of an op it pops none that it did not
+    push, and closed there it pops what is still open.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Ranges:
         self._push, self._pop = library.push, library.pop
         self._numbered = library.push_numbered if payload else None
         self._record_shapes = record_shapes
-        self._depth = 0
+        self._ranges = Open()
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         sizes = ""
@@ -121,35 +121,31 @@ class Ranges:
         if node.seq < SEQ_LIMIT:
             self._open(f"{node.name()}, stashed seq", node.seq)
         else:
-            self._push(node.name())
-            self._depth += 1
+            self._ranges.push(self._push, node.name())
 
     def node_end(self, node: Any) -> None:
         self._close()
 
     def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None:
-        self._push(range_text(name, scope))
-        self._depth += 1
+        self._ranges.push(self._push, range_text(name, scope))
 
     def range_end(self, name: str) -> None:
         self._close()
 
     def close(self) -> None:
         """Pops what is still open."""
-        while self._depth:
+        while self._ranges:
             self._close()
 
     def _open(self, text: str, number: int, rest: str = "") -> None:
         if self._numbered is None:
-            self._push(f"{text}={number}{rest}")
+            self._ranges.push(self._push, f"{text}={number}{rest}")
         else:
-            self._numbered(text + rest, number)
-        self._depth += 1
+            self._ranges.push(self._numbered, text + rest, number)
 
     def _close(self) -> None:
-        if self._depth:
-            self._depth -= 1
-            self._pop()
+        if self._ranges:
+            self._ranges.pop_by(self._pop)
 
 
 def range_text(name: str, scope: str) -> str:
