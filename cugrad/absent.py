@@ -171,8 +171,8 @@ ABSENT: dict[str, dict[str, str]] = {
     "optim.Optimizer": {INTERNAL: "OptimizerP*Hook profile_hook_step"},
     "cuda": {
         LATER: """
-            StreamContext can_device_access_peer comm default_generators device_memory_used
-            device_of get_sync_debug_mode random seed seed_all set_stream set_sync_debug_mode
+            can_device_access_peer comm default_generators device_memory_used device_of
+            get_sync_debug_mode random seed seed_all set_stream set_sync_debug_mode
         """,
         CAPTURE: """
             CUDAGraph graph graph_pool_handle graphs is_current_stream_capturing

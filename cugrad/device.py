@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .kept import of_thread
+from .kept import Switch, of_thread
 
 __all__ = ["device", "default_device", "set_default_device", "get_default_device"]
 
 TYPES = ("cpu", "cuda", "simulated")
 
 
-class device:
+class device(Switch):
     """A place for tensors: `device("cpu")`, `device("cuda:1")`, `device("cuda", 1)`.
 
     As a context manager it is the default device of the block. RuntimeError for an unknown type.
@@ -23,7 +23,7 @@ class device:
     ('cuda', 1)
     """
 
-    __slots__ = ("type", "index", "_previous")
+    __slots__ = ("type", "index")
     type: str
     index: int | None
 
@@ -43,7 +43,6 @@ class device:
                 f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}"
             )
         self.type, self.index = name, index if found is None else found
-        self._previous: list[device | None] = []
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
@@ -62,13 +61,15 @@ class device:
     def __reduce__(self) -> tuple[Any, ...]:
         return device, (self.type, self.index)
 
-    def __enter__(self) -> device:
-        self._previous.append(_state.default)
+    def as_is(self) -> device | None:
+        return _state.default
+
+    def change(self, before: device | None) -> device:
         _state.default = self
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        _state.default = self._previous.pop()
+    def put_back(self, before: device | None) -> None:
+        _state.default = before
 
 
 def _parse(text: str) -> tuple[str, int | None]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from . import dtypes
 from .absent import explain
+from .autograd.contexts import Context
 from .autograd.recording.record import recorded
 from .autograd.transforms import running
 from .backends import backend_of, started
@@ -19,6 +19,7 @@ from .creation import _finish, _numpy_dtype, _shape
 from .cuda import seeding
 from .device import default_device
 from .device import device as Device
+from .kept import Switch
 from .ops import random as draw
 from .tensor import Tensor, make
 
@@ -159,22 +160,27 @@ def set_rng_state(new_state: Tensor) -> None:
     default_generator.set_state(new_state)
 
 
-@contextmanager
-def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iterator[None]:
+class fork_rng(Switch, Context):
     """What is drawn inside leaves no trace on the default generators, of the CPU and of `devices`.
 
     `devices` are CUDA devices, all of them by default.
     """
-    if not enabled:
-        yield
-        return
-    generators = default_generators(devices)
-    states = [generator.get_state() for generator in generators]
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, states):
+    def __init__(self, devices: Iterable[Any] | None = None, enabled: bool = True) -> None:
+        self.devices, self.enabled = None if devices is None else list(devices), enabled
+
+    def as_is(self) -> list[tuple[Generator, Tensor]]:
+        generators = default_generators(self.devices) if self.enabled else []
+        return [(generator, generator.get_state()) for generator in generators]
+
+    def change(self, before: list[tuple[Generator, Tensor]]) -> None:
+        pass
+
+    def put_back(self, before: list[tuple[Generator, Tensor]]) -> None:
+        for generator, state in before:
             generator.set_state(state)
+
+    def clone(self) -> fork_rng:
+        return type(self)(self.devices, self.enabled)
 
 
 def default_generators(devices: Iterable[Any] | None = None) -> list[Generator]:

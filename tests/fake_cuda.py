@@ -507,12 +507,9 @@ class Stream:
         self.priority = priority or 0
         self.done = True
 
-    def __enter__(self) -> Stream:
-        STATE.streams.append(self)
+    def use(self) -> Stream:
+        STATE.stream = self
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        STATE.streams.pop()
 
     def record(self, event: Any = None) -> Any:
         event = event or Event()
@@ -677,7 +674,7 @@ class RawKernel:
 
 
 # The stack of current streams, the allocator in force, and what made the host wait for the device.
-STATE = SimpleNamespace(streams=[], allocator=None, syncs=[])
+STATE = SimpleNamespace(stream=None, allocator=None, syncs=[])
 REAL: Any = None
 
 
@@ -689,7 +686,7 @@ def install() -> None:
 
     REAL = real
     Stream.null = Stream(null=True)
-    STATE.streams.append(Stream.null)
+    STATE.stream = Stream.null
     runtime = Runtime(
         is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
         getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=lambda: None,
@@ -699,7 +696,7 @@ def install() -> None:
         "cupy.cuda", SimpleNamespace(), runtime=runtime, Stream=Stream, Event=Event, Device=Device,
         PinnedMemory=PinnedMemory, PinnedMemoryPointer=PinnedMemoryPointer,
         UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,
-        get_current_stream=lambda device_id=-1: STATE.streams[-1],
+        get_current_stream=lambda device_id=-1: STATE.stream,
         get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=lambda: 1,
         get_allocator=lambda: STATE.allocator,
         set_allocator=lambda allocator=None: setattr(STATE, "allocator", allocator),

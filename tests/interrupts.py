@@ -22,6 +22,7 @@ import dis
 import gc
 import os
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from opcode import opname
 from types import CodeType, FrameType
@@ -203,6 +204,7 @@ def ledger(directory: str | None = None) -> dict[str, Any]:
     backend.synchronize()
     found["streams"] = backend.current_stream().name, list(backend.machine.busy)
     found["device bytes"] = backend.memory_allocated()
+    found["traces memory"] = tracemalloc.is_tracing()
     found["stores"] = [
         (len(s._writing), s._pending, s._extents.used, s._lock._is_owned())
         for s in disk_store._stores if not s._is_closed and not s._settle()

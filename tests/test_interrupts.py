@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,11 @@ import pytest
 import cugrad as t
 from cugrad import backends, memory
 from cugrad.autograd import forward_ad, profiler
+from cugrad.cuda import devices, nvtx
+from cugrad.cuda import streams as streams_module
+from cugrad.cuda.emitter import Emitter
+from cugrad.profiler import itt as emit_itt_module
+from cugrad.profiler import nvtx as emit_nvtx_module
 from tests.conftest import fields_of, watched
 from tests.interrupts import interruptions, ledger
 
@@ -259,9 +265,92 @@ def nested() -> Any:
     return (x.grad,)
 
 
+def timelines() -> Any:
+    """Of the host and of a device; both tell again what the most in use was before."""
+    x, y = leaf(0.3, 0.4), leaf(0.3, 0.4, device="simulated")
+    with t.profiler.MemoryTimeline("cpu"), t.profiler.MemoryTimeline("simulated"):
+        (x.exp() * x).sum().backward()
+        (y.exp() * y).sum().backward()
+    return x.grad, y.grad
+
+
+def grouped() -> Any:
+    """Passes that share what a checkpoint computes again, on a device of a block."""
+    with t.device("simulated"), t.utils.checkpoint.GraphExecGroup():
+        x = t.ones(2, dtype=t.float64).requires_grad_()
+        with t.utils.checkpoint.set_checkpoint_early_stop(False):
+            a, b = t.utils.checkpoint.checkpoint(
+                lambda x: (x.exp().sin(), x.cos()), x, use_reentrant=False
+            )
+        a.sum().backward()
+        b.sum().backward()
+    return (x.grad,)
+
+
+def mutations() -> Any:
+    """What was saved changes, where that is allowed; nobody may pack it elsewhere."""
+    x = leaf(0.3, 0.4)
+    with t.autograd.graph.disable_saved_tensors_hooks("none here"):
+        a = x * x
+    with t.autograd.graph.allow_mutation_on_saved_tensors():
+        b = a.clone()
+        c = (b**2).sum() + (b * x).sum()
+        b.sin_()
+        b.cos_()
+        c.backward()
+    return (x.grad,)
+
+
+def forked() -> Any:
+    """Numbers are drawn that leave no trace."""
+    with t.random.fork_rng():
+        return t.rand(3), t.rand(3, device="simulated"), t.rand(3)
+
+
+PUSHED: list[Any] = []  # the ranges and tasks that a tool shows as open
+TOOL = Emitter("list", PUSHED.append, PUSHED.pop, str)
+
+
+def ranges() -> Any:
+    """A tool is attached, and shows the ranges of ops, of nodes and of the user."""
+    x = leaf(0.3, 0.4)
+    attached = mock.patch.object
+    with (
+        attached(emit_nvtx_module, "emitter", lambda: TOOL),
+        attached(nvtx, "emitter", lambda: TOOL),
+        attached(emit_itt_module, "_library", lambda: TOOL),
+        nvtx.range("step"),
+        profiler.emit_nvtx(),
+        profiler.emit_itt(record_shapes=True),
+    ):
+        nvtx.range_push("inner")
+        (x.exp() * x).sum().backward()
+    return (x.grad,)
+
+
+def cuda_streams() -> Any:
+    """torch.cuda's, over the simulated device."""
+    x = leaf(0.3, 0.4, device="simulated")
+    backend = backends.get("simulated")
+    with (
+        mock.patch.object(devices, "cuda_backend", lambda: backend),
+        mock.patch.object(streams_module, "cuda_backend", lambda: backend),
+    ):
+        other = t.cuda.Stream()
+        backend.synchronize()
+        try:
+            with t.cuda.stream(other), t.cuda.stream(None):
+                y = (x * x).exp().sum()
+                y.backward()
+        finally:
+            backend.synchronize()
+    return (x.grad,)
+
+
 PROGRAMS = [
     views_and_changes, twice, hooks, function, checkpointed, transforms, dual, step, modes,
-    observed, offloaded, saved_on_disk, spilled, encoded, streams, budgeted, nested,
+    observed, offloaded, saved_on_disk, spilled, encoded, streams, budgeted, nested, timelines,
+    grouped, mutations, forked, ranges, cuda_streams,
 ]  # fmt: skip
 if "CUGRAD_INTERRUPTS" in os.environ:  # planning takes seconds while it is traced
     PROGRAMS.append(planned)
@@ -283,6 +372,9 @@ def failures(name: str, program: Callable[[], Any]) -> Iterator[str]:
                 if found is not wanted and found != wanted:
                     yield f"{place}: {name}.{field} was {wanted!r}, is {found!r}"
                     setattr(state, field, wanted)
+        if PUSHED:
+            yield f"{place}: a tool still shows {PUSHED}"
+            PUSHED.clear()
         try:
             got = arrays()
             assert all(map(np.array_equal, got, want)), f"got {got}, want {want}"

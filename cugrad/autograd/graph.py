@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,7 +12,7 @@ from ..absent import explain
 from ..backends import backend_of
 from ..kept import Switch
 from ..tensor import Tensor
-from .contexts import described
+from .contexts import Context, described
 from .engine.backward_pass import task
 from .mode import pop_hooks, push_hooks, state
 from .recording.mutation import allow_mutation_on_saved_tensors
@@ -151,8 +150,7 @@ def _piped(pack: Any, unpack: Any, outer_pack: Any, outer_unpack: Any) -> tuple[
     return both, back
 
 
-@contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+class disable_saved_tensors_hooks(Switch, Context):
     """Within it, entering `saved_tensors_hooks` raises a RuntimeError with this message.
 
     >>> import cugrad as torch
@@ -162,14 +160,22 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     Traceback (most recent call last):
     RuntimeError: no hooks here
     """
-    if state.hooks:
-        raise RuntimeError(error_message)
-    was = state.hooks_disabled
-    try:
-        state.hooks_disabled = error_message
-        yield
-    finally:
-        state.hooks_disabled = was
+    def __init__(self, error_message: str) -> None:
+        self.error_message = error_message
+
+    def as_is(self) -> str | None:
+        if state.hooks:
+            raise RuntimeError(self.error_message)
+        return state.hooks_disabled
+
+    def change(self, before: str | None) -> None:
+        state.hooks_disabled = self.error_message
+
+    def put_back(self, before: str | None) -> None:
+        state.hooks_disabled = before
+
+    def clone(self) -> disable_saved_tensors_hooks:
+        return type(self)(self.error_message)
 
 
 class _Handles(RemovableHandle):

@@ -43,7 +43,7 @@ from .seeding import (
     set_rng_state,
     set_rng_state_all,
 )
-from .streams import Event, Stream, current_stream, default_stream, stream
+from .streams import Event, Stream, StreamContext, current_stream, default_stream, stream
 
 __all__ = [
     "Event",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..device import device as Place
-from .devices import DeviceLike, cuda_backend, index_of
+from ..kept import Switch
+from .devices import DeviceLike, cuda_backend, device, index_of
 
-__all__ = ["Event", "Stream", "current_stream", "default_stream", "stream"]
+__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "stream"]
 
 
 class Stream:
@@ -142,15 +141,33 @@ def default_stream(device: DeviceLike = None) -> Stream:
     return _wrap(cuda_backend().default_stream(), index)
 
 
-@contextmanager
-def stream(stream: Stream | None) -> Iterator[None]:
+class StreamContext(Switch):
     """Queues this thread's work on `stream`, and makes its device current, inside the block.
 
     None changes nothing, so that code need not ask whether there is a GPU.
     """
-    if stream is None:
-        yield
-        return
-    backend = cuda_backend()
-    with backend.use_device(stream.device_index), backend.use_stream(stream.native):
-        yield
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def as_is(self) -> tuple[Switch, ...]:
+        if self.stream is None:
+            return ()
+        return device(self.stream.device_index), cuda_backend().use_stream(self.stream.native)
+
+    def change(self, before: tuple[Switch, ...]) -> None:
+        for part in before:
+            part.__enter__()
+
+    def put_back(self, before: tuple[Switch, ...]) -> None:
+        for part in reversed(before):
+            if part._before:  # as far as it came
+                part.__exit__()
+
+
+def stream(stream: Stream | None) -> StreamContext:
+    """Queues this thread's work on `stream`, and makes its device current, inside the block.
+
+    None changes nothing, so that code need not ask whether there is a GPU.
+    """
+    return StreamContext(stream)

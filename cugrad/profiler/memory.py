@@ -16,6 +16,7 @@ from ..autograd import mode
 from ..autograd.recording.node import SEQ_LIMIT
 from ..device import default_device
 from ..device import device as Device
+from ..kept import Switch
 from ..memory.geometry import root_of
 from ..memory.offloading.whereabouts import bytes_elsewhere
 from ..memory.sizes import size
@@ -76,7 +77,7 @@ class _Thread(threading.local):
         self.running: list[tuple[str, set[int]]] = []
 
 
-class MemoryTimeline:
+class MemoryTimeline(Switch):
     """Context manager that records how much memory is in use after each op and each backward node.
 
     Args:
@@ -115,10 +116,9 @@ class MemoryTimeline:
         self.start = 0
         self._backend = backends.get(self.device.type)
         self._entered: float | None = None
-        self._started_tracing = False
         self._kinds: dict[type, bool] = {}  # classes of arrays, and whether they are of this device
         self._seen = 0  # bytes at the last look
-        self._most = self._most_before = 0  # bytes in use at most, in the block and before it
+        self._most = 0  # bytes in use at most, in the block
         self._storages = Storages()
         self._here = _Thread()
         self._lock = threading.RLock()  # threads of a parallel module have this observer, too
@@ -129,15 +129,18 @@ class MemoryTimeline:
         most = self._most if self._entered is None else self._backend.max_memory_allocated()
         return max([most, self.start, *[sample.bytes for sample in self.samples]])
 
-    def __enter__(self) -> MemoryTimeline:
+    def as_is(self) -> tuple[int, bool]:
         if self._entered is not None:
             raise RuntimeError("MemoryTimeline is not reentrant: leave it first, or make another")
-        if self.device.type == "cpu" and not tracemalloc.is_tracing():
+        starts = self.device.type == "cpu" and not tracemalloc.is_tracing()
+        return self._backend.max_memory_allocated(), starts
+
+    def change(self, before: tuple[int, bool]) -> MemoryTimeline:
+        _, starts = before
+        if starts:
             tracemalloc.start()
-            self._started_tracing = True
         self.samples, self._storages, self._here = [], Storages(), _Thread()
         self.start = self._seen = self._backend.memory_allocated()
-        self._most_before = self._backend.max_memory_allocated()  # which is told again in the end
         self._backend.reset_peak_memory_stats()
         self._entered = time.perf_counter()
         mode.push_observer(self)
@@ -152,18 +155,14 @@ class MemoryTimeline:
             what += "; explain(), to_html(path)" if self._entered is None else ", running"
         return f"<MemoryTimeline of {self.device}: {what}>"
 
-    def __exit__(self, *exc: object) -> None:
-        try:
-            mode.pop_observer(self)
-        except BaseException:  # an interrupt: nobody will ask again
-            mode.pop_observer(self)
-            raise
-        self._most = self._backend.max_memory_allocated()
-        self._backend.raise_peak_memory_stats(self._most_before)
-        self._entered = None
-        self._count_older()
-        if self._started_tracing:
-            self._started_tracing = False
+    def put_back(self, before: tuple[int, bool]) -> None:
+        peak, started = before
+        mode.pop_observer(self)
+        if self._entered is not None:
+            most, samples = self._backend.max_memory_allocated(), self._with_older()
+            vars(self).update(_entered=None, _most=most, samples=samples)  # all of it, or nothing
+        self._backend.raise_peak_memory_stats(peak)  # which is told again
+        if started:
             tracemalloc.stop()
 
     # ------------------------------------------------------------------ watching
@@ -255,13 +254,14 @@ class MemoryTimeline:
         storages.now += 1
         self._seen = used
 
-    def _count_older(self) -> None:
-        """What was there on entry and met later counts in the samples before, too."""
+    def _with_older(self) -> list[MemorySample]:
+        """The samples, in which what was there on entry and met later counts before that, too."""
+        samples = self.samples.copy()
         columns = {"parameter": "parameters", "input": "inputs", "gradient": "gradients"}
         met = sorted(self._storages.older, key=lambda each: -each[0])
         sums = dict.fromkeys(columns.values(), 0)
-        for i in reversed(range(len(self.samples))):
-            sample, rest = self.samples[i], self.samples[i].before
+        for i in reversed(range(len(samples))):
+            sample, rest = samples[i], samples[i].before
             while met and met[0][0] > i:
                 storage = met.pop(0)[1]
                 sums[columns[storage.kind]] += storage.nbytes
@@ -271,12 +271,13 @@ class MemoryTimeline:
                 rest -= part
                 moved[name] = getattr(sample, name) + part
             if rest != sample.before:
-                self.samples[i] = sample._replace(before=rest, **moved)
+                samples[i] = sample._replace(before=rest, **moved)
         least = self.start
-        for i, sample in enumerate(self.samples):  # what is gone does not come back: it is other
+        for i, sample in enumerate(samples):  # what is gone does not come back: it is other
             least = min(least, sample.before)
             if sample.before > least:
-                self.samples[i] = sample._replace(before=least)
+                samples[i] = sample._replace(before=least)
+        return samples
 
     # ------------------------------------------------------------------ the peak
 

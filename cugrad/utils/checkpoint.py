@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ..autograd.contexts import Context
 from ..autograd.mode import state
+from ..kept import Switch
 from .comparison import TRAITS, CheckpointError
 from .reentrant import CheckpointFunction, check_backward_validity, detach_variable
 from .regions import GraphExecGroup, Region
@@ -198,21 +200,39 @@ def checkpoint_sequential(
     return segment((segments - 1) * size, len(steps))(input)
 
 
-@contextmanager
-def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+class set_checkpoint_early_stop(Switch, Context):
     """Within it, `early_stop` of every checkpoint is this; backward may run outside."""
-    before, _Switches.early_stop = _Switches.early_stop, enable
-    try:
-        yield
-    finally:
+
+    def __init__(self, enable: bool) -> None:
+        self.enable = enable
+
+    def as_is(self) -> bool | None:
+        return _Switches.early_stop
+
+    def change(self, before: bool | None) -> None:
+        _Switches.early_stop = self.enable
+
+    def put_back(self, before: bool | None) -> None:
         _Switches.early_stop = before
 
+    def clone(self) -> set_checkpoint_early_stop:
+        return type(self)(self.enable)
 
-@contextmanager
-def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+
+class set_checkpoint_debug_enabled(Switch, Context):
     """Within it, `debug` of every checkpoint is this; None: as each call says."""
-    before, _Switches.debug = _Switches.debug, enabled
-    try:
-        yield
-    finally:
+
+    def __init__(self, enabled: bool | None) -> None:
+        self.enabled = enabled
+
+    def as_is(self) -> bool | None:
+        return _Switches.debug
+
+    def change(self, before: bool | None) -> None:
+        _Switches.debug = self.enabled
+
+    def put_back(self, before: bool | None) -> None:
         _Switches.debug = before
+
+    def clone(self) -> set_checkpoint_debug_enabled:
+        return type(self)(self.enabled)

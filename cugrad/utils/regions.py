@@ -16,6 +16,7 @@ from ..autograd.ranges import ranged
 from ..autograd.recording.node import edge_of
 from ..autograd.recording.saved import INFERENCE_TEXT, Packed, spelled
 from ..errors import InplaceError
+from ..kept import Switch
 from ..tensor import Tensor, make
 from .again import Again, Enough, Values
 from .comparison import TIP, CheckpointError, Traits, by, described, op_name
@@ -45,7 +46,7 @@ class Slot:
         return self.region._traits is None
 
 
-class GraphExecGroup:
+class GraphExecGroup(Switch):
     """Several backward passes for which a checkpoint runs again once, not once for each.
 
     No two of them may need the same saved tensor, even with `retain_graph=True`: that is a
@@ -65,15 +66,17 @@ class GraphExecGroup:
     runs
     """
 
-    def __enter__(self) -> GraphExecGroup:
+    def as_is(self) -> None:
         if task.group is not None:
             raise RuntimeError(
                 f"GraphExecGroup contexts cannot be nested. Already inside group {task.group}"
             )
+
+    def change(self, before: None) -> GraphExecGroup:
         task.group = self
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def put_back(self, before: None) -> None:
         task.group = None
 
 

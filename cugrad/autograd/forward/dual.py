@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ...backends import backend_of
@@ -184,25 +184,32 @@ class Tangents:
                 _keep(tensor, tensor.rare, level, tangent)
 
 
-@contextmanager
-def reopened(levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]]) -> Iterator[None]:
+class reopened(Switch):
     """These levels are seen inside; for one that is closed by now, another with the tangents given.
 
     Those are tensor, number of the level, and tangent.
     """
-    before = state.levels
-    own = tuple([level if level in before else Level() for level in levels])
-    try:
+
+    def __init__(self, levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]]) -> None:
+        self._levels, self._given = levels, given
+
+    def as_is(self) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
+        open_ = state.levels
+        return open_, tuple([level if level in open_ else Level() for level in self._levels])
+
+    def change(self, before: tuple[tuple[Level, ...], tuple[Level, ...]]) -> None:
+        _, own = before
         state.switch(levels=own)
-        for tensor, nr, tangent in given:
-            if own[nr] is not levels[nr]:
+        for tensor, nr, tangent in self._given:
+            if own[nr] is not self._levels[nr]:
                 _keep(tensor, tensor.rare, own[nr], tangent)
-        yield
-    finally:
+
+    def put_back(self, before: tuple[tuple[Level, ...], tuple[Level, ...]]) -> None:
+        open_, own = before
         for level in own:
-            if level not in before:
+            if level not in open_:
                 leave(level)
-        state.switch(levels=before)
+        state.switch(levels=open_)
 
 
 def keep_tangents(copy: Tensor, tensor: Tensor) -> None:

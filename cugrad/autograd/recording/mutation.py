@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from ...kept import Switch
 from ...tensor import Tensor
 from ..contexts import Context
-from ..mode import no_grad, pop_hooks, push_hooks, state
+from ..mode import Hooks, no_grad, pop_hooks, push_hooks, state
 
 __all__ = ["allow_mutation_on_saved_tensors"]
 
@@ -50,9 +49,9 @@ class MutationContext:
         known = self.tid_to_weakhandle.get(key)
         if known is None:
             known = Kept(tensor, key)
-            self.tid_to_weakhandle[key] = known
             self._counters[id(counter)] = counter
             self._storages.setdefault(id(counter), []).append(weakref.ref(known))
+            self.tid_to_weakhandle[key] = known  # last: who finds it there asks no further
         return known
 
     def unpack(self, kept: Kept) -> Tensor:
@@ -62,15 +61,16 @@ class MutationContext:
 
     def before_write(self, tensor: Tensor) -> None:
         """Copies what is saved of a storage that is about to change; nobody else has it then."""
-        for ref in self._storages.pop(id(tensor.counter), ()):
+        for ref in self._storages.get(id(tensor.counter), ()):
             kept = ref()
             if kept is None:
                 continue
-            if kept.tensor is not None:
+            if kept.tensor is not None and kept not in self.cloned:
                 with no_grad():
                     self.cloned[kept] = kept.tensor = kept.tensor.clone()
                 self.copies += 1
             self.tid_to_weakhandle.pop(kept.key, None)
+        self._storages.pop(id(tensor.counter), None)
 
     def clear(self) -> None:
         self._open = False
@@ -108,8 +108,7 @@ class _unsafe_preserve_version_counter(Context):
         return type(self)(self.tensors)
 
 
-@contextmanager
-def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
+class allow_mutation_on_saved_tensors(Switch, Context):
     """Within it, tensors that were saved for backward may be changed in place.
 
     Where the storage of a saved tensor is about to change, the saved one is copied first, once, so
@@ -127,15 +126,20 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
     >>> a.grad
     tensor([2., 2.])
     """
-    if state.before_write is not None:
-        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
-    context = MutationContext()
-    pair = context.pack, context.unpack
-    try:
+    def as_is(self) -> tuple[MutationContext, Hooks]:
+        if state.before_write is not None:
+            raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+        context = MutationContext()
+        return context, (context.pack, context.unpack)
+
+    def change(self, before: tuple[MutationContext, Hooks]) -> MutationContext:
+        context, pair = before
         push_hooks(pair)
         state.before_write = context.before_write
-        yield context
-    finally:
+        return context
+
+    def put_back(self, before: tuple[MutationContext, Hooks]) -> None:
+        context, pair = before
         state.before_write = None
         pop_hooks(pair)
         context.clear()

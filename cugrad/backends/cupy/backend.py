@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import cupy
@@ -13,7 +13,7 @@ from . import memory as memory
 from .namespace import CupyNamespace
 from .probe import why_uncompilable
 from .random import CudaRng
-from .stream import AnyStream, CudaEvent, CudaStream, current_stream, new_stream
+from .stream import AnyStream, CudaEvent, CudaStream, Using, current_stream, new_stream
 
 __all__ = ["CupyBackend"]
 
@@ -107,11 +107,9 @@ class CupyBackend:
     def current_stream(self) -> CudaStream:
         return current_stream()
 
-    @contextmanager
-    def use_stream(self, stream: AnyStream) -> Iterator[CudaStream]:
+    def use_stream(self, stream: AnyStream) -> Using:
         """Queues this thread's work on `stream`, on the stream's device, inside the block."""
-        with self.use_device(stream.device_index), stream.native:
-            yield stream
+        return Using(stream)
 
     def event(
         self, timing: bool = False, blocking: bool = False, interprocess: bool = False

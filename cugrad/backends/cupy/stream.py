@@ -6,7 +6,9 @@ from typing import Any
 
 import cupy
 
-__all__ = ["CudaEvent", "CudaStream", "current_stream", "new_stream"]
+from ...kept import Switch
+
+__all__ = ["CudaEvent", "CudaStream", "Using", "current_stream", "new_stream"]
 
 # What the protocol hands back is what this backend handed out: a CudaStream, a CudaEvent.
 AnyStream = Any
@@ -126,3 +128,31 @@ def new_stream(priority: int = 0) -> CudaStream:
 def current_stream() -> CudaStream:
     """The stream of this thread and device that kernels are launched on."""
     return CudaStream(cupy.cuda.get_current_stream())
+
+
+class Using(Switch):
+    """Makes a stream, and its device, the current ones of this thread.
+
+    Each device has a current stream of its own, and CuPy wants to be on a stream's device.
+    """
+
+    def __init__(self, stream: CudaStream) -> None:
+        self._stream = stream
+
+    def as_is(self) -> tuple[int, int, Any]:
+        device = cupy.cuda.runtime.getDevice()
+        index = self._stream.device_index
+        index = device if index is None else index
+        return device, index, cupy.cuda.get_current_stream(index)
+
+    def change(self, before: tuple[int, int, Any]) -> CudaStream:
+        _, index, _ = before
+        cupy.cuda.Device(index).use()
+        self._stream.native.use()
+        return self._stream
+
+    def put_back(self, before: tuple[int, int, Any]) -> None:
+        device, index, native = before
+        cupy.cuda.Device(index).use()
+        native.use()
+        cupy.cuda.Device(device).use()
