@@ -29,37 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
-# Tests that a GPU has no say in: they read sources, start interpreters, time the CPU, or put NumPy
-# in the place of CuPy.
-SAME_WITHOUT_GPU = {
-    "test_adding_an_op.py",
-    "test_architecture.py",
-    "test_benchmarks.py",
-    "test_ci_scripts.py",
-    "test_cupti.py",
-    "test_cupy_on_numpy.py",
-    "test_deep_graph.py",
-    "test_doctests.py",
-    "test_fake_cuda.py",
-    "test_gemm_plan.py",
-    "test_itt.py",
-    "test_nvtx_payload.py",
-    "test_programs.py",
-    "test_nvtx_to_report.py",
-    "test_packaging.py",
-    "test_pinned_slab.py",
-    "test_profiler.py",
-    "test_profiler_cli.py",
-    "test_profiler_html.py",
-    "test_profiler_loaders.py",
-    "test_profiler_sessions.py",
-    "test_profiler_torch.py",
-    "test_rows_torch.py",
-    "test_offload.py",
-    "test_sealed_state.py",
-}
 # Files with thousands of tests run as this many shards.
-SPLIT = {"test_rows_raw.py": 4, "test_rows_recorded.py": 8}
+SPLIT = {"ops/test_rows_raw": 4, "ops/test_rows_recorded": 8}
 # CuPy compiles a kernel (0.2 to 1 s of one core) for each function, set of dtypes and number of
 # dims that a test is the first to use; that, not the GPU, is what a shard waits for. Each process
 # takes half a GiB of GPU memory for its context, and a core and a half.
@@ -113,18 +84,28 @@ class Shard:
     tail: str = ""
 
 
-def shards(files: list[Path], extra: list[str]) -> list[Shard]:
+def test_files() -> list[str]:
+    """Files of tests that a GPU has a say in: paths below tests/, without suffix."""
+    files = (ROOT / "tests").rglob("test_*.py")
+    return [
+        file.relative_to(ROOT / "tests").with_suffix("").as_posix()
+        for file in files
+        if "pytestmark = pytest.mark.host_only" not in file.read_text()
+    ]
+
+
+def shards(names: list[str], extra: list[str]) -> list[Shard]:
     """The test processes, those of split files first since they take longest."""
-    found = []
-    for file in sorted(files, key=lambda file: (file.name not in SPLIT, file.name)):
-        n = SPLIT.get(file.name, 1)
+    shards = []
+    for name in sorted(names, key=lambda name: (name not in SPLIT, name)):
+        n = SPLIT.get(name, 1)
         for i in range(1, n + 1):
             options = ["-v", "-rsfE", "--tb=short", "-p", "no:cacheprovider", "-W", "default"]
-            title = file.name.removesuffix(".py") + (f" {i}/{n}" if n > 1 else "")
+            title = name + (f" {i}/{n}" if n > 1 else "")
             part = [f"--shard={i}/{n}"] if n > 1 else []
             command = [sys.executable, "-m", "pytest", *options, *part, *extra]
-            found.append(Shard(title, [*command, str(file.relative_to(ROOT))]))
-    return found
+            shards.append(Shard(title, [*command, f"tests/{name}.py"]))
+    return shards
 
 
 def run(shard: Shard, deadline: float, environment: dict[str, str], log: Path) -> Shard:
@@ -277,9 +258,8 @@ def run_all(
 
 def main() -> int:
     options = arguments()
-    files = sorted((ROOT / "tests").glob("test_*.py"))
     extra = ["-k", options.k] if options.k else []
-    suite = shards([file for file in files if file.name not in SAME_WITHOUT_GPU], extra)
+    suite = shards(test_files(), extra)
     if options.dry_run:
         print("\n".join([shard.title for shard in suite] + [title for title, _ in BENCHMARKS]))
         return 0

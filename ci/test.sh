@@ -10,14 +10,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 started=$SECONDS
-# Whole files, quick ones, of every room of the library.
-QUICK="architecture adding_an_op how_autograd_works fast_path autograd hooks checkpoint func vmap_views
-  nn optim amp offload_once recompute planning simulated simulated_faults profiler_events nvtx_payload
-  serialization fft random dtypes switches cuda_sources"
 if [ "${1:-}" = --quick ]; then
   shift
-  # shellcheck disable=SC2046,SC2086
-  set -- $(printf 'tests/test_%s.py ' $QUICK) "$@"
+  set -- @tests/quick.txt "$@" # whole files, quick ones, of every room of the library
 fi
 python=${PYTHON:-python3}
 venv=.venv-test

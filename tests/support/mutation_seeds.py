@@ -15,7 +15,7 @@ from cugrad import nn
 from cugrad.profiler import ProfilerActivity, profile
 from cugrad.serialization.pickling import pickled
 from cugrad.serialization.storages import Storages
-from tests.profiler_files import training_step, write_chrome, write_nsys, write_nvprof
+from tests.profiler.profiler_files import training_step, write_chrome, write_nsys, write_nvprof
 
 __all__ = ["archives", "databases", "old_files", "traces"]
 

@@ -1,0 +1,60 @@
+"""Leaves, views, inference tensors: every action in every mode does what it does in PyTorch."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+
+import cugrad
+from tests.autograd.contract_cases import ACTIONS, MODES, PYTORCH_CRASHES, SUBJECTS, outcome
+from tests.autograd.contract_reasons import REASONS
+
+torch = pytest.importorskip("torch", reason="compares with PyTorch")
+
+used: set[int] = set()
+ran: set[str] = set()
+
+
+def number(line: str) -> str:
+    """A line whose numbers are rounded as float32 deserves."""
+    return re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.5g}", line)
+
+
+def is_explained(case: tuple[str, str, str]) -> bool:
+    found = {
+        i for i, reason in enumerate(REASONS)
+        if all(re.fullmatch(r, c) for r, c in zip(reason[:3], case, strict=True))
+    }  # fmt: skip
+    used.update(found)
+    return bool(found)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_every_action_in_every_mode(subject: str) -> None:
+    """The result, its gradient, and what the tensor is then; errors by type and first sentence."""
+    wrong = []
+    ran.add(subject)
+    for action in ACTIONS:
+        if (subject, action) in PYTORCH_CRASHES:
+            continue
+        for mode in MODES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                theirs = outcome(torch, subject, action, mode)
+                ours = outcome(cugrad, subject, action, mode)
+            if all(number(a).startswith(number(b)) for a, b in zip(ours, theirs, strict=True)):
+                continue
+            if not is_explained((subject, action, mode)):
+                wrong.append(f"{action} in {mode}:")
+                for a, b in zip(ours, theirs, strict=True):
+                    if not number(a).startswith(number(b)):
+                        wrong.append(f"  cugrad:  {a}\n  PyTorch: {b}")
+    assert not wrong, f"{subject}\n" + "\n".join(wrong)
+
+
+def test_every_reason_is_needed() -> None:
+    if ran != set(SUBJECTS):
+        pytest.skip("not all of the cases above ran in this process")
+    assert [reason for i, reason in enumerate(REASONS) if i not in used] == []

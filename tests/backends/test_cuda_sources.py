@@ -1,0 +1,210 @@
+"""Checks the CUDA sources without a GPU: all compile to machine code, and Philox gives Philox's
+numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cugrad.backends.cupy.kernels import philox
+from tests.backends import cuda_toolchain as toolchain
+
+MODULES = list(toolchain.kernel_modules())
+SOURCES = [(module, name) for module in MODULES for name in toolchain.sources_of(module)]
+
+
+@pytest.mark.parametrize(
+    "module, name", SOURCES, ids=[f"{m.__name__.rpartition('.')[2]}.{n}" for m, n in SOURCES]
+)
+def test_a_source_compiles(module: Any, name: str) -> None:
+    toolchain.nvrtc()
+    source = toolchain.sources_of(module)[name]
+    for arch in (toolchain.oldest(), *toolchain.ARCHITECTURES):
+        code = toolchain.compile_cuda(source, arch)
+        for kernel in getattr(module, "NAMES", ()):
+            assert kernel.encode() in code, f"{kernel} is not in the code of {name} for sm_{arch}"
+
+
+def test_every_kernels_module_has_a_source() -> None:
+    for module in MODULES:
+        assert toolchain.sources_of(module), f"{module.__name__} has no string with a kernel in it"
+
+
+def test_the_compiler_sees_a_fault() -> None:
+    toolchain.nvrtc()
+    with pytest.raises(RuntimeError, match="undefined_name"):
+        toolchain.compile_cuda(
+            'extern "C" __global__ void k(int* x) { *x = undefined_name; }', "90"
+        )
+
+
+# Philox on the host
+# ------------------------------------------------------------------------------------
+
+ENTRIES = r"""
+extern "C" void host_philox(const u32* counter, const u32* key, u32* out)
+{
+    Words c = {counter[0], counter[1], counter[2], counter[3]};
+    Words w = philox(c, key[0], key[1]);
+    out[0] = w.x; out[1] = w.y; out[2] = w.z; out[3] = w.w;
+}
+#define ENTRY(name, type) extern "C" void host_##name(unsigned grid, unsigned block, type* out, \
+    u64 n, u64 seed, u64 offset) { launch(grid, block, name, out, n, seed, offset); }
+ENTRY(philox_uniform_double, double)
+ENTRY(philox_normal_float, float)
+ENTRY(philox_normal_double, double)
+extern "C" void host_philox_uniform_float(unsigned grid, unsigned block, float* out, u64 n,
+    u64 seed, u64 offset, int bits)
+{ launch(grid, block, philox_uniform_float, out, n, seed, offset, bits); }
+extern "C" void host_philox_integers(unsigned grid, unsigned block, long long* out, u64 n,
+    u64 seed, u64 offset, long long low, u64 range)
+{ launch(grid, block, philox_integers, out, n, seed, offset, low, range); }
+"""
+
+# Random123's kat_vectors for philox4x32-10: counter, key, result.
+KNOWN_ANSWERS = [
+    ("0 0 0 0", "0 0", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff",
+     "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
+     "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]  # fmt: skip
+
+Fill = Callable[..., np.ndarray[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return toolchain.host_library(philox.SOURCE, ENTRIES, tmp_path_factory.mktemp("philox"))
+
+
+@pytest.fixture(scope="module")
+def fill(host: ctypes.CDLL) -> Fill:
+    """fill(kernel, n, dtype, *extra): what the kernel writes; beyond n it must write nothing."""
+
+    def run(
+        kernel: str, n: int, dtype: Any, *extra: Any, seed: int = 7, offset: int = 0,
+        grid: int = 3, block: int = 5,
+    ) -> np.ndarray[Any, Any]:  # fmt: skip
+        out = np.full(n + 8, 99, dtype)
+        u64 = ctypes.c_uint64
+        getattr(host, "host_" + kernel)(
+            ctypes.c_uint(grid), ctypes.c_uint(block), out.ctypes.data_as(ctypes.c_void_p),
+            u64(n), u64(seed), u64(offset), *extra,
+        )  # fmt: skip
+        assert (out[n:] == 99).all(), f"{kernel} writes beyond its {n} elements"
+        return out[:n]
+
+    return run
+
+
+def words(text: str) -> np.ndarray[Any, Any]:
+    return np.array([int(word, 16) for word in text.split()], np.uint32)
+
+
+@pytest.mark.parametrize("counter, key, answer", KNOWN_ANSWERS)
+def test_philox_gives_the_known_answers(
+    host: ctypes.CDLL, counter: str, key: str, answer: str
+) -> None:
+    out = np.zeros(4, np.uint32)
+    pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (words(counter), words(key), out)]
+    host.host_philox(*pointers)
+    assert [f"{word:08x}" for word in out] == answer.split()
+
+
+LAUNCHES = [
+    ("philox_uniform_float", np.float32, 4, (ctypes.c_int(24),)),
+    ("philox_uniform_double", np.float64, 2, ()),
+    ("philox_normal_float", np.float32, 4, ()),
+    ("philox_normal_double", np.float64, 2, ()),
+    ("philox_integers", np.int64, 2, (ctypes.c_longlong(-5), ctypes.c_uint64(1000))),
+]
+every_kernel = pytest.mark.parametrize(
+    "kernel, dtype, per_block, extra", LAUNCHES, ids=[row[0] for row in LAUNCHES]
+)
+
+
+def test_every_philox_kernel_is_run() -> None:
+    assert [row[0] for row in LAUNCHES] == list(philox.NAMES)
+
+
+@every_kernel
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 97])
+def test_numbers_do_not_depend_on_the_launch(
+    fill: Fill, kernel: str, dtype: Any, per_block: int, extra: Any, n: int
+) -> None:
+    wide = fill(kernel, n, dtype, *extra, grid=40, block=32)
+    narrow = fill(kernel, n, dtype, *extra, grid=1, block=1)
+    longer = fill(kernel, 128, dtype, *extra)
+    np.testing.assert_array_equal(wide, narrow)
+    np.testing.assert_array_equal(wide, longer[:n])
+
+
+@every_kernel
+def test_the_next_draw_goes_on_where_the_last_ended(
+    fill: Fill, kernel: str, dtype: Any, per_block: int, extra: Any
+) -> None:
+    whole = fill(kernel, 20 * per_block, dtype, *extra)
+    rest = fill(kernel, 12 * per_block, dtype, *extra, offset=8)
+    np.testing.assert_array_equal(whole[8 * per_block :], rest)
+    assert not np.array_equal(whole, fill(kernel, 20 * per_block, dtype, *extra, seed=8))
+    far = fill(kernel, per_block, dtype, *extra, offset=2**32)  # the counter's second word counts
+    assert not np.array_equal(whole[:per_block], far)
+
+
+N = 200_000
+TOLERANCE = 5 / N**0.5  # five standard errors of a mean of unit variance
+
+
+@pytest.mark.parametrize("kernel, dtype, extra", [
+    ("philox_uniform_float", np.float32, (ctypes.c_int(24),)),
+    ("philox_uniform_float", np.float32, (ctypes.c_int(11),)),
+    ("philox_uniform_double", np.float64, ()),
+])  # fmt: skip
+def test_uniform_numbers_have_the_moments_of_the_unit_interval(
+    fill: Fill, kernel: str, dtype: Any, extra: Any
+) -> None:
+    x = fill(kernel, N, dtype, *extra).astype(np.float64)
+    assert 0 <= x.min() < 1e-3 and 1 - 1e-3 < x.max() < 1
+    assert abs(x.mean() - 0.5) < TOLERANCE + 2**-12
+    assert abs(x.var() - 1 / 12) < TOLERANCE
+    assert abs(np.corrcoef(x[:-1], x[1:])[0, 1]) < TOLERANCE
+
+
+@pytest.mark.parametrize("bits, half", [(11, "float16"), (8, "bfloat16")])
+def test_half_precision_never_rounds_up_to_one(fill: Fill, bits: int, half: str) -> None:
+    if half == "bfloat16":
+        half = pytest.importorskip("ml_dtypes").bfloat16
+    x = fill("philox_uniform_float", 20_000, np.float32, ctypes.c_int(bits))
+    assert (x.astype(half).astype(np.float32) == x).all()
+
+
+@pytest.mark.parametrize("kernel, dtype", [
+    ("philox_normal_float", np.float32), ("philox_normal_double", np.float64),
+])  # fmt: skip
+def test_normal_numbers_have_the_moments_of_the_bell(fill: Fill, kernel: str, dtype: Any) -> None:
+    x = fill(kernel, N, dtype).astype(np.float64)
+    assert np.isfinite(x).all()
+    assert abs(x.mean()) < TOLERANCE
+    assert abs(x.var() - 1) < 2 * TOLERANCE
+    assert abs((x**3).mean()) < 4 * TOLERANCE
+    assert abs((x**4).mean() - 3) < 10 * TOLERANCE
+    assert abs(np.corrcoef(x[:-1], x[1:])[0, 1]) < TOLERANCE
+
+
+def test_integers_cover_their_range_evenly(fill: Fill) -> None:
+    x = fill("philox_integers", N, np.int64, ctypes.c_longlong(-3), ctypes.c_uint64(10))
+    counts = np.bincount(x + 3, minlength=10)
+    assert len(counts) == 10
+    assert np.abs(counts / N - 0.1).max() < TOLERANCE
+
+
+def test_a_range_of_zero_means_every_integer(fill: Fill) -> None:
+    x = fill("philox_integers", N, np.int64, ctypes.c_longlong(-(2**63)), ctypes.c_uint64(0))
+    assert x.min() < -(2**62) and x.max() > 2**62
+    assert len(np.unique(x)) == N

@@ -1,0 +1,227 @@
+"""Runs the digits example as a user does: its report, its plot, its answers to bad values."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, fake_cuda
+
+EXAMPLE = ROOT / "examples" / "train_digits.py"
+
+for _package in ("sklearn", "matplotlib", "tqdm"):
+    pytest.importorskip(_package, reason=f"the example needs {_package}, which is not installed")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLE), *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    return finish(start(*arguments))
+
+
+def facts_of(out: str) -> dict[str, str]:
+    """The report's lines by name."""
+    return dict(re.findall(r"^([a-z ]+): +(.*)$", out, re.MULTILINE))
+
+
+def test_the_main_job_learns_and_reports(tmp_path: Path, device: str) -> None:
+    if device == "cuda" and fake_cuda.REAL is not None:
+        pytest.skip("the stand-in for CuPy is not in the example's process")
+    plot = tmp_path / "new folder" / "digits.png"
+    code, out, err = run("--device", device, "--out", str(plot))
+    assert code == 0, err
+    facts = facts_of(out)
+    assert float(facts["test accuracy"].split()[0]) >= 97.0
+    assert facts["device"].startswith(device)
+    assert re.match(r"[\d.]+ ms", facts["time per step"])
+    count, nbytes = re.match(r"(\d+) per step, ([\d.]+) MiB", facts["saved tensors"]).groups()  # type: ignore[union-attr]
+    assert int(count) > 10 and float(nbytes) > 1
+    assert "MiB" in facts["peak memory"] and "offload" in facts["peak memory"]
+    assert "already on the host are not copied" in out
+    if device == "cpu":
+        assert facts["moved to the host"].startswith("0 B") and facts["moved back"] == "0 B"
+    else:
+        assert float(facts["moved to the host"].split()[0]) > 0
+        assert float(facts["moved back"].split()[0]) > 0
+    assert facts["plot"] == str(plot)
+    assert plot.read_bytes().startswith(b"\x89PNG") and plot.stat().st_size > 10_000
+    lines = err.splitlines()
+    assert len(lines) == 12 and all(re.fullmatch(r"epoch .*loss [\d.]+", x) for x in lines)
+
+
+def test_one_epoch_without_offload_is_repeatable(tmp_path: Path) -> None:
+    plot = tmp_path / "digits.png"
+    options = ("--epochs", "1", "--batch-size", "128", "--offload", "none", "--out", str(plot))
+    started = [start(*options, "--device", "cpu", "--seed", seed) for seed in ("7", "7", "8")]
+    runs = [finish(process) for process in started]
+    assert [code for code, _, _ in runs] == [0, 0, 0]
+    accuracies = [facts_of(out)["test accuracy"] for _, out, _ in runs]
+    losses = [err for _, _, err in runs]
+    assert losses[0] == losses[1] != losses[2] and accuracies[0] == accuracies[1]
+    facts = facts_of(runs[0][1])
+    assert int(facts["saved tensors"].split()[0]) > 10
+    assert "--offload none" in facts["moved to the host"]
+
+
+def test_a_prediction_says_what_a_gpu_would_move_and_wait_for(tmp_path: Path) -> None:
+    plots = {gpu: tmp_path / f"{gpu}.png" for gpu in ("A100", "GH200")}
+    options = ("--epochs", "1", "--batch-size", "64", "--device", "cpu")
+    started = {gpu: start(*options, "--predict", gpu, "--out", str(plots[gpu])) for gpu in plots}
+    plain = {}
+    for gpu, (code, out, err) in {gpu: finish(p) for gpu, p in started.items()}.items():
+        assert code == 0, err
+        facts = dict(re.findall(r"^([A-Za-z0-9 ]+): +(.*)$", out, re.MULTILINE))
+        before, after = re.findall(r"([\d.]+) ms", facts[f"on {gpu}"])
+        least, times = re.match(r"([\d.]+) ms.* ([\d.]+) times", facts["least there"]).groups()  # type: ignore[union-attr]
+        assert float(before) <= float(least) <= float(after) and 1 <= float(times) < 1.5
+        out_bytes, back = re.findall(r"([\d.]+) GB", facts["moved there"])
+        assert 2 < float(back) <= float(out_bytes) < 11 and "%" in facts["moved there"]
+        assert float(facts["waited there"].split()[0]) > 0
+        assert plots[gpu].read_bytes().startswith(b"\x89PNG")
+        plain[gpu] = float(before), float(after)
+    assert plain["GH200"][1] < plain["A100"][1] / 2  # a link ten times as fast
+
+
+ON_A_STAND_IN = f"""
+import runpy
+from tests import fake_cuda
+fake_cuda.install()
+runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
+"""
+
+
+def test_offload_moves_every_byte_and_changes_no_result(tmp_path: Path) -> None:
+    pytest.importorskip("cupy", reason="the stand-in for a GPU needs CuPy's signatures")
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        pytest.skip("the stand-in for a GPU needs a C++ compiler")
+    started = []
+    for offload in ("cpu", "none"):
+        options = ["--device", "cuda", "--epochs", "1", "--offload", offload]
+        plot = str(tmp_path / f"{offload}.png")
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", ON_A_STAND_IN, *options, "--out", plot],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            )
+        )  # fmt: skip
+    runs = [finish(process) for process in started]
+    assert [code for code, _, _ in runs] == [0, 0], runs[0][2] + runs[1][2]
+    with_offload, without = (facts_of(out) for _, out, _ in runs)
+    assert runs[0][2] == runs[1][2] and with_offload["test accuracy"] == without["test accuracy"]
+    saved = float(with_offload["saved tensors"].split()[-2])  # MiB, each storage once
+    moved, stayed, before = re.findall(r"([\d.]+) MiB", with_offload["moved to the host"])
+    assert float(moved) + float(stayed) == pytest.approx(saved, abs=0.011) and before == "0.00"
+    assert float(stayed) <= 0.02 < 1 < saved  # the images
+    assert with_offload["moved back"] == f"{moved} MiB per step"
+    assert without["moved back"] == "0 B"
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["--epochs", "0"], "--epochs"),
+        (["--epochs", "-3"], "--epochs"),
+        (["--epochs", "many"], "--epochs"),
+        (["--batch-size", "0"], "--batch-size"),
+        (["--batch-size", "100000"], "at most 1437"),
+        (["--device", "tpu"], "--device"),
+        (["--offload", "disk"], "--offload"),
+        (["--predict", "abacus"], "--predict"),
+        (["--seed", "-1"], "--seed"),
+        (["--seed", "1" + "0" * 30], "--seed"),
+        (["--seed", "1" * 5000], "--seed"),
+        (["--out", "/proc/nowhere/x.png"], "--out"),
+        (["--out", str(ROOT)], "--out"),
+        (["--out", str(EXAMPLE / "x.png")], "--out"),
+        (["--epoch", "3"], "--epoch"),
+        (["surprise"], "surprise"),
+        (["--epochs"], "--epochs"),
+    ],
+)
+def test_a_bad_value_gets_one_clear_line(arguments: list[str], named: str) -> None:
+    code, out, err = run(*arguments)
+    assert code == 2 and out == ""
+    assert err.count("\n") == 1 and err.startswith("train_digits.py: error: ") and named in err
+
+
+def test_cuda_without_a_gpu_gets_its_reason_in_one_line() -> None:
+    import cugrad
+
+    if cugrad.cuda.is_available():
+        pytest.skip("there is a GPU")
+    code, out, err = run("--device", "cuda")
+    assert code == 2 and out == "" and err.count("\n") == 1
+    assert err.startswith("train_digits.py: error: argument --device: ") and len(err) > 60
+
+
+def test_help_says_what_it_does() -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for word in ("--device", "--epochs", "--batch-size", "--offload", "--seed", "--out", "digits"):
+        assert word in out
+
+
+def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Presses Ctrl-C in a process that trains, until it ends: how often, and what it said."""
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("epoch 1/9999")
+    presses = 0
+    while process.poll() is None:  # Python drops an interrupt that comes while it deletes a thing
+        process.send_signal(signal.SIGINT)
+        presses += 1
+        assert presses < 9
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=20)
+    return presses, *process.communicate(timeout=60)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process started here hears Ctrl-C also where the tests run in the background, and it is
+    ignored: what is ignored is inherited, a handler is not.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_control_c_prints_one_line(tmp_path: Path) -> None:
+    with start("--epochs", "9999", "--device", "cpu", "--out", str(tmp_path / "x.png")) as process:
+        try:
+            presses, out, err = interrupted(process)
+        finally:
+            process.kill()  # an assertion that fails leaves no process behind, and no pipe open
+    rest = [line for line in err.splitlines() if not line.startswith("epoch ")]
+    assert process.returncode == 130 and out == ""
+    assert rest[-1] == "train_digits.py: interrupted, no plot was written"
+    assert presses > 1 or len(rest) == 1
+
+
+def test_a_missing_package_is_named() -> None:
+    code = (
+        "import sys, runpy; sys.modules['sklearn'] = None; sys.argv = ['x', '--device', 'cpu']; "
+        f"runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "needs the package scikit-learn" in done.stderr and "pip install" in done.stderr

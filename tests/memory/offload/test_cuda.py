@@ -1,0 +1,169 @@
+"""The offload engine over CuPy: on a GPU, and over the fake CUDA where there is none."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import backends
+from cugrad.autograd.graph import save_on_cpu
+from cugrad.memory import offload
+from cugrad.memory.geometry import root_of
+from cugrad.memory.offloading.engine import engine_of
+from tests.support import fake_cuda
+
+HAS_CUDA = backends.is_usable("cuda")
+on_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no usable GPU, and no fake one")
+N = 64
+
+
+def moving(**choices: Any) -> offload:
+    return offload(**{"min_bytes": 0, "keep_last": 0, "backlog": 0, **choices})
+
+
+def gradient(context: Any, twice: bool = True) -> Any:
+    values = np.arange(N * N, dtype=np.float32).reshape(N, N) % 37 / 37 - 0.5
+    x = cugrad.tensor(values, device="cuda", requires_grad=True)
+    with context:
+        h = (x @ x / 8).tanh()
+        y = ((h * h.t().contiguous().t()).exp() * h)[:, 1:50].sum() + h[3].sin().sum()
+    y.backward(retain_graph=twice)
+    if twice:
+        y.backward()
+    return x.grad.cpu().numpy()
+
+
+@on_cuda
+@pytest.mark.parametrize("name, context", [
+    ("pinned", lambda: save_on_cpu(pin_memory=True)), ("pageable", save_on_cpu),
+    ("at once", moving), ("automatic", lambda: offload(min_bytes=0)),
+    ("on demand", lambda: moving(lookahead=0)), ("no pinned memory", lambda: moving(host_limit=0)),
+])  # fmt: skip
+def test_gradients_are_bitwise_those_without(name: str, context: Any) -> None:
+    plain = gradient(nullcontext())
+    for _ in range(4):
+        assert gradient(context()).tobytes() == plain.tobytes()
+
+
+@on_cuda
+@pytest.mark.parametrize("codec", ["bf16", "fp16", "fp8", "int8"])
+def test_codecs(codec: str) -> None:
+    plain = gradient(nullcontext())
+    hooks = moving(compress=codec)
+    found = gradient(hooks)
+    assert 0 < np.abs(found - plain).max() < 0.1 * np.abs(plain).max()
+    assert np.array_equal(gradient(moving(compress=codec)), found)
+    assert 0 < hooks.report()["error"]["relative_rms"] < 0.05
+
+
+@on_cuda
+def test_the_report_and_what_is_left() -> None:
+    backend = backends.get("cuda")
+    engine = engine_of(backend, backend.current_device())
+    hooks = moving()
+    for _ in range(3):
+        gradient(hooks, twice=False)
+    report = hooks.report()
+    assert report["copied_ratio"] == 1.0 and report["times"]["out_bytes"] > 0
+    assert report["over_bound"] > 0 and "verdict" in str(report)
+    locked = engine.out.slab.allocated_bytes
+    for _ in range(3):
+        gradient(hooks, twice=False)
+    assert engine.out.slab.allocated_bytes == locked
+    engine.drain()
+    assert (engine.ahead, engine.out.leaving_bytes, engine.out.slab.used_bytes) == (0, 0, 0)
+
+
+@on_cuda
+def test_a_failed_allocation_is_tried_again() -> None:
+    backend = backends.get("cuda")
+    engine = engine_of(backend, backend.current_device())
+    hooks = moving(backlog=1 << 40)
+    t = cugrad.ones(1 << 16, device="cuda")
+    with hooks:
+        packed = hooks.pack_hook(t)
+    calls = []
+
+    def reclaim() -> bool:
+        engine.reclaim()
+        calls.append(engine.out.leaving_bytes)
+        return len(calls) == 1
+
+    failures = [True, False]
+
+    def failing(size: int) -> Any:
+        if failures and failures.pop(0):
+            raise MemoryError("full")
+        return object()
+
+    from cugrad.backends.cupy import memory as cupy_memory
+
+    wrapped = cupy_memory._retrying(failing)
+    reclaimers = cupy_memory._reclaimers[:]
+    cupy_memory._reclaimers[:] = [reclaim]
+    try:
+        assert wrapped(512) is not None
+        failures[:] = [True, True]
+        with pytest.raises(MemoryError):
+            wrapped(512)
+    finally:
+        cupy_memory._reclaimers[:] = reclaimers
+    assert calls == [0, 0]  # everything had left
+    assert hooks.unpack_hook(packed).sum().item() == 1 << 16
+
+
+@on_cuda
+def test_views_by_strides_are_of_the_storage_that_they_show() -> None:
+    """CuPy's name no base."""
+    t = cugrad.arange(64.0, device="cuda")
+    window = t[8:].as_strided((4, 3), (2, 1))
+    assert (window.storage_offset(), window[1:].storage_offset()) == (8, 10)
+    assert window.untyped_storage().data_ptr() == t.data_ptr()
+    assert window.as_strided((2,), (1,)).tolist() == [8, 9]
+    assert window.as_strided((2,), (1,), 0).tolist() == [0, 1]
+    assert t.unfold(0, 4, 3)[1].as_strided((2,), (1,), 62).tolist() == [62, 63]
+
+
+@on_cuda
+def test_views_by_strides_leave_with_their_storage() -> None:
+    for _ in range(3):
+        t = cugrad.arange(64.0, device="cuda")
+        hooks = moving()
+        pairs = t[3:7].as_strided((2,), (2,))
+        views = [t.as_strided((9, 8), (6, 1), 2), t, t.unfold(0, 5, 1), pairs]
+        wanted = [v.tolist() for v in views]
+        with hooks:
+            packed = [hooks.pack_hook(v) for v in views]
+        del t, views, pairs
+        back = [hooks.unpack_hook(p) for p in packed]
+        assert [v.tolist() for v in back] == wanted
+        assert len({v.untyped_storage().data_ptr() for v in back}) == 1
+        assert (hooks.stats.copied_ratio, hooks.stats.moved_to_host_bytes) == (1.0, 256)
+
+
+@on_cuda
+def test_a_write_waits_for_what_is_leaving_of_the_same_memory() -> None:
+    t = cugrad.arange(64.0, device="cuda")
+    window = t.as_strided((8, 8), (7, 1))
+    assert root_of(window._array) is root_of(t._array) is t._array
+
+
+@on_cuda
+def test_a_gradient_that_is_a_view_by_strides_is_not_taken_as_it_is() -> None:
+    x = cugrad.ones(6, device="cuda", requires_grad=True)
+    v = cugrad.ones(3, device="cuda", requires_grad=True)
+    (g,) = cugrad.autograd.grad(x.as_strided((3,), (1,)), x, v, create_graph=True)
+    h = cugrad.arange(6.0, device="cuda")
+    g.backward(h)  # the gradient of v is a view of h
+    v.grad.add_(1)
+    assert h.tolist() == [0, 1, 2, 3, 4, 5] and v.grad.tolist() == [1, 2, 3]
+
+
+@pytest.mark.skipif(HAS_CUDA, reason="the tests above have run")
+def test_over_the_fake_cuda() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    assert "16 passed" in fake_cuda.passed(__file__)

@@ -1,0 +1,164 @@
+"""Checks the losses of nn: values and gradients are PyTorch's, as functions and as modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import nn
+from cugrad.nn import functional as F
+from tests.nn.test_functional import both, draw, host
+
+# Called with every reduction. x, y, z are normal, p and q in (0, 1), s is 1 or -1, v one for a row.
+CALLS = """
+F.l1_loss(x, y)
+F.l1_loss(x, y, weight=p.detach())
+F.mse_loss(x, y, weight=p.detach())
+F.smooth_l1_loss(x, y)
+F.smooth_l1_loss(x, y, beta=0.3)
+F.smooth_l1_loss(x, y, beta=0)
+F.huber_loss(x, y)
+F.huber_loss(x, y, delta=0.4)
+F.huber_loss(x, y, weight=p.detach())
+F.binary_cross_entropy(p, q)
+F.binary_cross_entropy(p, q, weight=v.detach().abs())
+F.binary_cross_entropy_with_logits(x * 100, q)
+F.binary_cross_entropy_with_logits(x, q, weight=v.detach().abs())
+F.binary_cross_entropy_with_logits(x, q, pos_weight=v.detach().abs())
+F.multilabel_soft_margin_loss(x, q)
+F.multilabel_soft_margin_loss(x, q, weight=v.detach().abs())
+F.kl_div(x, q)
+F.kl_div(x, y, log_target=True)
+F.gaussian_nll_loss(x, y, q)
+F.gaussian_nll_loss(x, y, q[:, 0], full=True)
+F.gaussian_nll_loss(x, y, q[:, :1] * 1e-9)
+F.gaussian_nll_loss(x, y, 0.7)
+F.poisson_nll_loss(x, q * 5)
+F.poisson_nll_loss(x, q * 5, full=True)
+F.poisson_nll_loss(p, q, log_input=False)
+F.soft_margin_loss(x * 50, s)
+F.hinge_embedding_loss(x, s)
+F.hinge_embedding_loss(x, s, margin=0.3)
+F.margin_ranking_loss(x, y, s)
+F.margin_ranking_loss(x, y, s, margin=0.5)
+F.triplet_margin_loss(x, y, z)
+F.triplet_margin_loss(x, y, z, margin=3, p=1, swap=True)
+F.cosine_embedding_loss(x, y, s[:, 0])
+F.cosine_embedding_loss(x, y, s[:, 0], margin=-0.5)
+F.cosine_embedding_loss(x[0], y[0], s[0, 0])
+""".strip().splitlines()
+ALONE = """
+F.kl_div(x, q, reduction="batchmean")
+F.cosine_similarity(x, y)
+F.cosine_similarity(x, y[0], dim=0)
+F.cosine_similarity(x, x * 0, dim=-1)
+F.pairwise_distance(x, y)
+F.pairwise_distance(x, y[0], p=1, keepdim=True)
+""".strip().splitlines()
+
+
+def arrays() -> list[Any]:
+    x, y, z, v = draw(3, 4), draw(3, 4, seed=1), draw(3, 4, seed=2), draw(4, seed=3)
+    p, q = (np.random.default_rng(i).uniform(0.1, 0.9, (3, 4)) for i in (4, 5))
+    return [x, y, z, p, q, v, np.where(draw(3, 4, seed=6) > 0, 1, -1)]
+
+
+def expressions() -> list[str]:
+    reduced = [f'{call[:-1]}, reduction="{how}")' for call in CALLS for how in OTHERS]
+    return reduced + CALLS + ALONE
+
+
+OTHERS = ("none", "sum")  # "mean" is the default
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("call", expressions())
+def test_function_is_pytorchs(call: str, device: str) -> None:
+    def evaluate(lib: Any, *tensors: Any) -> Any:
+        named = dict(zip("xyzpqvs", tensors))
+        touched = 0 * sum(t.sum() for t in tensors[:-1])
+        return eval(call, {"F": lib.nn.functional, **named}) + touched
+
+    both(evaluate, arrays(), device)
+
+
+MODULES = [
+    ("L1Loss()", "xy"),
+    ("SmoothL1Loss(beta=0.5)", "xy"),
+    ("HuberLoss('sum', 0.5)", "xy"),
+    ("BCELoss(v.detach().abs())", "pq"),
+    ("BCEWithLogitsLoss(pos_weight=v.detach().abs())", "xq"),
+    ("KLDivLoss(reduction='batchmean')", "xq"),
+    ("HingeEmbeddingLoss(0.5)", "xs"),
+    ("SoftMarginLoss()", "xs"),
+    ("MultiLabelSoftMarginLoss()", "xq"),
+    ("MarginRankingLoss(0.5)", "xys"),
+    ("CosineEmbeddingLoss(0.1)", "xyt"),
+    ("TripletMarginLoss(2.0, swap=True)", "xyz"),
+    ("GaussianNLLLoss(full=True)", "xyq"),
+    ("PoissonNLLLoss(full=True)", "xq"),
+    ("CosineSimilarity(0)", "xy"),
+    ("PairwiseDistance(1.0)", "xy"),
+]
+
+
+@pytest.mark.parametrize("layer, inputs", MODULES)
+def test_module_is_pytorchs(layer: str, inputs: str, device: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    found = []
+    for lib, where in ((cugrad, device), (torch, "cpu")):
+        named = {n: lib.tensor(a, device=where) for n, a in zip("xyzpqvs", arrays())}
+        named["t"] = named["s"][:, 0]
+        module = eval("nn." + layer, {"nn": lib.nn, **named})
+        found.append(
+            (repr(module), list(module.state_dict()), host(module(*map(named.get, inputs))))
+        )
+    assert found[0][:2] == found[1][:2]
+    np.testing.assert_allclose(found[0][2], found[1][2], rtol=1e-10)
+
+
+def test_binary_cross_entropy_at_its_bounds(device: str) -> None:
+    """Finite losses, and gradients of the input, where a probability is 0 or 1."""
+    ends = [np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0, 1.0])]
+    both(lambda lib, p, t: lib.nn.functional.binary_cross_entropy(p, t), ends, device, 1e-7)
+
+
+def test_other_shapes_warn_and_broadcast() -> None:
+    x, y = cugrad.zeros(2, 3), cugrad.ones(3)
+    for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss):
+        with pytest.warns(UserWarning, match="Using a target size") as caught:
+            assert loss(x, y, reduction="none").shape == (2, 3)
+        assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda x, y: F.l1_loss(x, y, reduction="avg"), ValueError, "is not a valid value"),
+        (lambda x, y: nn.L1Loss("avg"), ValueError, "is not a valid value"),
+        (lambda x, y: F.l1_loss(x, y, weight=y[0]), ValueError, "must have the same size"),
+        (lambda x, y: F.smooth_l1_loss(x, y, beta=-1), RuntimeError, "negative values for beta"),
+        (lambda x, y: F.huber_loss(x, y, delta=0), RuntimeError, "non-positive values for delta"),
+        (lambda x, y: F.binary_cross_entropy(x, y), RuntimeError, "between 0 and 1"),
+        (lambda x, y: F.binary_cross_entropy(x, y[0]), ValueError, "is deprecated"),
+        (
+            lambda x, y: F.binary_cross_entropy_with_logits(x, y[0]),
+            ValueError,
+            "must be the same as input size",
+        ),
+        (lambda x, y: F.gaussian_nll_loss(x, y, -1.0), ValueError, "negative"),
+        (lambda x, y: F.gaussian_nll_loss(x, y, y - 9), ValueError, "negative"),
+        (lambda x, y: F.gaussian_nll_loss(x, y, y[:2].abs()), ValueError, "incorrect size"),
+        (lambda x, y: F.margin_ranking_loss(x, y, y[0]), RuntimeError, "same dimension"),
+        (lambda x, y: F.triplet_margin_loss(x, y, y, margin=0), ValueError, "greater than 0"),
+        (lambda x, y: F.triplet_margin_loss(x, y, y[0]), RuntimeError, "negative 1D"),
+        (lambda x, y: F.cosine_embedding_loss(x, y, y), RuntimeError, "0D or 1D target"),
+        (lambda x, y: F.cosine_embedding_loss(x, y[0], y[0]), RuntimeError, "expects 2D input"),
+    ],
+)
+def test_bad_input_is_named(call: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(cugrad.tensor(draw(3, 4)), cugrad.tensor(draw(3, 4, seed=1)))

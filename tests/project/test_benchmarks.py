@@ -1,0 +1,222 @@
+"""The benchmarks run on small sizes and their arithmetic is right; goals are not tested here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cugrad.backends
+from benchmarks.common import Line, paired, table
+from tests.support import ROOT
+
+pytestmark = pytest.mark.host_only
+
+
+def test_overhead_runs_quickly(tmp_path: Path) -> None:
+    results = tmp_path / "overhead.json"
+    only = "^(op_record_add|op_nograd_exp|chain1000_mul|graph_chain_mul|offload|import)"
+    words = ["--quick", "--rounds", "1", "--only", only, "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/overhead.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = json.loads(results.read_text())
+    names = {line["name"] for line in found["lines"]}
+    assert {"op_record_add", "op_nograd_exp", "chain1000_mul", "offload_pair", "import"} <= names
+    assert any(name.startswith("graph_chain_mul") for name in names)
+    assert all(
+        value > 0 for line in found["lines"] for value in line["ours"] if line["unit"] != "B/node"
+    )
+    assert all(name in run.stdout for name in names)
+
+
+def test_throughput_runs_quickly(tmp_path: Path) -> None:
+    results = tmp_path / "throughput.json"
+    words = ["--quick", "--rounds", "1", "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/throughput.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+    assert {"add", "softmax", "sort", "logcumsumexp", "unique"} <= set(found)
+    assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
+def test_checkpoint_runs_quickly(tmp_path: Path) -> None:
+    results = tmp_path / "checkpoint.json"
+    run = subprocess.run(
+        [sys.executable, "benchmarks/checkpoint.py", "--quick", "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+    assert {"mlp_each_layer", "mlp_4_segments", "mlp_4_segments_reentrant"} <= set(found)
+    assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
+def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
+    """In virtual time: the last product of each block does not run again."""
+    words = ["--blocks", "3", "--only", "each block$"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/checkpoint_simulated.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    *_, each = run.stdout.splitlines()
+    name, _, time, _, memory = (cell.strip() for cell in each.strip("|").split("|"))
+    assert name == "each block" and 1.2 < float(time) < 1.3 and float(memory) < 0.6
+
+
+@pytest.fixture(scope="module")
+def budgets(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
+    """GPT-2 within two limits, in virtual time: the highest, and the least that is reached."""
+    results = tmp_path_factory.mktemp("budgets") / "budget.json"
+    words = ["--check", "--only", "GPT", "--budgets", "2", "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/budget_simulated.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    rows: list[dict[str, float]] = json.loads(results.read_text())["rows"]
+    return rows
+
+
+def test_budgets_fit(budgets: list[dict[str, float]]) -> None:
+    most, least = budgets
+    assert most["slowdown"] < 1.02 and least["slowdown"] < 1.06
+    assert 0.95 * least["limit"] <= least["peak"] <= least["limit"] < 0.7 * most["limit"]
+
+
+def test_budgets_beat_what_people_choose_by_hand(budgets: list[dict[str, float]]) -> None:
+    assert budgets[1]["step"] <= budgets[1]["hand_step"]
+
+
+def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
+    results = tmp_path / "budget.json"
+    words = ["--rehearse", "--only", "GPT", "--steps", "1", "--warm-up", "4"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/budget.py", *words, "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads(results.read_text())["results"]
+    assert {"keep", "budget", "checkpoint"} <= {r["way"] for r in found if "step" in r}
+    for r in found:
+        if r["way"] == "budget" and "step" in r:
+            assert r["predicted"] > 0 and r["peak"] <= 1.05 * r["limit"]
+
+
+def test_offload_comes_close_to_what_the_link_allows(tmp_path: Path) -> None:
+    results = tmp_path / "offload.json"
+    words = ["--check", "--speed", "1", "--placements", "offload", "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/offload_simulated.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads(results.read_text())["results"]
+    saved = {
+        "ResNet-152": 45e9,  # as counted in PyTorch
+        "GPT-2": 16 * 1024 * 4 * (12 * 16 * 768 + 50257),  # bytes of blocks and of logits
+        "U-Net": 22e9,
+    }
+    assert [r["case"] for r in found[::2]] == list(saved)
+    for keep, moved in zip(found[::2], found[1::2]):
+        assert keep["placement"] == "keep" and moved["placement"] == "offload"
+        assert keep["slowdown"] == 1 and keep["to_host"] == 0
+        assert keep["unique"] == pytest.approx(saved[keep["case"]], rel=0.03)
+        assert 0.999 <= moved["distance"] <= 1.05 and moved["slowdown"] >= 0.999
+        assert moved["to_host"] + moved["kept"] <= 1.03 * keep["unique"]  # each storage once
+        assert moved["peak"] < 0.9 * keep["peak"] and 0 < moved["overlap"] <= 1
+
+
+def offload(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "benchmarks/offload.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_offload_runs_quickly_beside_torch(tmp_path: Path) -> None:
+    words = ["--device", "cpu", "--only", "GPT", "--steps", "1", "--warm-up", "1"]
+    run = offload(*words, "--out", str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    (written,) = tmp_path.glob("*-offload-cpu-*.json")
+    assert written.with_suffix(".md").read_text().startswith("# Offload on CPU, commit")
+    found = json.loads(written.read_text())
+    assert found["link"]["to_host"] > 0 and found["commit"]
+    seen = {(r["case"], r["library"], r["placement"]): r for r in found["results"]}
+    assert len(seen) == len(found["results"])
+    plain = seen["GPT blocks", "cugrad", "keep"]
+    assert plain["slowdown"] == 1 and plain["step"] > 0 and plain["saved"] > 0
+    for (_, library, placement), r in seen.items():
+        if placement != "keep":
+            assert r["distance"] == r["step"] / r["bound"] > 0
+            assert (r["to_host"] > 0) == (library == "torch" or "-" in placement)
+        assert r["parameters"] == plain["parameters"]
+
+
+def test_offload_halves_a_batch_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import offload as program
+
+    runner = program.Runner(program.parse(["--batch", "8", "--tiny"]))
+    asked: list[int] = []
+
+    def start(words: list[str]) -> dict[str, object]:
+        asked.append(int(words[-1]))
+        if asked[-1] > 2:
+            return {"out_of_memory": "Out of memory allocating 9 bytes"}
+        return {"step": 1.0, "peak": 1, "copies": 10}
+
+    monkeypatch.setattr(runner, "start", start)
+    results = runner.case("ResNet-152", ["cugrad"])
+    assert asked == [8, 4, 2, 2, 2, 2] and {r["batch"] for r in results} == {2}
+
+
+def test_offload_without_a_gpu_says_what_it_needs() -> None:
+    if cugrad.backends.is_usable("cuda"):
+        pytest.skip("there is a GPU")
+    run = offload()
+    assert run.returncode == 2 and run.stdout == "" and run.stderr.count("\n") == 1
+    assert "NVIDIA GPU" in run.stderr and "--device simulated" in run.stderr
+
+
+def test_a_budget_that_is_spent_is_no_failure() -> None:
+    run = offload("--device", "simulated", "--budget", "2", "--only", "ResNet")
+    assert run.returncode == 0 or "the link" in run.stderr, run.stderr
+
+
+def test_rounds_alternate_who_goes_first() -> None:
+    calls = []
+    line = paired(
+        Line("x", "s"), lambda: calls.append("a") or 1.0, lambda: calls.append("b") or 2.0, 2
+    )
+    assert calls == ["b", "a", "a", "b"]
+    assert line.ratio == 0.5
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, verdict",
+    [
+        ([1.0], [2.0], "ok"),
+        ([2.0], [1.0], "MISSED"),
+        ([2.0], [], ""),
+        ([1.0, 9.0, 1.0], [2.0] * 3, "ok"),
+    ],
+)
+def test_verdicts(ours: list[float], theirs: list[float], verdict: str) -> None:
+    line = Line("x", "s", ours, theirs, goal=1.0)
+    assert line.verdict == verdict
+    assert "n/a" in table([line]) or theirs
+
+
+def test_a_limit_needs_no_peer() -> None:
+    assert Line("x", "B", [500.0], [], limit=450).verdict == "MISSED"
+    assert Line("x", "B", [400.0], [], limit=450).verdict == "ok"

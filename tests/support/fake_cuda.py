@@ -1,0 +1,753 @@
+"""Runs pytest with a CuPy of NumPy's making, so that code for CUDA executes where there is no GPU.
+
+    python -m tests.support.fake_cuda tests/ops/test_rows_raw.py -q
+
+The library then finds one usable CUDA device and all of it runs as on a GPU, CuPy backend
+included. The fake is as strict as CuPy where NumPy is lenient: a host array among device arrays,
+an implicit conversion to NumPy, a name or a keyword that CuPy lacks, and a dtype without a loop
+all raise. Kernels launched by name are built for the host; cuBLAS reads its operands by pointer
+and leading dimension. Nothing is asynchronous: that is the simulated device's part. Needs CuPy
+installed, to know its signatures, and a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import operator
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tests.support import ROOT
+
+Host = np.ndarray[Any, Any]
+
+
+# Arrays ------------------------------------------------------------------------------------------
+# --------
+
+
+def bare(value: Any) -> Any:
+    """What NumPy gets for a value of ours; TypeError for a host array, as CuPy raises."""
+    if isinstance(value, ndarray):
+        return value._host
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"Unsupported type {type(value)}")
+    if isinstance(value, (tuple, list)):
+        return type(value)(bare(item) for item in value)
+    if isinstance(value, slice):
+        return slice(bare(value.start), bare(value.stop), bare(value.step))
+    return value
+
+
+def clothed(value: Any) -> Any:
+    """A result as CuPy gives it: arrays, 0-d ones too, on the device."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        made = ndarray.__new__(ndarray)
+        made._host = host = np.asarray(value)
+        made._data = None
+        made._base = owner_of(made)
+        if not host.flags.writeable:  # CuPy has no read-only arrays
+            host.flags.writeable = True
+        count(host)
+        return made
+    if isinstance(value, tuple):  # NumPy's are named tuples in places
+        return tuple(map(clothed, value))
+    return list(map(clothed, value)) if type(value) is list else value
+
+
+OWNERS: weakref.WeakValueDictionary[int, ndarray] = weakref.WeakValueDictionary()
+
+
+def owner_of(made: ndarray) -> Any:
+    """The array that owns the memory of another one, the same object each time; None for itself."""
+    host = made._host
+    while isinstance(host.base, np.ndarray):
+        host = host.base
+    found = OWNERS.get(id(host))
+    if found is not None and found._host is host:
+        return found if host is not made._host else None
+    if host is not made._host:
+        return clothed(host)
+    OWNERS[id(host)] = made
+    return None
+
+
+LIVE: dict[int, tuple[weakref.ref[Host], int]] = {}  # id -> an array that owns memory, bytes
+
+
+def count(host: Host, own: bool = True) -> None:
+    """Counts the memory under an array as the device's, for as long as anybody holds it."""
+    while isinstance(host.base, np.ndarray):
+        host = host.base
+    key = id(host)
+    if key not in LIVE:
+        blocks = -(-host.nbytes // 512) * 512 if own else 0
+        LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), blocks
+
+
+class Memory:
+    """cupy.cuda.Memory: a block that an array of its own has."""
+
+    def __init__(self, ptr: int, size: int, held: Any) -> None:
+        self.ptr, self.size, self.device_id, self._held = ptr, size, 0, held
+
+    def bytes(self) -> Any:
+        """The bytes, for an array that knows nothing of the one that has them."""
+        found = (ctypes.c_ubyte * self.size).from_address(self.ptr)
+        found.held = self._held  # type: ignore[attr-defined]
+        return found
+
+
+class UnownedMemory(Memory):
+    """cupy.cuda.UnownedMemory: memory of somebody else's."""
+
+    def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
+        if device_id < 0:
+            raise RuntimeError("UnownedMemory requires explicit device ID for a null pointer.")
+        super().__init__(ptr, size, owner)
+        self._owner = owner
+
+
+class MemoryPointer:
+    """cupy.cuda.MemoryPointer."""
+
+    def __init__(self, mem: Memory, offset: int) -> None:
+        self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
+
+
+class ndarray:
+    """cupy.ndarray, holding a NumPy array that nobody sees."""
+
+    __slots__ = ("_host", "_base", "_data", "__weakref__")
+    __array_priority__ = 100
+    _host: Host
+    _base: Any
+    _data: Any
+
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any = float,
+        memptr: Any = None,
+        strides: Any = None,
+        order: str = "C",
+    ) -> None:
+        buffer = None if memptr is None else memptr.mem.bytes()
+        start = 0 if memptr is None else memptr.ptr - memptr.mem.ptr
+        self._host = np.ndarray(shape, dtype, buffer, start, strides, order)  # type: ignore[call-overload]
+        self._base, self._data = None, memptr
+        OWNERS[id(self._host)] = self
+        count(self._host, memptr is None)
+
+    @property
+    def data(self) -> Any:
+        if self._data is not None:
+            return self._data
+        root = self if self._base is None else self._base
+        start = self._host.ctypes.data
+        if root._data is not None:  # a view of what names no base
+            return MemoryPointer(root._data.mem, start - root._data.mem.ptr)
+        memory = Memory(root._host.ctypes.data, root._host.nbytes, root._host)
+        return MemoryPointer(memory, start - memory.ptr)
+
+    @property
+    def device(self) -> Any:
+        return SimpleNamespace(id=0)
+
+    @property
+    def base(self) -> Any:
+        return self._base
+
+    def get(
+        self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
+    ) -> Host:
+        return synchronized("get", self._host).copy(order)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Host:
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. "
+            "Please use `.get()` to construct a NumPy array explicitly."
+        )
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__":
+            raise TypeError(f"{function.__name__}.{method} is not supported by CuPy")
+        return getattr(sys.modules["cupy"], function.__name__)(*inputs, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(REAL.ndarray, name):
+            raise AttributeError(f"'cupy.ndarray' object has no attribute {name!r}")
+        if name in ("item", "tolist", "nonzero"):
+            synchronized(name, self._host)
+        found = getattr(self._host, name)
+        if name == "flags":
+            return SimpleNamespace(**{k: getattr(found, k) for k in FLAGS})
+        if not callable(found) or isinstance(found, np.generic):
+            return clothed(found)
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            names, positional = parameters_of_method(name)
+            if not set(kwargs) <= set(names) or len(args) > positional:
+                raise TypeError(f"cupy.ndarray.{name} takes {names}, got {len(args)}, {[*kwargs]}")
+            function = getattr(self._host, name)  # of an array that is there until the end
+            return clothed(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+
+        return method
+
+    def __getitem__(self, index: Any) -> Any:
+        return clothed(self._host[bare_index(index, self._host.shape)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._host[bare_index(index, self._host.shape)] = bare(value)
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __iter__(self) -> Any:
+        return iter([self[i] for i in range(len(self))])
+
+    def __bool__(self) -> bool:
+        return bool(synchronized("bool", self._host))
+
+    def __int__(self) -> int:
+        return int(synchronized("int", self._host))
+
+    def __float__(self) -> float:
+        return float(synchronized("float", self._host))
+
+    def __complex__(self) -> complex:
+        return complex(synchronized("complex", self._host))
+
+    def __repr__(self) -> str:
+        return repr(self._host)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+FLAGS = ("c_contiguous", "f_contiguous", "owndata", "fnc", "forc")  # CuPy's have no `writeable`
+
+
+@cache
+def parameters_of_method(name: str) -> tuple[tuple[str, ...], float]:
+    """The names that a method of CuPy's arrays takes, and how many by position."""
+    from tests.backends import cupy_contract as contract
+
+    takes = contract.without_self(contract.parameters_of(getattr(REAL.ndarray, name)))
+    if takes is None:
+        return (), float("inf")
+    several = takes.any_positional or any(n.startswith("*") for n in takes.names)
+    return takes.names, float("inf") if several else takes.positional
+
+
+def synchronized(what: str, host: Host) -> Host:
+    """Notes that the host waits for the device here."""
+    STATE.syncs.append(what)
+    return host
+
+
+def bare_index(index: Any, shape: tuple[int, ...]) -> Any:
+    """An index for NumPy; CuPy takes host arrays here too, and wraps an index that is too large."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    dims = [_dims_of(item) for item in items]
+    used = 0
+    for i, item in enumerate(items):
+        if item is Ellipsis:
+            dims[i] = len(shape) - sum(dims)
+        if isinstance(item, ndarray) and item._host.dtype.kind == "b":
+            synchronized("mask", item._host)  # the shape of the result depends on the values
+        items[i] = bare(item) if not isinstance(item, np.ndarray) else item
+        if isinstance(items[i], np.ndarray) and items[i].dtype.kind in "iu" and shape[used]:
+            items[i] = items[i] % shape[used]
+        used += dims[i]
+    return tuple(items) if isinstance(index, tuple) else items[0]
+
+
+def _dims_of(item: Any) -> int:
+    """How many dims an item of an index takes up; ... is known when the others are."""
+    if item is None or item is Ellipsis:
+        return 0
+    mask = getattr(item, "dtype", np.dtype(int)).kind == "b"
+    return item.ndim if mask else 1
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: ndarray, other: Any) -> Any:
+        if not isinstance(other, (ndarray, int, float, complex, np.generic)):
+            return NotImplemented if not isinstance(other, np.ndarray) else bare(other)
+        with np.errstate(all="ignore"):
+            return clothed(getattr(self._host, name)(bare(other)))
+
+    return method
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: ndarray, other: Any) -> Any:
+        with np.errstate(all="ignore"):
+            getattr(self._host, name)(bare(other))
+        return self
+
+    return method
+
+
+for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor",
+              "lshift", "rshift"]:  # fmt: skip
+    setattr(ndarray, f"__{_name}__", _binary(f"__{_name}__"))
+    setattr(ndarray, f"__r{_name}__", _binary(f"__r{_name}__"))
+    setattr(ndarray, f"__i{_name}__", _in_place(f"__i{_name}__"))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(ndarray, f"__{_name}__", _binary(f"__{_name}__"))
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    return lambda self: clothed(getattr(operator, name)(self._host))
+
+
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(ndarray, f"__{_name}__", _unary(_name))
+
+
+# The module
+# ----------------------------------------------------------------------------------------------
+
+HOST_INPUT = {"asarray", "array", "asanyarray", "ascontiguousarray"}  # these take host arrays
+NO_BFLOAT16 = {"where", "clip", "sort", "argsort", "matmul", "var", "std", "cumsum", "cumprod"}
+
+
+def function(name: str) -> Callable[..., Any]:
+    """CuPy's function of a name: NumPy's, with CuPy's arguments, arrays and loops."""
+    from tests.backends import cupy_contract as contract
+
+    real = getattr(REAL, name)
+    takes = contract.without_self(contract.parameters_of(real))
+    of_numpy = getattr(np, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if takes is not None and not takes.any_keyword:
+            unknown = set(kwargs) - set(takes.names)
+            if unknown or (len(args) > takes.positional and not takes.any_positional):
+                raise TypeError(
+                    f"cupy.{name} takes {takes.names}, got {len(args)} and {set(kwargs)}"
+                )
+        if name in HOST_INPUT and not isinstance(args[0], ndarray):
+            kwargs.pop("blocking", None)
+            return clothed(np.array(args[0], *args[1:], **kwargs))  # a copy: host to device
+        if name in ("nonzero", "argwhere", "flatnonzero", "unique", "repeat", "array_equal"):
+            STATE.syncs.append(name)
+        if name == "take":
+            kwargs["mode"] = "wrap"
+        if name in ("sort", "argsort"):
+            kwargs["kind"] = "stable"
+        if name == "take_along_axis":
+            args = (args[0], args[1] % max(1, args[0].shape[args[2]]), *args[2:])
+        values = [a for a in (*args, *kwargs.values()) if isinstance(a, ndarray)]
+        if name in NO_BFLOAT16 and any(v._host.dtype.name == "bfloat16" for v in values):
+            raise TypeError(f"cupy.{name} has no loop for bfloat16")
+        with np.errstate(all="ignore"):
+            out = kwargs.get("out")
+            host = of_numpy(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
+        return out if out is not None else clothed(host)
+
+    return call
+
+
+class Module(ModuleType):
+    """A fake module that answers for the names that CuPy has."""
+
+    def __init__(self, name: str, real: Any, **names: Any) -> None:
+        super().__init__(name)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        self.__path__: list[str] = []
+        self._real = real
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        real = getattr(self._real, name)  # AttributeError where CuPy lacks it
+        if self.__name__ != "cupy":
+            return self._below(name, real)
+        if isinstance(real, ModuleType):
+            return Module(f"cupy.{name}", real)
+        if isinstance(real, type) or not callable(real):
+            return getattr(np, name)
+        setattr(self, name, function(name))
+        return vars(self)[name]
+
+    def _below(self, name: str, real: Any) -> Any:
+        path = f"{self.__name__}.{name}".split(".")[1:]
+        found: Any = np
+        for part in path:
+            found = getattr(found, part)
+        if isinstance(real, ModuleType):
+            return Module(f"{self.__name__}.{name}", real)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            function = getattr(self._host, name)  # of an array that is there until the end
+            return clothed(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+
+        return call if callable(real) and not isinstance(real, type) else found
+
+
+class Generator:
+    """Counts drawn on the device, as cupy.random.Generator does."""
+
+    def __init__(self, bits: Any) -> None:
+        self._numbers = np.random.Generator(bits)
+
+    def poisson(self, rate: ndarray, size: Any) -> Any:
+        return clothed(self._numbers.poisson(rate._host, size))
+
+    def binomial(self, count: ndarray, chance: ndarray, size: Any) -> Any:
+        return clothed(self._numbers.binomial(count._host, chance._host, size))
+
+
+def as_strided(x: ndarray, shape: Any = None, strides: Any = None) -> Any:
+    """As CuPy's: the view names no base."""
+    shape = x.shape if shape is None else tuple(shape)
+    return ndarray(shape, x.dtype, x.data, x.strides if strides is None else tuple(strides))
+
+
+def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
+    index = slices if isinstance(slices, tuple) else (slices,)
+    masks = any(getattr(i, "dtype", np.dtype(int)).kind == "b" for i in index)
+    if not masks and a.dtype.name not in (
+        "int32", "int64", "uint32", "uint64", "float16", "float32", "float64",
+    ):  # fmt: skip
+        raise TypeError(f"cupy.add.at has no {a.dtype}")
+    np.add.at(a._host, bare_index(slices, a._host.shape), bare(value))
+
+
+def erf(x: ndarray) -> Any:
+    from math import erf as scalar
+
+    if x.dtype.name == "bfloat16":
+        raise TypeError("cupyx.scipy.special.erf has no loop for bfloat16")
+    return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
+
+
+class Special(Module):
+    """cupyx.scipy.special by SciPy, of the names that CuPy's has and for its dtypes."""
+
+    def __getattr__(self, name: str) -> Any:
+        import scipy.special
+
+        if name.startswith("__") or name not in SPECIAL:
+            raise AttributeError(f"cupyx.scipy.special has no {name}")
+
+        def call(*arrays: ndarray) -> Any:
+            if any(x.dtype.name == "bfloat16" for x in arrays):
+                raise TypeError(f"cupyx.scipy.special.{name} has no loop for bfloat16")
+            return clothed(np.asarray(getattr(scipy.special, name)(*map(bare, arrays))))
+
+        return call
+
+
+SPECIAL = {
+    "digamma", "erfcx", "erfinv", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e",
+    "j0", "j1", "k0", "k0e", "k1", "k1e", "log_ndtr", "ndtri", "y0", "y1", "zeta",
+}  # fmt: skip
+
+
+def erfc(x: ndarray) -> Any:
+    from math import erfc as scalar
+
+    if x.dtype.name == "bfloat16":
+        raise TypeError("cupyx.scipy.special.erfc has no loop for bfloat16")
+    return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
+
+
+# The runtime
+# ---------------------------------------------------------------------------------------------
+
+
+class Runtime(SimpleNamespace):
+    """cupy.cuda.runtime: the real one's constants, and what works without a device."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(REAL.cuda.runtime, name)
+        if callable(found):
+            raise NotImplementedError(f"the fake runtime has no {name}")
+        return found
+
+    def memcpyAsync(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
+        ctypes.memmove(dst, src, size)
+
+    def getDeviceProperties(self, device: int) -> dict[str, Any]:
+        return {"name": b"Fake", "major": 9, "minor": 0, "totalGlobalMem": 2**34,
+                "multiProcessorCount": 1, "warpSize": 32, "sharedMemPerBlock": 49152}  # fmt: skip
+
+    def pointerGetAttributes(self, ptr: int) -> Any:
+        return SimpleNamespace(type=0)
+
+
+class Stream:
+    """A stream whose work is done when the call returns."""
+
+    null: Stream
+
+    def __init__(
+        self,
+        null: bool = False,
+        non_blocking: bool = False,
+        ptds: bool = False,
+        priority: Any = None,
+    ) -> None:
+        self.ptr = 0 if null else id(self)
+        self.device_id = -1 if null else 0
+        self.priority = priority or 0
+        self.done = True
+
+    def use(self) -> Stream:
+        STATE.stream = self
+        return self
+
+    def record(self, event: Any = None) -> Any:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Any) -> None: ...
+    def synchronize(self) -> None: ...
+    def is_capturing(self) -> bool:
+        return False
+
+
+class Event:
+    """An event that has always happened."""
+
+    def __init__(
+        self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+    ) -> None:
+        self.ptr, self.done = id(self), True
+
+    def record(self, stream: Any = None) -> None: ...
+    def synchronize(self) -> None: ...
+
+
+class Device:
+    """The one device."""
+
+    def __init__(self, device: int | None = None) -> None:
+        if device not in (None, 0):
+            raise RuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+        self.id = 0
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+    def use(self) -> None: ...
+
+
+class PinnedMemory:
+    """A size; the memory comes with the pointer."""
+
+    def __init__(self, size: int, flags: int = 0) -> None:
+        self.size = size
+
+
+class PinnedMemoryPointer(bytearray):
+    """Host memory that NumPy arrays can lie in."""
+
+    def __init__(self, mem: PinnedMemory, offset: int) -> None:
+        super().__init__(mem.size)
+
+
+class Pool:
+    """The pool, which gives memory back at once."""
+
+    def used_bytes(self) -> int:
+        return sum(blocks for _, blocks in list(LIVE.values()))
+
+    total_bytes = used_bytes
+
+    def free_all_blocks(self, stream: Any = None) -> None: ...
+
+
+class Cublas(ModuleType):
+    """cuBLAS's two products, reading and writing memory by pointer, in column-major order."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("CUBLAS_"):
+            return {"CUBLAS_OP_N": 0, "CUBLAS_OP_T": 1, "CUBLAS_COMPUTE_64F": 70}.get(name, 68)
+        raise AttributeError(name)
+
+    def gemmEx(self, *args: Any) -> None:
+        handle, ta, tb, m, n, k, alpha, A, At, lda, B, Bt, ldb, beta, C, Ct, ldc, how, algo = args
+        _gemm(ta, tb, m, n, k, A, At, lda, 0, B, Bt, ldb, 0, C, Ct, ldc, 0, 1, how)
+
+    def gemmStridedBatchedEx(self, *args: Any) -> None:
+        (handle, ta, tb, m, n, k, alpha, A, At, lda, sa, B, Bt, ldb, sb, beta, C, Ct, ldc, sc,
+         batch, how, algo) = args  # fmt: skip
+        _gemm(ta, tb, m, n, k, A, At, lda, sa, B, Bt, ldb, sb, C, Ct, ldc, sc, batch, how)
+
+
+def _gemm(
+    ta: int, tb: int, m: int, n: int, k: int, A: int, At: int, lda: int, sa: int,
+    B: int, Bt: int, ldb: int, sb: int, C: int, Ct: int, ldc: int, sc: int, batch: int, how: int,
+) -> None:  # fmt: skip
+    wide = np.float64 if how == 70 else np.float32
+    a = _matrices(A, At, (k, m) if ta else (m, k), lda, sa, batch).astype(wide)
+    b = _matrices(B, Bt, (n, k) if tb else (k, n), ldb, sb, batch).astype(wide)
+    a, b = a.swapaxes(1, 2) if ta else a, b.swapaxes(1, 2) if tb else b
+    with np.errstate(all="ignore"):
+        _matrices(C, Ct, (m, n), ldc, sc, batch)[...] = a @ b
+
+
+def _matrices(
+    pointer: int, kind: int, shape: tuple[int, int], ld: int, stride: int, batch: int
+) -> Host:
+    """A stack of column-major matrices at an address."""
+    rows, columns = shape
+    assert ld >= max(1, rows), f"cuBLAS refuses ld={ld} for {rows} rows"
+    runtime = REAL.cuda.runtime
+    dtype = {runtime.CUDA_R_32F: "float32", runtime.CUDA_R_64F: "float64",
+             runtime.CUDA_R_16F: "float16"}.get(kind)  # fmt: skip
+    if dtype is None:
+        import ml_dtypes
+
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    size = np.dtype(dtype).itemsize
+    reach = ((batch - 1) * stride + (columns - 1) * ld + rows) * size
+    memory = np.frombuffer((ctypes.c_char * reach).from_address(pointer), dtype)
+    steps = (stride * size, size, ld * size)
+    return np.lib.stride_tricks.as_strided(memory, (batch, rows, columns), steps, writeable=True)
+
+
+@cache
+def host_kernels(source: str) -> ctypes.CDLL:
+    """The kernels of a CUDA source, built for the host with the C types that they declare."""
+    from tests.backends.cuda_toolchain import host_library
+
+    entries = ""
+    for name, arguments in re.findall(r"__global__ void (\w+)\(([^)]*)\)", source):
+        types = [item.strip().rpartition(" ")[0] for item in arguments.split(",")]
+        names = ", ".join(f"p{i}" for i in range(len(types)))
+        declared = ", ".join(f"{t} p{i}" for i, t in enumerate(types))
+        entries += (
+            f'extern "C" void host_{name}(unsigned grid, unsigned block, {declared}) '
+            f"{{ launch(grid, block, {name}, {names}); }}\n"
+        )
+    return host_library(source, entries, Path(tempfile.mkdtemp()))
+
+
+class RawModule:
+    """A module of kernels that run on the host; arguments must be arrays and sized scalars."""
+
+    def __init__(self, code: str, options: tuple[str, ...] = (), **rest: Any) -> None:
+        self.code = code
+
+    def get_function(self, name: str) -> Any:
+        def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
+            values: list[Any] = []
+            for value in args:
+                if isinstance(value, ndarray):
+                    values.append(ctypes.c_void_p(value._host.ctypes.data))
+                else:
+                    assert isinstance(value, np.generic), f"{name}: {value!r} has no fixed size"
+                    values.append(np.ctypeslib.as_ctypes_type(value.dtype)(value.item()))
+            assert len(grid) == len(block) == 1 and grid[0] > 0, "one-dimensional launches only"
+            threads = [ctypes.c_uint(grid[0]), ctypes.c_uint(block[0])]
+            getattr(host_kernels(self.code), f"host_{name}")(*threads, *values)
+
+        return launch
+
+
+class RawKernel:
+    def __init__(self, code: str, name: str, options: tuple[str, ...] = (), **rest: Any) -> None:
+        self._run = RawModule(code).get_function(name)
+
+    def compile(self, log_stream: Any = None) -> None: ...
+
+    def __call__(self, grid: Any, block: Any, args: tuple[Any, ...], **kwargs: Any) -> None:
+        self._run(grid, block, args, **kwargs)
+
+
+# The stack of current streams, the allocator in force, and what made the host wait for the device.
+STATE = SimpleNamespace(stream=None, allocator=None, syncs=[])
+REAL: Any = None
+
+
+def install() -> None:
+    """Puts the fake in the place of CuPy, for this process."""
+    global REAL
+    import cupy as real
+    import cupyx as real_cupyx
+
+    REAL = real
+    Stream.null = Stream(null=True)
+    STATE.stream = Stream.null
+    runtime = Runtime(
+        is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
+        getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=lambda: None,
+        memGetInfo=lambda: (2**33, 2**34), profilerStart=lambda: None, profilerStop=lambda: None,
+    )  # fmt: skip
+    cuda = Module(
+        "cupy.cuda", SimpleNamespace(), runtime=runtime, Stream=Stream, Event=Event, Device=Device,
+        PinnedMemory=PinnedMemory, PinnedMemoryPointer=PinnedMemoryPointer,
+        UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,
+        get_current_stream=lambda device_id=-1: STATE.stream,
+        get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=lambda: 1,
+        get_allocator=lambda: STATE.allocator,
+        set_allocator=lambda allocator=None: setattr(STATE, "allocator", allocator),
+        using_allocator=lambda allocator=None: nullcontext(),
+        nvtx=SimpleNamespace(available=False),
+    )  # fmt: skip
+    lib = Module("cupy.lib", real.lib)
+    lib.stride_tricks = SimpleNamespace(as_strided=as_strided)
+    pool = Pool()
+    cupy = Module(
+        "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, RawModule=RawModule, RawKernel=RawKernel,
+        random=SimpleNamespace(Generator=Generator, XORWOW=np.random.PCG64),
+        get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
+    )  # fmt: skip
+    special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
+    libs = Module("cupy_backends.cuda.libs", SimpleNamespace(), cublas=Cublas("cublas"))
+    sys.modules.update({
+        "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
+        "cupyx": Module(
+            "cupyx", real_cupyx, scatter_add=scatter_add, errstate=lambda *, linalg: nullcontext()
+        ),
+        "cupyx.scipy": Module("cupyx.scipy", SimpleNamespace(), special=special),
+        "cupyx.scipy.special": special,
+        "cupy_backends": Module("cupy_backends", SimpleNamespace()),
+        "cupy_backends.cuda": Module("cupy_backends.cuda", SimpleNamespace()),
+        "cupy_backends.cuda.libs": libs,
+    })  # fmt: skip
+
+
+def passed(*words: str, without: str = "") -> str:
+    """What pytest prints of tests that all pass in a process whose CuPy is the fake.
+
+    `without` names a variable of the environment that the process shall not have.
+    """
+    command = [sys.executable, "-m", "tests.support.fake_cuda", *words, "-q", "-n0"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider"], cwd=ROOT, capture_output=True, text=True,
+        env={k: v for k, v in os.environ.items() if k != without} | {"CUGRAD_DEVICE": "cuda"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+if __name__ == "__main__":
+    import pytest
+
+    os.environ.setdefault("CUGRAD_DEVICE", "cuda")
+    from tests.support import fake_cuda  # the module that tests import, not __main__
+
+    fake_cuda.install()
+    sys.exit(pytest.main(sys.argv[1:]))

@@ -1,0 +1,206 @@
+"""Switches do what they say: threads of BLAS, TF32, determinism; others are remembered."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad as torch
+from cugrad import switches
+from cugrad.backends.wanted import wanted
+
+SWITCHES = [(holder, name) for holder in (torch.backends.cuda.matmul, torch.backends.cudnn)
+            for name, switch in vars(type(holder)).items()
+            if isinstance(switch, switches.Switch)]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    before = [(holder, name, getattr(holder, name)) for holder, name in SWITCHES]
+    precision, mode = torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode()
+    interop = torch.get_num_interop_threads()
+    yield
+    for holder, name, value in before:
+        setattr(holder, name, value)
+    torch.set_float32_matmul_precision(precision)
+    torch.set_deterministic_debug_mode(mode)
+    torch.set_num_interop_threads(interop)
+
+
+@pytest.mark.parametrize(("holder", "name"), SWITCHES, ids=[name for _, name in SWITCHES])
+def test_a_switch_is_remembered_and_has_a_type(holder: Any, name: str) -> None:
+    before = getattr(holder, name)
+    new = {bool: not before, str: "tf32"}.get(type(before), 3)
+    setattr(holder, name, new)
+    assert getattr(holder, name) == new
+    with pytest.raises(RuntimeError, match=f"{name}: expects a .*, but got float"):
+        setattr(holder, name, 1.5)
+    assert getattr(holder, name) == new
+    assert vars(type(holder))[name].__doc__
+
+
+@pytest.mark.parametrize("holder", [torch.backends.cuda.matmul, torch.backends.cudnn,
+                                    torch.backends.cuda, torch.backends.mps])  # fmt: skip
+def test_a_misspelt_switch_is_an_error(holder: Any) -> None:
+    with pytest.raises(AttributeError, match="benchmrk"):
+        holder.benchmrk = True
+    with pytest.raises(AttributeError, match="benchmrk"):
+        _ = holder.benchmrk
+
+
+def test_switches_answer_as_pytorch_s() -> None:
+    theirs = pytest.importorskip("torch")
+    for name in ("enabled", "benchmark", "deterministic", "allow_tf32", "benchmark_limit"):
+        assert getattr(torch.backends.cudnn, name) == getattr(theirs.backends.cudnn, name)
+    for module in ("cuda", "mps", "mkl", "mkldnn", "openmp", "cudnn"):
+        imported = importlib.import_module(f"cugrad.backends.{module}")
+        assert imported is getattr(torch.backends, module) and imported.__doc__
+        if module != "cuda":
+            assert imported.is_available() is False
+            assert hasattr(getattr(theirs.backends, module), "is_available")
+    assert torch.backends.cudnn.version() is None
+
+
+def test_precision_is_one_setting_under_three_names() -> None:
+    matmul = torch.backends.cuda.matmul
+    for word, allowed in (("high", True), ("highest", False), ("medium", True)):
+        torch.set_float32_matmul_precision(word)
+        assert torch.get_float32_matmul_precision() == word
+        assert matmul.allow_tf32 is allowed is wanted.tf32
+    matmul.allow_tf32 = False
+    assert torch.get_float32_matmul_precision() == "highest" and matmul.fp32_precision == "none"
+    matmul.fp32_precision = "tf32"
+    assert torch.get_float32_matmul_precision() == "high"
+    with pytest.warns(UserWarning, match="low is not one of"):
+        torch.set_float32_matmul_precision("low")
+    assert torch.get_float32_matmul_precision() == "high"
+    with pytest.raises(RuntimeError, match="Unknown precision"):
+        matmul.fp32_precision = "bf16x3"
+    assert matmul.fp32_precision == "tf32"
+
+
+def test_flags_hold_for_a_block_also_when_it_fails() -> None:
+    cudnn = torch.backends.cudnn
+    with pytest.raises(ZeroDivisionError), cudnn.flags(benchmark=True, deterministic=True):
+        assert cudnn.benchmark and cudnn.deterministic and not cudnn.enabled
+        _ = 1 / 0
+    assert not cudnn.benchmark and not cudnn.deterministic and cudnn.enabled
+
+
+def test_threads_are_those_of_blas() -> None:
+    before = torch.get_num_threads()
+    try:
+        for count in (2, 1):
+            torch.set_num_threads(count)
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+    torch.set_num_interop_threads(3)
+    assert torch.get_num_interop_threads() == 3
+    for set_threads in (torch.set_num_threads, torch.set_num_interop_threads):
+        with pytest.raises(RuntimeError, match="expects a positive integer"):
+            set_threads(0)
+        with pytest.raises(RuntimeError, match="expects an int, but got str"):
+            set_threads("2")
+
+
+def test_an_unknown_blas_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switches.numpy_threads, "_functions", lambda: None)
+    with pytest.raises(RuntimeError, match="OMP_NUM_THREADS"):
+        torch.get_num_threads()
+    with pytest.raises(RuntimeError, match="OMP_NUM_THREADS"):
+        torch.set_num_threads(2)
+
+
+@pytest.mark.parametrize("mode", ["default", "warn", "error", 0, 1, 2])
+def test_determinism_is_asked_for_in_two_ways(mode: int | str) -> None:
+    torch.set_deterministic_debug_mode(mode)
+    level = mode if isinstance(mode, int) else ["default", "warn", "error"].index(mode)
+    assert torch.get_deterministic_debug_mode() == level
+    assert torch.are_deterministic_algorithms_enabled() is (level > 0) is wanted.deterministic
+    assert torch.is_deterministic_algorithms_warn_only_enabled() is (level == 1)
+    with pytest.raises(RuntimeError, match="invalid value of debug_mode"):
+        torch.set_deterministic_debug_mode(3 if isinstance(mode, int) else "on")
+    with pytest.raises(TypeError, match="must be bool, not int"):
+        torch.use_deterministic_algorithms(1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64", "int8", "uint16",
+                                   "int64", "bool"])  # fmt: skip
+def test_new_memory_is_filled_in_deterministic_mode(device: str, dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    torch.use_deterministic_algorithms(True)
+    x = torch.zeros(2, dtype=kind, device=device)
+    made = [torch.empty(2, dtype=kind, device=device), torch.empty_like(x), x.new_empty(2),
+            torch.empty_strided((2,), (3,), dtype=kind, device=device),
+            torch.zeros(0, dtype=kind, device=device).resize_(2)]  # fmt: skip
+    value: Any = {"bool": True, "complex64": complex(np.nan, 0)}.get(dtype, np.nan)
+    if dtype in ("int8", "uint16", "int64"):  # PyTorch's values, whose switch imports its compiler
+        value = int(np.iinfo(dtype).max)
+    for each in made:
+        assert repr(each.tolist()) == repr([value] * 2)
+    torch.use_deterministic_algorithms(False)
+    assert torch.zeros_like(x).tolist() == x.tolist()
+
+
+def test_deterministic_sums_on_cuda_use_no_atomics() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    from tests.backends.test_cupy_on_numpy import NumpyAsCupy
+
+    patch = pytest.MonkeyPatch()
+    from cugrad.backends.cupy import namespace as cupy_namespace
+
+    patch.setattr(cupy_namespace, "cupy", NumpyAsCupy())
+    patch.setattr(cupy_namespace, "cupyx", None)
+    try:
+        torch.use_deterministic_algorithms(True)
+        xp = cupy_namespace.CupyNamespace()
+        rng = np.random.default_rng(0)
+        for dtype in ("float16", "float32", "float64", "complex64"):
+            for places in (1, 3, 50):
+                index = rng.integers(0, places, 97)
+                values = rng.standard_normal(97).astype(dtype)
+                got = np.zeros(places, dtype)
+                xp.index_add(got, index, values)
+                want = np.zeros(places, np.complex128)
+                np.add.at(want, index, values)
+                np.testing.assert_allclose(got, want, atol=0.05 if dtype == "float16" else 1e-4)
+        weights = np.array([0.5, 1.0, 2.0])
+        np.testing.assert_array_equal(xp.bincount(np.array([1, 1, 3]), weights, 5),
+                                      [0, 1.5, 0, 2, 0])  # fmt: skip
+    finally:
+        patch.undo()
+
+
+def test_tf32_is_what_cublas_is_asked_for() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    from tests.backends.test_cupy_on_numpy import Blas, DeviceArray
+    from tests.backends.test_cupy_on_numpy import blas as fixture
+
+    asked: list[int] = []
+
+    class Listening(Blas):
+        def gemmEx(self, *args: Any) -> None:
+            asked.append(args[17])
+            super().gemmEx(*args)
+
+    from cugrad.backends.cupy import gemm as cupy_gemm
+
+    patch = pytest.MonkeyPatch()
+    try:
+        fixture.__wrapped__(patch)
+        import cupy_backends.cuda.libs as libs
+
+        patch.setitem(vars(libs), "cublas", Listening())
+        x = np.ones((2, 2), np.float32).view(DeviceArray)
+        for word in ("highest", "high"):
+            torch.set_float32_matmul_precision(word)
+            cupy_gemm.matmul(x, x)
+    finally:
+        patch.undo()
+    assert asked == [Blas.CUBLAS_COMPUTE_32F, Blas.CUBLAS_COMPUTE_32F_FAST_TF32]
