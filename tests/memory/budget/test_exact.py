@@ -15,10 +15,10 @@ from cugrad.memory.budgeting.planning import (
     Forecaster,
     Step,
     Value,
-    exact,
     plan,
     search,
 )
+from tests.memory.budget.exact import exact
 
 pytest.importorskip("scipy", reason="SciPy, which solves integer programs, is absent")
 PLACES = (KEEP, OFFLOAD, RECOMPUTE)

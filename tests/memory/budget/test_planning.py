@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cugrad.memory.budgeting.planning import Forecaster
 from cugrad.memory.budgeting.planning.forecast import BESIDE
-from tests.memory.budget.drawn_steps import drawn
 from tests.memory.budget.planned_reference import walk
+from tests.memory.budget.steps import drawn
 
 SEEDS = st.integers(0, 1 << 40)
 

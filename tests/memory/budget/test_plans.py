@@ -9,7 +9,7 @@ import pytest
 
 from cugrad.memory.budgeting import planning
 from cugrad.memory.budgeting.planning import KEEP, OFFLOAD, RECOMPUTE, Step, search
-from tests.memory.budget.networks import NETWORKS, gpt
+from tests.memory.budget.steps import NETWORKS, gpt
 
 LOSSLESS = (KEEP, OFFLOAD, RECOMPUTE)
 SMALLER: dict[str, tuple[Any, ...]] = {"resnet": ((2, 2, 6, 2),), "gpt": (8,), "unet": ()}

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .forecast import BESIDE, Forecast, Forecaster
-from .greedy import plan
-from .step import KEEP, OFFLOAD, RECOMPUTE, Step
+from cugrad.memory.budgeting.planning.forecast import BESIDE, Forecast, Forecaster
+from cugrad.memory.budgeting.planning.greedy import plan
+from cugrad.memory.budgeting.planning.step import KEEP, OFFLOAD, RECOMPUTE, Step
 
 __all__ = ["Exact", "exact"]
 

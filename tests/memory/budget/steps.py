@@ -1,8 +1,9 @@
-"""Steps of networks for the planner's tests: their ops, sizes and times, as an H200 would have."""
+"""Steps for the planner's tests: of networks, with sizes and times as an H200 has them, and drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 
 from cugrad.memory.budgeting.planning import (
     COMPRESS,
@@ -15,7 +16,7 @@ from cugrad.memory.budgeting.planning import (
     Value,
 )
 
-__all__ = ["NETWORKS", "Network", "gpt", "resnet", "unet"]
+__all__ = ["NETWORKS", "Network", "drawn", "gpt", "resnet", "unet"]
 
 FLOPS, MEMORY, LINK, DISK_LINK = 300e12, 4e12, 53e9, 6e9  # a second
 LAUNCH = 4e-6
@@ -186,3 +187,34 @@ def unet(levels: int = 5, batch: int = 16, side: int = 512, channels: int = 64) 
 
 
 NETWORKS: dict[str, Callable[..., Step]] = {"resnet": resnet, "gpt": gpt, "unet": unet}
+
+
+def drawn(seed: int, most: int = 12) -> Step:
+    """A step of any shape, and of sizes and times so that each placement may pay."""
+    random = Random(seed)
+    draw: Callable[[int, int], int] = random.randint
+    forward = draw(1, most)
+    backward = draw(1, most)
+    n = forward + backward
+    values: list[Value] = []
+    for born in range(-1, forward):
+        siblings = draw(0, 2) if born < 0 else random.choice([1, 1, 1, 2])
+        inputs = sorted(random.sample(range(len(values)), min(len(values), draw(0, 3))))
+        for _ in range(siblings):
+            uses = sorted(random.sample(range(forward, n), min(backward, draw(0, 3))))
+            allowed = {p for p in (OFFLOAD, RECOMPUTE, DISK, COMPRESS) if random.random() < 0.8}
+            if born < 0:
+                allowed.discard(RECOMPUTE)
+            nbytes = draw(0, 100)
+            values.append(  # fmt: skip
+                Value(nbytes, born, max(born, 0), tuple(uses), tuple(inputs if born >= 0 else ()),
+                      frozenset(allowed | {KEEP}), {COMPRESS: nbytes // 2},
+                      random.choice([0.0, 0.25]), random.choice([-1, draw(forward, n - 1)]))
+            )
+    for i, v in enumerate(values):
+        dies = max([v.dies, *[w.born for w in values if i in w.inputs]])
+        values[i] = Value(v.nbytes, v.born, dies, v.uses, v.inputs, v.placements, v.stored,
+                          v.codec_seconds, v.held)  # fmt: skip
+    events = tuple([Event(draw(0, 16) / 4, base := draw(0, 50), "", draw(0, base),
+                          random.choice([None, draw(0, 50)])) for _ in range(n)])  # fmt: skip
+    return Step(events, forward, tuple(values), 32.0, 16.0, 8.0, 4.0, draw(1, 200), draw(0, 200))
