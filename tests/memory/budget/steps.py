@@ -1,4 +1,4 @@
-"""Steps for the planner's tests: of networks, with sizes and times as an H200 has them, and drawn."""
+"""Steps for the planner's tests: of networks, sizes and times as of an H200, and drawn at random."""
 
 from __future__ import annotations
 
