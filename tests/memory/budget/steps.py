@@ -1,4 +1,4 @@
-"""Steps for the planner's tests: of networks, sizes and times as of an H200, and drawn at random."""
+"""Steps for the planner's tests: of networks, sizes and times as of an H200; and drawn ones."""
 
 from __future__ import annotations
 
