@@ -251,7 +251,7 @@ def _tangents(
             continue
         check_tangent(node, nr, out, t, args, given, versions)
         if not among(node.dirty_tensors or (), out):
-            set_tangent(out, level, t if nr in (node.viewing or ()) else unshared(t, level))
+            set_tangent(out, level, t if nr in (node.viewing or ()) else unshared(t, level, ()))
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -112,10 +112,15 @@ def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
         _remember(level, maker)
 
 
-def unshared(tangent: Tensor, level: Level) -> Tensor:
-    """The tangent, or a copy where its memory is that of another tensor's, which may change."""
+def unshared(tangent: Tensor, level: Level, others: Sequence[Tensor | None]) -> Tensor:
+    """The tangent, or a copy where its memory is that of another tensor's, which may change.
+
+    It is where it is owned, and where it is that of an operand: these others are the tangents.
+    """
     root = tangent if tangent._base is None else tangent._base
-    if not level.owners or id(root) not in level.owners:
+    if id(root) not in level.owners and not any(
+        root is (each if each._base is None else each._base) for each in others if each is not None
+    ):
         return tangent
     with below(level) if level in state.levels else nullcontext():
         copy: Tensor = recorded.clone(tangent)
@@ -246,7 +251,7 @@ def apply_dual(
         found = tangent(op, tuple(inputs), tangents, results, params)
     for out, t in zip(results, found, strict=True):
         if t is not None:
-            set_tangent(out, level, t if op.view else unshared(t, level))
+            set_tangent(out, level, t if op.view else unshared(t, level, tangents))
     return result
 
 

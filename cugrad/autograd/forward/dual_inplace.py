@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backends import backend_of
@@ -62,7 +62,7 @@ def apply_dual_inplace(
             rare.tangents = rare.tangents or {}
             rare.tangents.setdefault(level, {})[0] = found, found.counter[0]
             _remember(level, node)
-        _replace(t, level, known, found)
+        _replace(t, level, known, found, tangents[1:])
     return t
 
 
@@ -94,7 +94,10 @@ def shares_memory(x: Any, t: Tensor) -> bool:
     return bool(backend_of(t._array).xp.may_share_memory(x._array, t._array))
 
 
-def _replace(t: Tensor, level: Level, known: Tensor | None, found: Tensor | None) -> None:
+def _replace(
+    t: Tensor, level: Level, known: Tensor | None, found: Tensor | None,
+    others: Sequence[Tensor | None],
+) -> None:  # fmt: skip
     """Gives `t`, just changed, the tangent `found`, zero where it had one and has none now."""
     if found is None:
         if known is None:
@@ -110,7 +113,7 @@ def _replace(t: Tensor, level: Level, known: Tensor | None, found: Tensor | None
         if known is not None and known._requires_grad and not state.grad_enabled:
             found = _copy(found, ())  # as with its tensor: the change is not recorded, and
             found._requires_grad, found._node = True, edge_of(known)  # what was before it stays
-        set_tangent(t, level, unshared(found, level))
+        set_tangent(t, level, unshared(found, level, others))
         _forget_views(t, level)
         return
     if known is None and tangent_of(view.base, level) is None:
