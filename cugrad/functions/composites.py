@@ -16,6 +16,7 @@ from ..tensor import Tensor
 from .arguments import array_of, cast
 from .arithmetic import sub
 from .copies import cat
+from .layouts import contiguous
 from .reduce import sum
 from .shape import diagonal, narrow
 
@@ -89,7 +90,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     total = recorded.lgamma(input)
     for j in range(1, p):
         total = total + recorded.lgamma(input - j / 2)
-    return total + p * (p - 1) / 4 * log(pi)
+    return contiguous(total + p * (p - 1) / 4 * log(pi))
 
 
 def isreal(input: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from ..dtypes import is_floating
 from ..ops.dims import canonical_dim
 from ..tensor import Tensor
 from .arguments import array_of, cast, fresh
+from .layouts import contiguous
 from .reduce import sum, vector_norm
 from .shape import movedim
 
@@ -344,7 +345,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     size = recorded.linalg_vector_norm(input, p, others, True)
     factor = recorded.div(maxnorm, size + 1e-7)
     factor = recorded.masked_fill(factor, recorded.le(size, maxnorm), 1)
-    return recorded.mul(input, cast(factor, input.dtype))
+    return contiguous(recorded.mul(input, cast(factor, input.dtype)))
 
 
 METHODS = {name: globals()[name] for name in __all__}

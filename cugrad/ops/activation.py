@@ -78,7 +78,7 @@ row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
 
 def _mish(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    return narrow(x * xp.tanh(xp.logaddexp(x, xp.zeros_like(x))), self)
+    return narrow(x * xp.tanh(xp.logaddexp(x, 0)), self)
 
 
 def _mish_gradient(m: Any, g: Any, self: Any) -> Any:

@@ -10,8 +10,9 @@ from ..backends import backend_of, get
 from ..dtypes import is_floating
 from .dims import keeps_order
 from .flops import each_flops
+from .promotion import SCALARS
 from .reduce import is_complex
-from .table import ELEMENTWISE, LINEAR, row
+from .table import ELEMENTWISE, LINEAR, in_order, row
 
 # Arithmetic ---------------------------------------------------------------------------------------
 
@@ -58,6 +59,8 @@ def _pow(xp: Any, self: Any, exponent: Any) -> Any:
             return square
         return 1 / square if exponent == -2 else square * (self if exponent == 3 else square)
     power = _power(xp, self, exponent)
+    if type(self) in SCALARS:
+        power = in_order(xp, power)
     return power.astype(bool) if _is_bool(self) and _is_bool(exponent) else power
 
 
@@ -247,7 +250,7 @@ row("conj", "self", "conj", ELEMENTWISE, holomorphic=False,
 def _angle(xp: Any, self: Any) -> Any:
     """Of a real number 0 or π, nan for nan; NumPy has π for -0.0 as well."""
     if self.dtype.kind == "c":
-        return xp.angle(self)
+        return in_order(xp, xp.angle(self))
     return xp.where(self < 0, self.dtype.type(pi), xp.where(self == self, self.dtype.type(0), self))
 
 

@@ -65,6 +65,13 @@ def _put_in(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = 
         xp.index_add(self, indices, values)
 
 
+def _values_vjp(m: Any, part: Any, shape: Shape) -> Any:
+    """The gradient of values of `shape`, which may have dims of one before those of the part."""
+    more = max(0, len(shape) - len(part.shape))
+    found = m.sum_to_shape(part, shape[more:])
+    return m.reshape(found, shape) if more else found
+
+
 def _index_put_jvp(
     m: Any, self: Any, values: Any, self_t: Any, values_t: Any, indices: Index, accumulate: bool
 ) -> Any:
@@ -76,7 +83,7 @@ def _index_put_jvp(
 row(
     "index_put", "self values", _index_put, NONE,
     self=lambda m, g, indices, accumulate: g if accumulate else m.index_zero(g, indices),
-    values=lambda m, g, values_shape, indices: m.sum_to_shape(m.index(g, indices), values_shape),
+    values=lambda m, g, values_shape, indices: _values_vjp(m, m.index(g, indices), values_shape),
     jvp=_index_put_jvp, inplace=_put_in, held=True,
     doc="a copy of self with values at indices",
 )  # fmt: skip

@@ -478,7 +478,7 @@ def _norm_slope(
 
 
 row(
-    "linalg_vector_norm", "self", _vector_norm, NONE, holomorphic=False,
+    "linalg_vector_norm", "self", _vector_norm, NONE, dense=True, holomorphic=False,
     self=lambda m, g, self, result, self_shape, ord, dim, keepdim: (
         kept(m, g, self_shape, dim, keepdim)
         * _norm_slope(m, self, result, self_shape, ord, dim, keepdim)
@@ -500,6 +500,6 @@ def _truth(which: str) -> Any:
     return forward
 
 
-row("any", "self", _truth("any"), doc="uint8 stays uint8, everything else gives bool")
-row("all", "self", _truth("all"), doc="uint8 stays uint8, everything else gives bool")
+row("any", "self", _truth("any"), dense=True, doc="uint8 stays uint8, everything else gives bool")
+row("all", "self", _truth("all"), dense=True, doc="uint8 stays uint8, everything else gives bool")
 row("count_nonzero", "self", lambda xp, self, dim=None: xp.sum(self != 0, dim, "int64", False))

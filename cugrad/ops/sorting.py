@@ -11,6 +11,7 @@ from typing import Any
 
 from ..backends.batched.arrays import any_batched
 from ..dtypes import is_floating, is_half
+from .dims import keeps_order
 from .reduce import picked, picked_jvp, picked_vjp, spread, widened
 from .table import COSTLY, NONE, row
 
@@ -43,7 +44,17 @@ def _sort(
     xp: Any, self: Any, dim: int = -1, descending: bool = False, stable: bool = True
 ) -> tuple[Any, Any]:
     indices = _argsort(xp, self, dim, descending, stable)
-    return xp.take_along_axis(self, indices, dim), indices
+    return _laid_out(xp, self, xp.take_along_axis(self, indices, dim), indices)
+
+
+def _laid_out(xp: Any, self: Any, *found: Any) -> tuple[Any, ...]:
+    """Results in memory of the order that `self` has, as PyTorch's are."""
+    if self.flags.c_contiguous or not keeps_order(self):
+        return found
+    copies = [xp.empty_like(self, dtype=x.dtype) for x in found]
+    for copy, x in zip(copies, found):
+        copy[...] = x
+    return tuple(copies)
 
 
 def _topk(
@@ -70,7 +81,12 @@ for _name, _forward in (("sort", _sort), ("topk", _topk)):
         jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None), cost=COSTLY,
     )  # fmt: skip
 
-row("argsort", "self", _argsort, cost=COSTLY)
+row(
+    "argsort", "self",
+    lambda xp, self, dim, descending=False, stable=True: _laid_out(
+        xp, self, _argsort(xp, self, dim, descending, stable))[0],
+    cost=COSTLY,
+)  # fmt: skip
 
 
 # One element by its place -------------------------------------------------------------------------

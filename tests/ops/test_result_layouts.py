@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-import cugrad
-
 torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
+
+import cugrad
+from tests.support.programs.drawing import Draw
+from tests.support.programs.running import GUARDS, strides_of
+from tests.support.programs.table import INDEXING, MATRICES, POINTWISE, REDUCING, Row
+from tests.support.programs.table_rare import RARE
+from tests.support.programs.text import HELPERS, helper_code
 
 INPUTS = {
     "turned": lambda t, x: x.mT,
@@ -75,3 +80,48 @@ def test_a_view_of_no_memory() -> None:
     y.sum().backward()
     assert y.shape == (1, 0, 2) and x.grad.shape == (2, 0)
     assert cugrad.zeros(2, 0).broadcast_to((2, 2, 0)).diagonal(1).shape == (0, 1)
+
+
+TURNED = {
+    "transposed": lambda t, x: x.mT.contiguous().mT,
+    "expanded": lambda t, x: x[:1].expand(x.shape),
+    "in steps": lambda t, x: t.stack([x.mT.contiguous()] * 2, -1)[..., 0].mT,
+}
+# Where operands of two orders meet within, and where NumPy, or LAPACK, lays a result out.
+OPEN = (
+    "normalize(", "local_response_norm(", "cholesky_solve(", "vhp(", "_scatter(", "t.linalg.",
+    "t.fft.", "{y}",
+)  # fmt: skip
+
+
+def environment(t: Any, turned: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    values = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    env: dict[str, Any] = {"t": t, **GUARDS}
+    for name in HELPERS:
+        exec(helper_code(name), env)
+    env["v1"] = TURNED[turned](t, t.tensor((values + 0.2).tolist(), dtype=t.float64))
+    return env
+
+
+@pytest.mark.parametrize("rows", [POINTWISE, REDUCING, INDEXING, MATRICES, RARE])
+def test_functions_of_one_tensor_lay_out_their_results_as_pytorch(rows: tuple[Row, ...]) -> None:
+    wrong = []
+    for turned in TURNED:
+        for shape in (2, 3), (3, 3), (2, 3, 3):
+            envs = [environment(t, turned, shape) for t in (torch, cugrad)]
+            draw = Draw(1)
+            draw.env = envs[0]
+            for row in rows:
+                if any(part in row.text for part in OPEN) or not draw.fits(row)(envs[0]["v1"]):
+                    continue
+                if row.text in ("{x}[{j}]", "{x}[..., {j0}]") and len(shape) > 2:
+                    continue
+                text, _ = draw.filled(row, "v1") or ("", ())
+                try:
+                    want = eval(text, envs[0])
+                except Exception:  # not of this shape
+                    continue
+                got = eval(text, envs[1])
+                if isinstance(want, torch.Tensor) and strides_of(want) != strides_of(got):
+                    wrong.append(f"{text} of {shape}, {turned}: {got.stride()}")
+    assert not wrong

@@ -204,12 +204,12 @@ def new_node(
     """A node for an op on `inputs`, with what its formulas will need saved."""
     if mask is None:
         _, mask = read_inputs(op, inputs)
-    plan = plan_of(op, 1 if op.variadic else mask)
     node = _new_node(OpNode)
-    node.plan, node.rare = plan, None
-    node.edges = tuple(
-        [edge_of(x) if mask >> i & 1 else None for i, x in enumerate(inputs)]
-    )
+    node.rare = None
+    node.edges = tuple([edge_of(x) if mask >> i & 1 else None for i, x in enumerate(inputs)])
+    if len(op.inputs) > 1:  # nothing is saved for the gradient of a view without a history
+        mask = sum(1 << i for i, edge in enumerate(node.edges) if edge is not None)
+    plan = node.plan = plan_of(op, 1 if op.variadic else mask)
     entries = []
     for name in plan.saves:
         if name in op.outputs:

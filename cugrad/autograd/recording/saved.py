@@ -212,9 +212,9 @@ def check_version(node: Any, index: int) -> None:
     if isinstance(entry, Tensor):
         found = 0 if entry._counter is None else entry._counter[0]
         wanted = 0 if node.versions is None else node.versions[index]
-        if found == wanted or _leads_nowhere(node):
+        if found == wanted or not _is_needed(node, index):
             return
-        shape, maker, output = entry.shape, entry.grad_fn, entry.output_nr
+        shape, (maker, output) = entry.shape, _maker(entry)
     else:
         found, wanted = 0 if entry[1] is None else entry[1][0], entry[2]
         if found == wanted:
@@ -225,11 +225,25 @@ def check_version(node: Any, index: int) -> None:
     raise changed(node, index, shape, maker, output, found, wanted)
 
 
-def _leads_nowhere(node: Any) -> bool:
-    """Whether all operands of an op of several are views without a history: none gets a gradient,
-    and what was saved for these is not needed."""
+def _maker(entry: Tensor) -> tuple[Any, int]:
+    try:
+        return entry.grad_fn, entry.output_nr
+    except RuntimeError:  # of a view that has become useless, by the same change maybe
+        return None, 0
+
+
+def _is_needed(node: Any, index: int) -> bool:
+    """Whether a gradient that goes somewhere needs the saved input `index`.
+
+    Not where it was saved for another operand, and that is a view without a history.
+    """
     op = getattr(node.plan, "op", None)
-    return op is not None and len(op.inputs) > 1 and all(edge is None for edge in node.edges)
+    if op is None or len(op.inputs) == 1 and not op.variadic:
+        return True
+    mask = sum(1 << i for i, edge in enumerate(node.edges) if edge is not None)
+    if op.variadic:
+        return mask != 0
+    return node.plan.saves[index] in op.saves(mask)
 
 
 def changed(
@@ -259,7 +273,7 @@ def unpacked(node: Any, index: int, entry: Packed) -> Tensor:
             f"{spelled(tensor._array)}, want {spelled(entry)} as the pack hook was given: "
             "unpack must undo what pack did"
         )
-    if entry.shows_change(tensor) and not _leads_nowhere(node):
+    if entry.shows_change(tensor) and (entry.output_nr >= 0 or _is_needed(node, index)):
         maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
         output = max(entry.output_nr, 0)
         raise changed(

@@ -197,7 +197,7 @@ def interpolate(
             x = along(x, 2 + i, _weights(extent, out, cubic, aligned, scale, antialias))
     if input.dtype is uint8:
         x = (x + 0.5).floor().clamp(0, 255)
-    return x.to(input.dtype) if narrow else (x.clone() if x is input else x)
+    return x.to(input.dtype) if narrow else (recorded.clone(x, "C") if x is input else x)
 
 
 def _pick(input: Tensor, sizes: tuple[int, ...], scales: Any, exact: bool) -> Tensor:

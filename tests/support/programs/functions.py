@@ -21,7 +21,7 @@ Scaled.apply({x}, {y})
 Pair.apply({x})[0]
 sum(Pair.apply({x}))
 Partly.apply({x})[0]  real
-Partly.apply({x})[1]  real
+Partly.apply({x})[1]  real | apart({x})
 Once.apply({x})
 Lone.apply({x}, {y})[0]
 Lone.apply({x}, {y})[1]

@@ -76,6 +76,8 @@ class Seen:
     versions: list[dict[str, int]] = field(default_factory=list)  # behind each statement
     failure: Failure | None = None
     unfit: str = ""
+    strides: list[tuple[int, ...]] = field(default_factory=list)  # that `laid` has met
+    named: frozenset[str] = frozenset()  # the dtypes that the program's text names
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def run(
 ) -> Seen:  # fmt: skip
     """Runs a program's text; `context` is what it calls so, `around` holds it, tensors and all."""
     env: dict[str, Any] = {"t": lib, "log": [], "context": context, "np": np, **(names or {})}
-    seen = Seen()
+    seen = Seen(named=frozenset(re.findall(r"\bt\.(b?float\d+|complex\d+)", source)))
+    env["strides"] = seen.strides
 
     def probe() -> None:
         found = [
@@ -359,7 +362,7 @@ def sort_of(failure: Failure) -> str:
 
 
 def tolerance_of(seen: Seen) -> float:
-    dtypes = {facts.get("dtype") for facts in seen.tensors.values()}
+    dtypes = {facts.get("dtype") for facts in seen.tensors.values()} | seen.named
     return next((TOLERANCE[d] for d in NARROWNESS if d in dtypes), 1e-7)
 
 

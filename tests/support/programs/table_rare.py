@@ -66,7 +66,7 @@ t.isclose({x}, {x})
 {x}.new_zeros(2) + {x}.sum()
 {x}.new_tensor([.5, .2]) * {x}.sum()
 {x}.new_full((2,), .3) + {x}.mean()
-t.view_copy({x}, (-1,))
+t.view_copy({x}.contiguous(), (-1,))
 t.transpose_copy({x}, 0, -1)  1d
 t.expand_copy({x}, (2, *{x}.shape))
 t.select_copy({x}, 0, {i0})  =1d

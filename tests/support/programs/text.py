@@ -141,6 +141,13 @@ def nested(f, *args):
 def twice(grads):
     return tuple(g if g is None else g * 2 for g in grads)
 """,
+    "laid": """
+def laid(x):
+    if not isinstance(x, t.Tensor) or x._is_view() or not x.numel():
+        return x
+    strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
+    return x if x.is_contiguous() else x.clone(memory_format=t.contiguous_format)
+""",
     "to_numpy": """
 def to_numpy(x):
     return x.detach().numpy().copy()
@@ -167,6 +174,12 @@ class Statement:
         for inner in self.body:
             yield from inner.lines(checked, indent + "    ")
 
+    def laid_out(self) -> Statement:
+        """Where it makes a tensor, one that lies in memory in the order of its dims."""
+        made = re.fullmatch(r"(v\d+) = (?!t\.(?:tensor|zeros)\()(.*)", self.head)
+        head = f"{made[1]} = laid({made[2]})" if made else self.head
+        return replace(self, head=head, body=tuple([inner.laid_out() for inner in self.body]))
+
     def count(self) -> int:
         return 1 + sum(inner.count() for inner in self.body)
 
@@ -186,6 +199,9 @@ class Program:
 
     def plain(self) -> Program:
         return replace(self, contexts=())
+
+    def laid_out(self) -> Program:
+        return replace(self, statements=tuple([s.laid_out() for s in self.statements]))
 
     def source(self, checked: bool = False, probed: bool = False) -> str:
         """The text of the program, of `t` and, where there are contexts, of `context`.
