@@ -44,7 +44,8 @@ sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt s
 subtract sum svd take take_along_dim tan tanh tensordot threshold topk triangular_solve tril triu
 true_divide trunc var vdot vstack where xlogy zeros
 """
-_JOINS = frozenset("cat concat concatenate stack hstack vstack dstack row_stack column_stack".split())
+_JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack",
+          "column_stack"}  # fmt: skip
 TAKES_OUT = frozenset(_NAMES.split())
 
 
@@ -259,7 +260,7 @@ def _place(name: str, value: Tensor, out: Tensor) -> None:
     if value.dtype.category > out.dtype.category:
         if name in _JOINS:
             raise TypeError(
-                f"torch.cat(): input types can't be cast to the desired output type "
+                "torch.cat(): input types can't be cast to the desired output type "
                 f"{type_name(out.dtype)}"
             )
         raise RuntimeError(

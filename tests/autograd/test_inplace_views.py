@@ -392,6 +392,28 @@ def test_views_made_under_no_grad(lib: Any) -> None:
     assert y._version == 1
 
 
+OF_TWO: dict[str, Any] = {
+    "mul": lambda t, v, w: v * w,
+    "div": lambda t, v, w: w / v,
+    "matmul": lambda t, v, w: v @ w,
+}
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_nothing_is_saved_for_a_view_without_a_history(lib: Any, name: str) -> None:
+    """No gradient goes to it, so what only its gradient needs may change, or be of inference."""
+    x = leaf(lib, 3)
+    with lib.no_grad():
+        v = x[:]
+    w = lib.tensor([2.0, 3.0, 4.0], dtype=v.dtype)
+    result = OF_TWO[name](lib, v, w)
+    w.mul_(2)
+    assert lib.autograd.grad(result.sum(), x, allow_unused=True) == (None,)
+    with lib.inference_mode():
+        w = v * 2
+    assert OF_TWO[name](lib, v, w).requires_grad
+
+
 def test_inplace_on_a_base_after_a_view_made_under_no_grad(lib: Any) -> None:
     x = leaf(lib, 2)
     y = x * 1

@@ -101,6 +101,16 @@ def test_assignment_by_index_writes_in_place(lib: Any) -> None:
     assert x.data_ptr() == address
 
 
+@pytest.mark.parametrize("index", ["T.tensor([2, 0, 1])", "T.ones(3) > 0", "slice(3)", "..."])
+def test_values_with_more_dims_than_what_they_are_put_into(lib: Any, index: str) -> None:
+    values = lib.ones(1, 1, 3, requires_grad=True)
+    x = lib.zeros(3)
+    x[eval(index, {"T": lib})] = values * 2
+    (grad,) = lib.autograd.grad((x * x).sum(), values, create_graph=True)
+    assert grad.tolist() == [[[8.0] * 3]]
+    assert lib.autograd.grad(grad.sum(), values)[0].tolist() == [[[8.0] * 3]]
+
+
 def test_assignment_from_itself(device: str) -> None:
     """What is read is read before it is overwritten; PyTorch refuses."""
     x = cugrad.arange(4)

@@ -97,6 +97,12 @@ def test_results_are_cast_to_a_wider_out_only(lib: Any) -> None:
         lib.add(lib.ones(2), 1.0, out=lib.zeros(2, dtype=lib.int64))
 
 
+@pytest.mark.parametrize("name", ["cat", "stack", "hstack", "vstack", "concat", "column_stack"])
+def test_what_is_joined_is_cast_to_a_wider_out_only(lib: Any, name: str) -> None:
+    with pytest.raises(TypeError, match="input types can't be cast to the desired output type"):
+        getattr(lib, name)([lib.ones(2, dtype=lib.complex64)], out=lib.zeros(0))
+
+
 def test_no_gradient_passes_through_out(lib: Any) -> None:
     x, out = lib.ones(2, requires_grad=True), lib.zeros(2)
     words = r"functions with out=... arguments don't support automatic differentiation"

@@ -8,12 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 
-import cugrad
-from tests.support.programs.drawing import Draw
-from tests.support.programs.running import GUARDS, strides_of
-from tests.support.programs.table import INDEXING, MATRICES, POINTWISE, REDUCING, Row
-from tests.support.programs.table_rare import RARE
-from tests.support.programs.text import HELPERS, helper_code
+import cugrad  # noqa: E402
+from tests.support.programs.drawing import Draw  # noqa: E402
+from tests.support.programs.running import GUARDS, strides_of  # noqa: E402
+from tests.support.programs.table import INDEXING, MATRICES, POINTWISE, REDUCING, Row  # noqa: E402
+from tests.support.programs.table_rare import RARE  # noqa: E402
+from tests.support.programs.text import HELPERS, helper_code  # noqa: E402
 
 INPUTS = {
     "turned": lambda t, x: x.mT,
