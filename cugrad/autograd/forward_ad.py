@@ -135,7 +135,7 @@ def _laid_out(tangent: Tensor, like: Tensor) -> Tensor:
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value of a dual tensor and its tangent, None for a tensor that has none.
+    """The value of a dual tensor, a view of it, and its tangent, None for a tensor that has none.
 
     >>> import cugrad as torch
     >>> torch.autograd.forward_ad.unpack_dual(torch.ones(2)).tangent is None
@@ -146,7 +146,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         return UnpackedDualTensor(tensor, None)
     tangent = None if current is None else tangent_of(tensor, current)
     if tangent is None:
-        return UnpackedDualTensor(tensor, None)
+        return UnpackedDualTensor(tensor.view_as(tensor), None)
     if level:
         raise RuntimeError(f"Invalid level given to _fw_primal: {level}, want 0, of a dual_level()")
     return UnpackedDualTensor(primal_of(tensor, current), tangent)

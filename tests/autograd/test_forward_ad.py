@@ -130,6 +130,8 @@ def test_make_and_unpack(lib: Any) -> None:
         assert fw.unpack_dual(fw.unpack_dual(dual).primal).tangent is None
         assert fw.unpack_dual(x).tangent is None
         assert fw.unpack_dual(dual.detach()).tangent is None
+        primal = fw.unpack_dual(x).primal  # a view, whether there is a tangent or none
+        assert primal is not x and primal._base is x
         assert fw.unpack_dual((dual * dual)[1]).tangent.item() == 16.0
     assert fw.unpack_dual(dual).tangent is None
 
