@@ -166,12 +166,14 @@ def _run(
         result = func(*args, **kwargs)
     outputs, shape = flatten(result)
     where = _places(func, out_dims, result)
-    given = {(id(x), d): leaf for x, d, leaf in zip(inside, dims, leaves, strict=True)}
-    return unflatten(
-        shape,
-        [given.get((id(x), d)) if d is not None and (id(x), d) in given  # as it came
-         else _out(func, level, x, d) for x, d in zip(outputs, where, strict=True)],
-    )  # fmt: skip
+    given = {id(x): (d, leaf) for x, d, leaf in zip(inside, dims, leaves, strict=True)}
+
+    def out(x: Any, d: Any) -> Any:
+        at, leaf = given.get(id(x), (None, None))
+        as_it_came = at is not None and d in (at, at - leaf.ndim)
+        return leaf if as_it_came else _out(func, level, x, d)
+
+    return unflatten(shape, [out(x, d) for x, d in zip(outputs, where, strict=True)])
 
 
 def _check_out_dims(func: Any, out_dims: Any) -> None:

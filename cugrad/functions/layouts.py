@@ -72,7 +72,7 @@ def _ordered(input: Tensor, order: tuple[int, ...]) -> Tensor:
 def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
     """The tensor itself where its memory has the format already, else a copy that has."""
     if memory_format is contiguous_format:
-        return self if self._array.flags.c_contiguous else recorded.clone(self, "C")
+        return self if is_contiguous(self) else recorded.clone(self, "C")
     if memory_format is preserve_format:
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
     order = _order("contiguous", self, memory_format)
@@ -83,11 +83,15 @@ def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
 
 def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     """Whether elements lie side by side in memory, in the order of a memory format."""
+    array = self._array
     if memory_format is contiguous_format:
-        return bool(self._array.flags.c_contiguous)
-    if not isinstance(memory_format, type(contiguous_format)) or memory_format.order is None:
+        if array.flags.c_contiguous:
+            return True
+        order = tuple(range(array.ndim))  # one example of a batch may lie so where all do not
+    elif not isinstance(memory_format, type(contiguous_format)) or memory_format.order is None:
         raise RuntimeError(f"is_contiguous: got {memory_format}, which says no order of dims")
-    array, order = self._array, memory_format.order
+    else:
+        order = memory_format.order
     if len(order) != array.ndim:
         return False
     wanted = contiguous_strides(tuple([array.shape[d] for d in order]))

@@ -204,12 +204,34 @@ def test_what_a_vmap_returns_is_a_view_where_it_shows_memory(device: str) -> Non
         y = x * 1
         vmap = lib.func.vmap
         same, row, new = vmap(lambda r: r)(y), vmap(lambda r: r[0])(y), vmap(lambda r: r * 2)(y)
+        last = vmap(lambda r: r, in_dims=1, out_dims=-1)(y), vmap(lambda r: r, -2, -2)(y)
         with lib.no_grad():
             quiet = vmap(lambda r: r * 2)(y)
         found.append([
-            same is y, row._base is y, new._is_view(), new._base, quiet.requires_grad,
-            new.detach_().requires_grad, vmap(lambda r: r * 2)(y.detach()).is_leaf,
+            same is y, [each is y for each in last], row._base is y, new._is_view(),
+            new._base, quiet.requires_grad, new.detach_().requires_grad,
+            vmap(lambda r: r * 2)(y.detach()).is_leaf,
         ])  # fmt: skip
         with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
             vmap(lambda r: r.mul_(2))(x)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("in_dim", [0, 1, 2])
+def test_contiguous_is_a_question_of_each_example(in_dim: int, device: str) -> None:
+    """Whatever lies between examples; what is returned as it came is the argument itself."""
+    torch = pytest.importorskip("torch")
+    found: dict[Any, list[Any]] = {cugrad: [], torch: []}
+    for lib, seen in found.items():
+
+        def look(r: Any, seen: list[Any] = seen) -> Any:
+            whole = r.contiguous()
+            seen.append((r.is_contiguous(), whole is r, whole.stride()))
+            return whole
+
+        x = lib.arange(24.0).reshape(2, 3, 4)
+        for y in (x, x.mT, x[:, ::2], x[..., ::2], x[..., :1], x[:, :1], x[0].expand(2, 3, 4)):
+            z = lib.func.vmap(look, in_dim, in_dim)(y)
+            seen.append((z is y, z.tolist()))
+            lib.func.vmap(lib.func.vmap(look), in_dim)(y)
+    assert found[cugrad] == found[torch]
