@@ -282,7 +282,7 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
         plain = run(cugrad, program.plain().source(probed=True))
     here = tuple(name for name in names if name.startswith("simulated"))
     refused = "" if plain.failure is None else plain.failure.word
-    if COPYING & set(names) and refused in ("changed", "made under no_grad"):
+    if COPYING & set(names) and refused in ("changed", "made under no_grad", "several views"):
         (*_, name), moving = names, MOVING if here else MOVING_ON_HOST
         return moved(program, here) if {*here, name} == {*names} and name in moving else None
     bits = names != here
