@@ -1,4 +1,9 @@
-"""cugrad: tensors and autograd with PyTorch's names, for models that do not fit the GPU."""
+"""cugrad: tensors and autograd with PyTorch's names, for models that do not fit the GPU.
+
+Beside this file stand the ground that all rooms share (dtypes, devices, errors), Tensor, and the
+modules whose import paths are PyTorch's; everything else has a room. Users import names from here;
+rooms import from rooms below their own, as docs/design.md lists them. Begin with its four ideas.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,15 @@ from typing import Any as _Any
 
 from . import ops  # declares the rows that everything below looks up  # isort: skip
 from . import (
-    array_api,
     autograd,
     backends,
-    creation,
     cuda,
-    drawing,
     dtypes,
     fft,
     func,
     functions,
-    legacy,
     linalg,
     memory,
-    methods,
     nn,
     optim,
     profiler,
@@ -29,7 +29,6 @@ from . import (
     signal,
     special,
     version,
-    windows,
 )
 from .absent import missing as _missing
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -39,9 +38,7 @@ from .autograd.anomaly_mode import (
     set_anomaly_enabled,
 )
 from .autograd.inference import is_inference, is_inference_mode_enabled
-from .creation import *
 from .device import device, get_default_device, set_default_device
-from .drawing import binomial, poisson
 from .dtypes import (
     bfloat16,
     cdouble,
@@ -71,17 +68,52 @@ from .dtypes import (
 from .dtypes import bool_ as bool
 from .dtypes import float_ as float
 from .dtypes import int_ as int
-from .exchange import from_dlpack, frombuffer, to_dlpack
 from .func import vmap
-from .functions.layouts import (
+from .functions import methods
+from .functions.calls.out import layout, strided
+from .functions.creation import drawing, windows
+from .functions.creation import factories as creation
+from .functions.creation.drawing import binomial, poisson
+from .functions.creation.factories import *
+from .functions.creation.random import (
+    Generator,
+    bernoulli,
+    default_generator,
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    multinomial,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+    seed,
+    set_rng_state,
+)
+from .functions.creation.windows import (
+    bartlett_window,
+    blackman_window,
+    hamming_window,
+    hann_window,
+    kaiser_window,
+)
+from .functions.interop import array_api, legacy
+from .functions.interop.exchange import from_dlpack, frombuffer, to_dlpack
+from .functions.interop.legacy import typename
+from .functions.interop.printing import set_printoptions
+from .functions.shapes.layouts import (
     channels_last,
     channels_last_3d,
     contiguous_format,
     preserve_format,
 )
-from .functions.out import layout, strided
+from .functions.switches import *
 from .lazy import lazily as _lazily
-from .legacy import typename
 from .nn.functional import (
     adaptive_avg_pool1d,
     avg_pool1d,
@@ -114,38 +146,9 @@ from .nn.functional import (
     threshold,
     threshold_,
 )
-from .printing import set_printoptions
 from .profiler import of_autograd as _autograd_profiler
-from .random import (
-    Generator,
-    bernoulli,
-    default_generator,
-    fork_rng,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randint_like,
-    randn,
-    randn_like,
-    randperm,
-    seed,
-    set_rng_state,
-)
-from .switches import *
 from .tensor import Size, Tensor
 from .version import __version__
-from .windows import (
-    bartlett_window,
-    blackman_window,
-    hamming_window,
-    hann_window,
-    kaiser_window,
-)
 
 newaxis = None
 
@@ -190,3 +193,4 @@ func.replace_all_batch_norm_modules_ = nn.stateless.replace_all_batch_norm_modul
 autograd.profiler = _autograd_profiler
 _sys.modules[__name__ + ".autograd.profiler"] = _autograd_profiler
 _sys.modules[__name__ + ".signal.windows"] = windows
+_sys.modules[__name__ + ".array_api"] = array_api

@@ -11,12 +11,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import creation, dtypes
+from . import dtypes
 from .autograd.mode import state
 from .autograd.recording.record import recorded
-from .functions.arguments import array_of, cast
-from .functions.copies import roll
-from .functions.out import accepting
+from .functions.calls.arguments import array_of, cast
+from .functions.calls.out import accepting
+from .functions.creation import factories as creation
+from .functions.shapes.copies import roll
 from .ops.dims import canonical_dim, canonical_dims, int_tuple
 from .ops.table import TABLE
 from .tensor import Tensor

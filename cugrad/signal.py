@@ -1,5 +1,5 @@
 """torch.signal: its windows."""
 
-from . import windows
+from .functions.creation import windows
 
 __all__ = ["windows"]

@@ -9,9 +9,9 @@ from typing import Any
 from . import dtypes
 from .autograd.recording.record import recorded
 from .functions import FUNCTIONS
-from .functions.arguments import cast, refused
-from .functions.arithmetic import floating
-from .functions.out import accepting
+from .functions.calls.arguments import cast, refused
+from .functions.calls.out import accepting
+from .functions.maths.arithmetic import floating
 from .ops.dims import canonical_dim
 from .ops.special_functions import POLYNOMIALS
 from .tensor import Tensor

@@ -455,7 +455,7 @@ class Tensor:
 
 
 def old_constructor(data: tuple[Any, ...], device: Any) -> Any:
-    """The array that `Tensor(*data)` makes; cugrad.creation puts its own in this place."""
+    """The array that `Tensor(*data)` makes; cugrad/functions/creation sets it."""
     raise NotImplementedError
 
 

@@ -1,4 +1,9 @@
-"""Mixed precision: ops in half precision where that is enough, and scaled losses for float16."""
+"""Mixed precision: ops in half precision where that is enough, and scaled losses for float16.
+
+`autocast_mode.py` has PyTorch's contexts over `cugrad/autograd/autocast.py`, `grad_scaler.py` the
+scaled losses, `settings.py` the switches of `torch`. Begin with `autocast_mode.py`. Programs import
+from here; rooms below know autocast only.
+"""
 
 from .autocast_mode import autocast, custom_bwd, custom_fwd, is_autocast_available
 from .grad_scaler import GradScaler

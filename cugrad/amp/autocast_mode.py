@@ -17,7 +17,7 @@ from ..autograd.autocast import (
     settings,
     switch_autocast,
 )
-from ..autograd.contexts import Context
+from ..contexts import Context
 from ..cuda import is_available as cuda_is_available
 from ..kept import Switch
 from ..tensor import Tensor

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..autograd.mode import no_grad
-from ..creation import full
 from ..cuda import is_available as cuda_is_available
 from ..dtypes import float16, float32
+from ..functions.creation.factories import full
 from ..tensor import Tensor
 
 __all__ = ["GradScaler"]

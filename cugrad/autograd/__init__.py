@@ -1,4 +1,10 @@
-"""Automatic differentiation: `backward`, `grad`, and the namespace of `torch.autograd`."""
+"""Automatic differentiation: `backward`, `grad`, and the namespace of `torch.autograd`.
+
+The files here are PyTorch's modules, and what a thread has switched on (`mode.py`,
+`transforms.py`). Behind them are rooms: `recording` (ops, nodes, saved tensors), `engine`
+(backward), `forward` mode, `custom` Functions, and `check`. Rooms above import `mode`, `graph` and
+`recording.record`. Begin with docs/how-autograd-works.md, then `recording/record.py`.
+"""
 
 from __future__ import annotations
 

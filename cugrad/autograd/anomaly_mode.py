@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..backends.batched.arrays import plain
+from ..contexts import described
 from ..dtypes import is_differentiable
 from ..frames import LAYERS, users_frames, warn_user
 from ..kept import Switch
 from ..tensor import Tensor
-from .contexts import described
 from .mode import State, anomaly, state
 
 if TYPE_CHECKING:

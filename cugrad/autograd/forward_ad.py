@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..backends import backend_of
+from ..contexts import Context
 from ..kept import Switch
-from ..ops.strided import storage_of
+from ..ops.views.strided import storage_of
 from ..tensor import Tensor, make
-from .contexts import Context
 from .forward.dual import below, hide_tangent, leave, set_tangent, tangent_of
 from .forward.dual_inplace import own
 from .mode import Level, state

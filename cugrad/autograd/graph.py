@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 from ..absent import explain
 from ..backends import backend_of
+from ..contexts import Context, described
 from ..kept import Switch
 from ..tensor import Tensor
-from .contexts import Context, described
 from .engine.backward_pass import task
 from .mode import pop_hooks, push_hooks, state
 from .recording.mutation import allow_mutation_on_saved_tensors

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..contexts import Context, decorated
 from ..kept import Switch
 from ..tensor import UNCOUNTED, Tensor, fresh
-from .contexts import Context, decorated
 from .mode import state
 
 __all__ = ["inference_mode", "is_inference", "is_inference_mode_enabled", "out_of_inference"]

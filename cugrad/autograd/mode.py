@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
+from ..contexts import Context, decorated
 from ..kept import Switch, kept, of_thread
-from .contexts import Context, decorated
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
 

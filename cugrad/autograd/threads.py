@@ -11,12 +11,12 @@ from typing import Any
 
 from .. import device, dtypes
 from ..backends import started
+from ..contexts import Context
 from ..cuda import index_checks
 from ..kept import Switch, of_thread
 from ..ops import random
 from ..tensor import fresh
 from .autocast import settings
-from .contexts import Context
 from .mode import state
 from .transforms import running
 

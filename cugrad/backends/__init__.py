@@ -1,4 +1,9 @@
-"""Chooses the backend of an array or of a device."""
+"""Chooses the backend of an array or of a device.
+
+`protocol.py` is the whole seam between cugrad and a device: begin there. `numpy`, `cupy` and
+`simulated` stand behind it, and `batched` for vmap. Rooms above import `backend_of` and `get` from
+here, and ask a backend for what the protocol says, not for its name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""torch.cuda's face: devices, streams, events and memory statistics of CUDA."""
+"""torch.cuda's face: devices, streams, events and memory statistics of CUDA.
+
+`devices.py` and `streams.py` are what programs use most: begin there. `memory.py` has statistics,
+`nvtx.py` ranges, `sanitizer.py` finds races, `index_checks.py` bad indices. It stands below the
+functions: it knows backends and devices, no Tensor's maths.
+"""
 
 from __future__ import annotations
 

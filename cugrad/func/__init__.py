@@ -1,4 +1,9 @@
-"""torch.func: transforms of functions, which compose and nest."""
+"""torch.func: transforms of functions, which compose and nest.
+
+`transforms.py` has grad, vjp and jvp, `batching.py` vmap, `jacobians.py` what is made of both:
+begin with `transforms.py`. `trees.py` takes nested arguments apart. Rooms above import the public
+functions from here.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -11,7 +11,7 @@ from ..autograd.recording.record import recorded
 from ..autograd.transforms import active, opened_level
 from ..backends.batched.arrays import BatchLevel, levels_of
 from ..functions import FUNCTIONS
-from ..random import default_generators
+from ..functions.creation.random import default_generators
 from ..tensor import Tensor
 from .trees import broadcast, flatten, mismatch, unflatten
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..creation import eye, zeros_like
-from ..functions.arguments import as_own
+from ..functions.calls.arguments import as_own
+from ..functions.creation.factories import eye, zeros_like
 from ..tensor import Tensor
 from .batching import vmap
 from .transforms import Argnums, chosen, demand_tensor, jvp, vjp

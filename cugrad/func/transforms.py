@@ -16,7 +16,7 @@ from ..autograd.recording.node import edge_of, end_of
 from ..autograd.recording.record import recorded
 from ..autograd.transforms import GRAD, active, running
 from ..backends.batched.arrays import levels_of
-from ..creation import zeros_like
+from ..functions.creation.factories import zeros_like
 from ..kept import kept
 from ..tensor import Tensor
 from .trees import flatten, spelled, structure, tree_map, unflatten

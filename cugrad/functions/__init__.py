@@ -1,10 +1,11 @@
 """PyTorch's functions over the rows: they check arguments, then call one or two ops.
 
 Each file holds one kind. What its `__all__` names is a function of `cugrad`, what its `METHODS`
-names a method of Tensor; a name has one declaration. `arithmetic` makes the elementwise functions
-of rows, `out` adds `out=` and NumPy's names of arguments, and `mistakes` says which argument was
-wrong; `arguments`, `bounds` and `words` serve the others. Rooms above import FUNCTIONS, or a
-function from its file. Begin with `copies`.
+names a method of Tensor; a name has one declaration. The rooms: `creation` (tensors from data, in
+ranges, at random), `shapes` (views, copies, joins), `indexing`, `maths` (elements, reductions,
+orders, products), `interop` (other libraries, numbers, text), and `calls`, which has what all of
+them do with arguments and results. `methods.py` hangs everything on Tensor. Rooms above import
+FUNCTIONS, or a function from its file. Begin with `shapes/copies.py`.
 """
 
 from __future__ import annotations
@@ -12,36 +13,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import (
+from . import queries
+from .calls.declaring import declared
+from .calls.out import accepting
+from .creation import grids, ranges
+from .indexing import index, scatter
+from .indexing.index import getitem, setitem
+from .maths import (
     arithmetic,
-    arranging,
     calculus,
     composites,
-    copies,
     elementary,
-    grids,
     histograms,
-    index,
     inplace,
-    layouts,
-    linalg,
-    padding,
-    queries,
-    ranges,
+    products,
     reduce,
-    scatter,
-    shape,
     sorting,
-    splitting,
     statistics,
-    strided,
-    view_copies,
 )
-from .declaring import declared
-from .einsum import einsum
-from .index import getitem, setitem
-from .out import accepting
-from .reduce import vector_norm
+from .maths.einsum import einsum
+from .maths.reduce import vector_norm
+from .shapes import arranging, copies, layouts, padding, splitting, strided, view_copies, views
 
 __all__ = [
     "FUNCTIONS", "METHODS", "PROPERTIES", "accepting", "declared", "einsum", "getitem", "setitem",
@@ -50,7 +42,7 @@ __all__ = [
 
 # Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
 _FILES = (
-    reduce, shape, copies, composites, linalg, index, queries, sorting, statistics, calculus,
+    reduce, views, copies, composites, products, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
     padding, ranges, layouts, elementary,
 )  # fmt: skip
@@ -61,4 +53,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = accepting(declared(
 METHODS: dict[str, Callable[..., Any]] = declared(
     *(file.METHODS for file in _FILES), inplace.METHODS
 )
-PROPERTIES: dict[str, Callable[..., Any]] = shape.PROPERTIES
+PROPERTIES: dict[str, Callable[..., Any]] = views.PROPERTIES

@@ -12,7 +12,7 @@ from ..backends.batched.arrays import unify
 from ..dtypes import dtype as Dtype
 from ..ops.promotion import result_dtype
 from ..tensor import Tensor, make
-from .arguments import array_of
+from .calls.arguments import array_of
 
 __all__ = [
     "allclose", "can_cast", "equal", "finfo", "iinfo", "is_complex", "is_floating_point",

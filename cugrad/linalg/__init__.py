@@ -1,4 +1,9 @@
-"""torch.linalg: inverses, systems, factorisations, norms and products of batches of matrices."""
+"""torch.linalg: inverses, systems, factorisations, norms and products of batches of matrices.
+
+The rows stand in `cugrad/ops/linalg`; these functions check arguments and call them. `checks.py`
+has what is asked of matrices, `products.py` is the simplest: begin there. `older.py` has the
+functions that PyTorch keeps in `torch` itself.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,9 @@ from typing import Any
 from ..absent import explain
 from ..autograd.autocast import POLICIES, autocasts
 from ..errors import LinAlgError
-from ..functions.inplace import in_place
-from ..functions.linalg import matmul
-from ..functions.out import accepting
+from ..functions.calls.out import accepting
+from ..functions.maths.inplace import in_place
+from ..functions.maths.products import matmul
 from . import distances, factors, least_squares, older, products, systems
 from .decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
 from .factors import (

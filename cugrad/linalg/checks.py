@@ -6,7 +6,7 @@ from typing import Any
 
 from ..autograd.mode import no_grad
 from ..autograd.recording.record import recorded
-from ..functions.arguments import array_of
+from ..functions.calls.arguments import array_of
 from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import creation, random
 from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..dtypes import bool_
-from ..functions.arguments import array_of
-from ..functions.linalg import matmul
-from ..functions.reduce import vector_norm
-from ..functions.shape import reshape
+from ..functions.calls.arguments import array_of
+from ..functions.creation import factories as creation
+from ..functions.creation import random
+from ..functions.maths.products import matmul
+from ..functions.maths.reduce import vector_norm
+from ..functions.shapes.views import reshape
 from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor
 from .checks import float_matrix

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import creation
 from ..autograd.recording.record import recorded
 from ..errors import LinAlgError
-from ..functions.arguments import array_of, fresh, return_type
-from ..functions.linalg import matmul
+from ..functions.calls.arguments import array_of, fresh, return_type
+from ..functions.creation import factories as creation
+from ..functions.maths.products import matmul
 from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, matrix, mH, square
 

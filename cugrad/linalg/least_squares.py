@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import creation
 from ..autograd.mode import no_grad
 from ..autograd.recording.record import recorded
 from ..dtypes import int32, int64
 from ..errors import LinAlgError
-from ..functions.arguments import array_of, fresh, return_type
-from ..functions.linalg import matmul
-from ..functions.shape import permute, reshape
+from ..functions.calls.arguments import array_of, fresh, return_type
+from ..functions.creation import factories as creation
+from ..functions.maths.products import matmul
+from ..functions.shapes.views import permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, mH, square

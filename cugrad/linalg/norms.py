@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..autograd.recording.record import recorded
-from ..functions.arguments import array_of, cast, fresh
-from ..functions.reduce import vector_norm
-from ..functions.shape import movedim
+from ..functions.calls.arguments import array_of, cast, fresh
+from ..functions.maths.reduce import vector_norm
+from ..functions.shapes.views import movedim
 from ..ops.dims import canonical_dim, int_tuple
 from ..tensor import Tensor
 from .checks import check_float, float_matrix, hermitian, matrix, square

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import creation
 from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..dtypes import promote_types
-from ..functions.arguments import array_of, return_type
-from ..functions.linalg import affine, outer
+from ..functions.calls.arguments import array_of, return_type
+from ..functions.creation import factories as creation
+from ..functions.maths.products import affine, outer
 from ..tensor import Tensor
 from . import decompositions, factors
 from .norms import matrix_norm

@@ -9,9 +9,9 @@ from typing import Any
 from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..dtypes import promote_types, type_name
-from ..functions.arguments import array_of, cast, fresh
-from ..functions.linalg import matmul, mm
-from ..functions.shape import diagonal, permute, reshape
+from ..functions.calls.arguments import array_of, cast, fresh
+from ..functions.maths.products import matmul, mm
+from ..functions.shapes.views import diagonal, permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
 

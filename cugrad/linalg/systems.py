@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import creation
 from ..autograd.recording.record import recorded
 from ..dtypes import float32, is_half
-from ..functions.arguments import array_of, cast, fresh, return_type
-from ..functions.linalg import matmul
+from ..functions.calls.arguments import array_of, cast, fresh, return_type
+from ..functions.creation import factories as creation
+from ..functions.maths.products import matmul
 from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, hermitian, square
 

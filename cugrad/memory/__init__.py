@@ -1,4 +1,9 @@
-"""Placements: where a saved tensor lives between forward and backward."""
+"""Placements: where a saved tensor lives between forward and backward.
+
+Each placement is a pair of hooks that pack a saved tensor and unpack it: `offloading` to host
+memory, `disk`, `recomputing`, and `budgeting`, which chooses. Begin with `offloading/context.py`.
+Programs import from here; `sizes.py` and `geometry.py` serve the profiler too.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.owners import root_of
-from ..ops.strided import address_of
+from ..ops.views.strided import address_of
 
 __all__ = ["Span", "array_at", "in_memory_order", "is_alone", "memory_of", "root_of", "span_of"]
 

@@ -1,4 +1,7 @@
-"""Models of the examples and benchmarks: ResNet, GPT, U-Net, written with `nn` alone."""
+"""Models of the examples and benchmarks: ResNet, GPT, U-Net, written with `nn` alone.
+
+Examples, benchmarks and tests import them; the library does not. Begin with `gpt.py`.
+"""
 
 from .gpt import GPT, Attention, Block
 from .resnet import (

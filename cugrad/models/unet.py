@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import nn
-from ..functions.copies import cat
+from ..functions.shapes.copies import cat
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

@@ -7,8 +7,8 @@ import warnings
 
 from ..absent import explain
 from ..autograd.mode import no_grad
+from ..functions.creation.random import Generator, randperm
 from ..linalg import qr
-from ..random import Generator, randperm
 from ..tensor import Tensor
 
 _GAINS = {

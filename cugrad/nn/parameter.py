@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..absent import explain
-from ..creation import empty
+from ..functions.creation.factories import empty
 from ..tensor import UNCOUNTED, Tensor
 
 

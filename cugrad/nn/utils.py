@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from .. import linalg
 from ..absent import explain
 from ..autograd import no_grad
-from ..creation import tensor
-from ..functions.arithmetic import clamp
-from ..functions.copies import cat, stack
+from ..functions.creation.factories import tensor
+from ..functions.maths.arithmetic import clamp
+from ..functions.shapes.copies import cat, stack
 from ..tensor import Tensor
 from . import stateless as stateless
 

@@ -1,40 +1,23 @@
-"""The op table: importing this package declares every row."""
+"""The op table: importing this package declares every row.
 
-from . import (
-    activation,
-    batch,
-    conv,
-    decompose,
-    eigen,
-    elementwise,
-    factorize,
-    fft,
-    fold,
-    index,
-    linalg,
-    nn,
-    norm,
-    pad,
-    pool,
-    reduce,
-    refused,
-    regions,
-    scan,
-    scatter,
-    shape,
-    softmax,
-    sorting,
-    special,
-    special_functions,
-    statistics,
-    strided,
-)  # fmt: skip
+`table.py` has the table and what a row is: begin reading there. The rows stand in the files beside
+it (elements one by one, the Fourier transform, places by index) and in rooms: `linalg` (products,
+systems, factors), `nn` (convolutions, pooling, norms, losses), `reductions` (sums, scans, orders),
+`views` (views, copies, and parts of a tensor). Rooms above import `table`, `dims` and `promotion`,
+and ask for a row by its name; rows know arrays and backends, no Tensor and no graph.
+"""
+
+from . import elementwise, fft, index, refused, scatter, special, special_functions
+from .linalg import decompose, eigen, lu, products
+from .nn import activation, conv, dropout, fold, norm, pad, pool, softmax
+from .reductions import reduce, scan, sorting, statistics
 from .table import TABLE
+from .views import batch, regions, shape, strided
 
 __all__ = [
-    "TABLE", "activation", "batch", "conv", "decompose", "eigen", "elementwise", "factorize", "fft",
-    "fold", "index", "linalg", "nn", "norm", "pad", "pool", "reduce", "refused", "regions", "scan",
-    "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
+    "TABLE", "activation", "batch", "conv", "decompose", "dropout", "eigen", "elementwise", "fft",
+    "fold", "index", "lu", "norm", "pad", "pool", "products", "reduce", "refused", "regions",
+    "scan", "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
     "strided",
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from ..dtypes import is_floating
 from .dims import keeps_order
 from .flops import each_flops
 from .promotion import SCALARS
-from .reduce import is_complex
+from .reductions.reduce import is_complex
 from .table import ELEMENTWISE, LINEAR, in_order, row
 
 # Arithmetic ---------------------------------------------------------------------------------------

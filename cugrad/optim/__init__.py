@@ -1,4 +1,8 @@
-"""Optimizers: they change parameters in place along their gradients."""
+"""Optimizers: they change parameters in place along their gradients.
+
+`optimizer.py` has what all share, state and hooks included; `sgd.py` is the shortest of them:
+begin there. Programs import the classes from here; `amp` unscales what they are given.
+"""
 
 from ..absent import explain
 from .adam import Adam

@@ -9,8 +9,8 @@ from ..autograd.mode import will_change
 from ..autograd.recording.record import recorded
 from ..autograd.recording.views import changed
 from ..backends import backend_of
-from ..creation import tensor, zeros_like
 from ..dtypes import float32
+from ..functions.creation.factories import tensor, zeros_like
 from ..tensor import Tensor
 from .optimizer import Optimizer, Params, check_range, check_rate, check_ways, scaled
 

@@ -13,8 +13,8 @@ from typing import Any
 from ..autograd.mode import enable_grad, no_grad
 from ..autograd.ranges import ranged
 from ..autograd.recording.node import RemovableHandle
-from ..creation import tensor
 from ..dtypes import float32
+from ..functions.creation.factories import tensor
 from ..tensor import Tensor
 from .step_hooks import Hooks, observed, registered
 

@@ -1,4 +1,9 @@
-"""The profiler, PyTorch's `torch.profiler`: what a step costs, for people and for tools."""
+"""The profiler, PyTorch's `torch.profiler`: what a step costs, for people and for tools.
+
+`sessions.py` is `torch.profiler.profile`, `autograd_profile.py` the context behind it: begin there.
+The rooms: `events` (noted, made, listed), `memory` (over time), `correlation` (ops with kernels and
+backward), `nvidia` (NVTX, CUPTI), `traces` (files of tools). Programs import names from here.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,14 @@ from ..lazy import lazily
 
 if TYPE_CHECKING:  # each is imported when it is first asked for
     from .activities import ProfilerActivity, kineto_available, supported_activities
-    from .correlation import Correlation, correlate
-    from .cupti import trace_kernels
-    from .event_list import EventList
-    from .events import DeviceType, FunctionEvent, FunctionEventAvg, Kernel, RecordScope
+    from .correlation.joining import Correlation, correlate
+    from .events.event import DeviceType, FunctionEvent, FunctionEventAvg, Kernel, RecordScope
+    from .events.event_list import EventList
     from .itt import emit_itt
     from .labels import record_function
-    from .memory import MemorySample, MemoryTimeline
-    from .nvtx import emit_nvtx
+    from .memory.timeline import MemorySample, MemoryTimeline
+    from .nvidia.cupti import trace_kernels
+    from .nvidia.nvtx import emit_nvtx
     from .sessions import ProfilerAction, profile, schedule, tensorboard_trace_handler
     from .traces.nsys import load_nsys
     from .traces.nvprof import load_nvprof, parse_nvprof_trace
@@ -32,14 +37,14 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "activities": "ProfilerActivity kineto_available supported_activities",
-        "correlation": "Correlation correlate",
-        "cupti": "trace_kernels",
-        "event_list": "EventList",
-        "events": "DeviceType FunctionEvent FunctionEventAvg Kernel RecordScope",
+        "correlation.joining": "Correlation correlate",
+        "nvidia.cupti": "trace_kernels",
+        "events.event_list": "EventList",
+        "events.event": "DeviceType FunctionEvent FunctionEventAvg Kernel RecordScope",
         "itt": "emit_itt",
         "labels": "record_function",
-        "memory": "MemorySample MemoryTimeline",
-        "nvtx": "emit_nvtx",
+        "memory.timeline": "MemorySample MemoryTimeline",
+        "nvidia.nvtx": "emit_nvtx",
         "sessions": "ProfilerAction profile schedule tensorboard_trace_handler",
         "traces.nsys": "load_nsys",
         "traces.nvprof": "load_nvprof parse_nvprof_trace",

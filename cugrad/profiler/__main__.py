@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from .attribution import Activity, Span, TraceError
-from .correlation import Correlation, Correlator
+from .correlation.attribution import Activity, Span, TraceError
+from .correlation.joining import Correlation, Correlator
 from .html import report_page
 from .traces.files import spans_of_file
 

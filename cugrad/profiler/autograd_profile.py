@@ -14,12 +14,12 @@ from typing import Any
 from .. import backends
 from ..autograd import mode
 from .activities import ProfilerActivity
-from .build import device_events, events_of
-from .cupti import trace_kernels
-from .event_list import EventList
-from .events import DeviceType, FunctionEvent, FunctionEventAvg
-from .recorder import STRIDE, Options, Recorder
-from .trace import write_trace
+from .events.build import device_events, events_of
+from .events.chrome import write_trace
+from .events.event import DeviceType, FunctionEvent, FunctionEventAvg
+from .events.event_list import EventList
+from .events.recorder import STRIDE, Options, Recorder
+from .nvidia.cupti import trace_kernels
 
 __all__ = ["profile"]
 

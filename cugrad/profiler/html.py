@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .correlation import Correlation
+from .correlation.joining import Correlation
 
 __all__ = ["memory_page", "report_page"]
 

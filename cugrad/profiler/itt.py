@@ -8,10 +8,10 @@ import threading
 from typing import Any
 
 from ..autograd import mode
-from ..autograd.contexts import described
+from ..contexts import described
 from ..cuda.emitter import Emitter
 from ..kept import Switch
-from .nvtx import Ranges, sizes_of
+from .nvidia.nvtx import Ranges, sizes_of
 
 DOMAIN = "cugrad"
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..autograd.contexts import described
 from ..autograd.ranges import ranged
+from ..contexts import described
 
 __all__ = ["record_function"]
 

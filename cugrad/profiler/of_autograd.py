@@ -6,13 +6,13 @@ from ..lazy import lazily
 
 HOMES = {
     "autograd_profile": "profile",
-    "correlation": "correlate",
-    "event_list": "EventList",
-    "events": "FunctionEvent FunctionEventAvg Interval Kernel",
+    "correlation.joining": "correlate",
+    "events.event_list": "EventList",
+    "events.event": "FunctionEvent FunctionEventAvg Interval Kernel",
     "itt": "emit_itt",
     "labels": "record_function",
-    "memory": "MemorySample MemoryTimeline",
-    "nvtx": "emit_nvtx",
+    "memory.timeline": "MemorySample MemoryTimeline",
+    "nvidia.nvtx": "emit_nvtx",
     "traces.nsys": "load_nsys",
     "traces.nvprof": "load_nvprof parse_nvprof_trace",
 }

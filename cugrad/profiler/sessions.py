@@ -14,7 +14,7 @@ from typing import Any
 
 from . import autograd_profile
 from .activities import ProfilerActivity, parse_activities
-from .event_list import EventList
+from .events.event_list import EventList
 from .labels import record_function
 
 __all__ = ["ProfilerAction", "profile", "schedule", "tensorboard_trace_handler"]

@@ -1,4 +1,9 @@
-"""save and load: objects with tensors in files, PyTorch's and cugrad's the same."""
+"""save and load: objects with tensors in files, PyTorch's and cugrad's the same.
+
+`archive.py` writes and reads PyTorch's zip files, `unpickling.py` their pickles without running
+what stands in them: begin there. Programs use `cugrad.save` and `cugrad.load`; no other room
+imports from here.
+"""
 
 from __future__ import annotations
 

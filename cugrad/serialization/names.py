@@ -8,8 +8,13 @@ from typing import Any, NamedTuple
 
 from .. import dtypes
 from ..device import device
-from ..functions.layouts import channels_last, channels_last_3d, contiguous_format, preserve_format
-from ..functions.out import layout, strided
+from ..functions.calls.out import layout, strided
+from ..functions.shapes.layouts import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    preserve_format,
+)
 from ..nn.parameter import Parameter
 from ..tensor import Size, Tensor
 from .checked import StorageType, shown

@@ -11,8 +11,8 @@ from typing import Any
 
 from .. import dtypes
 from ..device import device
-from ..functions.layouts import memory_format
-from ..functions.out import layout
+from ..functions.calls.out import layout
+from ..functions.shapes.layouts import memory_format
 from ..nn.base.state import StateDict
 from ..nn.parameter import Parameter
 from ..tensor import Size, Tensor, make

@@ -11,7 +11,7 @@ from .. import dtypes
 from ..backends import backend_of, get
 from ..device import device as Device
 from ..ops.dims import contiguous_strides
-from ..ops.strided import address_of, layout_of, storage_of
+from ..ops.views.strided import address_of, layout_of, storage_of
 from ..tensor import Tensor, make
 from .checked import extents
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ..autograd.contexts import Context
 from ..autograd.mode import state
+from ..contexts import Context
 from ..kept import Switch
 from .comparison import TRAITS, CheckpointError
 from .reentrant import CheckpointFunction, check_backward_validity, detach_variable

@@ -14,8 +14,8 @@ from ..autograd.transforms import noting, opened_again, running
 from ..backends.batched.arrays import BatchLevel
 from ..device import default_device
 from ..device import device as Device
+from ..functions.creation.random import default_generators
 from ..ops.random import drawn_again, noted
-from ..random import default_generators
 from ..tensor import Tensor
 
 __all__ = ["DefaultDeviceType", "Surroundings", "get_device_states", "set_device_states",

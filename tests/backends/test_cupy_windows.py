@@ -17,7 +17,7 @@ import cupy
 from cugrad.backends.cupy.windows import as_strided
 from cugrad.backends.owners import root_of
 from cugrad.memory.geometry import is_alone, span_of
-from cugrad.ops.strided import storage_of
+from cugrad.ops.views.strided import storage_of
 from tests.support import fake_cuda
 
 if fake_cuda.REAL is not None:

@@ -29,7 +29,7 @@ from cugrad.cuda import devices, nvtx
 from cugrad.cuda import streams as streams_module
 from cugrad.cuda.emitter import Emitter
 from cugrad.profiler import itt as emit_itt_module
-from cugrad.profiler import nvtx as emit_nvtx_module
+from cugrad.profiler.nvidia import nvtx as emit_nvtx_module
 from tests.combinations.interrupts import interruptions, ledger
 from tests.conftest import fields_of, watched
 

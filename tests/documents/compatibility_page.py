@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cugrad import switches
 from cugrad.absent import ABSENT, INTERNAL, Absent, reason_for
+from cugrad.functions import switches
 from tests.support import ROOT
 
 PAGE = ROOT / "docs" / "torch-compatibility.md"

@@ -18,7 +18,8 @@ DOCUMENTS = ["README.md", "docs/tour.md", "docs/adding-an-op.md", "docs/design.m
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-NEED_SCIPY = {"cugrad.special", "cugrad.functions.arithmetic", "cugrad.functions.composites"}
+MATHS = "cugrad.functions.maths."
+NEED_SCIPY = {"cugrad.special", MATHS + "arithmetic", MATHS + "composites"}
 
 
 def modules_with_examples() -> list[str]:

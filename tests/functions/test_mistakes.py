@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cugrad
-from cugrad.functions.mistakes import FOREIGN
+from cugrad.functions.calls.mistakes import FOREIGN
 
 CALLS = r"""
 randn("3")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cugrad
-from cugrad.functions.out import TAKES_OUT
+from cugrad.functions.calls.out import TAKES_OUT
 
 X = [[0.5, -1.5, 2.0], [3.0, 0.25, -0.75]]
 Y = [[1.0, 2.0, -0.5], [0.5, 4.0, 1.5]]

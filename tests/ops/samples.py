@@ -23,8 +23,8 @@ import pathlib
 
 import numpy as np
 
-from cugrad.ops.regions import Region
 from cugrad.ops.table import TABLE
+from cugrad.ops.views.regions import Region
 from tests.ops.sampling import (
     LINES,
     REFERENCE,

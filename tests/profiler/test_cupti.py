@@ -15,8 +15,9 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.autograd import mode, profiler
-from cugrad.profiler import autograd_profile, correlate, cupti
-from cugrad.profiler.correlation import Correlation, Correlator
+from cugrad.profiler import autograd_profile, correlate
+from cugrad.profiler.correlation.joining import Correlation, Correlator
+from cugrad.profiler.nvidia import cupti
 from cugrad.profiler.traces import files
 
 pytestmark = pytest.mark.host_only

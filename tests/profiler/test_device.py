@@ -16,7 +16,7 @@ from cugrad.backends import simulated
 from cugrad.cuda.emitter import Emitter
 from cugrad.profiler import ProfilerActivity
 from cugrad.profiler import profile as session
-from cugrad.profiler.nvtx import Ranges
+from cugrad.profiler.nvidia.nvtx import Ranges
 from cugrad.utils.checkpoint import checkpoint
 from tests.profiler.profiler_cases import leaf, names, trained
 from tests.support import ROOT, fake_cuda

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from cugrad.profiler import load_nsys, load_nvprof
-from cugrad.profiler.attribution import Activity, Span, TraceError, attributed, said_by
-from cugrad.profiler.correlation import Correlation, Correlator, correlate
-from cugrad.profiler.event_list import EventList
-from cugrad.profiler.events import FunctionEvent, RecordScope
+from cugrad.profiler.correlation.attribution import Activity, Span, TraceError, attributed, said_by
+from cugrad.profiler.correlation.joining import Correlation, Correlator, correlate
+from cugrad.profiler.events.event import FunctionEvent, RecordScope
+from cugrad.profiler.events.event_list import EventList
 from cugrad.profiler.traces.files import spans_of_file
 from cugrad.profiler.traces.nvprof import demangled
 from tests.profiler.profiler_files import (

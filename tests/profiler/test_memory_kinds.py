@@ -13,7 +13,7 @@ import pytest
 import cugrad
 from cugrad import memory, nn
 from cugrad.profiler import MemorySample, MemoryTimeline
-from cugrad.profiler.storages import Storages
+from cugrad.profiler.memory.storages import Storages
 
 MIB = 2**20
 WIDTH, ROWS = 256, 1024  # an activation is 1 MiB, a weight a quarter of that

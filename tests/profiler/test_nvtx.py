@@ -18,7 +18,7 @@ import cugrad
 from cugrad.autograd import mode
 from cugrad.cuda.emitter import Emitter, _choose
 from cugrad.ops.table import TABLE
-from cugrad.profiler.nvtx import emit_nvtx
+from cugrad.profiler.nvidia.nvtx import emit_nvtx
 from tests.profiler.nvtx_capture import capture
 from tests.profiler.nvtx_capture.capture import Event, Range, Run, ranges_of
 from tests.support import fake_cuda
@@ -172,7 +172,7 @@ def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that emit_nvtx pushes, each followed by "pop" where it ends."""
     heard: list[str] = []
     silent = Emitter("test", heard.append, lambda: heard.append("pop"), heard.append)
-    monkeypatch.setattr("cugrad.profiler.nvtx.emitter", lambda: silent)
+    monkeypatch.setattr("cugrad.profiler.nvidia.nvtx.emitter", lambda: silent)
     return heard
 
 

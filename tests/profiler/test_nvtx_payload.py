@@ -11,8 +11,8 @@ import pytest
 import cugrad
 from cugrad.autograd import mode
 from cugrad.cuda.emitter import Emitter, numbered_emitter
-from cugrad.profiler.attribution import said_by
-from cugrad.profiler.nvtx import Ranges, emit_nvtx
+from cugrad.profiler.correlation.attribution import said_by
+from cugrad.profiler.nvidia.nvtx import Ranges, emit_nvtx
 from tests.profiler.nvtx_capture import capture
 
 pytestmark = pytest.mark.host_only
@@ -65,7 +65,7 @@ def test_ranges_without_end_keep_nothing(
     script = f"""
 import resource
 from cugrad.cuda.emitter import emitter, numbered_emitter
-from cugrad.profiler.nvtx import Ranges
+from cugrad.profiler.nvidia.nvtx import Ranges
 library = numbered_emitter() if {payload} else emitter()
 assert library.attached() and library.name == {name!r}
 ranges = Ranges(library, payload={payload})

@@ -11,7 +11,9 @@ import pytest
 
 import cugrad
 from cugrad.autograd import profiler as ours
-from cugrad.profiler import event_list, events, sessions
+from cugrad.profiler import sessions
+from cugrad.profiler.events import event as events
+from cugrad.profiler.events import event_list
 
 pytestmark = pytest.mark.host_only
 

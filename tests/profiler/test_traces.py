@@ -17,7 +17,7 @@ import cugrad.nn.functional as F
 from cugrad import nn
 from cugrad.profiler import ProfilerActivity, correlate, profile
 from cugrad.profiler import __main__ as command
-from cugrad.profiler.build import without
+from cugrad.profiler.events.build import without
 from cugrad.utils.checkpoint import checkpoint
 
 DEVICES = {"cpu": ProfilerActivity.CPU, "simulated": ProfilerActivity.PrivateUse1}
@@ -189,8 +189,8 @@ def test_a_row_for_each_stream_at_the_device_s_own_times(tmp_path: Path) -> None
 
 
 def test_kernels_of_unknown_times_follow_their_events(tmp_path: Path) -> None:
-    from cugrad.profiler.event_list import EventList
-    from cugrad.profiler.events import FunctionEvent
+    from cugrad.profiler.events.event import FunctionEvent
+    from cugrad.profiler.events.event_list import EventList
 
     event = FunctionEvent(1, "mul", 1, 10, 20, use_device="cuda", trace_name="mul")
     event.append_kernel("one", 0, 30.0)

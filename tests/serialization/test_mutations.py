@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cugrad.profiler import __main__ as command
-from cugrad.profiler.attribution import Span, TraceError
-from cugrad.profiler.correlation import Correlator, waits
+from cugrad.profiler.correlation.attribution import Span, TraceError
+from cugrad.profiler.correlation.joining import Correlator, waits
 from cugrad.profiler.traces.files import spans_of_file
 from cugrad.profiler.traces.nvprof import demangled
 from tests.profiler.profiler_files import (

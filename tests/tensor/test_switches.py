@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import cugrad as torch
-from cugrad import switches
 from cugrad.backends.wanted import wanted
+from cugrad.functions import switches
 
 SWITCHES = [(holder, name) for holder in (torch.backends.cuda.matmul, torch.backends.cudnn)
             for name, switch in vars(type(holder)).items()

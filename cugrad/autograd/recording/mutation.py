@@ -6,9 +6,9 @@ import weakref
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from ...contexts import Context
 from ...kept import Switch
 from ...tensor import Tensor
-from ..contexts import Context
 from ..mode import Hooks, no_grad, pop_hooks, push_hooks, state
 
 __all__ = ["allow_mutation_on_saved_tensors"]

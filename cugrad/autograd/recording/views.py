@@ -324,9 +324,9 @@ def keep_retaining(t: Tensor, latest: Any) -> None:
 def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -> Any:
     """The node of `base` after a region of it became the output of `node`."""
     from ...backends.batched.arrays import levels_of
-    from ...ops.regions import Region
-    from ...ops.strided import layout_of
     from ...ops.table import TABLE
+    from ...ops.views.regions import Region
+    from ...ops.views.strided import layout_of
     from .op_node import new_node
 
     whole = base._array

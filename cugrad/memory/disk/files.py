@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.strided import address_of
+from ...ops.views.strided import address_of
 
 __all__ = [
     "BLOCK", "FULL", "DiskFullError", "Extents", "ScratchFile", "aligned_empty",

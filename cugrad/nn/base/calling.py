@@ -9,7 +9,7 @@ from typing import Any
 from ...autograd.mode import state as watched
 from ...autograd.ranges import ranged
 from ...autograd.recording.node import HookDict, RemovableHandle
-from ...functions.mistakes import MISTAKES, explained
+from ...functions.calls.mistakes import MISTAKES, explained
 from .backward_hooks import BackwardHooks, add_plain_hooks
 from .global_hooks import Hook, added, check_kinds, common, everywhere
 from .tree import Tree

@@ -9,8 +9,8 @@ from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
-from ...creation import zeros
 from ...functions import FUNCTIONS
+from ...functions.creation.factories import zeros
 from ...tensor import Tensor
 from .dot_product_attention import Settings, dot_product_attention
 from .dropout import dropout

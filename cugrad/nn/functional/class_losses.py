@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
-from ...functions.bounds import is_looked_at
+from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
 from .loss import check_reduction
 

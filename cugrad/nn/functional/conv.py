@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...autograd.recording.record import recorded
-from ...ops.windows import Ints, numbers
+from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor
 
 __all__ = [

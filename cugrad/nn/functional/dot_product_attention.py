@@ -11,7 +11,7 @@ from ...autograd.function import Function
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...autograd.transforms import running
-from ...functions.ranges import arange
+from ...functions.creation.ranges import arange
 from ...ops import random as draw
 from ...tensor import Tensor, make
 from .dropout import check_probability

@@ -8,10 +8,10 @@ from ... import dtypes
 from ...autograd.mode import no_grad
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
-from ...creation import full, zeros
 from ...functions import FUNCTIONS
-from ...functions.bounds import is_looked_at
-from ...functions.ranges import arange
+from ...functions.creation.factories import full, zeros
+from ...functions.creation.ranges import arange
+from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
 
 __all__ = ["embedding", "embedding_bag", "one_hot"]

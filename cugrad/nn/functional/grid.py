@@ -9,10 +9,10 @@ from typing import Any
 
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
-from ...creation import ones
 from ...dtypes import float32
-from ...functions.arguments import fresh
-from ...functions.ranges import linspace
+from ...functions.calls.arguments import fresh
+from ...functions.creation.factories import ones
+from ...functions.creation.ranges import linspace
 from ...tensor import Tensor
 
 __all__ = ["affine_grid", "grid_sample"]

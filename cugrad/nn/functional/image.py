@@ -14,9 +14,9 @@ from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, uint8
 from ...frames import warn_user
-from ...functions.arguments import fresh
-from ...functions.padding import pad
-from ...ops.windows import Ints, numbers
+from ...functions.calls.arguments import fresh
+from ...functions.shapes.padding import pad
+from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor, make
 from .pooling import (
     adaptive_avg_pool1d,

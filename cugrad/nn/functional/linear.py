@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...autograd.recording.record import recorded
-from ...functions.linalg import matmul
-from ...functions.mistakes import MISTAKES, explained
+from ...functions.calls.mistakes import MISTAKES, explained
+from ...functions.maths.products import matmul
 from ...tensor import Tensor
 
 __all__ = ["linear"]

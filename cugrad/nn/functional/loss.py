@@ -8,10 +8,10 @@ from typing import Any
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import plain
-from ...creation import full_like
 from ...dtypes import promote_types
 from ...frames import warn_user
-from ...functions.shape import broadcast_tensors
+from ...functions.creation.factories import full_like
+from ...functions.shapes.views import broadcast_tensors
 from ...tensor import Tensor
 
 __all__ = [

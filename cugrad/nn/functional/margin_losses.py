@@ -11,10 +11,10 @@ from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
-from ...creation import as_tensor, full, zeros
 from ...functions import FUNCTIONS
-from ...functions.bounds import is_looked_at
-from ...functions.ranges import arange
+from ...functions.creation.factories import as_tensor, full, zeros
+from ...functions.creation.ranges import arange
+from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
 from .loss import check_reduction, pairwise_distance, reduced
 

@@ -12,11 +12,11 @@ import numpy as np
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, int64
-from ...functions.arguments import as_own
-from ...functions.bounds import is_looked_at
-from ...ops.pool import smallest_index
-from ...ops.windows import Ints, numbers
-from ...random import rand
+from ...functions.calls.arguments import as_own
+from ...functions.creation.random import rand
+from ...functions.indexing.bounds import is_looked_at
+from ...ops.nn.pool import smallest_index
+from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor, make
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import dtypes
-from ...creation import empty, ones, tensor, zeros
+from ...functions.creation.factories import empty, ones, tensor, zeros
 from ...tensor import Tensor
 from .. import init
 from ..functional.norm import batch_norm

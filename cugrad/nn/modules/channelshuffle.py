@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...functions.arranging import channel_shuffle
+from ...functions.shapes.arranging import channel_shuffle
 from ...tensor import Tensor
 from .module import Module
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...creation import empty
 from ...dtypes import dtype as DType
-from ...functions.padding import pad
-from ...ops.windows import Ints, numbers
+from ...functions.creation.factories import empty
+from ...functions.shapes.padding import pad
+from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor
 from .. import init
 from ..base.dims import OverDims

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...creation import empty
 from ...dtypes import dtype as DType
+from ...functions.creation.factories import empty
 from ...linalg.distances import bilinear
 from ...tensor import Tensor
 from .. import init

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ... import dtypes
 from ...autograd.mode import no_grad
 from ...autograd.recording.node import HookDict, RemovableHandle, add_hook
-from ...creation import empty_like
+from ...functions.creation.factories import empty_like
 from ...tensor import Tensor
 from ..base import state
 from ..base.calling import Called

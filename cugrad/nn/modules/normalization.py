@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import dtypes
-from ...creation import empty
+from ...functions.creation.factories import empty
 from ...tensor import Tensor
 from .. import init
 from ..functional.image import local_response_norm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...functions.arranging import pixel_shuffle, pixel_unshuffle
+from ...functions.shapes.arranging import pixel_shuffle, pixel_unshuffle
 from ...tensor import Tensor
 from .module import Module
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...autograd.mode import no_grad
-from ...creation import empty
 from ...dtypes import dtype as DType
+from ...functions.creation.factories import empty
 from ...tensor import Tensor
 from .. import init
 from ..functional.embedding import embedding, embedding_bag

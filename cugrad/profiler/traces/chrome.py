@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...autograd.recording.node import SEQ_LIMIT
-from ..attribution import Activity, Span, TraceError, activity_of, attributed, whole
-from ..nvtx import range_text
+from ..correlation.attribution import Activity, Span, TraceError, activity_of, attributed, whole
+from ..nvidia.nvtx import range_text
 
 __all__ = ["load_chrome_spans"]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..attribution import TraceError
+from ..correlation.attribution import TraceError
 
 __all__ = ["Database", "copy_name", "opened"]
 

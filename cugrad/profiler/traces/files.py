@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..attribution import Activity, Span, TraceError
+from ..correlation.attribution import Activity, Span, TraceError
 from .chrome import load_chrome_spans
 from .database import opened
 from .nsys import is_nsys, spans_of_nsys

@@ -6,9 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..attribution import FOREVER, Activity, Span, TraceError, activity_of, attributed, whole
-from ..event_list import EventList
-from ..loaded import events_of
+from ..correlation.attribution import (
+    FOREVER,
+    Activity,
+    Span,
+    TraceError,
+    activity_of,
+    attributed,
+    whole,
+)
+from ..correlation.loaded import events_of
+from ..events.event_list import EventList
 from .database import Database, copy_name, one_each, opened
 
 __all__ = ["load_nsys"]

@@ -11,10 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..attribution import FOREVER, Activity, Span, TraceError, activity_of, attributed, whole
-from ..event_list import EventList
-from ..events import FunctionEvent
-from ..loaded import events_of
+from ..correlation.attribution import (
+    FOREVER,
+    Activity,
+    Span,
+    TraceError,
+    activity_of,
+    attributed,
+    whole,
+)
+from ..correlation.loaded import events_of
+from ..events.event import FunctionEvent
+from ..events.event_list import EventList
 from .database import Database, copy_name, one_each, opened
 
 __all__ = ["load_nvprof", "parse_nvprof_trace"]

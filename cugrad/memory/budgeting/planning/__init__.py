@@ -1,4 +1,8 @@
-"""Plans where saved tensors wait, from what was measured of a step; knows no tensor, no device."""
+"""Plans where saved tensors wait, from what was measured of a step; knows no tensor, no device.
+
+`step.py` is what a plan is made for: begin there. `forecast.py` says what a plan costs, `search.py`
+and `greedy.py` look for a better one. `budgeting` imports from here, and from here only.
+"""
 
 from .forecast import Forecast, Forecaster
 from .greedy import Plan, plan

@@ -1,0 +1,127 @@
+"""What public functions do with their arguments before they call a row."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+from ...autograd.forward.dual import highest
+from ...autograd.mode import state
+from ...autograd.recording.record import recorded
+from ...backends import backend_of
+from ...dtypes import as_dtype
+from ...ops.refused import NO_NODE
+from ...tensor import UNCOUNTED, Tensor
+
+__all__ = [
+    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "refused",
+    "return_type", "varargs",
+]  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def array_of(value: Any, function: str, argument: str = "input", position: int = 1) -> Any:
+    """The array of a Tensor; TypeError that names the function and argument for anything else."""
+    try:
+        return value._array
+    except AttributeError:
+        raise TypeError(
+            f"{function}(): argument '{argument}' (position {position}) must be Tensor, "
+            f"not {type(value).__name__}"
+        ) from None
+
+
+def cast(input: Tensor, dtype: Any) -> Tensor:
+    """`input` in another dtype, itself where it has it already."""
+    wanted = as_dtype(dtype).numpy
+    return input if input._array.dtype == wanted else recorded.to_dtype(input, wanted)
+
+
+def refused(result: Tensor, inputs: Any, function: str, node: str = NO_NODE) -> Tensor:
+    """A result whose derivative by these inputs is an error, where one of them may ask for it."""
+    for x in inputs:
+        asks = isinstance(x, Tensor) and (
+            x._requires_grad and state.grad_enabled
+            or bool(state.levels) and highest((x,)) is not None
+        )
+        if asks:
+            result = recorded.not_implemented(result, x, function, node)
+    return result
+
+
+def varargs(values: tuple[Any, ...]) -> Any:
+    """`f(2, 3)` and `f((2, 3))` both as the tuple."""
+    if len(values) == 1 and isinstance(values[0], Sequence):
+        return values[0]
+    return values
+
+
+def lifted(function: Callable[..., Any], input: Tensor, *args: Any, **options: Any) -> Any:
+    """`function` of a 0-d tensor seen as having one dim, with that dim gone from the results."""
+    out = function(recorded.unsqueeze(input, 0), *args, **options)
+    if isinstance(out, Tensor):
+        return _lowered(out)
+    return type(out)(*map(_lowered, out))
+
+
+def _lowered(out: Tensor) -> Tensor:
+    return as_own(recorded.squeeze(out, (0,)), ()) if out._array.ndim else out
+
+
+def fresh(function: F) -> F:
+    """A function whose results are its own, however it came by them.
+
+    They are no views, though it may have made them of something larger; what shows an argument's
+    memory is copied.
+    """
+
+    @wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        out = function(*args, **options)
+        if isinstance(out, Tensor):
+            return as_own(out, (*args, *options.values()))
+        made = [as_own(x, (*args, *options.values())) if isinstance(x, Tensor) else x for x in out]
+        return type(out)(*made) if hasattr(out, "_fields") else type(out)(made)
+
+    return run  # type: ignore[return-value]
+
+
+def as_own(out: Tensor, args: tuple[Any, ...]) -> Tensor:
+    """A result that is no view; a copy where it shows memory of one of the arguments."""
+    for a in args:
+        for x in a if type(a) in (tuple, list) else (a,):
+            if isinstance(x, Tensor) and _is_shared(out, x):
+                return recorded.clone(out, "C")
+    if any(s == 0 and n > 1 for s, n in zip(out._array.strides, out._array.shape)):
+        return recorded.clone(out, "C")
+    if out._rare is not None and out._rare.view is not None:
+        out._rare.view.release(out)
+    return out
+
+
+def _is_shared(out: Tensor, x: Tensor) -> bool:
+    """Whether two tensors show the same memory, and so have one version."""
+    if out is x or out._counter is None or out._counter is not x._counter:
+        return out is x
+    return out._counter is not UNCOUNTED or bool(
+        backend_of(out._array).xp.may_share_memory(out._array, x._array)
+    )
+
+
+def return_type(name: str, fields: str = "values indices") -> Any:
+    """A named tuple that prints as PyTorch's `torch.return_types.<name>` does."""
+    base: Any = namedtuple(name, fields)  # type: ignore[misc]
+
+    def __repr__(self: Any) -> str:
+        lines = ",\n".join(f"{f}={v!r}" for f, v in zip(self._fields, self))
+        return f"torch.return_types.{name}(\n{lines})"
+
+    return type(name, (base,), {"__repr__": __repr__, "__slots__": ()})
+
+
+def is_contiguous_format(memory_format: Any) -> bool:
+    """Whether a memory format asks for contiguous memory; None and preserve_format do not."""
+    return str(memory_format).endswith("contiguous_format")

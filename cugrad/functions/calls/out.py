@@ -1,0 +1,285 @@
+"""`out=` for every function that has it, and NumPy's names for arguments: one mechanism for all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from functools import wraps
+from typing import Any
+
+from ...autograd.forward.dual import highest
+from ...autograd.mode import no_grad, state
+from ...backends import backend_of
+from ...dtypes import type_name
+from ...tensor import Tensor
+from ..shapes.strided import in_its_memory
+from .mistakes import MISTAKES, explained
+from .signatures import Signature
+
+__all__ = ["ALIASES", "TAKES_OUT", "accepting", "called", "layout", "renaming", "strided"]
+
+# What PyTorch's parser reads under NumPy's names, and the names it has for them.
+ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input",
+           "x2": "other"}  # fmt: skip
+
+# Functions of torch itself that have out=; those of linalg, fft and special nearly all do.
+_NAMES = """
+abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any
+arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan
+atan2 atanh baddbmm bernoulli bitwise_and bitwise_left_shift bitwise_not bitwise_or
+bitwise_right_shift bitwise_xor bmm bucketize cat ceil chain_matmul cholesky cholesky_inverse
+cholesky_solve clamp clamp_max clamp_min clip column_stack complex concat concatenate conj_physical
+copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack
+empty eq erf erfc erfinv exp exp2 expm1 eye fix float_power floor floor_divide fmax fmin fmod frac
+frexp full gather gcd ge geqrf ger greater greater_equal gt hardshrink heaviside histc histogram
+hstack hypot i0 igamma igammac index_add index_copy index_reduce index_select inner inverse isin
+isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma linspace log log10 log1p
+log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor
+logit logspace logsumexp lt lu_solve lu_unpack masked_select matmul matrix_power max maximum mean
+median min minimum mm mode msort mul multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian
+nanquantile nansum narrow_copy ne neg negative nextafter nonzero norm normal not_equal ones orgqr
+ormqr outer polar polygamma pow prod qr quantile rad2deg rand randint randn randperm range
+reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce searchsorted
+sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square stack std sub
+subtract sum svd take take_along_dim tan tanh tensordot threshold topk triangular_solve tril triu
+true_divide trunc var vdot vstack where xlogy zeros
+"""
+_JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack",
+          "column_stack"}  # fmt: skip
+TAKES_OUT = frozenset(_NAMES.split())
+
+
+def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that also takes `axis` for `dim`, and the like, where it has such an argument.
+
+    >>> import cugrad as torch
+    >>> torch.ones(2, 3).sum(axis=1, keepdims=True).shape
+    torch.Size([2, 1])
+    """
+    code = _code(function)
+    if code is None or not {"dim", "keepdim"} & set(_names(code)):
+        return function
+    return _wrapped(function.__name__, function, frozenset(_names(code)), takes_out=False)
+
+
+def accepting(
+    functions: dict[str, Callable[..., Any]],
+    room: str = "cugrad",
+    but: Collection[str] = (),
+) -> dict[str, Callable[..., Any]]:
+    """The functions with `out=` where PyTorch's have it, and all with its aliases of arguments.
+
+    `but` are the functions of a room other than torch itself that have no `out`.
+    """
+    made = {}
+    for name, function in functions.items():
+        code = _code(function)
+        names = () if code is None else _names(code)
+        if code is None or code.co_flags & 0x08:  # **more: a compiled row calls `called` itself
+            made[name] = function
+            continue
+        has = name in TAKES_OUT if room == "cugrad" else name not in but
+        call = _wrapped(name, function, frozenset(names), has and "out" not in names)
+        call.__module__ = room  # where pickle finds it
+        call.__qualname__ = name
+        made[name] = call
+    return made
+
+
+def _code(function: Callable[..., Any]) -> Any:
+    """Of the function itself, where autocast has decorated it."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__code__", None)
+
+
+def _names(code: Any) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _wrapped(
+    name: str, function: Callable[..., Any], names: frozenset[str], takes_out: bool
+) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            if given and not given.keys() <= names:
+                return _call(name, function, names, takes_out, args, given)
+            return function(*args, **given)
+        except MISTAKES as error:
+            better = explained(error, name)
+            if better is None:
+                raise
+            raise better from None
+
+    if takes_out:
+        call.__signature__ = Signature(function)  # type: ignore[attr-defined]
+    return call
+
+
+def called(function: Callable[..., Any], values: dict[str, Any], more: dict[str, Any]) -> Any:
+    """A compiled row with `more` keywords than those of its inputs and parameters, `values`."""
+    names, name = frozenset(values), function.__name__
+    given = {k: v for k, v in values.items() if v is not None}
+    for key in more:
+        if ALIASES.get(key) in given:
+            raise TypeError(f"{name}() got multiple values for argument '{ALIASES[key]}'")
+    return _call(name, function, names, name in TAKES_OUT, (), {**given, **more})
+
+
+def _call(
+    name: str,
+    function: Callable[..., Any],
+    names: frozenset[str],
+    takes_out: bool,
+    args: tuple[Any, ...],
+    given: dict[str, Any],
+) -> Any:
+    """`function` with arguments that PyTorch's parser knows and the function itself does not."""
+    options: dict[str, Any] = {}
+    after = []
+    for key, value in given.items():
+        known = ALIASES.get(key)
+        if key in names or key == "out" and takes_out:
+            options[key] = value
+        elif known in names:
+            options[str(known)] = value
+        elif key in _PLACING and "device" in names:
+            after.append(_PLACING[key](name, value))
+        else:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{key}'")
+    out = options.pop("out", None)
+    if out is None:
+        result = function(*args, **options)
+        for step in after:
+            result = step(result)
+        return result
+    outs = _outputs(name, out)
+    _demand_no_gradient(name, (*args, *options.values(), *outs))
+    if "dtype" in names:
+        wanted = options.setdefault("dtype", outs[0].dtype)
+        if wanted is not None and wanted is not outs[0].dtype:
+            raise RuntimeError(
+                f"{name}(): dtype {wanted} does not match dtype of out tensor ({outs[0].dtype})"
+            )
+    if "device" in names:
+        options.setdefault("device", outs[0].device)
+    with no_grad():
+        result = function(*args, **options)
+        values = (result,) if isinstance(result, Tensor) else tuple(result)
+        if len(values) != len(outs):
+            raise TypeError(
+                f"{name}(): argument 'out' must be "
+                + ("Tensor" if len(values) == 1 else f"tuple of {len(values)} Tensors")
+                + f", not {len(outs)} of them"
+            )
+        for value, target in zip(values, outs):
+            _place(name, value, target)
+    return outs[0] if isinstance(result, Tensor) else type(result)(*outs)
+
+
+class layout:
+    """How elements lie in memory; there is `cugrad.strided` only."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "torch.strided"
+
+    def __reduce__(self) -> str:
+        return "strided"
+
+
+strided = layout()
+
+
+def _unchanged(result: Any) -> Any:
+    return result
+
+
+def _laid_out(name: str, value: Any) -> Callable[[Any], Any]:
+    if value is not None and value is not strided:
+        raise RuntimeError(f"{name}(): layout must be torch.strided, got {value!r}")
+    return _unchanged
+
+
+def _pinned(name: str, value: Any) -> Callable[[Any], Any]:
+    return (lambda result: result.pin_memory()) if value else _unchanged
+
+
+def _formatted(name: str, value: Any) -> Callable[[Any], Any]:
+    if value is None or "preserve" in repr(value):
+        return _unchanged
+    return lambda result: result.contiguous(memory_format=value)
+
+
+# Keywords of factories that most of them need not know.
+_PLACING: dict[str, Callable[[str, Any], Callable[[Any], Any]]] = {
+    "layout": _laid_out, "pin_memory": _pinned, "memory_format": _formatted,
+}  # fmt: skip
+
+
+def _outputs(name: str, out: Any) -> tuple[Tensor, ...]:
+    outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    for tensor in outs:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"{name}(): argument 'out' must be Tensor, not {type(tensor).__name__}"
+            )
+    return outs
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from (x for x in value if isinstance(x, Tensor))
+
+
+def _demand_no_gradient(name: str, values: Any) -> None:
+    if state.grad_enabled and any(x._requires_grad for x in _tensors(values)):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad."
+        )
+    if state.levels and highest(list(_tensors(values))) is not None:
+        raise NotImplementedError(
+            f"Trying to use forward AD with {name}_out that does not support it because it is an "
+            "out= function"
+        )
+
+
+def _place(name: str, value: Tensor, out: Tensor) -> None:
+    """Writes a result into `out`, which gets another shape if it must."""
+    if value.device != out.device:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{value.device} and {out.device}! (when running {name}; want out on {value.device})"
+        )
+    if value.dtype.category > out.dtype.category:
+        if name in _JOINS:
+            raise TypeError(
+                "torch.cat(): input types can't be cast to the desired output type "
+                f"{type_name(out.dtype)}"
+            )
+        raise RuntimeError(
+            f"result type {type_name(value.dtype)} can't be cast to the desired output type "
+            f"{type_name(out.dtype)}"
+        )
+    if value.shape != out.shape:
+        if out.numel():
+            warnings.warn(
+                "An output with one or more elements was resized since it had shape "
+                f"{list(out.shape)}, which does not match the required output shape "
+                f"{list(value.shape)}. This behavior is deprecated, and in a future PyTorch "
+                "release outputs will not be resized unless they have zero elements. You can "
+                "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with "
+                "t.resize_(0).",
+                stacklevel=4,
+            )
+        shape, backend = value._array.shape, backend_of(out._array)
+        same = in_its_memory(out._array, shape) if out.numel() else None
+        with backend.use_device(backend.device_index(out._array)):
+            out._array = backend.xp.empty(shape, out._array.dtype) if same is None else same
+    out.copy_(value)

@@ -1,0 +1,209 @@
+"""Numbers drawn into a tensor's place, and counts: Poisson and binomial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...autograd.recording.record import recorded
+from ...backends import backend_of
+from ...backends.batched.arrays import levels_of
+from ...ops import random as draw
+from ...tensor import Tensor, make
+from .random import (
+    Generator,
+    _float_dtype,
+    _source,
+    bernoulli,
+    can_be_read,
+    check_bounds,
+    multinomial,
+)
+
+__all__ = ["METHODS", "binomial", "poisson"]
+
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Poisson counts in the shape and dtype of the rates `input`; the gradient is zero.
+
+    RuntimeError for a negative rate, which is looked for in host memory only.
+
+    >>> import cugrad as torch
+    >>> torch.poisson(torch.zeros(3))
+    tensor([0., 0., 0.])
+    """
+    kind = _float_dtype("poisson", input.dtype)
+    if can_be_read(input) and bool((input._array < 0).any()):
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    drawn = draw.poisson(_source(generator), input._array, input.device)
+    return _without_gradient(input, make(drawn.astype(kind, copy=False)))
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed with probability `prob`, element by element, broadcast.
+
+    ValueError for integers, RuntimeError unless both have one dtype.
+    """
+    for name, x in (("count", count), ("prob", prob)):
+        if not x.dtype.is_floating_point:
+            raise ValueError(
+                f"binomial only supports floating-point dtypes for {name}, got: "
+                f"{dtypes.type_name(x.dtype)}"
+            )
+    if count.dtype is not prob.dtype:
+        raise RuntimeError(
+            f"binomial: Found dtype {dtypes.type_name(count.dtype)} but expected "
+            f"{dtypes.type_name(prob.dtype)}; convert one of count and prob"
+        )
+    drawn = draw.binomial(_source(generator), count._array, prob._array, count.device)
+    return make(drawn.astype(count._array.dtype, copy=False))
+
+
+def _without_gradient(input: Tensor, drawn: Tensor) -> Tensor:
+    """What was drawn, as an op on `input` whose gradient is zero."""
+    return recorded.copy(input, drawn) if input._requires_grad else drawn
+
+
+# In place -----------------------------------------------------------------------------------------
+
+
+def overwritten(tensor: Tensor, array: Any) -> Tensor:
+    """A tensor with the elements of an array of its shape, cast."""
+    if set(levels_of(array)) - set(levels_of(tensor._array)):
+        raise RuntimeError(
+            "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
+            "appear like same randomness. Draw out of place, or ask for randomness='same'."
+        )
+    return tensor.copy_(make(array.astype(tensor._array.dtype, copy=False)))
+
+
+def uniform_(
+    self: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills a tensor from the uniform distribution on [from_, to)."""
+    if from_ > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}"
+        )
+    kind, shape = _float_dtype("uniform_", self.dtype), self._array.shape
+    array = draw.uniform(_source(generator), shape, kind, self.device, from_, to)
+    return overwritten(self, array)
+
+
+def normal_(
+    self: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills a tensor from the normal distribution; RuntimeError for a negative `std`."""
+    if std < 0:
+        raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
+    kind, shape = _float_dtype("normal_", self.dtype), self._array.shape
+    return overwritten(self, draw.normal(_source(generator), shape, kind, self.device, mean, std))
+
+
+def log_normal_(
+    self: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills a tensor with exp of normal numbers; `mean` and `std` are those of the normal ones."""
+    if std <= 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
+    drawn = _wide_normal(self, "log_normal_", mean, std, generator)
+    backend = backend_of(drawn)
+    with backend.quiet():
+        return overwritten(self, backend.xp.exp(drawn))
+
+
+def _wide_normal(self: Tensor, name: str, mean: float, std: float, generator: Any) -> Any:
+    kind, shape = _drawn_dtype(name, self), self._array.shape
+    return draw.normal(_source(generator), shape, kind, self.device, mean, std)
+
+
+def _drawn_dtype(name: str, tensor: Tensor) -> np.dtype[Any]:
+    """float64 for float64, else float32: halves are rounded when all is done."""
+    _float_dtype(name, tensor.dtype)
+    if tensor.dtype.is_complex:
+        raise NotImplementedError(f'"{name}" not implemented for {tensor.dtype}')
+    return np.dtype("float64" if tensor.dtype is dtypes.float64 else "float32")
+
+
+def exponential_(self: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fills a tensor from the exponential distribution with mean 1 / lambd."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    kind, shape = _drawn_dtype("exponential_", self), self._array.shape
+    return overwritten(self, draw.exponential(_source(generator), shape, kind, self.device, lambd))
+
+
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fills a tensor with the number of trials, 1 or more, up to the first success.
+
+    Source: inversion, ceil(log(1 - u) / log(1 - p)); Devroye 1986, chapter X.2.
+    """
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    wide = self.dtype is dtypes.float64
+    kind = np.dtype("float64" if wide else "float32")
+    drawn = draw.exponential(
+        _source(generator), self._array.shape, kind, self.device, -float(np.log1p(-p))
+    )
+    xp = backend_of(drawn).xp
+    return overwritten(self, xp.maximum(xp.ceil(drawn), 1))
+
+
+def cauchy_(
+    self: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills a tensor from the Cauchy distribution: median + sigma tan(pi (u - 1/2))."""
+    if sigma <= 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
+    kind, shape = _drawn_dtype("cauchy_", self), self._array.shape
+    drawn = draw.uniform(_source(generator), shape, kind, self.device, -0.5, 0.5)
+    return overwritten(self, backend_of(drawn).xp.tan(drawn * np.pi) * sigma + median)
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills a tensor with 0s and 1s, 1 with probability `p`, a number or a tensor."""
+    chance = p._array if isinstance(p, Tensor) else p
+    if not isinstance(p, Tensor) and not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    drawn = draw.bernoulli(_source(generator), chance, self._array.shape, self.device)
+    return overwritten(self, drawn)
+
+
+def random_(
+    self: Tensor, from_: int | None = None, to: int | None = None, *,
+    generator: Generator | None = None, **bounds: int,
+) -> Tensor:  # fmt: skip
+    """Fills a tensor with integers in [from_, to), or [0, from_), or all that the dtype holds.
+
+    `random_(to=5)` and `random_(**{"from": 2, "to": 5})` are understood as well.
+    """
+    for name in bounds:
+        if name != "from":
+            raise TypeError(f"random_() got an unexpected keyword argument '{name}'")
+    from_ = bounds.get("from", from_)
+    if to is None:
+        from_, to = 0, _one_past(self._array.dtype) if from_ is None else from_
+    from_ = 0 if from_ is None else from_
+    check_bounds(from_, to, self.dtype)
+    kind, shape = self._array.dtype, self._array.shape
+    return overwritten(
+        self, draw.integers(_source(generator), from_, to, shape, kind, self.device)
+    )
+
+
+def _one_past(kind: np.dtype[Any]) -> int:
+    """One more than the largest integer up to which all are exact: 2^24 + 1 for float32."""
+    if kind.kind == "b":
+        return 2
+    if kind.kind in "iu":
+        return min(int(np.iinfo(kind).max), 2**63 - 1) + (kind.itemsize < 8)
+    return 2 ** {"bfloat16": 8, "float16": 11, "float32": 24}.get(kind.name, 53) + 1
+
+
+METHODS = {
+    f.__name__: f
+    for f in (bernoulli, bernoulli_, cauchy_, exponential_, geometric_, log_normal_, multinomial,
+              normal_, random_, uniform_)
+}  # fmt: skip

@@ -1,0 +1,487 @@
+"""Makes tensors: from data, filled, in ranges, at random, and like others."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ... import tensor as _tensor
+from ...autograd.recording.record import recorded
+from ...backends import backend_of, get
+from ...backends.batched.arrays import per_example
+from ...backends.wanted import known
+from ...device import default_device
+from ...device import device as Device
+from ...ops.dims import broadcast_shapes, keeps_order
+from ...ops.promotion import fit_scalar
+from ...tensor import Tensor, check_differentiable_dtype, make
+
+__all__ = [
+    "as_tensor", "asarray", "complex", "empty", "empty_like", "eye", "from_numpy", "full",
+    "full_like", "ones", "ones_like", "scalar_tensor", "tensor", "zeros",
+    "zeros_like",
+]  # fmt: skip
+
+
+def _place(device: Any) -> tuple[Any, Device]:
+    place = default_device() if device is None else Device(device)
+    return get(place.type), place
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    return (dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)).numpy
+
+
+def _finish(array: Any, requires_grad: bool) -> Tensor:
+    if requires_grad:
+        if requires_grad is not True:
+            raise TypeError(
+                f"argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
+            )
+        check_differentiable_dtype(dtypes.of(array.dtype), True)
+    return make(array, requires_grad)
+
+
+def _shape(sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
+    """A shape given as `2, 3`, `(2, 3)` or `size=(2, 3)`; RuntimeError for a negative extent."""
+    if size is not None:
+        if sizes:
+            raise TypeError(f"got a shape twice: {sizes} and size={size!r}")
+        sizes = (size,)
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    try:
+        shape = tuple([operator.index(n) for n in sizes])
+    except TypeError:
+        place, wrong = next((i, n) for i, n in enumerate(sizes) if not hasattr(n, "__index__"))
+        raise TypeError(
+            "argument 'size' must be tuple of ints, but found element of type "
+            f"{type(wrong).__name__} at pos {place}: got {sizes}"
+        ) from None
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+            )
+    return shape
+
+
+def _host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
+    """Nested lists, numbers or tensors as a NumPy array, in PyTorch's default dtypes or `exact`."""
+    if isinstance(data, (list, tuple)) and _holds_tensor(data):
+        data = _to_lists(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
+    if isinstance(data, (np.ndarray, np.generic)):
+        return array
+    if array.dtype.kind in "OUSMm":
+        raise TypeError(
+            f"tensor: got {_misfit(array)}, want numbers, nested lists of numbers, or an array"
+        )
+    if exact:
+        return array
+    if array.dtype.kind == "f" or array.size == 0:
+        return _cast(array, dtypes.get_default_dtype().numpy)
+    if array.dtype.kind == "c":
+        return _cast(array, dtypes.get_default_dtype().to_complex().numpy)
+    if array.dtype.kind in "iu":
+        _check_range(array, np.dtype(np.int64))
+        return array.astype(np.int64)
+    return array
+
+
+def _misfit(array: np.ndarray[Any, Any]) -> str:
+    """What in an array of Python objects is no number: its type."""
+    for value in array.flat:
+        if not isinstance(value, Number):
+            return "None" if value is None else f"a {type(value).__name__.removesuffix('_')}"
+    if any(isinstance(value, int) for value in array.flat):
+        return "an int that int64 does not hold"
+    return f"an array of {array.dtype}"
+
+
+def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
+    """Raises as PyTorch does when numbers given in Python do not fit `kind`; -1 fits uint8."""
+    if array.dtype.kind == "c" and kind.kind != "c":
+        raise TypeError(f"tensor: got a complex number, want a real one for {dtypes.of(kind)}")
+    if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
+        most = np.iinfo(kind).max
+        if array.max() > most or array.min() < -most - (kind.kind == "i"):
+            raise RuntimeError(
+                f"value cannot be converted to type {dtypes.of(kind).name} without overflow"
+            )
+
+
+def _cast(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A copy in another dtype, where numbers out of its range become infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(kind)
+
+
+def _holds_tensor(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, Tensor)
+
+
+def _to_lists(data: Any) -> Any:
+    if isinstance(data, Tensor):
+        return backend_of(data._array).to_host(data._array).tolist()
+    return [_to_lists(item) for item in data]
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    size: Any = None,
+) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a tensor.
+
+    Floats become the default dtype, ints int64; NumPy arrays keep their dtype. `size` is the shape
+    of a tensor without elements, as it is printed. ValueError for ragged lists and for a size of
+    other elements than there are, TypeError for what is no number.
+
+    >>> import cugrad as torch
+    >>> torch.tensor([[1., 2.], [3., 4.]])
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    if isinstance(data, Tensor):
+        kind = None if dtype is None else dtypes.as_dtype(dtype).numpy
+        backend, place = _place(data.device if device is None else device)
+        source = data._array
+        if backend_of(source) is not backend:
+            source = backend_of(source).to_host(source)
+        with backend.use_device(place.index):
+            array = backend.xp.array(backend.asarray(source, kind))
+        return _finish(array, requires_grad)
+    array = _host_array(data, exact=dtype is not None)
+    array = array if size is None else array.reshape(size)
+    kind = array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
+    dtypes.of(array.dtype), dtypes.of(kind)
+    if not isinstance(data, (np.ndarray, np.generic)):
+        _check_range(array, kind)
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = _cast(array, kind)  # a copy, also of a NumPy array
+        if pin_memory:
+            pinned = get_pinning_backend().empty_pinned(array.shape, array.dtype)
+            pinned[...] = array
+            array = pinned
+        return _finish(backend.asarray(array), requires_grad)
+
+
+def get_pinning_backend() -> Any:
+    """The backend that page-locks host memory: CUDA's where it is usable, else the host's."""
+    from ...backends import is_usable
+
+    return get("cuda") if is_usable("cuda") else get("cpu")
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, shared with it where dtype and device allow."""
+    if isinstance(data, Tensor):
+        return data.to(device=device, dtype=dtype)
+    if isinstance(data, np.ndarray) and (device is None or Device(device).type == "cpu"):
+        if default_device().type == "cpu" or device is not None:
+            check_array(data)
+            shared = make(data)
+            return shared if dtype is None else shared.to(dtype=dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """`obj` as a tensor: a tensor, array, buffer, scalar or nested sequence, or what has DLPack.
+
+    `copy=True` never shares memory, `copy=False` raises ValueError if it has to copy; None shares
+    where it can. `requires_grad` is that of a tensor `obj` unless given.
+    """
+    kind = None if dtype is None else dtypes.as_dtype(dtype)
+    source = _shared(obj, kind)
+    if source is None:
+        if copy is False:
+            raise ValueError("can't alias arbitrary sequence into a tensor.")
+        made = tensor(obj, dtype=dtype, device=device)
+    else:
+        made = source if device is None and kind is None else source.to(device=device, dtype=kind)
+        if copy is False and made is not source:
+            what = "dtype" if made.dtype is not source.dtype else "device"
+            raise ValueError(
+                f"can't alias tensor with {what} '{getattr(source, what)}' into {what} "
+                f"'{getattr(made, what)}'."
+            )
+        if copy and made is source:
+            made = made.clone()
+    if requires_grad is None:
+        return made
+    if requires_grad and made.is_leaf:
+        return made.requires_grad_()
+    return made if requires_grad or not made._requires_grad else made.detach()
+
+
+def _shared(obj: Any, kind: dtypes.dtype | None) -> Tensor | None:
+    """A tensor over the memory of a tensor, array or buffer; None for anything else."""
+    if isinstance(obj, Tensor):
+        return obj
+    if isinstance(obj, np.ndarray):
+        check_array(obj)
+        return make(obj)
+    if isinstance(obj, (bytes, bytearray, memoryview)):
+        return make(np.frombuffer(obj, _numpy_dtype(kind)))
+    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        from ..interop.exchange import from_dlpack  # it stands on this module
+
+        return from_dlpack(obj)
+    return None
+
+
+def check_array(array: np.ndarray[Any, Any]) -> None:
+    """Raises as PyTorch does for a NumPy array that a tensor cannot share."""
+    if array.dtype.kind in "OUSMm":
+        raise TypeError(
+            f"can't convert np.ndarray of type {array.dtype}. The only supported types are: "
+            "float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, "
+            "uint32, uint16, uint8, and bool."
+        )
+    if not array.dtype.isnative:
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion "
+            "between byte orders is currently not supported; use array.astype(array.dtype."
+            "newbyteorder('='))"
+        )
+    if any(step < 0 for step in array.strides) and array.size:
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative "
+            "strides are not currently supported. (You can probably work around this by making a "
+            "copy of your array with array.copy().)"
+        )
+
+
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
+    """A CPU tensor that shares the memory of a NumPy array; TypeError for other objects.
+
+    >>> import numpy as np, cugrad as torch
+    >>> torch.from_numpy(np.arange(3))
+    tensor([0, 1, 2])
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    check_array(ndarray)
+    dtypes.of(ndarray.dtype)
+    if not ndarray.flags.writeable:
+        warnings.warn(
+            "The given NumPy array is not writable: an in-place change of this tensor raises an "
+            "error of NumPy's. You may want to copy the array before converting it to a tensor.",
+            stacklevel=2,
+        )
+    return make(ndarray)
+
+
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A 0-d tensor of the default dtype."""
+    kind = dtypes.get_default_dtype() if dtype is None else dtype
+    return full((), s, dtype=kind, device=device, requires_grad=requires_grad)
+
+
+def _filled(
+    function: str, shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool
+) -> Tensor:
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = getattr(backend.xp, function)(shape, _numpy_dtype(dtype))
+    if function == "empty":
+        known(array)
+    return _finish(array, requires_grad)
+
+
+def zeros(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of zeros: `zeros(2, 3)`, `zeros((2, 3))` or `zeros(size=(2, 3))`."""
+    return _filled("zeros", _shape(sizes, size), dtype, device, requires_grad)
+
+
+def ones(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of ones: `ones(2, 3)`, `ones((2, 3))` or `ones(size=(2, 3))`."""
+    return _filled("ones", _shape(sizes, size), dtype, device, requires_grad)
+
+
+def empty(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of whatever is in memory; `pin_memory` page-locks it, for copies to a GPU."""
+    if pin_memory:
+        if device is not None and Device(device).type != "cpu":
+            raise RuntimeError("Only dense CPU tensors can be pinned")
+        pinned = get_pinning_backend().empty_pinned(_shape(sizes, size), _numpy_dtype(dtype))
+        return make(known(pinned))
+    return _filled("empty", _shape(sizes, size), dtype, device, requires_grad)
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of one value; its dtype is inferred from the value as `tensor` does.
+
+    >>> import cugrad as torch
+    >>> torch.full((2,), 7)
+    tensor([7, 7])
+    """
+    if isinstance(fill_value, Tensor):
+        if fill_value._array.ndim:
+            raise TypeError("full(): argument 'fill_value' must be Number, not Tensor")
+        fill_value = fill_value.item()
+    kind = _host_array(fill_value).dtype if dtype is None else dtypes.as_dtype(dtype).numpy
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        shape = _shape((size,) if not isinstance(size, (tuple, list)) else tuple(size))
+        value = _filling(fill_value, dtypes.of(kind))
+        return _finish(backend.xp.full(shape, value, kind), requires_grad)
+
+
+def _filling(value: Any, kind: dtypes.dtype) -> Any:
+    """A number for an array of `kind`; RuntimeError when it is out of range."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    dtypes.check_fits(value, kind)
+    return fit_scalar(value.real if kind.category < dtypes.COMPLEX else value, kind)
+
+
+def _old_constructor(data: tuple[Any, ...], device: Any) -> Any:
+    """The array of `Tensor(*data)`: sizes make it uninitialised, one sequence or array fills it."""
+    if len(data) == 1 and not isinstance(data[0], (int, np.integer)):
+        return tensor(data[0], dtype=dtypes.get_default_dtype(), device=device)._array
+    return empty(*(data or (0,)), device=device)._array
+
+
+_tensor.old_constructor = _old_constructor
+
+
+def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *value: Any) -> Tensor:
+    kind = input._array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
+    backend, place = _place(input.device if device is None else device)
+    with backend.use_device(place.index):
+        if backend is backend_of(input._array) and keeps_order(input._array):
+            array = getattr(backend.xp, function)(input._array, *value, dtype=kind)
+        else:
+            array = getattr(backend.xp, function.removesuffix("_like"))(
+                input._array.shape, *value, dtype=kind
+            )
+            array = per_example(array, input._array)
+    if function == "empty_like":
+        known(array)
+    return _finish(array, grad)
+
+
+def zeros_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros in the shape, dtype, device and layout of `input`."""
+    return _like("zeros_like", input, dtype, device, requires_grad)
+
+
+def ones_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones in the shape, dtype, device and layout of `input`."""
+    return _like("ones_like", input, dtype, device, requires_grad)
+
+
+def empty_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Uninitialised memory in the shape, dtype, device and layout of `input`."""
+    return _like("empty_like", input, dtype, device, requires_grad)
+
+
+def full_like(
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """One value in the shape, dtype, device and layout of `input`."""
+    if isinstance(fill_value, Tensor):
+        if fill_value._array.ndim:
+            raise TypeError("full_like(): argument 'fill_value' must be Number, not Tensor")
+        fill_value = fill_value.item()
+    value = _filling(fill_value, input.dtype if dtype is None else dtypes.as_dtype(dtype))
+    return _like("full_like", input, dtype, device, requires_grad, value)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The identity matrix of n rows and m columns (n of them by default)."""
+    if n < 0 or (m or 0) < 0:
+        raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
+    backend, place = _place(device)
+    with backend.use_device(place.index):
+        array = backend.xp.eye(n, m, dtype=_numpy_dtype(dtype))
+    return _finish(array, requires_grad)
+
+
+def complex(real: Tensor, imag: Tensor) -> Tensor:
+    """`real + i imag`, of two tensors of one floating-point dtype, broadcast."""
+    for name, value in (("real", real), ("imag", imag)):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"complex(): argument '{name}' must be Tensor, not {type(value).__name__}"
+            )
+    if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
+        raise RuntimeError(
+            "Expected both inputs to be Half, Float or Double tensors of one dtype but got "
+            f"{real.dtype} and {imag.dtype}"
+        )
+    if real.dtype.itemsize == 2:  # there is no complex number of halves
+        real, imag = real.float(), imag.float()
+    shape = broadcast_shapes(real.shape, imag.shape)
+    parts = [recorded.expand(x, shape) if x.shape != shape else x for x in (real, imag)]
+    return recorded.complex(*parts)

@@ -1,0 +1,451 @@
+"""Values put, added or reduced into places named by index tensors or masks, as PyTorch spells it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...autograd.autocast import autocasts
+from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.record import recorded
+from ...backends import backend_of
+from ...dtypes import bool_, is_differentiable
+from ...ops import dims as D
+from ...ops.table import TABLE
+from ...tensor import Tensor, make
+from ..calls.arguments import array_of, fresh
+from .bounds import check_index, check_integers, is_looked_at
+from .subscripts import FULL, parse, picked
+
+__all__ = [
+    "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "masked_scatter",
+    "put", "scatter", "scatter_add", "scatter_reduce",
+]  # fmt: skip
+
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def reach(function: str, input: Tensor, dim: int, index: Tensor) -> int:
+    """The checks that gather and scatter share; the canonical dim."""
+    shape = array_of(input, function).shape
+    wanted = array_of(index, function, "index", 3).shape
+    dim = D.canonical_dim(dim, len(shape))
+    if not index._array.size:
+        check_index(function, index, 0, dim)
+        return dim
+    if len(wanted) != len(shape) and max(len(wanted), len(shape)) > 1:
+        raise RuntimeError(
+            "Index tensor must have the same number of dimensions as input tensor "
+            f"({function}: got {len(wanted)} and {len(shape)})"
+        )
+    for d, (n, m) in enumerate(zip(wanted, shape)):
+        if d != dim and n > m:
+            raise RuntimeError(
+                f"Size does not match at dimension {d} expected index {list(wanted)} to be no "
+                f"larger than self {list(shape)} apart from dimension {dim}"
+            )
+    check_index(function, index, shape[dim] if shape else 1, dim)
+    return dim
+
+
+# Along one dim, element by element ----------------------------------------------------------------
+
+
+def _source(function: str, input: Tensor, index: Tensor, src: Any, value: Any) -> Tensor:
+    """The values to place: a tensor, or a number for every index."""
+    src = value if src is None else src
+    if isinstance(src, Tensor):
+        return src
+    if src is None:
+        raise TypeError(f"{function}() wants src, a Tensor, or value, a number")
+    backend, array = backend_of(input._array), input._array
+    number = backend.xp.full((), src).astype(array.dtype)
+    return make(backend.xp.broadcast_to(number, index._array.shape))
+
+
+def _along(
+    name: str, function: str, input: Tensor, dim: int, index: Tensor, src: Tensor, *rest: Any
+) -> Tensor:
+    """The row `name` after the checks of scatter."""
+    dim = reach(function, input, dim, index)
+    shape, wanted = array_of(src, function, "src", 4).shape, index._array.shape
+    if src._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            f"{function}(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and "
+            f"{src.dtype}"
+        )
+    if not index._array.size:
+        return recorded.clone(input)
+    if max(len(shape), 1) != max(len(wanted), 1):
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as src tensor "
+            f"({function}: got {len(wanted)} and {len(shape)})"
+        )
+    if any(n > m for n, m in zip(wanted or (1,), shape or (1,))):
+        raise RuntimeError(
+            f"{function}: Expected index {list(wanted)} to be no larger than src {list(shape)}"
+        )
+    row = getattr(recorded, name)
+    if input._array.ndim:
+        index, src = (x if x._array.ndim else recorded.unsqueeze(x, 0) for x in (index, src))
+        return row(input, index, src, dim, *rest)
+    ones = [recorded.reshape(x, (1,)) for x in (input, index, src)]
+    return recorded.reshape(row(*ones, 0, *rest), ())
+
+
+@fresh
+def scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any = None,
+    *,
+    value: Any = None,
+    reduce: str | None = None,
+) -> Tensor:
+    """A copy with out[index[i][j]][j] = src[i][j] for dim 0, and so on; src may be a number.
+
+    `reduce` says "add" or "multiply" for what is done instead.
+
+    >>> import cugrad as torch
+    >>> torch.scatter(torch.zeros(1, 3), 1, torch.tensor([[2]]), 5.0)
+    tensor([[0., 0., 5.]])
+    """
+    array_of(input, "scatter"), array_of(index, "scatter", "index", 3)
+    src = _source("scatter", input, index, src, value)
+    if reduce == "add":
+        return _along("scatter_add", "scatter", input, dim, index, src)
+    if reduce == "multiply":
+        return _along("scatter_reduce", "scatter", input, dim, index, src, "prod")
+    if reduce is not None:
+        raise RuntimeError(
+            f"reduce argument must be either add or multiply, got {reduce!r} (scatter)"
+        )
+    return _along("scatter", "scatter", input, dim, index, src)
+
+
+@autocasts
+@fresh
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy with out[index[i][j]][j] += src[i][j] for dim 0, and so on; duplicates add up."""
+    return _along("scatter_add", "scatter_add", input, dim, index, src)
+
+
+@fresh
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """As `scatter`, where all that goes to one place is reduced: sum, prod, mean, amax or amin.
+
+    Without `include_self` what was there before takes no part, where an index points to it.
+
+    >>> import cugrad as torch
+    >>> x, index = torch.tensor([5., 1.]), torch.tensor([0, 0, 1])
+    >>> torch.scatter_reduce(x, 0, index, torch.tensor([1., 2., 3.]), "amax")
+    tensor([5., 3.])
+    """
+    if reduce not in REDUCTIONS:
+        raise RuntimeError(
+            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce} "
+            "(scatter_reduce)"
+        )
+    name = "scatter_reduce"
+    if reduce not in ("sum", "mean"):
+        return _along(name, name, input, dim, index, src, reduce, include_self)
+    if not include_self and index._array.size:
+        input = _cleared(input, reach(name, input, dim, index), index)
+    total = _along("scatter_add", name, input, dim, index, src)
+    if reduce == "sum":
+        return total
+    one = recorded.new_ones(src, src._array.shape)
+    start = recorded.new_ones(total, total._array.shape)
+    if not include_self:
+        start = recorded.zero_like(start)
+    count = _along("scatter_add", name, start, dim, index, one)
+    if not include_self:
+        count = recorded.masked_fill(count, recorded.eq(count, 0), 1)
+    if is_differentiable(total._array.dtype):
+        return recorded.div(total, count)
+    return recorded.floor_divide(total, count)
+
+
+def _cleared(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    if input._array.ndim:
+        index = index if index._array.ndim else recorded.unsqueeze(index, 0)
+        return recorded.scatter_zero(input, index, dim)
+    flat = recorded.reshape(input, (1,))
+    return recorded.reshape(recorded.scatter_zero(flat, recorded.reshape(index, (1,)), 0), ())
+
+
+# Along one dim, slice by slice --------------------------------------------------------------------
+
+
+def vector_of(function: str, index: Tensor) -> Tensor:
+    """An index of at most one dim, as a vector."""
+    ndim = array_of(index, function, "index", 3).ndim
+    if ndim > 1:
+        raise IndexError(
+            f"{function}(): Index is supposed to be a vector, but got dim: {ndim} "
+            f"and size: {list(index._array.shape)}"
+        )
+    return index if ndim else recorded.unsqueeze(index, 0)
+
+
+def _slices(
+    function: str, input: Tensor, dim: int, index: Tensor, source: Tensor,
+    error: type[Exception] = RuntimeError, dtypes: type[Exception] = RuntimeError,
+) -> tuple[Tensor, int, Tensor, Tensor]:  # fmt: skip
+    """input, dim, index and source after the checks, all with at least one dim."""
+    array = array_of(input, function)
+    dim = D.canonical_dim(dim, array.ndim)
+    index = vector_of(function, index)
+    kind = array_of(source, function, "source", 4).dtype
+    if kind != array.dtype:
+        raise dtypes(
+            f"{function}(): self and source expected to have the same dtype, but got (self) "
+            f"{input.dtype} and (source) {source.dtype}"
+        )
+    check_index(function, index, array.shape[dim] if array.ndim else 1, dim, error)
+    if not array.ndim:
+        input = recorded.unsqueeze(input, 0)
+    if not source._array.ndim:
+        source = recorded.unsqueeze(source, 0)
+    shape = list(input._array.shape)
+    shape[dim] = index._array.shape[0]
+    if list(source._array.shape) != shape:
+        raise error(
+            f"{function}(): got source of shape {list(source._array.shape)}, want {shape}: the "
+            f"shape of self with as many places along dim {dim} as index has entries"
+        )
+    return input, dim, index, source
+
+
+def _restored(out: Tensor, input: Tensor) -> Tensor:
+    return out if input._array.ndim else recorded.reshape(out, ())
+
+
+@fresh
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """A copy to which alpha * source is added at the places along `dim` that `index` names.
+
+    >>> import cugrad as torch
+    >>> torch.index_add(torch.zeros(3), 0, torch.tensor([0, 0]), torch.ones(2))
+    tensor([2., 0., 0.])
+    """
+    tall, dim, index, source = _slices("index_add", input, dim, index, source)
+    kind = tall._array.dtype
+    if alpha != 1 and kind.kind in "biu":
+        factor = backend_of(tall._array).xp.full((), alpha).astype(kind)
+        source, alpha = recorded.mul(source, make(factor)), 1
+    return _restored(recorded.index_add(tall, index, source, dim, alpha), input)
+
+
+@autocasts
+@fresh
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy with the slices of `source` at the places along `dim` that `index` names."""
+    tall, dim, index, source = _slices("index_copy", input, dim, index, source, IndexError)
+    tall = tall.contiguous()  # which alone its layout follows
+    out = picked(recorded.index_put, (tall, source), (*(FULL,) * dim, index._array))
+    return _restored(out, input)
+
+
+@fresh
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
+    include_self: bool = True,
+) -> Tensor:  # fmt: skip
+    """As `index_add`, for the reductions prod, mean, amax and amin.
+
+    >>> import cugrad as torch
+    >>> x, index = torch.tensor([2., 3.]), torch.tensor([0, 0])
+    >>> torch.index_reduce(x, 0, index, torch.tensor([5., 7.]), "prod")
+    tensor([70.,  3.])
+    """
+    if reduce not in REDUCTIONS[1:]:
+        raise RuntimeError(
+            "reduce argument must be either prod, mean, amax or amin, got "
+            f"{reduce} (index_reduce)"
+        )
+    tall, dim, index, source = _slices("index_reduce", input, dim, index, source)
+    shape = source._array.shape
+    if not source._array.size:
+        return recorded.clone(input)
+    column = index._array.reshape((-1,) + (1,) * (len(shape) - dim - 1))
+    wide = make(backend_of(column).xp.broadcast_to(column, shape))
+    out = scatter_reduce(tall, dim, wide, source, reduce, include_self=include_self)
+    return _restored(out, input)
+
+
+@fresh
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy with a number, or 0-d tensor, at the places along `dim` that `index` names."""
+    array = array_of(input, "index_fill")
+    dim = D.canonical_dim(dim, array.ndim)
+    index = vector_of("index_fill", index)
+    if index._array.dtype.name != "int64":
+        raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}")
+    size = array.shape[dim] if array.ndim else 1
+    check_integers("index_fill", index._array, size, dim, IndexError, -size)
+    is_complex = value.is_complex() if isinstance(value, Tensor) else type(value) is complex
+    if is_complex and array.dtype.kind != "c":
+        raise RuntimeError(
+            f"index_fill_(): Converting complex Scalar to non-complex type is not supported: "
+            f"got {value} for {input.dtype}"
+        )
+    if isinstance(value, Tensor):
+        if value._array.ndim:
+            raise RuntimeError(
+                "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value._array.ndim} dimension(s)."
+            )
+        if value._array.dtype != array.dtype:
+            value = recorded.to_dtype(value, array.dtype)
+    else:
+        value = make(backend_of(array).xp.full((), value).astype(array.dtype))
+    once = _once(index._array, size)
+    tall = input if array.ndim else recorded.unsqueeze(input, 0)
+    out = picked(recorded.index_put, (tall, value), (*(FULL,) * dim, once))
+    return _restored(out, input)
+
+
+def _once(index: Any, size: int) -> Any:
+    """A mask of the places that an index names: a place named twice is filled, and counts, once."""
+    xp = backend_of(index).xp
+    mask = xp.zeros(size, bool)
+    mask[index] = True
+    return mask
+
+
+# Anywhere -----------------------------------------------------------------------------------------
+
+
+def _put_arguments(
+    input: Tensor, indices: Any, values: Tensor, accumulate: bool
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """The values in the dtype of the tensor, and the canonical indices."""
+    array = array_of(input, "index_put")
+    if isinstance(indices, Tensor) or not isinstance(indices, (tuple, list)):
+        raise TypeError(
+            "index_put(): argument 'indices' (position 2) must be tuple of Tensors, not "
+            f"{type(indices).__name__}"
+        )
+    if len(indices) > array.ndim:
+        raise IndexError(
+            f"too many indices for tensor of dimension {array.ndim} (got {len(indices)})"
+        )
+    _, advanced = parse(array, tuple(indices), only_advanced=True)
+    masks = [x for x in indices if x is not None]
+    fills = len(masks) == 1 and masks[0].dtype == bool_ and not accumulate
+    if fills and array_of(values, "index_put", "values", 3).size == 1 and not values.is_complex():
+        values = recorded.to_dtype(values, array.dtype)  # as `masked_fill` takes it
+    if array_of(values, "index_put", "values", 3).dtype != array.dtype:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{input.dtype} for the destination and {values.dtype} for the source."
+        )
+    return values, advanced or ()
+
+
+@autocasts
+def index_put(
+    input: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """A copy with `values` at `indices`, a tuple of index tensors or masks; or added to them.
+
+    >>> import cugrad as torch
+    >>> torch.index_put(torch.zeros(3), (torch.tensor([0, 0]),), torch.ones(2), accumulate=True)
+    tensor([2., 0., 0.])
+    """
+    values, advanced = _put_arguments(input, indices, values, accumulate)
+    return picked(recorded.index_put, (input, values), advanced, accumulate)
+
+
+def index_put_(
+    self: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`index_put` with its result in the place of this tensor, which is returned."""
+    values, advanced = _put_arguments(self, indices, values, accumulate)
+    return put_at(self, values, advanced, accumulate)
+
+
+def put_at(self: Tensor, values: Tensor, indices: Any, accumulate: bool) -> Tensor:
+    """`values` put in place at canonical indices."""
+
+    def call(self: Tensor, values: Tensor, indices: Any) -> Tensor:
+        params = {"indices": indices, "accumulate": accumulate}
+        return apply_inplace(TABLE["index_put"], (self, values), params)
+
+    return picked(call, (self, values), indices)
+
+
+@fresh
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with the elements of `source` at places of the flat tensor, or added to them.
+
+    >>> import cugrad as torch
+    >>> torch.put(torch.zeros(2, 2), torch.tensor([3, 0]), torch.tensor([1., 2.]))
+    tensor([[2., 0.],
+            [0., 1.]])
+    """
+    array = array_of(input, "put_")
+    where, values = array_of(index, "put_", "index", 2), array_of(source, "put_", "source", 3)
+    if where.dtype.name != "int64":
+        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {index.dtype}")
+    if values.dtype != array.dtype:
+        raise RuntimeError(
+            "put_(): self and source expected to have the same dtype, but got self.dtype = "
+            f"{input.dtype} and source.dtype = {source.dtype}"
+        )
+    if where.size != values.size:
+        raise RuntimeError(
+            "put_(): Expected source and index to have the same number of elements, but got "
+            f"source.numel() = {values.size}, index.numel() = {where.size}"
+        )
+    if not where.size:
+        return recorded.clone(input)
+    check_integers("put_", where, array.size, 0, IndexError, -array.size)
+    flat, source = (recorded.reshape(x, (x._array.size,)) for x in (input, source))
+    out = picked(recorded.index_put, (flat, source), (where.reshape(-1),), accumulate)
+    return recorded.reshape(out, array.shape)
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy whose elements under a mask are those of `source`, in order.
+
+    >>> import cugrad as torch
+    >>> mask = torch.tensor([True, False, True])
+    >>> torch.masked_scatter(torch.zeros(3), mask, torch.tensor([1., 2.]))
+    tensor([1., 0., 2.])
+    """
+    array = array_of(input, "masked_scatter")
+    where = array_of(mask, "masked_scatter", "mask", 2)
+    values = array_of(source, "masked_scatter", "source", 3)
+    if values.dtype != array.dtype:
+        raise RuntimeError(
+            "masked_scatter_: expected self and source to have same dtypes but got "
+            f"{input.dtype} and {source.dtype}"
+        )
+    if where.dtype.kind != "b":
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got {mask.dtype}")
+    shape = D.broadcast_shapes(array.shape, where.shape)
+    xp = backend_of(where).xp
+    where = where if where.shape == shape else xp.broadcast_to(where, shape)
+    order = xp.cumsum(where.reshape(-1)).astype("int64")
+    if is_looked_at(order) and order.size and int(order[-1]) > values.size:
+        raise RuntimeError(
+            "masked_scatter: expected self and source to have at least as many elements as the "
+            f"mask has ones, {int(order[-1])}, but source has {values.size}"
+        )
+    if not values.size:
+        return recorded.clone(recorded.expand(input, shape))
+    order = xp.clip(order - 1, 0, values.size - 1)  # what stands before the first one is not used
+    flat = recorded.reshape(source, (values.size,))
+    chosen = recorded.reshape(recorded.index_select(flat, make(order), 0), shape)
+    return recorded.where(make(where), chosen, input)
+
+
+_OUT_OF_PLACE = [n for n in __all__ if n not in ("index_put_", "reach")]
+METHODS = {name: globals()[name] for name in [*_OUT_OF_PLACE, "index_put_"]}

@@ -1,0 +1,358 @@
+"""Tensors to other dtypes, devices and objects, and back: casts, moves, NumPy, numbers, pickles."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...autograd.mode import state
+from ...autograd.recording.record import recorded
+from ...backends import backend_of, get
+from ...backends.batched.arrays import per_example, raise_if_read
+from ...device import device as Device
+from ...tensor import Size, Tensor, make
+from ..creation import factories as creation
+
+__all__ = ["METHODS"]
+
+
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """This tensor on another device or in another dtype; itself where nothing changes.
+
+    `to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`, with `non_blocking` and `copy`.
+    """
+    device, dtype, copy_ = kwargs.pop("device", None), kwargs.pop("dtype", None), False
+    layout, names = kwargs.pop("memory_format", None), ["non_blocking", "copy"]
+    if "tensor" in kwargs:
+        args = (kwargs.pop("tensor"), *args)
+    for value in args:
+        if isinstance(value, Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, dtypes.dtype) or value in (float, int, bool, complex_type):
+            dtype = value
+        elif isinstance(value, (str, Device)) or type(value) is int and device is None:
+            device = value
+        elif isinstance(value, bool):
+            kwargs[names.pop(0)] = value
+        elif value is not None:
+            raise TypeError(f"to() received an invalid argument: {value!r}")
+    non_blocking = bool(kwargs.pop("non_blocking", False))
+    copy_ = bool(kwargs.pop("copy", False))
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
+    result = self
+    if dtype is not None and dtypes.as_dtype(dtype) is not self.dtype:
+        result = recorded.to_dtype(result, dtypes.as_dtype(dtype).numpy)
+    if device is not None:
+        result = _move(result, Device(device), non_blocking)
+    if layout is not None and str(layout) != "torch.preserve_format":
+        result = result.contiguous(memory_format=layout)
+    return recorded.clone(result) if copy_ and result is self else result
+
+
+complex_type = complex
+
+
+def _move(t: Tensor, place: Device, non_blocking: bool) -> Tensor:
+    backend, home = get(place.type), t.device
+    if place.type == "cpu" and home.type == "cpu":
+        return t
+    index = backend.current_device() if place.index is None else place.index
+    if (place.type, index) == (home.type, home.index):
+        return t
+    if non_blocking and not (t._requires_grad and state.grad_enabled) and home.type != place.type:
+        return _move_async(t, place, index)
+    return recorded.to_device(t, place.type, index, (home.type, home.index))
+
+
+def _move_async(t: Tensor, place: Device, index: int | None) -> Tensor:
+    """A copy between host and device that the host does not wait for."""
+    backend = get(place.type)
+    device = backend if place.type != "cpu" else backend_of(t._array)
+    source = t._array if t._array.flags.c_contiguous else t._array.copy()
+    with device.use_device(index if place.type != "cpu" else device.device_index(source)):
+        if place.type == "cpu":
+            target = device.empty_pinned(source.shape, source.dtype)
+        else:
+            target = backend.xp.empty(source.shape, source.dtype)
+        device.copy_async(target, source, device.current_stream())
+    return make(target)
+
+
+def cpu(self: Tensor) -> Tensor:
+    """This tensor in host memory."""
+    return to(self, "cpu")
+
+
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """This tensor on a GPU, the current one by default."""
+    return to(self, "cuda" if device is None else device, non_blocking=non_blocking)
+
+
+def pin_memory(self: Tensor) -> Tensor:
+    """A copy in page-locked host memory; itself where it is there already."""
+    if self.is_cuda:
+        raise RuntimeError(f"cannot pin '{type_(self)}' only dense CPU tensors can be pinned")
+    if self.is_pinned():
+        return self
+    pinned = creation.get_pinning_backend().empty_pinned(self._array.shape, self._array.dtype)
+    pinned[...] = self._array
+    return make(pinned)
+
+
+def _cast(kind: dtypes.dtype) -> Callable[[Tensor], Tensor]:
+    def call(self: Tensor, memory_format: Any = None) -> Tensor:
+        return to(self, kind, memory_format=memory_format)
+
+    call.__doc__ = f"This tensor as {kind}."
+    return call
+
+
+CASTS = {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16, "int": dtypes.int32, "long": dtypes.int64, "short": dtypes.int16,
+    "char": dtypes.int8, "byte": dtypes.uint8, "bool": dtypes.bool_, "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
+}  # fmt: skip
+
+
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """This tensor in another dtype; without one, the name of its type as PyTorch spells it.
+
+    `dtype` may be such a name, "torch.DoubleTensor", or what has that name: `torch.DoubleTensor`.
+    """
+    if dtype is not None:
+        named = str(dtype)
+        if not named.endswith("Tensor"):
+            return to(self, dtype, non_blocking=non_blocking)
+        place = "cuda" if ".cuda." in named else "cpu"
+        for kind in (*dtypes.ALL, *dtypes.LIMITED):
+            if named.rpartition(".")[2] == f"{dtypes.type_name(kind)}Tensor":
+                return to(self, place, kind, non_blocking)
+        raise ValueError(f"invalid type: '{named}'")
+    return f"torch.{'cuda.' if self.is_cuda else ''}{dtypes.type_name(self.dtype)}Tensor"
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in the dtype and on the device of another."""
+    return to(self, other)
+
+
+def get_device(self: Tensor) -> int:
+    """The number of the GPU that holds this tensor, -1 for host memory."""
+    index = self.device.index
+    return -1 if index is None else index
+
+
+def item(self: Tensor) -> Any:
+    """The one element as a Python number; RuntimeError for more or fewer. Waits for the device."""
+    if self._array.size != 1:
+        raise RuntimeError(
+            f"a Tensor with {self._array.size} elements cannot be converted to Scalar"
+        )
+    return backend_of(self._array).to_host(self._array).item()
+
+
+def tolist(self: Tensor) -> Any:
+    """The elements as nested lists of Python numbers."""
+    return backend_of(self._array).to_host(self._array).tolist()
+
+
+def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
+    """The elements as a NumPy array, shared with a CPU tensor.
+
+    With `force` also of tensors that require gradients or live on a GPU, which are copied.
+    """
+    if force:
+        return backend_of(self._array).to_host(self._array)
+    if not self.is_cpu:
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            "the tensor to host memory first."
+        )
+    if self._requires_grad and state.grad_enabled:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    if not backend_of(self._array).readable:
+        raise_if_read("numpy")
+    return self._array
+
+
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    array = numpy(self)
+    if dtype is None or np.dtype(dtype) == array.dtype:
+        return array.copy() if copy else array
+    if copy is False:
+        raise ValueError(f"__array__: copy=False, but {array.dtype} must be copied to {dtype}")
+    return array.astype(dtype)
+
+
+def _number(kind: type) -> Callable[[Tensor], Any]:
+    def call(self: Tensor) -> Any:
+        if self._array.size != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        value = item(self)
+        if kind is not complex and isinstance(value, complex):
+            dtypes.check_fits(value, dtypes.float64 if kind is float else dtypes.int64)
+            value = value.real
+        return kind(value)
+
+    return call
+
+
+def _bool(self: Tensor) -> bool:
+    if not backend_of(self._array).readable:
+        raise_if_read("bool")
+    if self._array.size != 1:
+        raise RuntimeError(
+            "Boolean value of Tensor with "
+            + ("no values" if self._array.size == 0 else "more than one value")
+            + " is ambiguous"
+        )
+    return bool(item(self))
+
+
+def _index(self: Tensor) -> int:
+    if self._array.dtype.kind not in "iub" or self._array.size != 1:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(item(self))
+
+
+def _len(self: Tensor) -> int:
+    if not self._array.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return self._array.shape[0]
+
+
+def _iter(self: Tensor) -> Any:
+    if not self._array.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(recorded.unbind(self, 0))
+
+
+def _contains(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, (Tensor, int, float, complex)):
+        raise RuntimeError(
+            "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+            f"{type(element)}."
+        )
+    return bool((self._array == (element._array if isinstance(element, Tensor) else element)).any())
+
+
+def _format(self: Tensor, spec: str) -> str:
+    return object.__format__(self, spec) if self._array.ndim else format(item(self), spec)
+
+
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment; use x.detach().clone()"
+        )
+    twin = type(self).__new__(type(self))
+    twin.fill_in(self._array.copy(), self._requires_grad)
+    memo[id(self)] = twin
+    if self._grad is not None:
+        twin._grad = copy.deepcopy(self._grad, memo)
+    twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return twin
+
+
+def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -> Tensor:
+    place = Device(device)
+    t = kind.__new__(kind)
+    t.fill_in(get(place.type).asarray(array), requires_grad)
+    return t
+
+
+def _reduce(self: Tensor, protocol: Any) -> Any:
+    rare = self._rare
+    hooks = None if rare is None or rare.leaf is None else rare.leaf.tensor_hooks.get(0)
+    for hook in hooks.values() if hooks else ():
+        warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
+    host = np.ascontiguousarray(backend_of(self._array).to_host(self._array))
+    place = self.device.type
+    return _rebuild, (type(self), host.reshape(self._array.shape), place, self._requires_grad)
+
+
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor from data, with this tensor's dtype and device."""
+    return creation.tensor(
+        data, dtype=dtype or self.dtype, device=self.device, requires_grad=requires_grad
+    )
+
+
+def new(self: Tensor, *data: Any) -> Tensor:
+    """PyTorch's old `new_empty(*size)`, or `new_tensor(data)`, with this tensor's dtype, device.
+
+    >>> import cugrad as torch
+    >>> torch.ones(2).new(2, 3).shape, torch.ones(2).new([1, 2])
+    (torch.Size([2, 3]), tensor([1., 2.]))
+    """
+    first = data[0] if data else 0
+    if len(data) < 2 and not isinstance(first, (int, Size)):
+        return new_tensor(self, first.detach() if isinstance(first, Tensor) else first)
+    return creation.empty(*(data or (0,)), dtype=self.dtype, device=self.device)
+
+
+def _volatile(self: Tensor) -> bool:
+    """False, with a warning: `no_grad` is what took its place."""
+    warnings.warn(
+        "volatile was removed (Variable.volatile is always False)", UserWarning, stacklevel=2
+    )
+    return False
+
+
+def _set_volatile(self: Tensor, value: Any) -> None:
+    warnings.warn(
+        "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _new(function: Callable[..., Tensor], *names: str) -> Callable[..., Tensor]:
+    """The method of a function that makes tensors; `names` are those of what it is given."""
+
+    def call(
+        self: Tensor, *given: Any, dtype: Any = None, device: Any = None,
+        requires_grad: bool = False, **named: Any,
+    ) -> Tensor:  # fmt: skip
+        if named:
+            given += tuple([named.pop(name) for name in names[len(given) :] if name in named])
+            for name in named:
+                raise TypeError(
+                    f"new_{function.__name__}() got an unexpected keyword argument '{name}'"
+                )
+        made = function(
+            *given, dtype=dtype or self.dtype, device=device or self.device,
+            requires_grad=requires_grad,
+        )  # fmt: skip
+        made._array = per_example(made._array, self._array)
+        return made
+
+    return call
+
+
+VOLATILE = property(_volatile, _set_volatile)
+METHODS: dict[str, Any] = {
+    f.__name__: f
+    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new, new_tensor)
+}
+METHODS.update({
+    "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),
+    "__complex__": _number(complex), "__bool__": _bool, "__index__": _index, "__len__": _len,
+    "__iter__": _iter, "__contains__": _contains, "__format__": _format,
+    "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce, "new_zeros": _new(creation.zeros, "size"),
+    "new_ones": _new(creation.ones, "size"), "new_empty": _new(creation.empty, "size"),
+    "new_full": _new(creation.full, "size", "fill_value"),
+    **{name: _cast(kind) for name, kind in CASTS.items()},
+})  # fmt: skip

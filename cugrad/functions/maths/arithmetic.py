@@ -1,0 +1,445 @@
+"""The elementwise rows as functions, in-place methods and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...autograd.mode import state
+from ...autograd.recording.fast import compile_function
+from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.record import apply, recorded
+from ...autograd.recording.views import changed, check_inplace
+from ...backends import backend_of
+from ...ops.promotion import fit_scalar, result_dtype
+from ...ops.table import TABLE, Op
+from ...tensor import Tensor
+from ..calls.arguments import array_of, cast, refused
+from ..calls.out import TAKES_OUT, called
+from ..calls.signatures import Signature
+from ..creation.factories import tensor
+from .words import WORDS
+
+__all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "METHODS", "OPERATORS"]
+
+
+_ROWS = [op for op in TABLE.values() if op.public]
+
+_PLAIN = {op.name: compile_function(op) for op in _ROWS}  # of operators and methods
+for _name, _function in _PLAIN.items():
+    if not _function.__doc__:
+        _function.__doc__ = f"{_name}: {WORDS[_name]}, element by element."
+_plain_add, _plain_sub = _PLAIN["add"], _PLAIN["sub"]
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # those written here, and below those of other rows
+
+
+def _public(function: Callable[..., Any]) -> Callable[..., Any]:
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """`other * alpha`, in the dtype in which `input` and `other` meet."""
+    if isinstance(other, Tensor) and other._array.dtype.kind in "biu" and type(alpha) is float:
+        given = [x._array if isinstance(x, Tensor) else x for x in (input, other)]
+        other = cast(other, result_dtype(given))
+        if other._array.dtype.kind in "biu":
+            raise RuntimeError(
+                "For integral input tensors, argument alpha must not be a floating point number."
+            )
+    return other * alpha
+
+
+@_public
+def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`input + alpha * other`, broadcast and promoted.
+
+    >>> import cugrad as torch
+    >>> torch.add(torch.ones(2), 2., alpha=3)
+    tensor([7., 7.])
+    """
+    return _plain_add(input, other if alpha == 1 else _scaled(input, other, alpha))
+
+
+@_public
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
+    _refuse_bools(input, other)
+    return _plain_sub(input, other if alpha == 1 else _scaled(input, other, alpha))
+
+
+def _refuse_bools(*operands: Any) -> None:
+    for x in operands:
+        if type(x) is bool or isinstance(x, Tensor) and x._array.dtype.kind == "b":
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+                "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+            )
+
+
+@_public
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """`input / other`; `rounding_mode` "trunc" or "floor" rounds the quotient."""
+    if rounding_mode is None:
+        return _plain_div(input, other)
+    if rounding_mode == "floor":
+        return FUNCTIONS["floor_divide"](input, other)
+    if rounding_mode != "trunc":
+        raise RuntimeError(
+            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+            f"'{rounding_mode}'"
+        )
+    quotient = FUNCTIONS["trunc"](_plain_div(input, other))
+    operands = [x for x in (input, other) if isinstance(x, Tensor)]
+    if all(not x.dtype.is_floating_point for x in operands) and type(other) is not float:
+        return quotient.to(operands[0].dtype)
+    return quotient
+
+
+_plain_div = _PLAIN["div"]
+
+
+def floating(value: Any) -> Any:
+    """A tensor of integers in the default floating-point dtype; anything else as it is."""
+    if isinstance(value, Tensor) and value.dtype.category < dtypes.FLOAT:
+        return recorded.to_dtype(value, dtypes.get_default_dtype().numpy)
+    return value
+
+
+def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
+    array_of(input, name, "input"), array_of(other, name, "other", 2)
+    result = _PLAIN[name](floating(input), floating(other))
+    return refused(result, (input,), f"{name}: input", f"{name.title()}Backward0")
+
+
+@_public
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 where `input` is negative, 1 where it is positive, and `values` where it is zero.
+
+    Backward raises a RuntimeError: no derivative is defined, as in PyTorch.
+    """
+    array_of(input, "heaviside", "input"), array_of(values, "heaviside", "values", 2)
+    return refused(_PLAIN["heaviside"](input, values), (input, values), "heaviside")
+
+
+@_public
+def igamma(input: Tensor, other: Tensor) -> Tensor:
+    """The lower incomplete gamma function of `input` up to `other`, regularised to end at 1.
+
+    Differentiable in `other`; backward raises NotImplementedError where `input` requires grad.
+
+    >>> import cugrad as torch
+    >>> torch.special.gammainc(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]))
+    tensor([0.6321, 0.5940])
+    """
+    return _incomplete("igamma", input, other)
+
+
+@_public
+def igammac(input: Tensor, other: Tensor) -> Tensor:
+    """1 - `igamma`, without its cancellation."""
+    return _incomplete("igammac", input, other)
+
+
+@_public
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of digamma; RuntimeError where n is negative.
+
+    >>> import cugrad as torch
+    >>> torch.polygamma(1, torch.tensor([1.0, 0.5]))
+    tensor([1.6449, 4.9348])
+    """
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    return _PLAIN["polygamma"](input, n)
+
+
+@_public
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest whole number, or number of `decimals` digits after the point; ties to even.
+
+    >>> import cugrad as torch
+    >>> torch.round(torch.tensor([0.1256, 2.5]), decimals=2)
+    tensor([0.1300, 2.5000])
+    """
+    if not decimals:
+        return _PLAIN["round"](input)
+    if not input.is_floating_point():
+        raise RuntimeError(f"round_cpu: decimals want a floating-point tensor, got {input.dtype}")
+    ten = 10.0 ** max(decimals, -decimals)
+    if decimals > 0:
+        return _plain_div(_PLAIN["round"](_PLAIN["mul"](input, ten)), ten)
+    return _PLAIN["mul"](_PLAIN["round"](_plain_div(input, ten)), ten)
+
+
+@_public
+def square(input: Tensor) -> Tensor:
+    """The square of each element; of booleans as integers."""
+    if isinstance(input, Tensor) and input._array.dtype.kind == "b":
+        input = recorded.to_dtype(input, dtypes.int64.numpy)
+    return _PLAIN["square"](input)
+
+
+@_public
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate; `input` itself where it is real."""
+    return _PLAIN["conj"](input) if array_of(input, "conj").dtype.kind == "c" else input
+
+
+@_public
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; with one argument, the indices of the true."""
+    if input is None and other is None:
+        return tuple(recorded.nonzero(condition).unbind(1))
+    kind = array_of(condition, "where", "condition").dtype
+    if kind.kind != "b" and kind != np.uint8:
+        raise RuntimeError(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype}"
+        )
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        input = tensor(input, device=condition.device)  # Python's numbers in the default dtypes
+    return recorded.where(condition, input, other)
+
+
+@_public
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """`input` limited to [min, max]; the bounds are numbers or tensors.
+
+    RuntimeError when neither bound is given.
+    """
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        if min is not None:
+            input = FUNCTIONS["clamp_min"](input, min)
+        return input if max is None else FUNCTIONS["clamp_max"](input, max)
+    if float in (type(min), type(max)) and input.dtype.category < dtypes.FLOAT:
+        input = recorded.to_dtype(input, dtypes.get_default_dtype().numpy)
+    elif input._array.dtype.kind == "b" and int in (type(min), type(max)):
+        input = recorded.to_dtype(input, dtypes.int64.numpy)
+    return recorded.clamp(input, min, max)
+
+
+def _of_row(op: Op) -> Callable[..., Any]:
+    """The function that is the row."""
+    function: Any = compile_function(op, public=True, called=called)
+    function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
+    function.__doc__ = _PLAIN[op.name].__doc__
+    function.__signature__ = Signature(function, op, TAKES_OUT)
+    return function
+
+
+_COMPILED = {op.name: _of_row(op) for op in _ROWS if op.name not in FUNCTIONS}
+FUNCTIONS.update(_COMPILED)
+
+ALIASES = {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "negative": "neg", "absolute": "abs", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
+    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "clip": "clamp",
+    "fix": "trunc", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
+    "not_equal": "ne",
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- in place
+
+
+def _inplace(op: Op) -> Callable[..., Any]:
+    count = len(op.inputs) - 1
+
+    def call(self: Tensor, *args: Any, **params: Any) -> Tensor:
+        if params or len(args) != count:
+            args, params = _sorted_out(op, args, params)
+        return apply_inplace(op, (self, *args), {**op.defaults, **params} if op.params else {})
+
+    call.__name__ = op.name + "_"
+    call.__qualname__ = f"Tensor.{op.name}_"
+    call.__doc__ = f"`{op.name}` with its result in the place of this tensor, which is returned."
+    return call
+
+
+def _sorted_out(op: Op, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Operands and parameters, whether they were given by position or by name."""
+    names = (*op.inputs[1:], *op.params)
+    if len(args) > len(names):
+        raise TypeError(
+            f"{op.name}_() takes {len(names)} positional arguments but {len(args)} were given"
+        )
+    given = dict(zip(names, args, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise TypeError(f"{op.name}_() got an unexpected keyword argument '{name}'")
+        if name in given:
+            raise TypeError(f"{op.name}_() got multiple values for argument '{name}'")
+        given[name] = value
+    missing = [name for name in op.inputs[1:] if name not in given]
+    if missing:
+        raise TypeError(
+            f"{op.name}_() missing {len(missing)} required positional arguments: "
+            f"{', '.join(repr(name) for name in missing)}"
+        )
+    return [given.pop(name) for name in op.inputs[1:]], given
+
+
+def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    return apply_inplace(TABLE["add"], (self, other if alpha == 1 else _scaled(self, other, alpha)))
+
+
+def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    _refuse_bools(self, other)
+    return apply_inplace(TABLE["sub"], (self, other if alpha == 1 else _scaled(self, other, alpha)))
+
+
+def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    if rounding_mode is None:
+        return apply_inplace(TABLE["div"], (self, other))
+    result = FUNCTIONS["div"](self, other, rounding_mode=rounding_mode)
+    return apply_inplace(TABLE["copy"], (self, result))
+
+
+def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    if min is max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        if min is not None:
+            apply_inplace(TABLE["clamp_min"], (self, min))
+        return self if max is None else apply_inplace(TABLE["clamp_max"], (self, max))
+    return apply_inplace(TABLE["clamp"], (self,), {"min": min, "max": max})
+
+
+def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Copies the elements of `src` into this tensor, broadcast and cast; returns this tensor.
+
+    With `non_blocking`, a copy between pinned host memory and a GPU does not wait for its end.
+    """
+    if isinstance(src, Tensor):
+        ours, theirs = backend_of(self._array), backend_of(src._array)
+        if ours is not theirs and ours.readable and theirs.readable:
+            if _transfer_directly(self, src):
+                check_inplace(self, "copy_")
+                device = ours if ours.device_type != "cpu" else theirs
+                stream = device.current_stream()
+                device.copy_async(self._array, src._array, stream)
+                if not non_blocking:
+                    stream.synchronize()
+                changed(self)
+                return self
+            src = src.to(self.device)
+    return apply_inplace(TABLE["copy"], (self, src))
+
+
+def _transfer_directly(dst: Tensor, src: Tensor) -> bool:
+    """Whether one raw memory copy between devices does what `dst.copy_(src)` asks."""
+    a, b = dst._array, src._array
+    return (
+        a.shape == b.shape and a.dtype == b.dtype and a.flags.c_contiguous
+        and b.flags.c_contiguous and dst._rare is None and not state.levels
+        and not (state.grad_enabled and (src._requires_grad or dst._requires_grad))
+    )  # fmt: skip
+
+
+def _round_(self: Tensor, *, decimals: int = 0) -> Tensor:
+    """`round` with its result in the place of this tensor, which is returned."""
+    if not decimals:
+        return apply_inplace(TABLE["round"], (self,))
+    return apply_inplace(TABLE["copy"], (self, FUNCTIONS["round"](self, decimals=decimals)))
+
+
+def _fill_(self: Tensor, value: Any) -> Tensor:
+    """Sets every element to `value`, a number or a 0-d tensor."""
+    if isinstance(value, Tensor) and value._array.ndim:
+        raise RuntimeError(
+            "fill_ only supports 0-dimension value tensor but got tensor with "
+            f"{value._array.ndim} dimensions."
+        )
+    if type(value) in (bool, int, float, complex):
+        dtypes.check_fits(value, self.dtype)
+        value = fit_scalar(value, self.dtype)
+    elif not isinstance(value, (Tensor, Number, np.generic)):
+        raise TypeError(
+            f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}"
+        )
+    return apply_inplace(TABLE["copy"], (self, value))
+
+
+def _zero_(self: Tensor) -> Tensor:
+    """Sets every element to zero."""
+    return apply_inplace(TABLE["copy"], (self, 0))
+
+
+INPLACE: dict[str, Callable[..., Any]] = {
+    "add_": _add_, "sub_": _sub_, "div_": _div_, "clamp_": _clamp_, "copy_": _copy_,
+    "fill_": _fill_, "zero_": _zero_, "round_": _round_,
+}  # fmt: skip
+# An angle is real, and has no place in complex numbers; `inplace` has the methods of the others.
+_NOT_INPLACE = ("angle", "heaviside", "igamma", "igammac")
+INPLACE.update({
+    op.name + "_": _inplace(op) for op in _ROWS
+    if op.inputs[0] == "self" and op.name not in _NOT_INPLACE and op.name + "_" not in INPLACE
+})  # fmt: skip
+INPLACE.update({alias + "_": INPLACE[name + "_"] for alias, name in ALIASES.items()})
+
+# ---------------------------------------------------------------------- operators
+
+
+def _reflected(name: str) -> Callable[..., Any]:
+    op = TABLE[name]
+
+    def call(self: Tensor, other: Any) -> Any:
+        return apply(op, (other, self))
+
+    return call
+
+
+def _compare(name: str) -> Callable[..., Any]:
+    op, function = TABLE[name], FUNCTIONS[name]
+
+    def call(self: Tensor, other: Any) -> Any:
+        if other is None or isinstance(other, (str, list, tuple, dict, type)):
+            return NotImplemented
+        return function(self, other)
+
+    call.__doc__ = f"`{op.name}`, element by element."
+    return call
+
+
+def _identity(self: Tensor) -> Tensor:
+    return self
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "__add__": _plain_add, "__radd__": _plain_add, "__sub__": FUNCTIONS["sub"],
+    "__rsub__": lambda self, other: FUNCTIONS["sub"](other, self),
+    "__mul__": _PLAIN["mul"], "__rmul__": _PLAIN["mul"],
+    "__truediv__": _plain_div, "__rtruediv__": _reflected("div"),
+    "__floordiv__": _PLAIN["floor_divide"], "__rfloordiv__": _reflected("floor_divide"),
+    "__mod__": _PLAIN["remainder"], "__rmod__": _reflected("remainder"),
+    "__pow__": _PLAIN["pow"], "__rpow__": _reflected("pow"),
+    "__neg__": _PLAIN["neg"], "__pos__": _identity, "__abs__": _PLAIN["abs"],
+    "__invert__": _PLAIN["bitwise_not"], "__and__": _PLAIN["bitwise_and"],
+    "__or__": _PLAIN["bitwise_or"], "__xor__": _PLAIN["bitwise_xor"],
+    "__rand__": _PLAIN["bitwise_and"], "__ror__": _PLAIN["bitwise_or"],
+    "__rxor__": _PLAIN["bitwise_xor"],
+    "__lshift__": _PLAIN["bitwise_left_shift"], "__rlshift__": _reflected("bitwise_left_shift"),
+    "__rshift__": _PLAIN["bitwise_right_shift"],
+    "__rrshift__": _reflected("bitwise_right_shift"),
+    "__iadd__": _add_, "__isub__": _sub_, "__imul__": INPLACE["mul_"],
+    "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
+    "__imod__": INPLACE["remainder_"],
+    "__ipow__": INPLACE["pow_"],
+    **{f"__{n}__": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
+}  # fmt: skip
+
+FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
+# As FUNCTIONS, less what only functions take: out=, and NumPy's names for the arguments.
+METHODS = {
+    name: _PLAIN[function.__name__] if function is _COMPILED.get(function.__name__) else function
+    for name, function in FUNCTIONS.items()
+}
+METHODS["polygamma"] = _PLAIN["polygamma"]  # the tensor comes first

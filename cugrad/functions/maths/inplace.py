@@ -1,0 +1,58 @@
+"""Methods that put the result of a function in the place of the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...autograd.autocast import nothing_cast
+from ...autograd.mode import state
+from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.record import recorded
+from ...ops.table import TABLE
+from ...tensor import Tensor
+from ..indexing import scatter
+from ..shapes import copies
+from . import arithmetic, composites, reduce, statistics
+from . import products as linalg
+
+__all__ = ["METHODS", "in_place"]
+
+
+def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[..., Tensor]:
+    """The method that puts the function's result in the place of its first argument.
+
+    `saves` says that gradients of the function ask for the value that is lost: they get a copy.
+    """
+
+    def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        before = self
+        if saves and state.grad_enabled and any(
+            isinstance(x, Tensor) and x._requires_grad for x in (self, *args, *options.values())
+        ):
+            before = recorded.clone(self)
+        with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
+            result = function(before, *args, **options)
+        return apply_inplace(TABLE["copy"], (self, result))
+
+    call.__name__ = function.__name__ + "_"
+    call.__qualname__ = f"Tensor.{call.__name__}"
+    call.__doc__ = (
+        f"`{function.__name__}` with its result in the place of this tensor, which is returned."
+    )
+    return call
+
+
+METHODS: dict[str, Callable[..., Tensor]] = {
+    f.__name__ + "_": in_place(f, saves=f in (
+        arithmetic.igamma, arithmetic.igammac, composites.mvlgamma, scatter.index_reduce,
+        scatter.scatter_reduce, statistics.renorm,
+    ))
+    for f in (
+        copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
+        scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,
+        scatter.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
+        linalg.addmm, linalg.addmv, linalg.baddbmm, reduce.cumsum, statistics.renorm,
+        composites.mvlgamma, arithmetic.heaviside, arithmetic.igamma, arithmetic.igammac,
+    )
+}  # fmt: skip

@@ -1,0 +1,189 @@
+"""Attaches everything to Tensor: ops, autograd, conversions."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .. import autograd
+from ..absent import ABSENT, Absent
+from ..autograd.recording.node import HookDict, RemovableHandle, add_hook, leaf_rare
+from ..autograd.recording.record import recorded
+from ..autograd.recording.views import detached
+from ..tensor import Tensor, make
+from . import FUNCTIONS, PROPERTIES, declared
+from . import METHODS as FUNCTION_METHODS
+from .calls.mistakes import saying
+from .calls.out import renaming
+from .interop import conversion, exchange
+from .interop.printing import tensor_text
+from .maths import arithmetic
+
+__all__ = ["attach"]
+
+
+def backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Adds the gradients of this tensor with respect to the leaves of its graph to their `.grad`.
+
+    `gradient` has this tensor's shape, and may be left out when it has one element. See
+    `autograd.backward`.
+    """
+    autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def detach(self: Tensor) -> Tensor:
+    """The same elements in a tensor with no history."""
+    alias = make(self._array)
+    alias._counter = self.counter
+    return alias
+
+
+def detach_(self: Tensor) -> Tensor:
+    """Forgets this tensor's history in place, so that it is a leaf."""
+    if self._base is not None:
+        raise RuntimeError(
+            "Can't detach views in-place. Use detach() instead. (A view's history is that of its "
+            "base.)"
+        )
+    if self._node is not None:
+        _ = self.counter  # what has one is looked at by the nodes that saved it
+        detached(self)
+    self._node, self._requires_grad = None, False
+    if self._rare is not None:
+        self._rare.tangents = None
+        self._rare.tell_views(False)
+    return self
+
+
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    """Calls `hook(grad)` whenever this tensor's gradient is computed; it may return another one.
+
+    RuntimeError when this tensor does not require gradients. Returns a handle with `remove()`.
+
+    >>> import cugrad as torch
+    >>> v = torch.tensor([0., 0.], requires_grad=True)
+    >>> handle = v.register_hook(lambda grad: grad * 2)
+    >>> v.backward(torch.tensor([1., 2.]))
+    >>> v.grad
+    tensor([2., 4.])
+    """
+    if not self._requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    node = self.grad_fn
+    rare = leaf_rare(self) if node is None else node.get_rare()
+    return add_hook(rare.tensor_hooks.setdefault(self.output_nr, HookDict()), hook)
+
+
+def register_post_accumulate_grad_hook(
+    self: Tensor, hook: Callable[[Tensor], None]
+) -> RemovableHandle:
+    """Calls `hook(tensor)` after this leaf's `.grad` has been accumulated."""
+    if not self._requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if self.grad_fn is not None:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    if self.rare.post_hooks is None:
+        self.rare.post_hooks = HookDict()
+    return add_hook(self.rare.post_hooks, hook)
+
+
+def retain_grad(self: Tensor) -> None:
+    """Makes this non-leaf keep its gradient in `.grad`; nothing to do for a leaf."""
+    if not self._requires_grad:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    node = self.grad_fn
+    if node is not None:
+        node.get_rare().retained[self.output_nr] = weakref.ref(self)
+
+
+def softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp of this tensor, divided by the sum of it along `dim`; `dtype` casts first."""
+    return recorded.softmax(self if dtype is None else self.to(dtype), dim)
+
+
+def log_softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """The logarithm of softmax, computed without forming the softmax."""
+    return recorded.log_softmax(self if dtype is None else self.to(dtype), dim)
+
+
+def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """`self` where `condition` holds, else `other`."""
+    return recorded.where(condition, self, other)
+
+
+def _part(read: Callable[[Tensor], Tensor]) -> property:
+    """A property that is a view, such as `real`: what is assigned to it is copied into it."""
+
+    def write(self: Tensor, value: Any) -> None:
+        read(self)[...] = value
+
+    return property(read, write)
+
+
+def _set_backward_hooks(self: Tensor, hooks: Any) -> None:
+    """The hooks of a leaf, by whatever keys; those of others are at their node, and registered."""
+    if self.grad_fn is None:
+        leaf_rare(self).tensor_hooks[0] = HookDict(hooks or {})
+
+
+def _dir(self: Tensor) -> list[str]:
+    """The names that can be read, as `dir` lists them."""
+    away = {n for n, value in vars(Tensor).items() if isinstance(value, Absent)}
+    if not self.is_cuda:
+        away.add("__cuda_array_interface__")
+    return [name for name in object.__dir__(self) if name not in away]
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (backward, detach, detach_, log_softmax, register_hook,
+                            register_post_accumulate_grad_hook, retain_grad, softmax)
+}  # fmt: skip
+METHODS.update({"where": _where, "__repr__": tensor_text, "__dir__": _dir})
+hooks_of: Any = vars(Tensor)["_backward_hooks"]
+PROPERTIES_TO_SET = {
+    "_backward_hooks": hooks_of.setter(_set_backward_hooks), "volatile": conversion.VOLATILE,
+}  # fmt: skip
+
+
+# What tensors are not, here: there is one kind of memory, and three kinds of devices.
+FALSE = """
+    is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr
+    is_vulkan is_xla is_xpu
+"""
+
+
+# Methods whose numbers meet NumPy or Python before a row does.
+SAYING = frozenset(["clamp", "clip", "masked_fill", "masked_fill_", "uniform_", "normal_",
+                    "bernoulli_", "random_", "exponential_", "geometric_", "cauchy_",
+                    "log_normal_"])  # fmt: skip
+
+
+def attach(*more: dict[str, Callable[..., Any]]) -> None:
+    """Adds every method to Tensor, those of modules above this one (`more`) too."""
+    rows = {n: f for n, f in arithmetic.METHODS.items() if n != "where"}  # see _where
+    methods = declared(
+        rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS, exchange.METHODS,
+        FUNCTION_METHODS, METHODS, *more,
+    )  # fmt: skip
+    for name, method in methods.items():
+        method = saying(method, "cugrad") if name in SAYING else renaming(method)
+        setattr(Tensor, name, method)
+    read_only = {**PROPERTIES, **exchange.PROPERTIES}
+    for name, read in read_only.items():
+        setattr(Tensor, name, property(read))
+    for name, both in PROPERTIES_TO_SET.items():
+        setattr(Tensor, name, both)
+    for name in ("real", "imag"):
+        setattr(Tensor, name, _part(FUNCTIONS[name]))
+    for name in FALSE.split():
+        setattr(Tensor, name, False)
+    for reason, names in ABSENT["Tensor"].items():
+        for name in names.split():
+            setattr(Tensor, name, Absent(name, reason))

@@ -1,0 +1,102 @@
+"""Memory formats: in which order the dims of a tensor lie in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...autograd.recording.record import recorded
+from ...ops.dims import contiguous_strides
+from ...ops.views.strided import layout_of
+from ...tensor import Tensor
+from ..calls.arguments import array_of, as_own
+
+__all__ = ["clone", "memory_format"]
+
+
+class memory_format:
+    """The order of dims in memory; the four there are have names in the package.
+
+    >>> import cugrad as torch
+    >>> torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last).stride()
+    (48, 1, 12, 3)
+    """
+
+    __slots__ = ("name", "order")
+
+    def __init__(self, name: str, order: tuple[int, ...] | None = None) -> None:
+        self.name, self.order = name, order
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+contiguous_format = memory_format("contiguous_format")
+preserve_format = memory_format("preserve_format")
+channels_last = memory_format("channels_last", (0, 2, 3, 1))
+channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
+
+
+def _order(function: str, input: Tensor, format: Any) -> tuple[int, ...] | None:
+    """The dims from the slowest to the fastest, None for row-major; errors as PyTorch's."""
+    if not isinstance(format, memory_format):
+        raise TypeError(
+            f"{function}(): argument 'memory_format' must be torch.memory_format, not "
+            f"{type(format).__name__}"
+        )
+    if format.order is not None and len(format.order) != input._array.ndim:
+        raise RuntimeError(
+            f"required rank {len(format.order)} tensor to use {format.name} format, got rank "
+            f"{input._array.ndim} ({function})"
+        )
+    return format.order
+
+
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy that gradients flow through; it keeps strides unless a memory format is asked for."""
+    array_of(input, "clone")
+    if memory_format is None or memory_format is preserve_format:
+        return recorded.clone(input, "K")
+    order = _order("clone", input, memory_format)
+    return recorded.clone(input, "C") if order is None else _ordered(input, order)
+
+
+def _ordered(input: Tensor, order: tuple[int, ...]) -> Tensor:
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    laid_out = recorded.clone(recorded.permute(input, order), "C")
+    return as_own(recorded.permute(laid_out, back), ())
+
+
+def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
+    """The tensor itself where its memory has the format already, else a copy that has."""
+    if memory_format is contiguous_format:
+        return self if is_contiguous(self) else recorded.clone(self, "C")
+    if memory_format is preserve_format:
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    order = _order("contiguous", self, memory_format)
+    if order is None or is_contiguous(self, memory_format):
+        return self
+    return _ordered(self, order)
+
+
+def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
+    """Whether elements lie side by side in memory, in the order of a memory format."""
+    array = self._array
+    if memory_format is contiguous_format:
+        if array.flags.c_contiguous:
+            return True
+        order = tuple(range(array.ndim))  # one example of a batch may lie so where all do not
+    elif not isinstance(memory_format, type(contiguous_format)) or memory_format.order is None:
+        raise RuntimeError(f"is_contiguous: got {memory_format}, which says no order of dims")
+    else:
+        order = memory_format.order
+    if len(order) != array.ndim:
+        return False
+    wanted = contiguous_strides(tuple([array.shape[d] for d in order]))
+    found = layout_of(array)
+    return all(array.shape[d] == 1 or found[d] == s for d, s in zip(order, wanted))
+
+
+METHODS: dict[str, Any] = {"clone": clone, "contiguous": contiguous, "is_contiguous": is_contiguous}

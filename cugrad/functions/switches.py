@@ -1,0 +1,313 @@
+"""PyTorch's switches: precision, determinism, threads, and the modules of `torch.backends`.
+
+A switch has the effect that it can have here. One that has none says so in its text: what is set is
+remembered and changes nothing. `docs/torch-compatibility.md` lists them all.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from .. import backends
+from ..absent import missing
+from ..backends.numpy import threads as numpy_threads
+from ..backends.wanted import wanted
+from ..tensor import Tensor
+
+__all__ = [
+    "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode",
+    "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads",
+    "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode",
+    "set_float32_matmul_precision", "set_num_interop_threads", "set_num_threads",
+    "use_deterministic_algorithms",
+]  # fmt: skip
+
+# ---------------------------------------------------------------------- precision
+
+
+class _Chosen:
+    precision = "high" if wanted.tf32 else "highest"
+    warn_only = False
+    interop_threads = 1
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """How exactly float32 matrices are multiplied on CUDA: "highest", "high" or "medium".
+
+    "highest" is float32; "high" and "medium" let cuBLAS round the operands to TF32, of 10 bits. It
+    holds for all that is computed by products, convolutions too, and from the next product on. On a
+    CPU, and on the simulated device, products are float32 always. Another word warns, and changes
+    nothing.
+    """
+    if precision not in ("highest", "high", "medium"):
+        warnings.warn(
+            f"{precision} is not one of 'highest', 'high', or 'medium'; the current"
+            "setFloat32MatmulPrecision call has no effect.",
+            stacklevel=2,
+        )
+        return
+    _Chosen.precision = precision
+    wanted.tf32 = precision != "highest"
+
+
+def get_float32_matmul_precision() -> str:
+    """What `set_float32_matmul_precision` set, or `backends.cuda.matmul.allow_tf32`."""
+    return _Chosen.precision
+
+
+def _set_tf32(allowed: bool) -> None:
+    set_float32_matmul_precision("high" if allowed else "highest")
+
+
+def _set_fp32_precision(precision: str) -> None:
+    if precision not in ("none", "ieee", "tf32"):
+        raise RuntimeError(f"Unknown precision: {precision}; want 'none', 'ieee' or 'tf32'")
+    _set_tf32(precision == "tf32")
+
+
+# ---------------------------------------------------------------------- determinism
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Whether the same program on the same machine gives the same bits in each run.
+
+    On a CPU it always does. On CUDA sums over repeated indices (`index_add`, `scatter_add`, the
+    gradient of an embedding or of indexing, `bincount` with weights) are otherwise added in any
+    order by atomics; with `mode` values are sorted and added in pairs, which is slower. All ops
+    have a form that is deterministic, so nothing raises as in PyTorch, and `warn_only` is
+    remembered and changes nothing. With several streams cuBLAS asks for more: the environment
+    variable CUBLAS_WORKSPACE_CONFIG=:4096:8, set before the start. As in PyTorch, what `empty` and
+    its like return is filled: nan, the largest integer, True.
+    """
+    _want_bool("_set_deterministic_algorithms(): argument 'mode' (position 1)", mode)
+    _want_bool("_set_deterministic_algorithms(): argument 'warn_only'", warn_only)
+    wanted.deterministic, _Chosen.warn_only = mode, warn_only
+
+
+def _want_bool(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} must be bool, not {type(value).__name__}")
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether `use_deterministic_algorithms(True)` is in force."""
+    return wanted.deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """The `warn_only` of `use_deterministic_algorithms`, to which nothing here would warn."""
+    return wanted.deterministic and _Chosen.warn_only
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """`use_deterministic_algorithms` by a number or word: 0 "default", 1 "warn", 2 "error"."""
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    words = ("default", "warn", "error")
+    known: Any = words if isinstance(debug_mode, str) else range(3)
+    if debug_mode not in known:
+        listed = "one of `default`, `warn`, `error`" if known is words else "0, 1, or 2"
+        raise RuntimeError(
+            f"invalid value of debug_mode, expected {listed}, but got {debug_mode}"
+        )
+    level = known.index(debug_mode)
+    use_deterministic_algorithms(level > 0, warn_only=level == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    """The number that `set_deterministic_debug_mode` takes."""
+    return 0 if not wanted.deterministic else 1 if _Chosen.warn_only else 2
+
+
+# ---------------------------------------------------------------------- threads
+
+
+def set_num_threads(count: int) -> None:
+    """How many threads of NumPy's BLAS compute a product on the CPU; other ops run in one.
+
+    RuntimeError where NumPy's BLAS cannot be told (it is none of OpenBLAS, MKL and BLIS).
+    """
+    _check_threads("set_num_threads", count)
+    numpy_threads.set_num_threads(count)
+
+
+def get_num_threads() -> int:
+    """How many threads compute a product on the CPU."""
+    return numpy_threads.get_num_threads()
+
+
+def set_num_interop_threads(count: int) -> None:
+    """Remembered, and changes nothing: ops run in the thread that calls them, one by one."""
+    _check_threads("set_num_interop_threads", count)
+    _Chosen.interop_threads = count
+
+
+def get_num_interop_threads() -> int:
+    """What `set_num_interop_threads` set, at first 1."""
+    return _Chosen.interop_threads
+
+
+def _check_threads(function: str, count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise RuntimeError(f"{function} expects an int, but got {type(count).__name__}")
+    if count <= 0:
+        raise RuntimeError(f"{function} expects a positive integer")
+
+
+# ---------------------------------------------------------------------- torch.backends
+
+
+class Switch:
+    """An attribute that is set to a bool (or what `kind` says); `tell` is called with what is set.
+
+    `ask`, where there is one, answers what it is now. A switch without `tell` changes nothing: its
+    `text` says why.
+    """
+
+    def __init__(
+        self, value: Any, text: str, tell: Callable[[Any], None] | None = None,
+        ask: Callable[[], Any] | None = None, kind: Any = bool,
+    ) -> None:  # fmt: skip
+        self.value, self.__doc__, self.tell, self.kind = value, text, tell, kind
+        self.ask = ask or (lambda: self.value)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, holder: object, owner: type) -> Any:
+        return self if holder is None else self.ask()
+
+    def __set__(self, holder: Any, value: Any) -> None:
+        if not isinstance(value, self.kind):
+            want = getattr(self.kind, "__name__", "bool")
+            raise RuntimeError(f"{self.name}: expects a {want}, but got {type(value).__name__}")
+        if self.tell is not None:
+            self.tell(value)
+        self.value = value
+
+
+class Switches(ModuleType):
+    """A module of `torch.backends`: what is set there must be one of its switches."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{backends.__name__}.{type(self).__name__}", type(self).__doc__)
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing(self.__name__, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__") and not isinstance(getattr(type(self), name, None), Switch):
+            raise AttributeError(f"{self.__name__} has no switch {name!r}")
+        super().__setattr__(name, value)
+
+
+class Matmul:
+    """`torch.backends.cuda.matmul`: how cuBLAS multiplies matrices."""
+
+    allow_tf32 = Switch(
+        False, "As set_float32_matmul_precision: True is \"high\", False \"highest\".",
+        _set_tf32, lambda: wanted.tf32,
+    )  # fmt: skip
+    fp32_precision = Switch(
+        "none", 'The same by a word: "tf32"; "ieee" or "none" for float32.',
+        _set_fp32_precision, lambda: "tf32" if wanted.tf32 else "none", str,
+    )  # fmt: skip
+    _SUMS = "Changes nothing: products of half precision are summed up in float32, whatever is set."
+    allow_fp16_reduced_precision_reduction = Switch(True, _SUMS, kind=(bool, tuple, list))
+    allow_bf16_reduced_precision_reduction = Switch(True, _SUMS, kind=(bool, tuple, list))
+    allow_fp16_accumulation = Switch(False, _SUMS)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError("Unknown attribute " + name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not isinstance(vars(type(self)).get(name), Switch):
+            raise AttributeError("Unknown attribute " + name)
+        super().__setattr__(name, value)
+
+
+class cuda(Switches):
+    """torch.backends.cuda: CUDA's libraries."""
+
+    matmul = Matmul()
+
+    @staticmethod
+    def is_built() -> bool:
+        """Whether CUDA can be used here."""
+        return backends.is_usable("cuda")
+
+
+class cudnn(Switches):
+    """torch.backends.cudnn: cuDNN is not used here, so its switches change nothing.
+
+    Convolutions are products of matrices, the same algorithm in each run.
+    """
+
+    _NONE = "Changes nothing: cuDNN is not used."
+    enabled = Switch(True, _NONE)
+    benchmark = Switch(
+        False, "Changes nothing: there is one algorithm for a convolution, and none to choose."
+    )
+    benchmark_limit = Switch(None, _NONE, kind=(int, type(None)))
+    deterministic = Switch(
+        False, "Changes nothing: convolutions are deterministic. See use_deterministic_algorithms."
+    )
+    allow_tf32 = Switch(
+        True, "Changes nothing: convolutions are products, see backends.cuda.matmul.allow_tf32."
+    )
+
+    @staticmethod
+    def is_available() -> bool:
+        """False: cuDNN is not used."""
+        return False
+
+    @staticmethod
+    def version() -> int | None:
+        """None: cuDNN is not used."""
+        return None
+
+    @staticmethod
+    def is_acceptable(tensor: Tensor) -> bool:
+        """False: cuDNN is not used."""
+        return False
+
+    @contextmanager
+    def flags(
+        self, enabled: bool = False, benchmark: bool = False, benchmark_limit: int | None = 10,
+        deterministic: bool = False, allow_tf32: bool = True,
+    ) -> Iterator[None]:  # fmt: skip
+        """Sets the switches within a `with`."""
+        new = {"enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
+               "deterministic": deterministic, "allow_tf32": allow_tf32}  # fmt: skip
+        before = {name: getattr(self, name) for name in new}
+        try:
+            for name, value in new.items():
+                setattr(self, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+
+def _unused(name: str, what: str) -> type[Switches]:
+    """The module of a library or device that is not used here: it says that it is not available."""
+    no = staticmethod(lambda: False)
+    functions: dict[str, Any] = {"__doc__": f"torch.backends.{name}: {what}", "is_available": no}
+    if name == "mps":
+        functions["is_built"] = no
+    return type(name, (Switches,), functions)
+
+
+mps = _unused("mps", "Apple's GPUs are no devices here.")
+mkl = _unused("mkl", "NumPy's BLAS is used, whichever it is: see numpy.show_config().")
+mkldnn = _unused("mkldnn", "oneDNN is not used.")
+openmp = _unused("openmp", "threads are those of NumPy's BLAS: see set_num_threads.")
+
+for _kind in (cuda, cudnn, mps, mkl, mkldnn, openmp):
+    _module = _kind()
+    vars(backends)[_kind.__name__] = sys.modules[_module.__name__] = _module

@@ -1,0 +1,147 @@
+"""Rows of products of matrices and vectors."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ..flops import product_flops
+from ..table import LINEAR, NONE, PRODUCT, SAME, row
+
+Shape = tuple[int, ...]
+
+row(
+    "mm", "self mat2",
+    lambda xp, self, mat2: xp.matmul(self, mat2),
+    LINEAR, promote=SAME,
+    self=lambda m, g, mat2: m.mm(g, m.t(mat2)),
+    mat2=lambda m, g, self: m.mm(m.t(self), g),
+    cost=PRODUCT, flops=product_flops, also="matmul",
+)  # fmt: skip
+
+row(
+    "bmm", "self mat2",
+    lambda xp, self, mat2: xp.matmul(self, mat2),
+    LINEAR, promote=SAME,
+    self=lambda m, g, mat2: m.bmm(g, m.mT(mat2)),
+    mat2=lambda m, g, self: m.bmm(m.mT(self), g),
+    cost=PRODUCT, flops=product_flops, also="matmul",
+)  # fmt: skip
+
+row(
+    "mv", "self vec",
+    lambda xp, self, vec: xp.matmul(self, vec),
+    LINEAR, promote=SAME,
+    self=lambda m, g, vec: m.outer(g, vec),
+    vec=lambda m, g, self: m.mv(m.t(self), g),
+    cost=PRODUCT, also="matmul",
+)  # fmt: skip
+
+row(
+    "dot", "self tensor",
+    lambda xp, self, tensor: xp.matmul(self, tensor),
+    LINEAR, promote=SAME,
+    self=lambda g, tensor: g * tensor,
+    tensor=lambda g, self: g * self,
+    cost=PRODUCT, flops=product_flops, also="matmul",
+)  # fmt: skip
+
+row(
+    "outer", "self vec2",
+    lambda xp, self, vec2: xp.multiply(self[:, None], vec2),
+    LINEAR, promote="common", node="MulBackward0",
+    self=lambda m, g, vec2: m.mv(g, vec2),
+    vec2=lambda m, g, self: m.mv(m.t(g), self),
+    cost=PRODUCT,
+)  # fmt: skip
+
+
+# Batches of any shape -----------------------------------------------------------------------------
+
+
+def _rows(m: Any, x: Any, shape: Shape) -> Any:
+    """`x` of `shape` as a matrix: its last dim stays, the others fold into one."""
+    return x if len(shape) == 2 else m.reshape(x, (prod(shape[:-1]), shape[-1]))
+
+
+def _matmul(xp: Any, self: Any, other: Any) -> Any:
+    if other.ndim == 2 and self.ndim > 2:  # one large product instead of a batch of small ones
+        folded = xp.matmul(self.reshape(prod(self.shape[:-1]), self.shape[-1]), other)
+        return folded.reshape(*self.shape[:-1], other.shape[-1])
+    return xp.matmul(self, other)
+
+
+def _matmul_self(m: Any, g: Any, other: Any, self_shape: Shape, other_shape: Shape) -> Any:
+    if len(other_shape) == 1:
+        column = g if len(self_shape) == 1 else m.unsqueeze(g, len(self_shape) - 1)
+        return column * other
+    if len(self_shape) == 1:  # g is (..., n), other (..., k, n)
+        product = m.matmul(other, m.unsqueeze(g, len(other_shape) - 1))
+        return m.sum_to_shape(m.squeeze(product, (len(other_shape) - 1,)), self_shape)
+    return m.sum_to_shape(m.matmul(g, m.mT(other)), self_shape)
+
+
+def _matmul_other(m: Any, g: Any, self: Any, self_shape: Shape, other_shape: Shape) -> Any:
+    if len(self_shape) == 1:
+        if len(other_shape) == 1:
+            return g * self
+        return m.unsqueeze(self, 1) * m.unsqueeze(g, len(other_shape) - 2)
+    if len(other_shape) == 1:  # self is (..., n, k), g (..., n)
+        rows = _rows(m, self, self_shape)
+        return m.mv(m.t(rows), m.reshape(g, (prod(self_shape[:-1]),)))
+    if len(other_shape) == 2 and len(self_shape) > 2:
+        grad_shape = (*self_shape[:-1], other_shape[-1])
+        return m.mm(m.t(_rows(m, self, self_shape)), _rows(m, g, grad_shape))
+    return m.sum_to_shape(m.matmul(m.mT(self), g), other_shape)
+
+
+row(
+    "matmul", "self other", _matmul, LINEAR, promote=SAME, self=_matmul_self, other=_matmul_other,
+    doc="1-d, 2-d and broadcast batches; the public matmul uses mm, bmm, mv, dot where they do",
+    cost=PRODUCT, flops=product_flops,
+)  # fmt: skip
+
+
+# Affine maps --------------------------------------------------------------------------------------
+
+
+def _linear(xp: Any, input: Any, weight: Any, bias: Any = None) -> Any:
+    shape = input.shape
+    if not shape or shape[-1] != weight.shape[-1]:
+        raise RuntimeError(
+            f"linear: mat1 and mat2 shapes cannot be multiplied: got input {tuple(shape)} and "
+            f"weight {tuple(weight.shape)}, want input.shape[-1] == weight.shape[-1]"
+        )
+    x = input if len(shape) == 2 else input.reshape(prod(shape[:-1]), shape[-1])
+    out = xp.matmul(x, weight.T)
+    if bias is not None:
+        out += bias
+    return out if len(shape) == 2 else out.reshape(*shape[:-1], weight.shape[0])
+
+
+def _linear_weight(m: Any, g: Any, input: Any, input_shape: Shape, weight_shape: Shape) -> Any:
+    grad = _rows(m, g, (*input_shape[:-1], weight_shape[0]))
+    return m.mm(m.t(grad), _rows(m, input, input_shape))
+
+
+def _linear_jvp(
+    m: Any, input: Any, weight: Any, input_t: Any, weight_t: Any, bias_t: Any, result: Any
+) -> Any:
+    tangent = None if input_t is None else m.linear(input_t, weight, None)
+    if weight_t is not None:
+        term = m.linear(input, weight_t, None)
+        tangent = term if tangent is None else tangent + term
+    if bias_t is not None:
+        tangent = m.expand(bias_t, result.shape) if tangent is None else tangent + bias_t
+    return tangent
+
+
+row(
+    "linear", "input weight bias?", _linear, NONE, promote=SAME, node="AddmmBackward0",
+    input=lambda m, g, weight: m.linear(g, m.t(weight), None),
+    weight=_linear_weight,
+    bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
+    jvp=_linear_jvp,
+    doc="input @ weight.T + bias; all dims of input but the last are batch",
+    cost=PRODUCT, flops=product_flops,
+)  # fmt: skip

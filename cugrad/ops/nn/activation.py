@@ -1,0 +1,202 @@
+"""Rows of the activation functions of neural networks, and of a loss that acts on elements."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import Any
+
+from ..precision import narrow, wide
+from ..table import ELEMENTWISE, FLOAT, SAME, row
+
+Array = Any
+
+# Smooth -------------------------------------------------------------------------------------------
+
+# tanh(√(2/π) (x + 0.044715 x³)) is close to erf(x / √2): https://arxiv.org/abs/1606.08415.
+_GELU_SLOPE, _GELU_CUBE = sqrt(2 / pi), 0.044715
+
+
+def _gelu(xp: Any, self: Array, approximate: str = "none") -> Array:
+    x = wide(xp, self)
+    if approximate == "tanh":
+        inner = xp.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SLOPE)
+    else:
+        inner = xp.erf(x * sqrt(0.5))
+    return narrow(x * 0.5 * (inner + 1), self)
+
+
+def _gelu_gradient(m: Any, g: Any, self: Any, approximate: str) -> Any:
+    if approximate != "tanh":  # d x Φ(x) = Φ(x) + x φ(x)
+        density = m.exp(self * self * -0.5) * (1 / sqrt(2 * pi))
+        return g * ((m.erf(self * sqrt(0.5)) + 1) * 0.5 + self * density)
+    square = self * self
+    inner = m.tanh((self + self * square * _GELU_CUBE) * _GELU_SLOPE)
+    bend = (square * (3 * _GELU_CUBE) + 1) * (0.5 * _GELU_SLOPE)
+    return g * ((inner + 1) * 0.5 + self * (1 - inner * inner) * bend)
+
+
+row("gelu", "self", _gelu, ELEMENTWISE, promote=FLOAT, self=_gelu_gradient, public=False)
+
+
+def _silu(xp: Any, self: Array) -> Array:
+    x = wide(xp, self)
+    return narrow(x / (xp.exp(-x) + 1), self)
+
+
+def _silu_gradient(m: Any, g: Any, self: Any) -> Any:
+    s = m.sigmoid(self)
+    return g * (s * (self * (1 - s) + 1))
+
+
+row("silu", "self", _silu, ELEMENTWISE, promote=FLOAT, self=_silu_gradient, public=False)
+
+
+def _gate(xp: Any, self: Array, other: Array) -> Array:
+    return narrow(wide(xp, self) / (xp.exp(-wide(xp, other)) + 1), self)
+
+
+def _gate_gradient(m: Any, g: Any, self: Any, other: Any) -> Any:
+    s = m.sigmoid(other)
+    return g * self * (s * (1 - s))
+
+
+row("gate", "self other", _gate, ELEMENTWISE, promote=FLOAT, node="GluBackward0",
+    self=lambda m, g, other: g * m.sigmoid(other), other=_gate_gradient,
+    doc="self * sigmoid(other); keeps no sigmoid", public=False)  # fmt: skip
+
+
+def _softplus(xp: Any, self: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
+    x = wide(xp, self)
+    scaled = x * beta
+    return narrow(xp.where(scaled > threshold, x, xp.log1p(xp.exp(scaled)) / beta), self)
+
+
+row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, beta, threshold: m.where(
+        self * beta > threshold, g, g * m.sigmoid(self * beta)), public=False)  # fmt: skip
+
+
+def _mish(xp: Any, self: Array) -> Array:
+    x = wide(xp, self)
+    return narrow(x * xp.tanh(xp.logaddexp(x, 0)), self)
+
+
+def _mish_gradient(m: Any, g: Any, self: Any) -> Any:
+    t = m.tanh(m.softplus(self))  # tanh of softplus is 1 beyond softplus's threshold
+    return g * (t + self * m.sigmoid(self) * (1 - t * t))
+
+
+row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient, public=False)
+
+
+def _log_sigmoid(xp: Any, self: Array) -> Array:
+    x = wide(xp, self)
+    return narrow(xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
+
+
+row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, dense=True, promote=FLOAT,
+    self=lambda m, g, self: g * m.sigmoid(-self), public=False)  # fmt: skip
+
+# Smooth on either side of zero --------------------------------------------------------------------
+
+
+def _elu(
+    xp: Any, self: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Array:
+    x = wide(xp, self)
+    bent = xp.expm1(x * input_scale) * (alpha * scale)
+    return narrow(xp.where(x > 0, x * scale, bent), self)
+
+
+row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, alpha, scale, input_scale: m.where(
+        self > 0, g * scale,  # the clamp: no inf in the branch not taken
+        g * (m.exp(m.clamp(self, None, 0) * input_scale) * (alpha * scale * input_scale))),
+    public=False,
+)  # fmt: skip
+
+
+def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
+    x = wide(xp, self)
+    return narrow(xp.where(x > 0, x, xp.expm1(x / alpha) * alpha), self)
+
+
+row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, alpha: m.where(
+        self > 0, g, g * m.exp(m.clamp(self, None, 0) / alpha)), public=False)  # fmt: skip
+
+# Piecewise linear ---------------------------------------------------------------------------------
+# The result tells the piece as well as the input does, and is what the next layer keeps anyway.
+
+row("leaky_relu", "self",
+    lambda xp, self, negative_slope=0.01: narrow(
+        xp.where(self > 0, self, self * negative_slope), self),
+    ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, result, negative_slope: m.where(result > 0, g, g * negative_slope),
+    doc="self where positive, else negative_slope, which is not negative, times self",
+    public=False)  # fmt: skip
+row("prelu_kernel", "self weight",
+    lambda xp, self, weight: xp.where(self > 0, self, self * weight), ELEMENTWISE, promote=SAME,
+    self=lambda m, g, self, weight: m.where(self > 0, g, g * weight),
+    weight=lambda m, g, self: m.where(self > 0, 0, g * self),
+    doc="self where positive, else weight * self; weight broadcasts", public=False)  # fmt: skip
+
+
+def _rounded(value: float, x: Any) -> float:
+    """`value` in the dtype of `x`, to which a comparison with bfloat16 would not round it."""
+    kind = getattr(x.dtype, "numpy", x.dtype)
+    return float(kind.type(value))
+
+
+row("hardtanh", "self",
+    lambda xp, self, min_val=-1.0, max_val=1.0: narrow(xp.clip(self, min_val, max_val), self),
+    ELEMENTWISE,
+    self=lambda m, g, result, min_val, max_val: m.where(
+        (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
+    public=False,
+)  # fmt: skip
+row("hardsigmoid", "self",
+    lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
+    ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, result: m.where((result > 0) & (result < 1), g / 6, 0),
+    public=False)  # fmt: skip
+
+
+def _hardswish(xp: Any, self: Array) -> Array:
+    x = wide(xp, self)
+    return narrow(x * xp.clip(x + 3, 0, 6) / 6, self)
+
+
+row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self: m.where(
+        self <= -3, 0, m.where(self < 3, g * (self / 3 + 0.5), g)), public=False)  # fmt: skip
+row("hardshrink", "self",
+    lambda xp, self, lambd=0.5: xp.where((self >= -lambd) & (self <= lambd), 0, self),
+    ELEMENTWISE,
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g))  # fmt: skip
+row("softshrink", "self",
+    lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
+    ELEMENTWISE,
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False)  # fmt: skip
+row("threshold", "self",
+    lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
+    ELEMENTWISE,
+    self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g), public=False)  # fmt: skip
+
+# Binary cross entropy -----------------------------------------------------------------------------
+
+
+def _binary_cross_entropy(xp: Any, input: Array, target: Array) -> Array:
+    x, t = wide(xp, input), wide(xp, target)
+    yes, no = xp.maximum(xp.log(x), -100), xp.maximum(xp.log1p(-x), -100)
+    return narrow(-(t * yes + (1 - t) * no), input)
+
+
+# The logarithms are at least -100, as in PyTorch: 0 and 1 have finite losses, and gradients.
+row("binary_cross_entropy_each", "input target", _binary_cross_entropy, ELEMENTWISE, promote=SAME,
+    node="BinaryCrossEntropyBackward0",
+    input=lambda m, g, input, target: (
+        g * (input - target) / m.clamp(input * (1 - input), 1e-12, None)),
+    target=lambda m, g, input: -g * m.logit(input),
+    doc="-(target * log(input) + (1 - target) * log(1 - input)), for probabilities",
+    public=False)  # fmt: skip

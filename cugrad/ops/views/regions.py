@@ -1,0 +1,99 @@
+"""Rows for a part of a tensor that was changed in place: the region that view ops lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...backends.batched.arrays import levels_of, lifted_to, owner, plain
+from ..table import LINEAR, raw, row
+from .strided import layout_of, sum_of
+
+
+@dataclass(frozen=True)
+class Region:
+    """The part of a tensor that a chain of view ops leads to.
+
+    It is read by these ops, and written through what they make: so a view op is its own inverse,
+    of whatever dtype the view is, as long as it is given memory laid out as the tensor's was. What
+    is a view in one layout may be a copy in another, and a change of that would be lost.
+    """
+
+    steps: tuple[tuple[Any, dict[str, Any]], ...]  # the view ops and their parameters
+    shape: tuple[int, ...]  # of the whole tensor
+    strides: tuple[int, ...]  # of the whole tensor, in elements
+    whole_dtype: Any = None  # where the part is of another
+    levels: tuple[Any, ...] = ()  # of vmap, at which the whole tensor differs by example
+    part_levels: tuple[Any, ...] = ()  # and those at which the part does
+
+    def __repr__(self) -> str:
+        return f"Region({' '.join(op.name for op, _ in self.steps)} of {self.shape})"
+
+    def of(self, whole: Any) -> Any:
+        """The view of it in an array of the tensor's layout."""
+        for op, params in self.steps:
+            whole = getattr(raw, op.name)(whole, **params)
+        return whole
+
+    def zeros(self, part: Any) -> Any:
+        """Zeros of the tensor's shape, for each example that what is put into them has beside."""
+        dtype = part.dtype if self.whole_dtype is None else self.whole_dtype
+        found = owner(plain(part)).xp.zeros((), dtype)
+        more = [level for level in levels_of(part) if level not in self.part_levels]
+        found = lifted_to(found, (*self.levels, *more))
+        return owner(found).xp.broadcast_to(found, self.shape)
+
+    def is_laid_out(self, array: Any) -> bool:
+        """Whether an array of the tensor's shape lies in memory as the tensor does."""
+        steps = zip(array.shape, layout_of(array), self.strides)
+        return not array.size or all(n == 1 or a == b for n, a, b in steps)
+
+    def laid_out(self, array: Any) -> Any:
+        """A copy of an array of the tensor's shape, in its layout."""
+        array = lifted_to(array, self.levels)
+        order = sorted(range(array.ndim), key=lambda dim: -abs(self.strides[dim]))
+        back = sorted(range(array.ndim), key=order.__getitem__)
+        dense = array[...].transpose(order).copy("C").transpose(back)
+        if self.is_laid_out(dense):
+            return dense
+        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides)]
+        low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
+        xp = owner(array).xp
+        memory = xp.zeros(high - low + 1, array.dtype)
+        strides = tuple([s * array.itemsize for s in self.strides])
+        whole = xp.lib.stride_tricks.as_strided(memory[-low:], self.shape, strides)
+        whole[...] = array
+        return whole
+
+
+def _part(xp: Any, self: Any, region: Region) -> Any:
+    return region.of(self if region.is_laid_out(self) else region.laid_out(self)).copy()
+
+
+def _zero_part(xp: Any, self: Any, region: Region) -> Any:
+    whole = region.laid_out(self)
+    region.of(whole)[...] = 0
+    return whole
+
+
+def _embed_part(xp: Any, self: Any, region: Region) -> Any:
+    whole = region.laid_out(region.zeros(self))
+    region.of(whole)[...] = self
+    return whole
+
+
+# Not holomorphic: the adjoint of seeing real numbers as complex ones is to see them as real again.
+row("part", "self", _part, LINEAR, holomorphic=False,
+    self=lambda m, g, region: m.embed_part(g, region))  # fmt: skip
+row("zero_part", "self", _zero_part, LINEAR, holomorphic=False,
+    self=lambda m, g, region: m.zero_part(g, region))  # fmt: skip
+row("embed_part", "self", _embed_part, LINEAR, holomorphic=False,
+    self=lambda m, g, region: m.part(g, region))  # fmt: skip
+row("copy_slices", "self src",
+    lambda xp, self, src, region: _zero_part(xp, self, region) + _embed_part(xp, src, region),
+    node="torch::autograd::CopySlices", holomorphic=False,
+    self=lambda m, g, region: m.zero_part(g, region),
+    src=lambda m, g, region: m.part(g, region),
+    jvp=lambda m, self_t, src_t, region: sum_of(
+        None if self_t is None else m.zero_part(self_t, region),
+        None if src_t is None else m.embed_part(src_t, region)))  # fmt: skip

@@ -1,0 +1,205 @@
+"""Follows the storages that a step makes: which op made them, on what line, and what holds them."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from ...autograd.recording.saved import Packed
+from ...frames import users_frames
+from ...memory.geometry import root_of
+from ...memory.offloading.session import View
+from ...tensor import Tensor
+
+Category = Literal["parameter", "input", "gradient", "activation", "saved"]
+CATEGORIES: tuple[Category, ...] = ("parameter", "input", "gradient", "activation", "saved")
+
+
+
+class Site(NamedTuple):
+    """An op, and the line of the user's program that called it."""
+
+    op: str
+    seq: int
+    phase: str
+    line: str
+
+
+class Storage:
+    """A block of memory, while a sample counts it: from `born` on, until before `died`."""
+
+    __slots__ = ("site", "nbytes", "kind", "born", "died", "holders")
+
+    def __init__(self, site: Site, nbytes: int, kind: Category, born: int) -> None:
+        self.site, self.nbytes, self.kind = site, nbytes, kind
+        self.born, self.died = born, sys.maxsize
+        self.holders = 0  # nodes that keep it for backward
+
+    @property
+    def category(self) -> Category:
+        """What it is for now: a result that a node keeps is "saved"."""
+        return "saved" if self.holders and self.kind == "activation" else self.kind
+
+
+class _Ref(weakref.ref[Any]):
+    """A weak reference that knows what it is about."""
+
+    __slots__ = ("about", "key")
+    about: Any
+    key: int
+
+
+class Storages:
+    """All storages of a timeline. Numbers of samples are given by `now`.
+
+    `history` has a line for each change: (sample, storage, category before, category after), where
+    None means that it did not live.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.all: list[Storage] = []
+        self.live: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
+        self.history: list[tuple[int, Storage, Category | None, Category | None]] = []
+        self.older: list[tuple[int, Storage]] = []  # there on entry, with the sample that met them
+        self.older_bytes = 0
+        self._known: dict[int, _Ref] = {}  # by the id of the array that owns the memory
+        self._nodes: dict[int, _Ref] = {}  # by the id of a node: the storages that it keeps
+        self._dead: deque[_Ref] = deque()  # left by callbacks, which take no lock
+        self._ended: list[tuple[int, int]] = []  # nodes that have run, and when
+
+    def of(self, array: Any) -> Storage | None:
+        """The storage of an array, if it is followed."""
+        found = self._known.get(id(root_of(array)))
+        return found.about if found is not None and found() is not None else None
+
+    def follow(self, array: Any, site: Site, kind: Category) -> Storage:
+        """The storage of an array; a new one where it has not been seen."""
+        found = self.of(array)
+        if found is not None:
+            if kind == "gradient" and found.kind == "activation":
+                self._change(found, kind, 0)
+            return found
+        root = root_of(array)
+        storage = Storage(site, int(root.nbytes), kind, self.now)
+        try:
+            reference = _Ref(root, self._dead.append)
+        except TypeError:  # arrays of a vmap
+            return storage
+        reference.about, reference.key = storage, id(root)
+        self._known[reference.key] = reference
+        self.all.append(storage)
+        self.live[kind] += storage.nbytes
+        self.history.append((self.now, storage, None, kind))
+        return storage
+
+    def was_there(self, storage: Storage) -> None:
+        """A storage that has just been met is as old as the timeline."""
+        when, _, before, after = self.history.pop()
+        assert before is None and storage.born == when
+        self.older.append((when, storage))
+        self.older_bytes += storage.nbytes
+        storage.born = 0
+        self.history.append((0, storage, before, after))
+
+    def keep(self, node: Any, site: Site, given: set[int]) -> None:
+        """Follows what a node has saved, until it lets go of it.
+
+        `given` has the ids of the roots of what the op was given: these it has not made.
+        """
+        held = {}
+        for array in _saved_by(node):
+            if self.of(array) is not None or id(root_of(array)) not in given:
+                storage = self.follow(array, site, "activation")
+                held[id(storage)] = storage
+        if not held:
+            return
+        reference = _Ref(node, self._dead.append)
+        reference.about, reference.key = list(held.values()), id(node)
+        self._nodes[reference.key] = reference
+        for storage in held.values():
+            self._change(storage, storage.kind, 1)
+
+    def ended(self, node: Any) -> None:
+        """A node has run; what it has let go of is seen at the next `settle`."""
+        if id(node) in self._nodes:
+            self._ended.append((id(node), self.now))
+
+    def settle(self) -> int:
+        """Takes note of what nodes have let go of, and of what is gone, whose bytes it answers."""
+        gone = 0
+        ended, self._ended = self._ended, []
+        for key, when in ended:
+            reference = self._nodes.get(key)
+            node = None if reference is None else reference()
+            if reference is not None and (node is None or node.is_freed):
+                self._let_go(reference)
+            elif self.now <= when + 1:  # it lets go when its observers have seen its end
+                self._ended.append((key, when))
+        while self._dead:
+            reference = self._dead.popleft()
+            if type(reference.about) is list:
+                self._let_go(reference)
+                continue
+            if self._known.get(reference.key) is reference:
+                del self._known[reference.key]
+            storage: Storage = reference.about
+            before, storage.died = storage.category, self.now
+            self.live[before] -= storage.nbytes
+            self.history.append((self.now, storage, before, None))
+            gone += storage.nbytes
+        return gone
+
+    def _let_go(self, reference: _Ref) -> None:
+        if self._nodes.get(reference.key) is reference:
+            del self._nodes[reference.key]
+            for storage in reference.about:
+                self._change(storage, storage.kind, -1)
+
+    def _change(self, storage: Storage, kind: Category, holders: int) -> None:
+        before = storage.category
+        storage.kind, storage.holders = kind, storage.holders + holders
+        after = storage.category
+        if before != after and storage.died > self.now:
+            self.live[before] -= storage.nbytes
+            self.live[after] += storage.nbytes
+            self.history.append((self.now, storage, before, after))
+
+    def alive_at(self, sample: int) -> list[tuple[Storage, Category]]:
+        """The storages that this sample counts, with what they were for then."""
+        found: dict[int, tuple[Storage, Category]] = {}
+        for when, storage, _, after in self.history:
+            if when > sample:
+                continue  # no break: what was there on entry is met later
+            if after is None:
+                found.pop(id(storage), None)
+            else:
+                found[id(storage)] = storage, after
+        return list(found.values())
+
+
+def _saved_by(node: Any) -> Iterator[Any]:
+    """The arrays that a node keeps on the device, also those that an offload has yet to move."""
+    for entry in getattr(node, "saved", ()):
+        if isinstance(entry, Packed):
+            entry = entry.packed
+        if isinstance(entry, View):
+            root = entry.stored.root()
+            if root is not None:
+                yield root
+        elif isinstance(entry, Tensor):
+            yield entry._array
+        elif type(entry) is tuple and entry and hasattr(entry[0], "nbytes"):
+            yield entry[0]
+
+
+def line_of_caller() -> str:
+    """The line of the user's program that is running: "train.py:12 in step"; "" where none is."""
+    frame = next(users_frames(), None)
+    if frame is None:
+        return ""
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
