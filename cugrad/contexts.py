@@ -20,9 +20,8 @@ CLASS_TEXT = (
 
 
 def described(thing: Any) -> str:
-    """What a context is at a prompt: its class, and what it was given that is not the default.
-
-    It stands for attributes of that name; `...` for what the context does not keep.
+    """The `repr` of a context: its class and the arguments that are not defaults. Arguments are
+    read from attributes of the same name; `...` stands for one that the context does not keep.
 
     >>> import cugrad as torch
     >>> torch.inference_mode(), torch.inference_mode(False)
@@ -82,7 +81,7 @@ def decorated(clone: Callable[[], Context], function: Any, depth: int = 3) -> An
 
 
 def _stepped(clone: Callable[[], Context], steps: Any) -> Generator[Any, Any, Any]:
-    """A generator's steps, each in a context; what is sent and thrown in goes to the generator."""
+    """Runs each step of a generator in a context; passes on what is sent and thrown in."""
     step: Callable[[], Any] = functools.partial(steps.send, None)
     while True:
         try:

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def variable(*args: Any, **kwargs: Any) -> Any:
-    """Gone: RuntimeError. The class is `Variable`."""
+    """Removed in PyTorch; calling it is a RuntimeError. The class is `Variable`."""
     raise RuntimeError(
         "torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead"
     )

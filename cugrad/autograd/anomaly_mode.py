@@ -117,7 +117,7 @@ class set_detect_anomaly(Switch):
 
 
 def note(node: Node) -> None:
-    """Keeps with a new node where it was made, and the node whose backward made it."""
+    """Notes for a new node the stack that made it, and the node whose backward made it."""
     node.metadata["traceback_"] = _users_lines()
     if state.evaluating is not None:
         node.metadata["parent_"] = state.evaluating
@@ -190,7 +190,7 @@ def report(node: Node | None) -> None:
 
 
 def warn_beside(text: str) -> None:
-    """A warning while an error is on its way, which it must not hide where warnings are errors."""
+    """Warns while an error is raised, which a warning that is an error must not hide."""
     try:
         warn_user(text)
     except Warning as warning:

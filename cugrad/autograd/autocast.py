@@ -85,7 +85,7 @@ class Settings(threading.local):
     def __init__(self) -> None:
         self.of = {"cpu": Setting(False, dtypes.bfloat16), "cuda": Setting(False, dtypes.float16),
                    "simulated": Setting(False, dtypes.float16)}  # fmt: skip
-        self.lower: dict[str, dtypes.dtype] = {}  # those of the types where it is on
+        self.lower: dict[str, dtypes.dtype] = {}  # settings of the types for which autocast is on
         self.cache_enabled = True
         self.nesting = 0
         self.cache: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}  # by id of the weight
@@ -115,7 +115,7 @@ def _refresh() -> None:
     lower = {kind: s.dtype for kind, s in settings.of.items() if s.enabled}
     if lower or settings.lower:
         _switch(cast_inputs if lower else None)
-        settings.lower = lower  # last: should an interrupt come before, all of it is done again
+        settings.lower = lower  # last: after an interrupt before this line all of it is done again
 
 
 def _switch(to: Any) -> None:
@@ -167,7 +167,7 @@ class casting(Switch):
 
 
 def leave(nesting: int) -> None:
-    """A region ends, within so many; with the outermost one the casts of weights go."""
+    """Ends a region that is nested this deep. With the outermost region the casts of weights go."""
     settings.nesting = nesting
     if nesting == 0:
         clear_autocast_cache()
@@ -177,7 +177,7 @@ def leave(nesting: int) -> None:
 
 
 def cast_inputs(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs of a row as they are to be for the thread's autocast."""
+    """The inputs of a row in the dtypes that the thread's autocast wants."""
     given = args[0] if op.variadic else args
     cast = _cast(op.name, given)
     if cast is given:
@@ -186,9 +186,8 @@ def cast_inputs(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def autocasts(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that autocast takes for one op, by its name, though it calls several.
-
-    Its tensors are cast; what it calls is not cast again.
+    """Decorates a function that autocast treats as one op, by its name, although it calls several.
+    Its tensors are cast; the ops that it calls cast nothing.
     """
     name = function.__name__
 
@@ -242,7 +241,7 @@ def _policy(name: str, tensors: Sequence[Any]) -> str | None:
 
 
 def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
-    """The values an op is given, its floating-point tensors cast; the same sequence if none is."""
+    """The inputs of an op with floating-point tensors cast; the same sequence if none is cast."""
     policy = _policy(name, values)
     if policy is None or policy == AS_GIVEN:
         return values
@@ -272,7 +271,7 @@ def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _wanted(policy: str, value: Any) -> Any:
-    """The dtype for one value; None for what stays: integers, float64, what is elsewhere."""
+    """The dtype for one value; None for values that stay: integers, float64, other devices."""
     if not isinstance(value, Tensor) or not is_floating(value._array.dtype):
         return None
     if value._array.dtype.itemsize > 4:
@@ -284,7 +283,7 @@ def _wanted(policy: str, value: Any) -> Any:
 
 
 def converted(value: Tensor, dtype: Any) -> Tensor:
-    """A tensor in another dtype; that of a weight is kept until the outermost region ends."""
+    """Casts a tensor. The cast of a weight is kept until the outermost region ends."""
     if value._array.dtype == dtype:
         return value
     if not (

@@ -118,12 +118,12 @@ def check_dual(tensor: Tensor, tangent: Tensor) -> None:
 
 
 def _laid_out(tangent: Tensor, like: Tensor) -> Tensor:
-    """A tangent in the dtype and the strides of its tensor: a copy where it has others, or where
-    the tensor is part of more memory, or less.
+    """A tangent in the dtype and the strides of its tensor. It is copied if it has others, or if
+    the two do not span the same part of their memory.
     """
     home = like._array
     overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
-    alike = type(home) is type(tangent._array)  # not one of them of a vmap
+    alike = type(home) is type(tangent._array)  # neither is in a vmap
     if overlaps or not alike or not backend_of(home).readable:
         return tangent
     if tangent.stride() == like.stride():

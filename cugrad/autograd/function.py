@@ -162,7 +162,7 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     def backward_of(cls) -> Callable[..., Any]:
-        """The user's backward, by whichever of its two names he wrote it."""
+        """The user's backward, which may be called `backward` or `vjp`."""
         by_backward = cls.backward is not Function.backward
         if by_backward and cls.vjp is not Function.vjp:
             raise RuntimeError(
@@ -230,7 +230,7 @@ def _tangents(
             for i, (a, t) in enumerate(zip(args, tangents, strict=True)):
                 if t is None and isinstance(a, Tensor) and is_differentiable(a._array.dtype):
                     tangents[i] = make(backend_of(a._array).xp.zeros_like(a._array))
-        for a in node.dirty_tensors or ():  # jvp changes their tangents in place
+        for a in node.dirty_tensors or ():  # their tangents are changed in place by jvp
             nr = next((i for i, x in enumerate(args) if x is a), None)
             if nr is not None and tangent_of(a, level) is not None:
                 tangents[nr] = written(a, level)
@@ -298,7 +298,7 @@ def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: 
 
 
 def _marked(node: BackwardCFunction, outputs: list[Any]) -> tuple[Tensor, ...]:
-    """What was marked as dirty, once it and what else was marked has been looked at."""
+    """The inputs that were marked as dirty. Checks all marks."""
     dirty, hidden = node.dirty_tensors, node.non_differentiable
     if dirty is None and hidden is None:
         return ()
@@ -331,8 +331,9 @@ def _marked(node: BackwardCFunction, outputs: list[Any]) -> tuple[Tensor, ...]:
 def _own(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> Any:
     """An input that is returned as it is becomes a tensor of its own, unless changed in place.
 
-    So does what requires grad, made inside or known from elsewhere: nothing leads on from here.
-    A view that was made inside stays one, which in-place changes may not follow.
+    So does a tensor that requires grad, whether it was made inside or elsewhere, because its own
+    history is not followed. A view that was made inside stays a view, but may not be changed in
+    place.
     """
     if not isinstance(out, Tensor) or among(dirty, out):
         return out
@@ -417,7 +418,7 @@ def _shared_by(t: Tensor) -> tuple[batched.BatchLevel, ...]:
 
 
 class InplaceFunction(Function):
-    """Deprecated: there is nothing in it that Function lacks."""
+    """Deprecated: use Function, which does the same."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -425,7 +426,7 @@ class InplaceFunction(Function):
 
 
 class Error(BackwardCFunction):
-    """The node that refuses, by PyTorch's name; an edge for each gradient, None for None."""
+    """The node that refuses, with PyTorch's name; an edge for each gradient that is not None."""
 
     places: tuple[bool, ...] = ()
 
@@ -439,7 +440,7 @@ class Error(BackwardCFunction):
 
 
 class _Twice(Function):
-    """Passes gradients through, and refuses to be differentiated."""
+    """Passes gradients through; raises an error when it is differentiated itself."""
 
     generate_vmap_rule = True
 

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Origin(NamedTuple):
-    """What is known of the tensor that a gradient edge was made from."""
+    """The shape, dtype and backend of the tensor that a gradient edge was made from."""
 
     shape: Any
     dtype: Any
@@ -38,7 +38,7 @@ class GradientEdge(NamedTuple):
 
     node: Node
     output_nr: int
-    ownership_token: Origin | None = None  # here of no use to a node: what the gradient looks like
+    ownership_token: Origin | None = None  # no node needs it: it says what the gradient looks like
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -104,7 +104,7 @@ class saved_tensors_hooks(Switch):
     """
 
     compose = False  # for subclasses that set the hooks themselves
-    is_placement = False  # whether nobody is to see where what is saved waits; cugrad's own are
+    is_placement = False  # True for cugrad's own: users do not see where the tensor waits
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ def register_multi_grad_hook(
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     lock = threading.Lock()
     runs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # a pass that fails leaves nothing
-    # weak: a hook of a leaf that held the leaf would be a cycle
+    # weak, because a hook of a leaf that holds the leaf is a cycle
     ends = [weakref.ref(edge if isinstance(edge, Tensor) else edge.grad_fn)
             for edge in edges if edge is not None]  # fmt: skip
     del edges

@@ -24,7 +24,7 @@ def is_inference(input: Tensor) -> bool:
 
 
 class _Inference(Switch):
-    """What changes the inference mode puts back all that depends on it."""
+    """A switch of the inference mode, which restores all that depends on it."""
 
     def as_is(self) -> tuple[Any, ...]:
         return state.inference, state.grad_mode, state.levels, state.hidden

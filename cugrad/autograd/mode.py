@@ -63,14 +63,14 @@ anomaly = Anomaly()
 
 
 class State(threading.local):
-    """What this thread has switched on; `fast` says in one read whether anything unusual is.
+    """What this thread has switched on. One read of `fast` tells whether anything unusual is.
 
     `switch` alone changes a field. `kept` puts all of them back.
     """
 
     fast = RECORDING
     grad_enabled = True  # whether ops are recorded
-    grad_mode = True  # what was asked for: in inference mode ops are not recorded all the same
+    grad_mode = True  # what the user asked for; inference mode overrides it
     inference = False
     observers: tuple[Observer, ...] = ()
     ranges: tuple[RangeObserver, ...] = ()  # those observers that see ranges; also within an op
@@ -89,7 +89,7 @@ class State(threading.local):
     dual: Level | None = None  # the one that `forward_ad.dual_level` has opened
 
     def switch(self, **changes: Any) -> None:
-        """Changes fields, and what follows from them, at once: an interrupt finds all, or none."""
+        """Changes fields and those derived from them at once: an interrupt finds all or none."""
         fields = vars(self)
         now = {**FIELDS, **fields, **changes}
         enabled = changes["grad_enabled"] = now["grad_mode"] and not now["inference"]
@@ -123,7 +123,7 @@ def watch_writes(watcher: Callable[[Any], None], watching: bool) -> None:
 
 
 def will_change(tensor: Any) -> None:
-    """Tells who wants to know it that a tensor is about to be changed in place, by whatever way."""
+    """Tells all watchers that a tensor is about to be changed in place."""
     if state.before_write is not None:
         state.before_write(tensor)
     for watcher in tuple(writes_watched):
@@ -166,7 +166,7 @@ def push_observer(observer: Observer) -> None:
         ranges = (*ranges, cast("RangeObserver", observer))
     try:
         state.switch(observers=(*state.observers, observer), ranges=ranges)
-    except BaseException:  # an interrupt: whoever pushes it will not pop it
+    except BaseException:  # an interrupt: the caller will not pop it
         pop_observer(observer)
         raise
 
@@ -219,7 +219,7 @@ def pop_hooks(pair: Hooks) -> None:
 
 
 def passing(run: Callable[[], Any]) -> Any:
-    """`kept`, for a backward pass: what was entered before it, and left in it, stays left."""
+    """`kept` for a backward pass. A context entered before it that a hook exits stays exited."""
     hooks, observers = state.hooks, state.observers
     ended: list[Any] = []
 

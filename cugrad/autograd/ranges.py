@@ -13,7 +13,7 @@ NOBODY: AbstractContextManager[None] = nullcontext()
 
 
 class _Range:
-    """Ends for the observers for which it has begun, whoever observes by then."""
+    """Ends for the observers that saw it begin, even if others observe by then."""
 
     __slots__ = ("_what", "_begun")
 
@@ -39,9 +39,8 @@ class _Range:
 def ranged(
     name: str, scope: str, nbytes: int = 0, stream: Any = None, owner: Any = None
 ) -> AbstractContextManager[None]:
-    """What runs in it is a range: a profile shows it as an event, NVTX and ITT as a range.
-
-    The arguments are those of `RangeObserver.range_begin`. With no observer on it costs a check.
+    """Makes the code in it a range, which a profile shows as an event, NVTX and ITT as a range. The
+    arguments are those of `RangeObserver.range_begin`. Without an observer it costs one check.
 
     >>> with ranged("epoch 1", "user"):
     ...     pass

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Wishes(threading.local):
-    """What this thread has said of threads."""
+    """This thread's setting of `set_multithreading_enabled`."""
 
     multithreading = True
 
@@ -35,14 +35,15 @@ wishes = of_thread(Wishes())
 
 
 def is_multithreading_enabled() -> bool:
-    """What `set_multithreading_enabled` has said last; True to begin with."""
+    """The last setting of `set_multithreading_enabled`; True before the first."""
     return wishes.multithreading
 
 
 class set_multithreading_enabled(Switch, Context):
     """Says whether backward may use threads of its own. Here it never does, as PyTorch under False.
 
-    Sets at once; as a context manager it sets back at the end; a decorator, too.
+    It takes effect at once. As a context manager it restores the old value at the end. It is a
+    decorator, too.
 
     >>> import cugrad as torch
     >>> with torch.autograd.set_multithreading_enabled(False):

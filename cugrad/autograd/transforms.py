@@ -36,8 +36,8 @@ batched_random.open_levels = lambda: running.levels
 
 
 def opened_level(size: int, randomness: str) -> BatchLevel:
-    """A level for a vmap that begins: in the second run of a checkpoint the one it had in the
-    first, whose arrays backward holds.
+    """A level for a vmap that begins. In the second run of a checkpoint it is the level of the
+    first run, because backward holds arrays of that level.
     """
     level = None if running.again is None else next(running.again, None)
     if level is None or (level.size, level.randomness) != (size, randomness):
@@ -48,7 +48,7 @@ def opened_level(size: int, randomness: str) -> BatchLevel:
 
 
 class _Switched(Switch):
-    """Inside, fields of `running` are others."""
+    """Changes fields of `running` inside."""
 
     def __init__(self, **changes: Any) -> None:
         self._changes = changes
@@ -64,20 +64,20 @@ class _Switched(Switch):
 
 
 def noting(levels: list[BatchLevel]) -> Switch:
-    """The levels that are opened inside are added to the list."""
+    """Adds the levels that are opened inside to the list."""
     return _Switched(noted=(*running.noted, levels))
 
 
 def opened_again(levels: list[BatchLevel], transforms: tuple[Any, ...]) -> Switch:
-    """Inside, a vmap opens the levels of a list, one after the other, among these transforms."""
+    """Makes vmaps inside open the levels of a list, in order, with these transforms running."""
     return _Switched(noted=(), again=iter(levels), transforms=transforms)
 
 
 def active(transform: Any) -> Switch:
-    """This transform runs inside."""
+    """Makes this transform one of those that run inside."""
     return _Switched(transforms=(*running.transforms, transform))
 
 
 def lowered(transforms: tuple[Any, ...]) -> Switch:
-    """Only these transforms run inside."""
+    """Makes these transforms the only ones that run inside."""
     return _Switched(transforms=transforms)

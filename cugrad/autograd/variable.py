@@ -15,7 +15,7 @@ __all__ = ["ImperativeEngine", "Variable"]
 
 
 class ImperativeEngine:
-    """The engine under PyTorch's name, `Variable._execution_engine`, for those who look for it."""
+    """The engine under PyTorch's name, `Variable._execution_engine`."""
 
     def queue_callback(self, callback: Callable[[], Any]) -> None:
         """Calls `callback()` at the end of the backward pass that runs; one that fails calls none.
@@ -39,7 +39,7 @@ class ImperativeEngine:
 
 
 class VariableMeta(type):
-    """Says of every tensor that it is a Variable."""
+    """Makes every tensor an instance of Variable."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor)

@@ -151,7 +151,7 @@ class profile:
     # ------------------------------------------------------------------ in steps
 
     def prepare(self) -> None:
-        """What takes time and must not be in the profile: the device, tracemalloc."""
+        """Starts the device and tracemalloc, which takes time that must not be in the profile."""
         make = self.custom_trace_id_callback
         self.trace_id = f"{uuid.uuid4().int:032X}" if make is None else make()
         backend = None if self.use_device is None else backends.get(self.use_device)
@@ -167,7 +167,7 @@ class profile:
         self.entered = True
 
     def start(self) -> None:
-        """From here on everything is noted."""
+        """Starts to record."""
         assert self._recorder is not None
         if self._events is not None and self.acc_events:
             self._earlier = self._events
@@ -175,19 +175,19 @@ class profile:
         self._kernels = self._trace_kernels()
         self._recorder.device_on = self._recorder.device_on and self._kernels is None
         if self._recorder.device_on:
-            self._recorder.options.backend.synchronize()  # the device is where the host is
+            self._recorder.options.backend.synchronize()  # so that the device is idle now
         self._began, self._clock = perf_counter_ns(), time_ns()
         if self._recorder.device_on:
             self._recorder.note_zero()
         mode.push_observer(self._recorder)
 
     def stop(self) -> None:
-        """Up to here; waits for the device."""
+        """Stops to record, and waits for the device."""
         recorder = self._recorder
         assert recorder is not None
         try:
             mode.pop_observer(recorder)
-        except BaseException:  # an interrupt: nobody will ask again
+        except BaseException:  # an interrupt: the caller does not retry
             mode.pop_observer(recorder)
             raise
         if recorder.options.backend is not None:
@@ -223,7 +223,7 @@ class profile:
     # ------------------------------------------------------------------ what was found
 
     def _ready(self) -> EventList:
-        """The events, made when somebody asks for them."""
+        """The events, which are made on the first request."""
         if self._events is not None:
             return self._events
         recorder = self._recorder
@@ -248,7 +248,7 @@ class profile:
     def _of_device(
         self, events: list[FunctionEvent], device: str, own: bool
     ) -> list[FunctionEvent]:
-        """What the filters leave of events; kernels are events of their `own`, or are made so."""
+        """The events that pass the filters. Kernels become events, unless they are (`own`)."""
         found = []
         for event in events:
             if event.device_type == DeviceType.CPU:
@@ -260,7 +260,7 @@ class profile:
         return found if self.use_cpu or own else device_events(found, device)
 
     def _trace_kernels(self) -> trace_kernels | None:
-        """CUPTI at work, where it is wanted and can be used."""
+        """A running recording by CUPTI, if it is asked for and can be used."""
         if self.use_device != "cuda" or not self.use_kineto:
             return None
         tracing = trace_kernels()
@@ -283,7 +283,7 @@ class profile:
 
     @property
     def count(self) -> int:
-        """How many events there are, or will be when somebody asks for them."""
+        """How many events there are, or will be once they are made."""
         if self._events is not None:
             return len(self._events)
         return 0 if self._recorder is None else len(self._recorder.log) // STRIDE // 2

@@ -33,7 +33,7 @@ def report_page(found: Correlation, title: str, note: str = "") -> str:
 
 
 def _page(title: str, note: str, data: Any, script: str) -> str:
-    # no text of the data may end the element that it stands in
+    # so that no text of the data ends the script element
     embedded = json.dumps(data).replace("<", "\\u003c")
     parts = [_asset("common.js"), _asset(script)]
     scripts = "\n".join(f"<script>\n{part}</script>" for part in parts)

@@ -15,7 +15,7 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 class record_function:
-    """Context manager, and decorator, that names a stretch of the program.
+    """Context manager and decorator that names a part of the program.
 
     A profile shows it as an event, emit_nvtx and emit_itt as a range. Where none is on it costs
     next to nothing.
@@ -51,7 +51,7 @@ class record_function:
         self._ranges.pop().__exit__(*exc)
 
     def __call__(self, function: Called) -> Called:
-        """The function, each call of which is such a stretch."""
+        """The function, with each call named."""
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:

@@ -223,12 +223,12 @@ class profile:
     # ------------------------------------------------------------------ steps
 
     def start(self) -> None:
-        """Begins with what the schedule says of the first step."""
+        """Begins with the action that the schedule gives for the first step."""
         self._change(NONE, self.current_action)
         self._name_step()
 
     def stop(self) -> None:
-        """Ends; what has been recorded is handed over."""
+        """Ends the profile, and hands over what was recorded."""
         self._end_step()
         action = self.current_action
         if action == WARMUP:
@@ -247,7 +247,7 @@ class profile:
         self._name_step()
 
     def _change(self, before: ProfilerAction, now: ProfilerAction) -> None:
-        """What the step from one action to another asks for."""
+        """Starts and stops recordings as the change of action asks for."""
         recording = before in (RECORD, SAVE)
         ends = before == SAVE or (before == RECORD and now in (NONE, WARMUP))
         if (before, now) == (WARMUP, NONE) or (before == RECORD and now in (NONE, WARMUP)):
@@ -282,7 +282,7 @@ class profile:
     # ------------------------------------------------------------------ one recording
 
     def prepare_trace(self) -> None:
-        """What takes time, done before the recording."""
+        """Does before the recording what takes time."""
         if self.profiler is None or not self.acc_events:
             self.profiler = autograd_profile.profile(
                 use_cpu=ProfilerActivity.CPU in self.activities, use_device=self.use_device,
@@ -357,7 +357,7 @@ class profile:
         """A value that the file of a trace shall carry, as JSON; ValueError where it is none."""
         self._metadata[key] = json.loads(value)
 
-    preset_metadata_json = add_metadata_json  # here the file is written later anyway
+    preset_metadata_json = add_metadata_json  # the same function: here the file is written later
 
     def _profiler(self, what: str) -> autograd_profile.profile:
         if self.profiler is None:

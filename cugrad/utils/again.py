@@ -1,4 +1,4 @@
-"""The second run of a checkpointed function, which ends when what is still wanted is there."""
+"""The second run of a checkpointed function, which ends when all values in demand exist."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Again", "Enough", "Values"]
 
 
 class Enough(BaseException):
-    """Everything that was saved is there again: the rest of the function need not run."""
+    """All saved values exist again, so the rest of the function need not run."""
 
 
 class Values(dict[int, tuple[Tensor, int]]):
-    """What was computed again of the first `count` slots, and has not been asked for.
+    """Values that were computed again for the first `count` slots, until they are asked for.
 
     By number: the tensor, and its version.
     """
@@ -32,9 +32,8 @@ class Values(dict[int, tuple[Tensor, int]]):
 
 
 class Again(Switch):
-    """The second run of a function, until what is still wanted is there.
-
-    Should the last op need only its inputs for backward, it need not run: `before_op` sees to that.
+    """The second run of a function, until all values in demand exist. If the last op saves only its
+    inputs, it does not run: `before_op` takes the inputs and ends the run.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class Again(Switch):
             if isinstance(plan, Plan) and set(plan.saves) <= set(plan.op.inputs):
                 self._plan, self._before_last = plan, first
         self.values, self.found = Values(), list[tuple[str, Any]]()
-        self.more = False  # backward within the function: it is run further than it has come
+        self.more = False  # the function runs backward itself: it must run further
 
     def pack(self, tensor: Tensor) -> Tensor:
-        """The hook of the second run: the tensor itself, should somebody go backward in there."""
+        """The hook of the second run. Returns the tensor: the function may run backward itself."""
         if get_ident() != self._thread:
             return tensor
         k, name = len(self.found), op_name(state.saving)
@@ -82,7 +81,7 @@ class Again(Switch):
         self.found.append((name, None if traits is None else traits(tensor, name)))
         if self._slots[k]() is not None:
             alone = tensor
-            if tensor._requires_grad:  # else it is the very object that the user had saved
+            if tensor._requires_grad:  # else the user gets the same object back
                 alone = make(tensor._array)
                 alone._counter = tensor.counter
             self.values[k] = alone, alone.counter[0]
@@ -90,7 +89,7 @@ class Again(Switch):
             raise Enough
 
     def _before_write(self, t: Tensor) -> None:
-        """What the function is about to change, and has been kept of it, is a copy from now on."""
+        """Copies the values that were taken of `t`, which the function is about to change."""
         counter = t.counter
         for k, (kept, version) in self.values.items():
             if kept._counter is counter and kept.counter[0] == version:
@@ -118,7 +117,7 @@ class Again(Switch):
         if plan is None or op is not plan.op or len(self.found) != self._before_last:
             return
         if not state.grad_enabled or not state.hooks or state.hooks[-1][0] != self.pack:
-            return  # not for this run to keep
+            return  # another pair of hooks packs what this op saves
         if state.levels or running.transforms:
             return
         inputs = inputs[0] if op.variadic else inputs

@@ -55,7 +55,7 @@ def checkpoint(
     early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """`function(*args, **kwargs)`, of which the arguments are kept, and the rest is computed again.
+    """`function(*args, **kwargs)`; keeps the arguments, and computes all else again in backward.
 
     Args:
         use_reentrant: False: what the function's ops would save is computed when backward first

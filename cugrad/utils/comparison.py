@@ -1,4 +1,4 @@
-"""What must be the same in both runs of a checkpointed function, and how an error says it."""
+"""What must be the same in both runs of a checkpointed function, and its text in errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIP = (
 class CheckpointError(RuntimeError):
     """The function of a checkpoint did something else when it was run again."""
 
-    __module__ = "cugrad.utils.checkpoint"  # as a traceback names it
+    __module__ = "cugrad.utils.checkpoint"  # the name that a traceback shows
 
 
 def default_traits(tensor: Tensor, op: str) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ TRAITS: dict[str, Traits | None] = {
 
 
 def by(was: str, now: str | None = None) -> str:
-    """By which op a tensor was saved, where that is known."""
+    """The line that says which op saved a tensor, if that is known."""
     if not was:
         return ""
     return f"saved by {was}\n" if now in (None, was) else f"saved by {was}, then by {now}\n"

@@ -42,7 +42,7 @@ class Slot:
 
     @property
     def may_differ(self) -> bool:
-        """Whether nobody looks at what the second run saves (`determinism_check="none"`)."""
+        """Whether the values of the second run are not compared (`determinism_check="none"`)."""
         return self.region._traits is None
 
 
@@ -50,7 +50,7 @@ class GraphExecGroup(Switch):
     """Several backward passes for which a checkpoint runs again once, not once for each.
 
     No two of them may need the same saved tensor, even with `retain_graph=True`: that is a
-    CheckpointError. Reentrant checkpoints take no notice.
+    CheckpointError. It has no effect on reentrant checkpoints.
 
     >>> import cugrad as torch
     >>> from cugrad.utils.checkpoint import GraphExecGroup, checkpoint
@@ -83,11 +83,11 @@ class GraphExecGroup(Switch):
 class Region:
     """One call of a checkpointed function.
 
-    Its arguments are kept, through the saved-tensor hooks outside; of all that its ops save, only
-    slots. The first slot that a backward pass opens runs the function again, by `again(*args)`, and
-    takes what its ops save then, in the same order. A value goes with the slot that asked for it;
-    should it be asked for once more in the same pass, the function runs once more. What threads
-    that the function starts save is kept.
+    Its arguments are saved through the hooks outside. Each tensor that its ops save becomes an
+    empty slot. The first slot that a backward pass opens runs the function again, by
+    `again(*args)`, and the tensors that its ops save then fill the slots in the same order. A value
+    is freed with the slot that asked for it. If it is asked for once more in the same pass, the
+    function runs once more. Tensors that are saved in threads of the function are kept as they are.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Region:
         self._again, self._traits, self._explain = again, traits, explain
         self._early_stop, self._thread = early_stop, get_ident()
         self._args = tuple([_Input(arg) if isinstance(arg, Tensor) else arg for arg in args])
-        self._levels = state.levels  # of forward mode, and what arguments had for tangents there
+        self._levels = state.levels  # of forward mode; below, tangents of the arguments
         self._tangents = [
             (k, nr, tangent) for k, arg in enumerate(args) if isinstance(arg, Tensor)
             for nr, level in enumerate(self._levels) if (tangent := tangent_of(arg, level))
@@ -224,12 +224,12 @@ class _Input:
     __slots__ = ("_tensor", "_version", "_packed")
 
     def __init__(self, tensor: Tensor) -> None:
-        if tensor.is_inference():  # whether it changes until then would go unseen
+        if tensor.is_inference():  # it has no version, so a change of it would go unseen
             raise RuntimeError(INFERENCE_TEXT)
         self._tensor: Tensor | None = None
         self._packed: Packed | None = None
         self._version = 0 if tensor._counter is None else tensor._counter[0]
-        edge = edge_of(tensor) if tensor._requires_grad else None  # a node made anew is made now
+        edge = edge_of(tensor) if tensor._requires_grad else None  # a view gets its new node now
         if state.hooks:
             with no_grad():
                 self._packed = Packed(state.hooks[-1], tensor, edge, -1)

@@ -75,9 +75,9 @@ class _Kept:
 
 
 class _Observing(Switch):
-    """An observer of ops for as long as it is entered."""
+    """An observer of ops while it is entered."""
 
-    of_one_run = True  # what a checkpoint runs again meanwhile is none of its ops
+    of_one_run = True  # it does not see the ops of a second run within this one
 
     def as_is(self) -> None:
         """There is nothing to put back but the observer."""
@@ -116,7 +116,7 @@ class _Forward(_Observing):
         args = self._calls.pop()
         if args is None:
             return
-        if result is None:  # it did not end well, and will not the next time
+        if result is None:  # the op failed, and will fail the next time
             self._store[name].append(None)
             return
         observers = state.observers
@@ -142,7 +142,7 @@ class _Forward(_Observing):
 
 
 def _is_no_op(name: str) -> bool:
-    """Whether this is a Function, which must run to know what it saves: the ops in it count."""
+    """Whether this is a Function: it runs, since it alone knows what it saves; its ops count."""
     return state.call is None or name in SAC_IGNORED_OPS
 
 
@@ -193,7 +193,7 @@ def create_selective_checkpoint_contexts(
     policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False,
     *, offload: Any = None,
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:  # fmt: skip
-    """For `context_fn` of a checkpoint: which ops' results are kept, and not computed again.
+    """Contexts for `context_fn` of a checkpoint, which keep the results of some ops.
 
     Args:
         policy_fn_or_list: a function of a SelectiveCheckpointContext, the op's name as docs/ops.md

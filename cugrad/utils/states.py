@@ -1,4 +1,4 @@
-"""What a checkpointed function found when it ran, such as random states, to be found again."""
+"""The surroundings of a checkpointed function, such as random states, for its second run."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def devices_of(values: Any) -> list[Device]:
 
 
 class Surroundings:
-    """What a function found when it ran: the default device, the transforms that it ran in and the
-    levels of its own vmaps, and the states of the generators that it drew from, of whatever device;
-    those only where `with_random`; and what autocast was set to.
+    """The surroundings of a function when it ran: the default device, the settings of autocast, the
+    transforms around it, the levels of its own vmaps, and, if `with_random`, the states of all
+    generators that it drew from.
     """
 
     __slots__ = ("_device", "_book", "_transforms", "_levels", "_casts")
@@ -66,11 +66,10 @@ class Surroundings:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """What is made and drawn within it, by this thread, is made and drawn as it was then.
-
-        It leaves no trace on the generators.
+        """Within it this thread has the noted surroundings, and draws the same random numbers. The
+        generators themselves do not move.
         """
-        # a new device: one remembers where it was entered
+        # a new object, because a device remembers where it was entered
         with self._casts, Device(self._device), opened_again(self._levels, self._transforms):
             if self._book is not None:
                 with drawn_again(self._book):
@@ -80,7 +79,7 @@ class Surroundings:
 
 
 class DefaultDeviceType:
-    """The type of device whose generators count where no tensor says so.
+    """The type of device whose generators are meant when no tensor names one.
 
     >>> DefaultDeviceType.set_device_type("simulated")
     >>> DefaultDeviceType.get_device_type()

@@ -1,4 +1,4 @@
-"""The ops of a function's two runs, and the lines that called them, for an error to show."""
+"""The ops of the two runs of a function, and the lines that called them, for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gradcheck asks of a function beside right numbers: of zeros, of absence, and of batches."""
+"""What gradcheck checks beside numbers: zero gradients, absent gradients, and batches."""
 
 from __future__ import annotations
 

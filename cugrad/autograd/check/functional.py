@@ -31,7 +31,7 @@ def tupled(value: Any, what: str, name: str) -> tuple[bool, Tensors]:
 
 
 def nested(rows: Any, *is_tuple: bool) -> Any:
-    """Tuples in tuples, less those levels, from the outermost, that stand for a single Tensor."""
+    """Nested tuples, without the outermost levels that stand for a single Tensor."""
     if len(is_tuple) > 1 and not is_tuple[1]:
         rows = tuple(row[0] for row in rows)
     return rows if is_tuple[0] else rows[0]
@@ -42,7 +42,8 @@ def zeros_like(x: Tensor, requires_grad: bool = False) -> Tensor:
 
 
 def fresh(tensors: Tensors, create_graph: bool, need_graph: bool = True) -> Tensors:
-    """New Tensors of the same elements, so that one the function knows by other ways is constant.
+    """New Tensors with the same elements. So a tensor that the function also captures is a constant
+    there.
 
     With `create_graph` those that require gradients keep their history.
     """

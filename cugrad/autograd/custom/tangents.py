@@ -17,7 +17,7 @@ def among(tensors: Any, t: Tensor) -> bool:
 
 
 def check_saved(node: BackwardCFunction, args: tuple[Any, ...], result: Any) -> None:
-    """RuntimeError for an input that is an output as it is: which of the two would be saved?"""
+    """RuntimeError if an input is also an output: which of the two should be saved?"""
     outputs = result if isinstance(result, tuple) else (result,)
     for t in (*(node.to_save or ()), *(node.saved_for_forward or ())):
         if t is not None and among(args, t) and among(outputs, t):

@@ -1,4 +1,4 @@
-"""Custom Functions under the transforms of torch.func: whose turn it is, and the user's vmap."""
+"""Custom Functions under torch.func: which transform goes first, and the user's vmap."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["VmapInfo", "apply_transformed"]
 
-# The innermost transform that has to do with the arguments goes first. Gradients and forward mode
-# record a node with the user's own backward and jvp, which stands for all such transforms; its
-# forward is what the vmaps around it make of the function. A vmap calls the user's rule, in which
-# it is no longer active.
+# The innermost transform that the arguments take part in goes first. Gradients and forward mode
+# record one node with the user's own backward and jvp for all such transforms. Its forward is the
+# function under the vmaps around it. A vmap calls the user's rule, within which the vmap is no
+# longer active.
 
 MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 
 
 class VmapInfo(NamedTuple):
-    """What the `vmap` staticmethod of a Function is told of the vmap that calls it."""
+    """What the `vmap` staticmethod of a Function gets to know about the vmap that calls it."""
 
     batch_size: int
     randomness: str
@@ -67,7 +67,7 @@ def apply_transformed(
 def _forward(
     cls: type[Function], kwargs: dict[str, Any], transforms: tuple[Any, ...], *args: Any
 ) -> Any:
-    """The forward of a node: the user's, or his rule where a vmap around the node wants it."""
+    """The forward of a node: the user's, or the user's rule if a vmap around the node needs it."""
     for i, level in reversed(list(enumerate(transforms))):
         if isinstance(level, BatchLevel) and _has_rule(cls) and _batched(args, level):
             return _by_rule(cls, args, kwargs, level, transforms[:i])
@@ -123,7 +123,7 @@ def _by_rule(
     cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], level: BatchLevel,
     outer: tuple[Any, ...],
 ) -> Any:  # fmt: skip
-    """What the user's `vmap` makes of arguments whose mapped dimension is in sight."""
+    """Calls the user's `vmap` on arguments whose mapped dimension is visible."""
     if any(isinstance(value, Tensor) for value in kwargs.values()):
         raise NotImplementedError(
             "Run vmap on autograd.Function with kwarg-only Tensor args. Please do not pass "
@@ -199,7 +199,7 @@ def _dim(x: Any, level: BatchLevel) -> int | None:
 def _rewritten(original: Tensor, output: Tensor, level: BatchLevel, dim: Any) -> None:
     """Gives an argument whose elements the user's rule changed in place its new history.
 
-    Where the rule had a view of it, the base of both has told it already.
+    If the rule had a view of it, their common base has done so already.
     """
     if original is not output and output._requires_grad and output._base is None:
         rebase(original, edge_of(recorded.vmap_wrap(output, level, dim)))

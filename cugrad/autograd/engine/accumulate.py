@@ -16,7 +16,7 @@ __all__ = ["accumulate", "accumulate_recorded", "is_dense"]
 def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     """Adds an array to `leaf.grad`: in place if there is one, else with the layout of the leaf.
 
-    An `exclusive` array is seen by nobody else, so it may become the gradient itself.
+    An `exclusive` array has no other reference, so it may become the gradient itself.
     """
     array = leaf._array
     backend = backend_of(array)
@@ -27,7 +27,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
         will_change(known)
         try:
             known._array += g
-        except ValueError:  # NumPy does not write to what is expanded
+        except ValueError:  # NumPy refuses to write to expanded arrays
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the "
@@ -48,7 +48,7 @@ def accumulate_recorded(leaf: Tensor, g: Tensor) -> None:
     like = (leaf if known is None else known)._array
     if type(kept._array) is type(like) and kept._array.strides != like.strides:
         if known is None or is_dense(like):
-            kept._array = _laid_out(kept._array, like)  # nobody has seen it yet
+            kept._array = _laid_out(kept._array, like)  # no one else has a reference yet
     leaf._grad = kept
 
 

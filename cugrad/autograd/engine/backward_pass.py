@@ -48,7 +48,7 @@ UNSHARED = _count_unshared()  # what only a local variable refers to: 2 referenc
 
 
 class Task(threading.local):
-    """What this thread's innermost running backward is; for hooks that ask."""
+    """The backward passes that run in this thread, the innermost last, for hooks that ask."""
 
     running: tuple[BackwardPass, ...] = ()
     group: Any = None  # passes that share what checkpoints compute again, if they are one
@@ -130,7 +130,7 @@ class BackwardPass:
                 self.owned.add(node)
 
     def send_nothing(self, edge: Any) -> None:
-        """Where no gradient goes along an edge, what runs without one is still visited."""
+        """No gradient goes along an edge: nodes that run without one are still visited."""
         if isinstance(edge, Tensor):
             if self.leaves.awaits(edge):
                 self.count(edge)
@@ -194,7 +194,7 @@ class BackwardPass:
                             heappush(heap, (-edge.seq, edge))
                     elif edge is not None:
                         send(edge, g)
-                results = None  # or it would share the gradients that wait
+                results = None  # so that waiting gradients have no other reference
             if following is not None:
                 if heap and heap[0][0] < -following.seq:
                     heappush(heap, (-following.seq, following))
@@ -204,7 +204,7 @@ class BackwardPass:
             node = heappop(heap)[1] if heap else self.leaves.left_over()
 
     def visit(self, node: Any, g: Any) -> Any:
-        """The unhurried way through a node: hooks, captures, observers."""
+        """Runs a node in the general way: with hooks, captures and observers."""
         several = type(g) is list
         gradients = g if several else [None if g is NOTHING else g]
         rare: NodeRare | None = node.rare
@@ -221,7 +221,7 @@ class BackwardPass:
             gradients = run_pre_hooks(rare, gradients, self.recording)
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
-        if isinstance(node, OpNode) and all(x is None for x in gradients):  # it makes nothing of it
+        if isinstance(node, OpNode) and all(x is None for x in gradients):  # none in, none out
             if rare is not None and rare.post_hooks:
                 run_post_hooks(rare, [None] * len(node.edges), gradients, self.recording)
             if not self.keep_graph:
@@ -308,7 +308,7 @@ def run_backward(
     With `targets`, a list of edges, only what leads to them runs. Their gradients are accumulated
     into leaves when `accumulating`, else returned in order, None where none arrived.
     """
-    if task.running and is_deep():  # backward in backward in ... : there is room elsewhere
+    if task.running and is_deep():  # nested backward: a new thread has an empty stack
         again = partial(
             run_backward, roots, keep_graph=keep_graph, create_graph=create_graph,
             targets=targets, accumulating=accumulating,

@@ -211,7 +211,7 @@ def _wanted(inputs: Any, caller: str) -> tuple[Any, ...]:
 
 
 def _end(x: Any) -> Any:
-    """The edge of what a gradient is asked for; what has none is an end that nothing leads to."""
+    """The edge of a tensor whose gradient is asked for. One without an edge stands for itself."""
     edge = _target(x)
     return x if edge is None else edge
 
@@ -251,7 +251,7 @@ def _roots(outputs: tuple[Any, ...], gradients: Any, create_graph: bool) -> Edge
 def _vectors(
     outputs: tuple[Any, ...], gradients: Any, is_batched: bool = False
 ) -> list[Tensor | None]:
-    """A vector for each output, that given or 1; of the right shape, dtype and device.
+    """A vector for each output: the given one, or 1. Checks shape, dtype and device.
 
     None where an output does not require gradients and none was given.
     """
@@ -278,7 +278,7 @@ def _vector(out: Any, g: Any, i: int, is_batched: bool) -> Tensor | None:
         return _one_of_edge(origin)
     if not isinstance(g, Tensor):
         raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
-    if origin is None:  # an edge that was put together by hand: nothing is known of its tensor
+    if origin is None:  # a user made this edge: its tensor is not known
         return g
     shape = g.shape[1:] if is_batched else g.shape
     if is_batched and shape != origin.shape:

@@ -22,7 +22,7 @@ __all__ = [
 
 
 def has_node_hooks(rare: NodeRare) -> bool:
-    """Whether there are hooks that need a node to run; PyTorch runs those it accumulates for."""
+    """Whether a node has hooks of its own; PyTorch runs such a node when it accumulates."""
     return bool(rare.pre_hooks or rare.post_hooks)
 
 
@@ -42,9 +42,8 @@ def _as_gradients(values: Any, recording: bool) -> list[Any]:
 
 
 def _in_sight(gradients: Any) -> tuple[list[Any], list[Any]]:
-    """Gradients as hooks of nodes get them: of all examples, first, of a vmap that has ended.
-
-    Also the levels that were opened so, by gradient, for what the hooks answer.
+    """Gradients as hooks of nodes get them. If a vmap has ended, its examples are the first dim.
+    Also returns which levels were opened for each gradient, to close them in the answer.
     """
     seen, opened = [as_tensor(g) for g in gradients], []
     for i, g in enumerate(seen if batched.HIDING else ()):
@@ -58,7 +57,7 @@ def _in_sight(gradients: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _hidden_again(gradients: list[Any], opened: list[Any]) -> list[Any]:
-    """What hooks made of gradients, with the examples where they were."""
+    """What hooks made of gradients, with the examples in the hidden dimension again."""
     for i, levels in enumerate(opened):
         for level in reversed(levels if gradients[i] is not None else ()):
             gradients[i] = recorded.vmap_wrap(gradients[i], level, 0)
@@ -66,7 +65,7 @@ def _hidden_again(gradients: list[Any], opened: list[Any]) -> list[Any]:
 
 
 def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> list[Any]:
-    """The hooks of the tensors that a node made, then those that retain their gradient."""
+    """Runs the hooks of the tensors that a node made, then stores retained gradients."""
     current = [as_tensor(g) for g in gradients]
     for nr, hooks in list(rare.tensor_hooks.items()):
         for hook in list(hooks.values()):
@@ -82,7 +81,7 @@ def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> l
 
 
 def run_pre_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> list[Any]:
-    """The hooks of a node that see, and may replace, what it is about to be given."""
+    """Runs the hooks before a node, which may replace the gradients that it gets."""
     current, opened = _in_sight(gradients)
     for hook in list(rare.pre_hooks.values()):
         answer = hook(tuple(current))
@@ -94,7 +93,7 @@ def run_pre_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> list
 def run_post_hooks(
     rare: NodeRare, results: Any, gradients: list[Any], recording: bool
 ) -> list[Any]:
-    """The hooks of a node that see, and may replace, the gradients of its inputs."""
+    """Runs the hooks after a node, which may replace the gradients of its inputs."""
     inputs, opened = _in_sight(results)
     outputs = tuple(_in_sight(gradients)[0])
     for hook in list(rare.post_hooks.values()):
@@ -105,7 +104,7 @@ def run_post_hooks(
 
 
 def run_leaf_hooks(leaf: Tensor, g: Any) -> None:
-    """The hooks of a leaf whose `.grad` has just been accumulated, then those of its node."""
+    """Runs the hooks of a leaf after its `.grad` has changed, then those of its node."""
     rare = leaf._rare
     assert rare is not None
     for hook in list((rare.post_hooks or {}).values()):

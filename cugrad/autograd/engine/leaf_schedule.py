@@ -11,15 +11,16 @@ from .reach import reachable
 
 __all__ = ["LeafSchedule"]
 
-LAST = 1 << 62  # after all nodes, whose place is their negative number; before those is -LAST
-LARGE = 1 << 16  # bytes of a leaf whose gradient is not to wait, should it have one already
+LAST = 1 << 62  # LAST is after all nodes, whose place is -seq; -LAST is before them
+LARGE = 1 << 16  # bytes of a leaf that is visited early if it has a gradient
 
 
 class LeafSchedule:
     """The leaves of a pass. Those that are *eager* are visited when their last gradient is there.
 
     Leaves with hooks are, as in PyTorch: an optimizer in such a hook frees the gradient while
-    backward runs. So is one that is large and has a gradient, which takes up the new one.
+    backward runs. A large leaf that has a gradient is eager, too: the new gradient is added to the
+    old one.
     """
 
     __slots__ = ("_accumulating", "awaited", "_counted", "_early", "_grads", "_late", "_nodes",
@@ -35,7 +36,7 @@ class LeafSchedule:
         self._early, self._late = -LAST, LAST
 
     def place(self, leaf: Tensor) -> int | None:
-        """Where in the order a leaf comes whose first gradient is there; None if it waits."""
+        """The place in the order of a leaf that has its first gradient; None if it waits."""
         if (leaf._rare is not None or leaf._grad is not None) and self.awaits(leaf):
             return None
         self._late += 1
@@ -72,7 +73,7 @@ class LeafSchedule:
         return self._early
 
     def left_over(self) -> Tensor | None:
-        """A leaf that waits for a gradient which did not come, since a node never ran."""
+        """A leaf that still waits for a gradient, which did not come because a node never ran."""
         for leaf in self.awaited:
             if leaf in self._grads:
                 del self.awaited[leaf]

@@ -23,7 +23,7 @@ SHORT = {
 
 
 def is_logged() -> bool:
-    """Whether the logger is at DEBUG; nobody has set it who has not imported logging."""
+    """Whether the logger is at DEBUG, which a program can set only after importing logging."""
     logging = sys.modules.get("logging")
     return logging is not None and logging.getLogger(LOGGER).isEnabledFor(logging.DEBUG)
 
@@ -38,7 +38,7 @@ def described(t: Tensor | None) -> str:
 
 @contextmanager
 def logged(nodes: Any) -> Iterator[None]:
-    """A backward pass over these nodes and leaves, each of which says so before it runs."""
+    """Logs each of these nodes and leaves before it runs in a backward pass."""
     import logging
 
     log = logging.getLogger(LOGGER)

@@ -1,4 +1,4 @@
-"""Gradients that do not come: which nodes have to be told so."""
+"""Gradients that do not come, and the nodes that must be told so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["NOTHING", "listeners"]
 
 
 class _Nothing:
-    """What waits at a node that no gradient has reached. The first one that does is copied."""
+    """Stands for the gradient at a node that none has reached. The first gradient replaces it."""
 
     def __add__(self, g: Any) -> Any:
         return g if isinstance(g, Tensor) else g.copy()  # arrays may be added to in place
@@ -25,7 +25,7 @@ NOTHING = _Nothing()
 def listeners(edge: Any, passed: set[Any]) -> Iterator[Any]:
     """The nodes behind an edge that run without a gradient too: custom Functions, and hooks.
 
-    An op makes nothing of nothing, so it is passed; `passed` are those that were.
+    Ops give no gradient when they get none, so the search goes on behind them; `passed` has them.
     """
     stack = [edge]
     while stack:

@@ -19,10 +19,10 @@ from ..recording.recorded import recorded
 __all__ = ["apply_dual", "enter", "hide_tangent", "leave", "set_tangent", "tangent_of"]
 
 # A tensor keeps its tangents by level, in `Rare.tangents`; a node keeps those of its outputs, for
-# what it saved of them, in `NodeRare.tangents`. Only levels in `state.levels` are seen. Inside the
-# rule of a level only lower levels are: the op and its tangent are computed on the very tensors,
-# which then look as if they carried no tangent of that level. So levels nest, and a tangent may
-# itself carry tangents.
+# what it saved of them, in `NodeRare.tangents`. Only levels in `state.levels` are visible. While
+# the tangent of an op at one level is computed, only lower levels are visible. The same tensors
+# then look as if they had no tangent at that level. So levels nest, and a tangent may itself have
+# tangents.
 
 
 def enter() -> Level:
@@ -45,7 +45,7 @@ def leave(level: Level) -> None:
 
 
 class below(Switch):
-    """Only the levels under this one are seen inside."""
+    """Only the levels below this one are visible inside."""
 
     def __init__(self, level: Level) -> None:
         self._level = level
@@ -88,7 +88,7 @@ def viewed(view: Tensor, home: Tensor) -> Tensor:
     for step, given in origin.steps:
         found = getattr(recorded, step.name)(part, **given)
         array = step.forward(xp, array, **given)
-        if type(found) is tuple:  # of several views the one that has this place in memory
+        if type(found) is tuple:  # the one of several views that shows these bytes
             nr = next((i for i, a in enumerate(array) if xp.may_share_memory(a, view._array)), 0)
             found, array = found[nr], array[nr]
         part = found
@@ -96,12 +96,12 @@ def viewed(view: Tensor, home: Tensor) -> Tensor:
 
 
 def hide_tangent(tensor: Tensor, level: Level) -> None:
-    """Says that a tensor, a view it may be of one with a tangent, has none; so have its views."""
+    """Makes a tensor have no tangent, even if it is a view of one that has. Nor do its views."""
     _keep(tensor, tensor.rare, level, None)
 
 
 def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
-    """Gives a tensor its tangent, and the node that made it, which may have saved it."""
+    """Gives a tensor its tangent; its node, too, which may have saved the tensor."""
     _keep(tensor, tensor.rare, level, tangent)
     node = tensor._node
     if node is not None and not isinstance(node, Tensor):
@@ -190,9 +190,8 @@ class Tangents:
 
 
 class reopened(Switch):
-    """These levels are seen inside; for one that is closed by now, another with the tangents given.
-
-    Those are tensor, number of the level, and tangent.
+    """Makes these levels visible inside. A level that has been closed is replaced by a new one with
+    the given tangents, which are triples: tensor, number of the level, tangent.
     """
 
     def __init__(self, levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]]) -> None:

@@ -1,4 +1,4 @@
-"""Forward mode of in-place ops: tangents change with their tensors, and with nobody else's."""
+"""Forward mode of in-place ops: a tangent changes with its own tensor and with no other."""
 
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ def apply_dual_inplace(
 
 
 def copied(x: Tensor, edge: Any) -> Tensor:
-    """A copy that takes the place of `x` in the graph: what changes `x` is no change of it.
-
-    It counts for itself at once: asked later, it would find the counter of what its node has saved.
+    """A copy that takes the place of `x` in the graph, so that changes of `x` do not change it. It
+    gets a version counter at once. Later it would get that of the result which its node saved.
     """
     copy = make(x._array.copy(), x._requires_grad, edge)
     if copy._counter is None:
@@ -192,7 +191,7 @@ def _holds(home: Tensor, batches: list[Any]) -> bool:
 def _copy(home: Tensor, batches: Any = ()) -> Tensor:
     """A copy of `home` with its history, for each example of these batches."""
     known = levels_of(home._array)
-    with enable_grad():  # a change that is not recorded leaves what was before it
+    with enable_grad():  # an unrecorded change keeps the old history
         for level in reversed(batches):
             if level not in known:
                 home = recorded.vmap_lift(home, level)
@@ -201,7 +200,7 @@ def _copy(home: Tensor, batches: Any = ()) -> Tensor:
 
 
 def _forget_views(base: Tensor, level: Level) -> None:
-    """Tangents of views are looked up anew when somebody asks."""
+    """Tangents of views are looked up anew when they are next read."""
     for ref in (base._rare.views or ()) if base._rare is not None else ():
         view = ref()
         if view is not None and view._rare is not None and view._rare.tangents:

@@ -51,7 +51,7 @@ class MutationContext:
             known = Kept(tensor, key)
             self._counters[id(counter)] = counter
             self._storages.setdefault(id(counter), []).append(weakref.ref(known))
-            self.tid_to_weakhandle[key] = known  # last: who finds it there asks no further
+            self.tid_to_weakhandle[key] = known  # last: then all the rest is there
         return known
 
     def unpack(self, kept: Kept) -> Tensor:
@@ -60,7 +60,7 @@ class MutationContext:
         return kept.tensor
 
     def before_write(self, tensor: Tensor) -> None:
-        """Copies what is saved of a storage that is about to change; nobody else has it then."""
+        """Copies the saved tensors of a storage that is about to change."""
         for ref in self._storages.get(id(tensor.counter), ()):
             kept = ref()
             if kept is None:

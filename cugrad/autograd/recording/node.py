@@ -17,8 +17,8 @@ __all__ = [
 
 # Sequence numbers grow with time, so creation order is a topological order, in every thread.
 next_seq = count(1).__next__
-LEAF_SEQ = 2**64 - 1  # of the node at a leaf, which is no time: it runs when gradients are there
-SEQ_LIMIT = 2**62  # numbers from here on are those of leaves, PyTorch's too
+LEAF_SEQ = 2**64 - 1  # of AccumulateGrad, which is not ordered by time
+SEQ_LIMIT = 2**62  # numbers from here on belong to leaves, in PyTorch's traces too
 
 FREED_TEXT = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -32,7 +32,7 @@ FREED_TEXT = (
 class Freed(tuple[Any, ...]):
     """What `saved` is after backward has released it: empty, and an error where it is read.
 
-    A thread that has seen a node unfreed may still find this in it, since another was faster.
+    A thread may find this in a node that was not freed when it looked, if another thread freed it.
     """
 
     __slots__ = ()
@@ -131,7 +131,7 @@ class Node:
         raise NotImplementedError
 
     def shown(self) -> Node:
-        """This node as users get it: of a class with its name."""
+        """This node as users get it: of a class that has the name of the node."""
         return self
 
     @property
@@ -201,7 +201,7 @@ class Node:
         """
         rare = self.get_rare()
         handle = RemovableHandle(rare.post_hooks)
-        rare.post_hooks[handle.id] = fn  # looked at when it is called, as in PyTorch
+        rare.post_hooks[handle.id] = fn  # checked when it is called, as in PyTorch
         return handle
 
     def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
@@ -243,7 +243,7 @@ def end_of(edge: Any) -> Any:
 
 
 class AccumulateGrad(Node):
-    """The end of the graph at a leaf: the graph itself holds the leaf, this is its face."""
+    """What users see at the end of the graph. The graph itself refers to the leaf, not to this."""
 
     __slots__ = ("variable",)
     variable: Tensor
@@ -257,7 +257,7 @@ class AccumulateGrad(Node):
         return "torch::autograd::AccumulateGrad"
 
     def get_rare(self) -> NodeRare:
-        if self.rare is None:  # hooks outlive this face: the leaf keeps them
+        if self.rare is None:  # the leaf keeps the hooks, which outlive this object
             self.rare = leaf_rare(self.variable)
         return self.rare
 
@@ -270,7 +270,7 @@ def leaf_rare(leaf: Tensor) -> NodeRare:
 
 
 def accumulator(leaf: Tensor) -> AccumulateGrad:
-    """The AccumulateGrad of a leaf, the same one for as long as somebody holds it."""
+    """The AccumulateGrad of a leaf, the same object while there is a reference to it."""
     rare = leaf.rare
     found = None if rare.accumulator is None else rare.accumulator()
     if found is None:
@@ -307,9 +307,9 @@ def edge_of(t: Tensor) -> Any:
 
 
 def announced_seq(inputs: Any) -> int:
-    """The number that observers are told of an op on `inputs`, before it runs; its node's later.
-
-    Views whose base has changed get their new nodes first: a node is younger than all it leads to.
+    """The number that observers get for an op before it runs, and that its node gets later. Views
+    whose base has changed get their new nodes first, because a node must be younger than all nodes
+    that it leads to.
     """
     if state.grad_enabled:
         for x in inputs:
@@ -320,9 +320,8 @@ def announced_seq(inputs: Any) -> int:
 
 
 def take_seq(node: Node, seq: int) -> None:
-    """Gives a node the number that observers were told, unless what it leads to came after that.
-
-    The engine sorts by numbers: it then keeps one of its own.
+    """Gives a node the number that observers were told, unless it leads to a younger node. Then it
+    keeps its own number, because the engine sorts by numbers.
     """
     for edge in node.edges:
         if edge is not None and not isinstance(edge, Tensor) and edge.grad_fn.seq >= seq:

@@ -99,7 +99,7 @@ def _adapt(m: Any, g: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 class OpNode(Node):
-    """The node of a row; once a user has looked at it, it is of a subclass with the row's name."""
+    """The node of a row. Its class gets the row's name when a user first looks at it."""
 
     __slots__ = ()
     plan: Plan
@@ -114,7 +114,7 @@ class OpNode(Node):
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """Of inputs for which there are formulas, which an index, or a mask, is not."""
+        """The ends of the edges, for inputs that have a formula: not for an index or a mask."""
         formulas = () if self.plan.op.variadic else self.plan.op.formulas
         ends = super().next_functions
         if len(formulas) != len(ends):

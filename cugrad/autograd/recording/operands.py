@@ -1,4 +1,4 @@
-"""The arrays that an op gets, its forward over them, and what is said where they do not fit."""
+"""The arrays that an op gets, its forward over them, and the errors for those that do not fit."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
 
 
 def explain(op: Op, arrays: list[Any], error: ValueError) -> Exception:
-    """A ValueError of the array library, said as PyTorch says it where that is known."""
+    """A ValueError of the array library, with PyTorch's text if that is known."""
     if op.kind == ELEMENTWISE or op.promote is not None:
         shapes = [x.shape for x in arrays if hasattr(x, "shape")]
         if len(shapes) == 2:

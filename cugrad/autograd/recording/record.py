@@ -57,7 +57,7 @@ def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
 
 
 def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int) -> Any:
-    """The op as it runs with no observer about, so that a profile shows what it costs then."""
+    """Runs the op without observers, so that a profile shows what it costs without a profile."""
     fields, before = vars(state), {"observers": state.observers, "fast": UNUSUAL}
     try:
         try:
@@ -65,7 +65,7 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
             result = getattr(recorded, op.name)(*args, **params)
         finally:
             fields.update(before)
-    except BaseException:  # again, should it have come just then: see `kept`
+    except BaseException:  # an interrupt may have come in `finally`: see `kept`
         fields.update(before)
         raise
     for out in result if type(result) is tuple else (result,):
@@ -85,7 +85,7 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
         single, op = False, op.counted(len(value))
     outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
     if op.view and args[0]._counter is UNCOUNTED:
-        mask = 0  # nothing leads to an inference tensor through its views
+        mask = 0  # no gradient goes to an inference tensor through its views
         for out in outputs:
             out._counter = UNCOUNTED
     elif op.view:
@@ -97,9 +97,8 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
 
 
 def lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
-    """Inputs that are the same for all examples of a vmap, lifted where others differ by example.
-
-    That is an op of its own: its gradient adds up over the examples.
+    """Lifts inputs that are the same for all examples of a vmap, if other inputs differ by example.
+    Lifting is an op of its own, whose gradient sums over the examples.
     """
     inputs = args[0] if op.variadic else args
     arrays = [x._array if isinstance(x, Tensor) else x for x in inputs]

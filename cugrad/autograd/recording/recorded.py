@@ -16,10 +16,10 @@ class RecordedNamespace:
         op = TABLE.get(name)
         if op is None:
             raise AttributeError(f"no row named {name!r} in the op table")
-        from .fast import compile_function  # imported at first use: formulas stand on this module
+        from .fast import compile_function  # here, since formulas import this module
 
         call = compile_function(op)
-        self.__dict__[name] = call  # found without this detour from now on
+        self.__dict__[name] = call  # so the next access does not come here
         return call
 
 

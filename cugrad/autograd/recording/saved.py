@@ -20,7 +20,7 @@ from .node import FREED, FREED_TEXT, edge_of
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
 #   a tuple (array, counter, version, output_nr): a result; not the Tensor, which holds the node.
-#     The counter is None until somebody asks for it: Tensor.counter and the node then share one
+#     The counter is None until it is first used: Tensor.counter and the node then share one
 #   a Packed: what a pack hook made of either
 #   anything else: a Python number, or None for an absent input
 
@@ -45,8 +45,8 @@ CHANGED_THERE = (
 class Packed:
     """A saved tensor in the form that a pack hook gave it.
 
-    `root` is a weak reference to the array that owns the memory it was in, `version` what its
-    counter said then; None where changes are allowed, and what is saved stays.
+    `root` is a weak reference to the array that owned the memory of the tensor. `version` is the
+    version of the tensor at that time, or None if changes in place are allowed.
     """
 
     __slots__ = (
@@ -94,8 +94,8 @@ class Packed:
     def end(self) -> tuple[bool, Any]:
         """Whether what was saved, an input, requires gradients, and where these go.
 
-        As it was when it was saved; where that is a placement's doing, and no hook of a user's, a
-        tensor that has begun to require gradients does so here as well, as it would without.
+        This is as it was when the tensor was saved, with one exception. Under cugrad's placements a
+        tensor may begin to require gradients later, as it may without hooks.
         """
         tensor = None if self.original is None else self.original()
         if tensor is None or not tensor._requires_grad or self.counter[0] != self.version:
@@ -138,7 +138,7 @@ def pack(node: Any) -> None:
         state.saving = node
         node.keep_packed(tuple([_packed(node, i, hooks) for i in range(len(node.saved))]))
 
-    try:  # not `kept`: the hook of a checkpoint's second run switches on what sees its last op
+    try:  # not `kept`, which would undo what the hook of a checkpoint's second run switches on
         try:
             unrecorded(run)
         finally:
@@ -180,7 +180,7 @@ def counter_at(node: Any, index: int) -> list[int]:
 
 
 def keep_result(tensor: Tensor, output_nr: int) -> Any:
-    """The entry for a result, which must not lead back to its node: that would be a cycle."""
+    """The entry for a result. It holds no Tensor, which would refer to the node: a cycle."""
     counter = tensor.counter
     return tensor._array, counter, counter[0], output_nr
 
@@ -197,7 +197,7 @@ def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
 
 
 def attached(node: Any, index: int, entry: Tensor) -> Tensor:
-    """The saved input `index`; where `detach_` has taken its history since, one that has it."""
+    """The saved input `index`, with the history it had if `detach_` has removed that since."""
     edge = None if node.saved is FREED else node.edge_of_entry(index)
     if edge is None or isinstance(edge, Tensor):
         return entry
@@ -220,7 +220,7 @@ def check_version(node: Any, index: int) -> None:
         if found == wanted:
             return
         shape, maker, output = entry[0].shape, node, entry[3]
-    if node.saved is FREED:  # meanwhile, in another thread: its versions are gone as well
+    if node.saved is FREED:  # another thread has freed it, and its versions with it
         raise RuntimeError(FREED_TEXT)
     raise changed(node, index, shape, maker, output, found, wanted)
 
@@ -351,7 +351,7 @@ def tensors(node: Any) -> tuple[Any, ...]:
 def read(node: Any, name: str) -> Any:
     """What `grad_fn._saved_<name>` answers: a Tensor, a tuple of them, or a parameter of the op.
 
-    None for what only the gradients of other inputs would have needed.
+    None for a tensor that only the gradients of other inputs would need.
     """
     indices = _indices(node, name)
     if indices is None:

@@ -27,7 +27,7 @@ def filled(template: str, **holes: Any) -> str:
 @cache
 def compiled(code: str) -> Any:
     """The code object of a source text, which tracebacks and pdb show; many rows share one."""
-    name = f"cugrad fast path {next(_texts)}"  # in <>, linecache would not ask for its text
+    name = f"cugrad fast path {next(_texts)}"  # linecache does not look up names in <>
     linecache.cache[name] = (lambda: code,)
     return compile(code, name, "exec")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Step = tuple["Op", dict[str, Any]]
 
-NORMAL, INFERENCE, NO_GRAD, MULTIPLE, CUSTOM = range(5)  # how a view came to be
+NORMAL, INFERENCE, NO_GRAD, MULTIPLE, CUSTOM = range(5)  # how a view was made
 UNRECORDED = (INFERENCE, NO_GRAD)
 
 
@@ -32,16 +32,16 @@ class View:
         self.base, self.steps, self.creation = base, steps, creation
         self.version = base.counter[0]  # when the view was made, or last changed and recorded
         self.maker: str | None = None  # the node it had, in the words of an error
-        self.retains = False  # whether the node it will have is to retain its gradient
-        self.accumulates = False  # whether the user has said that it is a leaf of its own
+        self.retains = False  # whether its next node shall retain its gradient
+        self.accumulates = False  # whether the user has made it a leaf: `requires_grad_()`
 
     @property
     def is_followed(self) -> bool:
-        """Whether changes of the storage are, wherever they are made."""
+        """Whether changes of the storage give this view a new node."""
         return self.creation == NORMAL
 
     def base_requires(self, view: Tensor, requires_grad: bool) -> None:
-        """Tells a view whether its base requires gradients: one made under `no_grad` follows it."""
+        """Makes a view that was made under `no_grad` require gradients if its base does."""
         if self.creation in UNRECORDED and view._node is None and not self.accumulates:
             view._requires_grad = requires_grad and is_differentiable(view._array.dtype)
 
@@ -67,9 +67,9 @@ class View:
         """The node of what the view ops make of the base as it is now."""
         from .record import execute
 
-        with inference_mode(False), enable_grad():  # wherever the view is asked for its history
+        with inference_mode(False), enable_grad():  # in whatever mode the caller is
             tensor: Any = self.base
-            if not tensor._requires_grad:  # it has forgotten its history: this one ends here
+            if not tensor._requires_grad:  # the base was detached: history ends here
                 tensor = make(tensor._array, True)
                 tensor.rare.view = View(self.base, (), NO_GRAD)
             for op, params in self.steps:
@@ -94,7 +94,7 @@ class View:
         raise RuntimeError(f"{subject} {reason.format(what)}")
 
     def release(self, view: Tensor) -> None:
-        """Ends the relation where nobody else knows the base: it was made on the way."""
+        """Ends the relation to a base that was a temporary, to which nothing else refers."""
         assert self.base._rare is not None and self.base._rare.views is not None
         self.base._rare.views[:] = [ref for ref in self.base._rare.views if ref() is not view]
         view.rare.view = None
@@ -168,7 +168,7 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
     register(view, base, steps, creation)
     if parent._rare is not None and parent._rare.tangents:
         hidden = {level: None for level, t in parent._rare.tangents.items() if t is None}
-        view.rare.tangents = dict(hidden) or None  # a primal's views are without tangents too
+        view.rare.tangents = dict(hidden) or None  # views of a primal have no tangents, either
 
 
 def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
@@ -185,9 +185,8 @@ def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int)
 
 
 def known_by(counter: list[Any], base: Tensor) -> None:
-    """Has a version counter know a tensor that has views: behind its version, weakly.
-
-    Several faces of one storage, such as a tensor and what `detach` makes of it, have one counter.
+    """Appends a weak reference to a tensor that has views to its version counter. Tensors that
+    share a storage, such as a tensor and the result of `detach`, share the counter.
     """
     counter[1:] = [*[ref for ref in counter[1:] if ref() is not None], weakref.ref(base)]
 
@@ -195,7 +194,7 @@ def known_by(counter: list[Any], base: Tensor) -> None:
 def is_part_of_leaf(t: Tensor) -> bool:
     """Whether a tensor is a leaf that requires gradients, or a view of one.
 
-    This asks for no history: an observer may, between the number of an op and its node.
+    This makes no new node: it may be called between the number of an op and the node with it.
     """
     base = t if t._base is None else t._base
     return base._requires_grad and (base._node is None or base._node.grad_fn is None)
@@ -227,11 +226,9 @@ def check_inplace(t: Tensor, op_name: str) -> None:
 
 
 def changed(t: Tensor) -> None:
-    """Counts a change of `t` that was not recorded.
-
-    As after one that was, views of its storage, by whatever face of it, get a new node when they
-    are next used, for what was made of the old values is not made of them; those that cannot be
-    followed say so then.
+    """Counts a change of `t` that was not recorded. All views of its storage get a new node when
+    they are next used, as after a recorded change, because their old history belongs to the old
+    values. A view that cannot get one raises an error then.
     """
     counter: list[Any] = t.counter
     counter[0] += 1
@@ -248,7 +245,7 @@ def _moved(counter: list[Any]) -> None:
 
 
 def detached(base: Tensor) -> None:
-    """`base` is about to forget its history; a view that was changed last has one of its own."""
+    """Gives a view that was changed last a history of its own: `base` is about to lose its."""
     for other, view in _views_of(base):
         if other._requires_grad and view.is_followed and view.version == base.counter[0]:
             edge_of(other)
@@ -263,7 +260,7 @@ def _views_of(base: Tensor) -> Iterator[tuple[Tensor, View]]:
 
 
 def rebase(t: Tensor, node: Any) -> None:
-    """Gives `t`, just changed in place, its new history, and its base and fellow views theirs."""
+    """Gives `t`, which was changed in place, a new history; its base and the other views, too."""
     view = None if t._rare is None else t._rare.view
     base = t if view is None else view.base
     latest = node if view is None else _copy_slices(base, node, view.steps, t._array)
@@ -282,7 +279,7 @@ def rebase(t: Tensor, node: Any) -> None:
 def became(t: Tensor, node: Any) -> None:
     """Gives `t`, which has become a view of itself by the op of `node`, its history.
 
-    Under no_grad too: its gradient must go through this all the same.
+    This happens under no_grad, too, because the gradient must go through this op.
     """
     if node is not None and t._base is None:
         if t._node.grad_fn.rare is not None:
@@ -301,9 +298,8 @@ def lead_back(base: Tensor, steps: tuple[Step, ...]) -> None:
 
 
 def hand_over(t: Tensor, before: Tensor, out: Tensor) -> None:
-    """Makes `before`, which has the old geometry, the base of `t`, as of `out`, and of its views.
-
-    For a tensor that has not all of its elements any more.
+    """Makes `before`, which has the old geometry, the base of `t` and of its views, as it is of
+    `out`. This is for a tensor that has lost some of its elements.
     """
     for _, view in _views_of(t):
         view.base = before
@@ -313,7 +309,7 @@ def hand_over(t: Tensor, before: Tensor, out: Tensor) -> None:
 
 
 def keep_retaining(t: Tensor, latest: Any) -> None:
-    """A tensor whose gradient is retained has it retained where its history ends now."""
+    """Moves `retain_grad` of a tensor to its new node."""
     retained = t._node.grad_fn.rare.retained
     ref = retained.get(t._node.output_nr)
     if ref is not None and ref() is t:

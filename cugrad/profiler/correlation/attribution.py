@@ -18,15 +18,15 @@ __all__ = [
 
 FOREVER = 2**63 - 1
 DEEPEST = 10_000  # ranges in one another
-LONGEST = 10_000  # characters of a text: one that stands in a file once may name many ranges
+LONGEST = 10_000  # characters of a text: one text in a file may name many ranges
 
 
 class TraceError(ValueError):
-    """A file that is no trace, or a broken one; the text says what it is and what would do."""
+    """A file is not a trace, or is broken. The text says what it is and what is accepted."""
 
 
 class Activity(NamedTuple):
-    """One thing that a device did: a kernel, a copy, or a memset, or that a stream of it waited.
+    """One activity of a device: a kernel, a copy, a memset, or the wait of a stream.
 
     Times are in nanoseconds.
     """
@@ -51,8 +51,8 @@ class Said(NamedTuple):
 
 class Span:
     """A range of one thread, from `start` to `end` in nanoseconds, and what was launched in it.
-
-    `node` is the innermost node that it is in, or is, and `op` the innermost op within that.
+    `node` is the range itself if it is a node, else the innermost node around it; `op` is the
+    innermost op within that node.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ def attributed(
     ranges: Iterable[tuple[int, int, int, int, str, int | None]],
     launches: Iterable[tuple[int | None, int | None, int | None, Activity]],
 ) -> Iterator[Span | Activity]:
-    """The ranges as they end, each with what was launched in it, and activities outside all ranges.
+    """Yields ranges as they end, with what was launched in each, and activities outside of all.
 
     `ranges` are (start, end, process, thread, text, payload) by ascending start, the outer one
     first; `launches` are (time of the call, process, thread, activity) by ascending time, None
@@ -159,7 +159,7 @@ def attributed(
 
 
 def _closed(stack: list[Span], time: int) -> Iterator[Span]:
-    """Takes away, innermost first, what has ended before `time` with all that is in it."""
+    """Removes ranges that have ended before `time`, innermost first."""
     while stack and stack[-1].end < time:
         yield stack.pop()
 
@@ -179,7 +179,7 @@ def whole(value: Any, otherwise: int | None = None) -> int:
 def ranged(
     start: Any, end: Any, process: Any, thread: Any, text: Any, payload: Any
 ) -> tuple[int, int, int, int, str, int | None]:
-    """What a file says of a range, each of it of its type."""
+    """The fields of a range as a file gives them, each checked for its type."""
     begin = whole(start)
     payload = payload if isinstance(payload, int) else None
     text = str(text)[:LONGEST]

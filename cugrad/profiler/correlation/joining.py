@@ -17,8 +17,8 @@ __all__ = ["Call", "Correlation", "Correlator", "Cost", "OpRow", "correlate"]
 
 STALL = re.compile(r"\bstall", re.IGNORECASE)
 FORWARD, BACKWARD, DOUBLE = range(3)
-EVALUATE = "autograd::engine::evaluate_function: "  # what PyTorch puts around a node
-OUTSIDE = "outside of all ranges"  # activity_type of the event of what was launched in none
+EVALUATE = "autograd::engine::evaluate_function: "  # the event that PyTorch puts around a node
+OUTSIDE = "outside of all ranges"  # activity_type of the event for launches in no range
 
 
 @dataclass
@@ -147,7 +147,7 @@ class Correlation:
         return found
 
     def settled(self) -> Correlation:
-        """Itself; where no kernel was measured, the time of the host counts as theirs."""
+        """Returns itself. If no kernel was measured, the time of the host counts instead."""
         if self.total.kernels:
             return self
         for row in self.rows:
@@ -157,7 +157,7 @@ class Correlation:
         return self
 
     def sorted(self) -> list[OpRow]:
-        """The rows, what kept the device busy longest first."""
+        """The rows, sorted by the time of the device, longest first."""
         return sorted(self.rows, key=lambda row: (-_weight(row.total), row.name))
 
     def table(self, row_limit: int = 100) -> str:
@@ -173,9 +173,8 @@ def _weight(cost: Cost) -> float:
 
 
 class Correlator:
-    """Takes ranges as they end, and adds up; holds a line per op, and a number per forward call.
-
-    With `keep` it holds the ranges of forward calls as well.
+    """Takes ranges as they end, and sums them up. It holds one row per op and one number per
+    forward call. With `keep` it holds the ranges of forward calls, too.
     """
 
     def __init__(self, keep: bool = False) -> None:
@@ -248,8 +247,10 @@ class Correlator:
         return Place(maker.row, "op", maker.phase, maker)
 
     def _maker_of(self, node: Span, seq: int, stem: str) -> Maker | None:
-        """The op of this number that a node is named after, else any, which began last before it;
-        of two that began together the inner one, which has ended first."""
+        """Of the ops with the number of a node, the one that began last before it. Ops that the
+        node is named after come first. Of two that began together it is the inner one, which ended
+        first.
+        """
         for name in (stem, ""):
             makers = self._makers.get((node.process, seq, name), [])
             if makers and makers[0].start < node.start:
@@ -315,9 +316,9 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
 
     `events` is what `load_nvprof`, `load_nsys` or a profile gives. A node belongs to the forward op
     with its sequence number; ops inside a node make the nodes of the double backward, unless these
-    run inside that node again: they are recomputed. What was launched in an op and in no op in it
-    counts for it, so each kernel counts once, and all rows together are all of the profile. Where
-    no device was measured the time of the host in an op itself counts as its kernel.
+    run inside that node again: they are recomputed. A launch counts for the innermost op around it.
+    So each kernel counts once, and all rows add up to the whole profile. If no device was measured,
+    the time of the host in an op itself counts as its kernel.
 
     >>> op = FunctionEvent(1, "mul", 1, start_us=10, end_us=20, sequence_nr=7)
     >>> node = FunctionEvent(2, "MulBackward0", 1, start_us=30, end_us=45, sequence_nr=7,

@@ -15,7 +15,8 @@ __all__ = ["events_of"]
 def events_of(items: Iterable[Span | Activity]) -> EventList:
     """The events of a trace, by time: ranges with their kernels, and what was launched in none.
 
-    That is one event, "(outside ranges)". `node_id` is the process, where the trace has several.
+    The latter are in one event, "(outside ranges)". `node_id` is the process, where the trace has
+    several.
     """
     events: list[FunctionEvent] = []
     outside: FunctionEvent | None = None
@@ -43,7 +44,7 @@ def events_of(items: Iterable[Span | Activity]) -> EventList:
         time.start, time.end = (time.start - begin) / 1e3, (time.end - begin) / 1e3
         if len(processes) <= 1:
             event.node_id = -1
-    events.reverse()  # they came as they ended: of two of the same times the outer one goes first
+    events.reverse()  # by their end: of two with the same times the outer one goes first
     events.sort(key=lambda each: (each.time_range.start, -each.time_range.end))
     for number, event in enumerate(events, 1):
         event.id = number

@@ -15,13 +15,13 @@ from .recorder import STRIDE, Detail, Options, Recorder, Shape
 
 __all__ = ["events_of"]
 
-TINY = 512  # bytes of the host between two events that are Python's own
+TINY = 512  # bytes of the host between two events: Python's own objects
 Zeros = dict[int, tuple[Any, int]]
 KINDS = {"cuda": DeviceType.CUDA}
 
 
 class Open:
-    """An event that has begun, and when what ran in it ran on the device, by stream."""
+    """An event that has begun, and the device times of its children, by stream."""
 
     __slots__ = ("event", "detail", "inside", "counted", "outer")
 
@@ -30,7 +30,7 @@ class Open:
     ) -> None:
         self.event, self.detail, self.outer = event, detail, outer
         self.inside: dict[Any, list[tuple[float, float]]] = {}
-        self.counted = False  # whether flops of what ran in it are known: then it has none itself
+        self.counted = False  # whether its children count flops: then it has none itself
 
 
 class Builder:
@@ -49,7 +49,7 @@ class Builder:
         self.hierarchies: dict[tuple[Any, ...], str] = {(): ""}
 
     def begin(self, ident: int, name: str, seq: int, what: Any, time: int, end: int) -> None:
-        """An event, which ends with the profile if nobody says otherwise."""
+        """Begins an event. Until its end is known, it ends with the profile."""
         thread = self.threads.setdefault(ident, len(self.threads) + 1)
         detail = what if type(what) is Detail else None
         scope = what if detail is None else detail.scope
@@ -119,9 +119,8 @@ class Builder:
                 around.setdefault(stream, []).extend(spans)
 
     def _time(self, last: Open, zero: Any, time: int) -> None:
-        """When an event itself ran on the device: without what its stream did in what ran in it.
-
-        `zero` is an event of the device that was at `time` of the host.
+        """Sets when an event itself ran on the device, without the times of its children. `zero` is
+        an event of the device that happened at `time` of the host.
         """
         detail = last.detail
         assert detail is not None
@@ -246,7 +245,7 @@ def launched(builder: Builder, trace: trace_kernels) -> list[FunctionEvent]:
 def without(
     whole: tuple[float, float], parts: Iterable[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:
-    """What is left of a span of time without parts of it; what is shorter than 1 ns is not.
+    """A span of time without some parts of it. Pieces shorter than 1 ns are left out.
 
     >>> list(without((0.0, 10.0), [(4.0, 6.0), (1.0, 2.0), (9.0, 12.0)]))
     [(0.0, 1.0), (2.0, 4.0), (6.0, 9.0)]
@@ -261,8 +260,9 @@ def without(
 
 
 def device_events(events: list[FunctionEvent], use_device: str) -> list[FunctionEvent]:
-    """The kernels of events as events of the device, when they ran there; those of which that is
-    not known one after the other as they were launched."""
+    """The kernels of events as events of the device, at the times when they ran. Kernels with
+    unknown times are put one after the other, in the order of their launch.
+    """
     found: list[FunctionEvent] = []
     kind, free = KINDS.get(use_device, DeviceType.PrivateUse1), dict[int, float]()
     for event in events:
@@ -301,7 +301,7 @@ def hierarchy(modules: tuple[Any, ...]) -> str:
 
 
 def bare(name: str) -> str:
-    """The name of an op, without PyTorch's room."""
+    """The name of an op, without PyTorch's namespace: `mul` of `aten::mul`."""
     return name.removeprefix("aten::")
 
 
@@ -313,7 +313,7 @@ def _nested(value: Any, what: str) -> Any:
 
 
 def _is_tensors(value: Any) -> bool:
-    """Whether it is a tensor, or a list with tensors."""
+    """Whether a value is a tensor, or a list with tensors."""
     if isinstance(value, Shape):
         return True
     return isinstance(value, list) and bool(value) and all(isinstance(x, Shape) for x in value)

@@ -44,7 +44,7 @@ def write_trace(
 
 
 def _json(entry: dict[str, Any]) -> str:
-    """An entry as JSON, which has no infinite numbers: they are texts."""
+    """An entry as JSON. Infinite numbers become texts, because JSON has none."""
     try:
         return json.dumps(entry, default=str, allow_nan=False)
     except ValueError:

@@ -52,7 +52,7 @@ class Interval:
         self.start, self.end = start, end
 
     def elapsed_us(self) -> float:
-        """How long it is."""
+        """The length of the span."""
         return self.end - self.start
 
     def __repr__(self) -> str:
@@ -247,7 +247,7 @@ class FunctionEvent(Times):
         self.cpu_children.append(child)
 
     def set_cpu_parent(self, parent: FunctionEvent) -> None:
-        """Says what this ran directly in."""
+        """Sets the event that this ran directly in."""
         self._on_cpu("set_cpu_parent")
         parent._on_cpu("set_cpu_parent")
         self.cpu_parent = parent
@@ -284,7 +284,7 @@ class FunctionEvent(Times):
         while waiting:  # not recursive: nesting is as deep as the user's
             event = waiting.pop()
             total += sum(kernel.duration for kernel in event.kernels)
-            if not event.is_legacy:  # there a kernel spans what the children launched
+            if not event.is_legacy:  # there the kernels of a parent include those of its children
                 waiting += event.cpu_children
         return total
 

@@ -50,7 +50,7 @@ class EventList(list[Any]):
     # ------------------------------------------------------------------ the tree
 
     def build_tree(self) -> EventList:
-        """Finds what ran in what, by time and thread, and the stacks of nodes; answers itself."""
+        """Finds parents and children by time and thread, and stacks of nodes; returns itself."""
         self._populate_cpu_children()
         self._merge_alone()
         self._set_backward_stacktraces()
@@ -58,7 +58,7 @@ class EventList(list[Any]):
         return self
 
     def _populate_cpu_children(self) -> None:
-        """An event is the child of the innermost one of its thread that spans all of it."""
+        """Makes each event a child of the innermost event of its thread that spans it."""
         here = [e for e in self if not e.is_async and e.device_type == DeviceType.CPU]
         place: Callable[[Any], Any] = lambda e: (e.node_id, e.thread)
         for _, group in itertools.groupby(sorted(here, key=place), key=place):
@@ -75,7 +75,7 @@ class EventList(list[Any]):
                 around.append(event)
 
     def _merge_alone(self) -> None:
-        """What is alone in an event of its own name is that event, as in PyTorch."""
+        """Merges an only child that has the name of its parent into the parent, as PyTorch does."""
         gone: set[int] = set()
         for event in sorted(self, key=lambda e: e.time_range.start, reverse=True):  # inner first
             parent = event.cpu_parent
@@ -90,7 +90,7 @@ class EventList(list[Any]):
             self[:] = [event for event in self if id(event) not in gone]
 
     def _set_backward_stacktraces(self) -> None:
-        """What runs in a node has the stack of the op that made the node."""
+        """Gives events in a node the stack of the op that made the node."""
         nodes: dict[int, FunctionEvent | None] = {}
         for event in sorted(self, key=lambda e: e.time_range.start):  # parents come first
             above = None if event.cpu_parent is None else nodes.get(id(event.cpu_parent))

@@ -1,4 +1,4 @@
-"""The observer behind a profile: notes what begins and ends, and leaves the thinking for later."""
+"""The observer behind a profile: notes what begins and ends, and computes nothing yet."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Recorder:
     # ------------------------------------------------------------------ all that is asked for
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
-        """An op: what it is given, from which line, in which modules."""
+        """An op begins: notes its arguments, its line and its modules."""
         options, detail = self.options, Detail(OP)
         if options.aten and state.call is not None:  # else a Function of the user's
             name = f"aten::{name}{'_' * state.call[3]}"
@@ -127,7 +127,7 @@ class Recorder:
             detail.result = described(first)
 
     def node_begin(self, node: Any) -> None:
-        """A node; its stack is that of the op that made it."""
+        """A node begins. Its stack is that of the op that made it."""
         detail = Detail(NODE)
         detail.mask = getattr(getattr(node, "plan", None), "mask", 0)
         if self.options.shapes:
@@ -141,7 +141,7 @@ class Recorder:
         self._end(perf_counter_ns(), node.seq)
 
     def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None:
-        """Something else; modules only where they are asked for."""
+        """Another range begins. Modules are noted only if they are asked for."""
         detail = Detail(SCOPES[scope])
         if scope == "module":
             if not self.options.modules:
@@ -206,7 +206,7 @@ class Recorder:
 
 
 def _records(result: Any) -> bool:
-    """Whether an op has made a node; in place, its result may have had one before."""
+    """Whether an op has made a node. The result of an in-place op may have had one before."""
     if not state.grad_enabled:
         return False
     first = result[0] if type(result) is tuple and result else result

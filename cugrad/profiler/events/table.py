@@ -123,7 +123,7 @@ def table_of(
 def totals(events: Sequence[Any]) -> tuple[float, float]:
     """Microseconds of the host and of the device.
 
-    Where kernels are events of their own, these count, and not what hangs at the ops.
+    If kernels are events of their own, these count, and not the kernels of ops.
     """
     kernels = [e for e in events if e.device_type != 0 and not e.is_user_annotation]
     counted = kernels or [event for event in events if event.device_type == 0]
@@ -215,7 +215,7 @@ def _rest(events: Sequence[Any], limit: int | None) -> list[Column]:
 
 
 def _flops(events: Sequence[Any]) -> list[Column]:
-    """The column of operations, in the unit of the smallest number; none where nobody has any."""
+    """The column of operations, in the unit of the smallest number; none if no event has any."""
     found = [event.flops for event in events if event.flops]
     if not found:
         return []
@@ -228,7 +228,7 @@ def _flops(events: Sequence[Any]) -> list[Column]:
 
 
 def _end_of(path: str, width: int) -> str:
-    """The end of a long line, which is what tells."""
+    """The end of a long line, which tells more than its beginning."""
     if len(path) <= width:
         return path
     path = path[len(path) - width :]

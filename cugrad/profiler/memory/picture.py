@@ -77,7 +77,7 @@ def draw(timeline: dict[str, Any], path: str | Path) -> None:
 
 
 def mark_peak(axis: Any, timeline: dict[str, Any]) -> None:
-    """A ring at the peak, with what ended there."""
+    """Marks the peak with a ring and the name of what ended there."""
     index = timeline["peak_sample"]
     top = timeline["samples"][index]
     height = top["bytes"] / MIB

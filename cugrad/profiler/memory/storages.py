@@ -45,7 +45,7 @@ class Storage:
 
 
 class _Ref(weakref.ref[Any]):
-    """A weak reference that knows what it is about."""
+    """A weak reference with the storage that it is for."""
 
     __slots__ = ("about", "key")
     about: Any
@@ -56,7 +56,7 @@ class Storages:
     """All storages of a timeline. Numbers of samples are given by `now`.
 
     `history` has a line for each change: (sample, storage, category before, category after), where
-    None means that it did not live.
+    None means that it did not exist.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Storages:
         return found.about if found is not None and found() is not None else None
 
     def follow(self, array: Any, site: Site, kind: Category) -> Storage:
-        """The storage of an array; a new one where it has not been seen."""
+        """The storage of an array; a new one if the array is new."""
         found = self.of(array)
         if found is not None:
             if kind == "gradient" and found.kind == "activation":
@@ -106,9 +106,8 @@ class Storages:
         self.history.append((0, storage, before, after))
 
     def keep(self, node: Any, site: Site, given: set[int]) -> None:
-        """Follows what a node has saved, until it lets go of it.
-
-        `given` has the ids of the roots of what the op was given: these it has not made.
+        """Follows what a node has saved, until the node releases it. `given` has the ids of the
+        storages of the op's inputs, which the op has not made.
         """
         held = {}
         for array in _saved_by(node):
@@ -129,7 +128,7 @@ class Storages:
             self._ended.append((id(node), self.now))
 
     def settle(self) -> int:
-        """Takes note of what nodes have let go of, and of what is gone, whose bytes it answers."""
+        """Notes what nodes have released and what was freed. Returns the bytes that were freed."""
         gone = 0
         ended, self._ended = self._ended, []
         for key, when in ended:
@@ -173,7 +172,7 @@ class Storages:
         found: dict[int, tuple[Storage, Category]] = {}
         for when, storage, _, after in self.history:
             if when > sample:
-                continue  # no break: what was there on entry is met later
+                continue  # no break: storages that existed on entry come later
             if after is None:
                 found.pop(id(storage), None)
             else:

@@ -59,7 +59,7 @@ class MemorySample(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """What one op, on one line of the program, had alive at the peak."""
+    """The memory at the peak that one op, on one line of the program, had made."""
 
     op: str
     line: str
@@ -70,7 +70,7 @@ class Alive(NamedTuple):
 
 
 class _Thread(threading.local):
-    """What runs in a thread: nodes, and ops with their line and the roots they were given."""
+    """What runs in a thread: nodes, and ops with their line and the storages of their inputs."""
 
     def __init__(self) -> None:
         self.nodes = 0
@@ -207,7 +207,7 @@ class MemoryTimeline(Switch):
         here.nodes = max(here.nodes - 1, 0)  # 0: entered in the middle of a node
 
     def _take_in(self, leaves: list[Tensor], site: Site) -> None:
-        """Follows tensors that no op has made; they are older than the block, or memory grew."""
+        """Follows tensors that no op has made: they existed before the block, or memory grew."""
         storages, used = self._storages, self._backend.memory_allocated()
         grown = used - self._seen + storages.settle()
         self._seen = used
@@ -255,7 +255,7 @@ class MemoryTimeline(Switch):
         self._seen = used
 
     def _with_older(self) -> list[MemorySample]:
-        """The samples, in which what was there on entry and met later counts before that, too."""
+        """The samples. Memory that existed on entry counts from the beginning."""
         samples = self.samples.copy()
         columns = {"parameter": "parameters", "input": "inputs", "gradient": "gradients"}
         met = sorted(self._storages.older, key=lambda each: -each[0])
@@ -273,7 +273,7 @@ class MemoryTimeline(Switch):
             if rest != sample.before:
                 samples[i] = sample._replace(before=rest, **moved)
         least = self.start
-        for i, sample in enumerate(samples):  # what is gone does not come back: it is other
+        for i, sample in enumerate(samples):  # freed memory does not come back: it counts as other
             least = min(least, sample.before)
             if sample.before > least:
                 samples[i] = sample._replace(before=least)

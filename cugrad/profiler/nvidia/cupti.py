@@ -25,7 +25,7 @@ BUFFER = 8 << 20  # bytes of records that CUPTI fills before it hands them over
 
 
 class _Record(NamedTuple):
-    """What is kept of a record: the record itself is CUPTI's memory, and used again."""
+    """What is kept of a record. The record itself is in CUPTI's memory, which is reused."""
 
     correlation: int
     activity: Activity
@@ -184,7 +184,7 @@ class trace_kernels(Switch):
 
 
 class _Observer:
-    """Tells a trace of ops and nodes."""
+    """An observer that tells a trace about ops and nodes."""
 
     def __init__(self, trace: trace_kernels) -> None:
         self._trace = trace

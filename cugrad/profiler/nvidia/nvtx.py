@@ -45,8 +45,8 @@ class emit_nvtx(Switch):
     with one UserWarning; the environment variable CUGRAD_NVTX (`cupy`, `nvtx`, `none`) forces one.
     Texts are passed on and not kept, through either. The tool must be attached when the process
     first calls NVTX; where none is, ops run as they do outside of the block (with CuPy and without
-    the `nvtx` package nobody can tell). Unlike PyTorch's, entering and leaving do not synchronise
-    the device: tools attribute a kernel to the range that launched it.
+    the `nvtx` package cannot tell). Unlike PyTorch's, entering and leaving do not synchronise the
+    device: tools attribute a kernel to the range that launched it.
 
     Raises RuntimeError when entered while active in this thread, as PyTorch's does; with `payload`,
     ImportError where the `nvtx` package is missing.
@@ -96,8 +96,8 @@ class emit_nvtx(Switch):
 class Ranges:
     """An observer that pushes a range at each begin and pops it at the end of the same op or node.
 
-    It knows which ranges are its own: entered in the middle of an op it pops none that it did not
-    push, and closed there it pops what is still open.
+    It knows which ranges are its own: if it is entered in the middle of an op, it pops no range
+    that it did not push; if it is closed there, it pops all that are open.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Ranges:
 
 
 def range_text(name: str, scope: str) -> str:
-    """The text of a range that is no op; those of copies and stalls say so, for who reads it.
+    """The text of a range that is no op. That of a copy or a stall says so, for readers of traces.
 
     >>> range_text("Linear", "module"), range_text("wait for the disk", "stall")
     ('Linear', 'stall: wait for the disk')

@@ -105,7 +105,7 @@ class _Trace:
             what = "copy" if name.startswith("Memcpy") else DEVICE.get(kind, kind)
             activity = activity_of(what, name, start, end, device, stream, nbytes)
             if args.get("part") and self.activities and self.activities[-1][1] == external:
-                before = self.activities.pop()[2]  # one that other work of its stream interrupted
+                before = self.activities.pop()[2]  # other work of its stream interrupted it
                 activity = before._replace(end=before.end + activity.end - activity.start)
             self.activities.append((correlation, external, activity))
         elif kind in COPIES:

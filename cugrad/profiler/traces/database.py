@@ -16,7 +16,7 @@ __all__ = ["Database", "copy_name", "opened"]
 ROW = 8  # bytes that a row takes at least
 STEPS = 100  # of SQLite's machine for a byte of the file, and as many again for a small one:
 FEW = 2_000_000
-LOOK = 100_000  # steps between two looks at how many they were
+LOOK = 100_000  # steps between two checks of their number
 
 
 class Database:
