@@ -8,17 +8,29 @@ and ask for a row by its name; rows know arrays and backends, no Tensor and no g
 """
 
 from . import elementwise, fft, index, refused, scatter, special, special_functions
-from .linalg import decompose, eigen, lu, products
+from .linalg import (
+    cholesky,
+    determinants,
+    eigen,
+    eigh,
+    exponential,
+    inverse,
+    lu,
+    products,
+    qr,
+    svd,
+    triangular,
+)
 from .nn import activation, conv, dropout, fold, norm, pad, pool, softmax
 from .reductions import reduce, scan, sorting, statistics
 from .table import TABLE
 from .views import batch, regions, shape, strided
 
 __all__ = [
-    "TABLE", "activation", "batch", "conv", "decompose", "dropout", "eigen", "elementwise", "fft",
-    "fold", "index", "lu", "norm", "pad", "pool", "products", "reduce", "refused", "regions",
-    "scan", "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
-    "strided",
+    "TABLE", "activation", "batch", "cholesky", "conv", "determinants", "dropout", "eigen", "eigh",
+    "elementwise", "exponential", "fft", "fold", "index", "inverse", "lu", "norm", "pad", "pool",
+    "products", "qr", "reduce", "refused", "regions", "scan", "scatter", "shape", "softmax",
+    "sorting", "special", "special_functions", "statistics", "strided", "svd", "triangular",
 ]  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def test_a_prediction_says_what_a_gpu_would_move_and_wait_for(tmp_path: Path) ->
 
 ON_A_STAND_IN = f"""
 import runpy
-from tests import fake_cuda
+from tests.support import fake_cuda
 fake_cuda.install()
 runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 """

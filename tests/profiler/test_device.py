@@ -132,7 +132,7 @@ def test_on_a_gpu_times_add_up_to_the_step(use_kineto: bool) -> None:
 
 
 ON_FAKE_CUDA = """
-from tests import fake_cuda
+from tests.support import fake_cuda
 fake_cuda.install()
 import cupy
 cupy.cuda.get_elapsed_time = lambda begin, end: 0.25  # milliseconds

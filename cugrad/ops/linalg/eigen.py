@@ -7,16 +7,17 @@ from typing import Any
 from ...backends.batched.arrays import plain
 from ..reductions.reduce import is_complex
 from ..table import COSTLY, NONE, row
-from .decompose import (
-    _diag,
-    _diagonal,
-    _diverged,
-    _off_diagonal,
-    _plus,
-    _real,
-    _row_of,
-    distinct_gaps,
+from .eigh import distinct_gaps
+from .matrices import (
+    diag,
+    diagonal_of,
+    diverged,
+    gaps_of,
     mH,
+    off_diagonal,
+    plus,
+    real_part,
+    row_of,
 )
 
 Array = Any
@@ -32,13 +33,8 @@ def _eig(xp: Any, self: Array) -> tuple[Array, Array]:
     try:
         values, vectors = xp.linalg.eig(self)
     except xp.linalg.LinAlgError:
-        raise _diverged("linalg.eig") from None
+        raise diverged("linalg.eig") from None
     return values.astype(complex_), vectors.astype(complex_)
-
-
-def _gaps(m: Any, x: Any) -> Any:
-    """x_j - x_i, and 1 on the diagonal."""
-    return _row_of(m, x) - m.unsqueeze(x, len(x.shape)) + _diag(m, m.zero_like(x) + 1)
 
 
 def _like(m: Any, x: Any, self: Any) -> Any:
@@ -50,22 +46,22 @@ def _eig_vjp(m: Any, g: Any, self: Any, eigenvalues: Any, eigenvectors: Any) -> 
     vectors' length kept at one: V^-H [diag(gL) + (V^H gV - V^H V Re diag(V^H gV)) / E*] V^H."""
     values_g, vectors_g = g
     Vh = mH(m, eigenvectors)
-    inner = None if values_g is None else _diag(m, values_g)
+    inner = None if values_g is None else diag(m, values_g)
     if vectors_g is not None:
         turned = m.matmul(Vh, vectors_g)
-        kept = _real(m, _diagonal(m, turned)) * (1 + 0j)
-        turned = turned - m.matmul(Vh, eigenvectors) * _row_of(m, kept)
-        turned = _off_diagonal(m, turned) / m.conj(distinct_gaps(m, eigenvalues))
-        inner = _plus(turned, inner)
+        kept = real_part(m, diagonal_of(m, turned)) * (1 + 0j)
+        turned = turned - m.matmul(Vh, eigenvectors) * row_of(m, kept)
+        turned = off_diagonal(m, turned) / m.conj(distinct_gaps(m, eigenvalues))
+        inner = plus(turned, inner)
     return _like(m, m.linalg_solve(Vh, m.matmul(inner, Vh), True), self)
 
 
 def _eig_jvp(m: Any, self_t: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
     tangent = self_t if is_complex(self_t) else self_t * (1 + 0j)
     inner = m.linalg_solve(eigenvectors, m.matmul(tangent, eigenvectors), True)
-    turned = m.matmul(eigenvectors, _off_diagonal(m, inner) / _gaps(m, eigenvalues))
-    along = _real(m, m.sum(m.conj(eigenvectors) * turned, (len(turned.shape) - 2,), False))
-    return _diagonal(m, inner), turned - eigenvectors * _row_of(m, along * (1 + 0j))
+    turned = m.matmul(eigenvectors, off_diagonal(m, inner) / gaps_of(m, eigenvalues))
+    along = real_part(m, m.sum(m.conj(eigenvectors) * turned, (len(turned.shape) - 2,), False))
+    return diagonal_of(m, inner), turned - eigenvectors * row_of(m, along * (1 + 0j))
 
 
 row(

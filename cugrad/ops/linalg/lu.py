@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..table import COSTLY, NONE, row
-from .decompose import _beyond, _columns, mH
+from .matrices import columns_from, first_columns, mH
 
 Array = Any
 BLOCK = 32  # columns that are eliminated one by one before a product of matrices does the rest
@@ -80,11 +80,11 @@ row(
 
 
 def _below(m: Any, x: Any, k: int) -> Any:
-    return m.mT(_beyond(m, m.mT(x), k))
+    return m.mT(columns_from(m, m.mT(x), k))
 
 
 def _top(m: Any, x: Any, k: int) -> Any:
-    return m.mT(_columns(m, m.mT(x), k))
+    return m.mT(first_columns(m, m.mT(x), k))
 
 
 def _lower_solve(m: Any, A: Any, B: Any, left: bool = True) -> Any:
@@ -96,7 +96,7 @@ def _lu_vjp(m: Any, g: Any, LU: Any, pivots: Any) -> Any:
     P = m.linalg_permutation(LU, pivots)
     rows, columns = LU.shape[-2:]
     k = min(rows, columns)
-    square, g1 = (_columns(m, _top(m, x, k), k) for x in (LU, g))
+    square, g1 = (first_columns(m, _top(m, x, k), k) for x in (LU, g))
     Lh, Uh = mH(m, square), mH(m, m.triu(square, 0))  # of Lh only the strict upper triangle counts
     upper = m.matmul(m.triu(g1, 0), Uh)
     # L^H gL for the unit lower L: its diagonal is one, gL has none.
@@ -104,7 +104,7 @@ def _lu_vjp(m: Any, g: Any, LU: Any, pivots: Any) -> Any:
     lower = m.matmul(m.triu(Lh, 1), gL) + gL
     rest = None
     if columns > k:
-        gU2, U2 = _beyond(m, g, k), _beyond(m, LU, k)
+        gU2, U2 = columns_from(m, g, k), columns_from(m, LU, k)
         lower = lower - m.matmul(gU2, mH(m, U2))
         rest = m.linalg_solve_triangular(Lh, gU2, True, True, True)
     if rows > k:
@@ -126,7 +126,7 @@ def _lu_jvp(m: Any, A_t: Any, LU: Any, pivots: Any) -> Any:
     tangent = m.matmul(m.mT(m.linalg_permutation(LU, pivots)), A_t)
     rows, columns = LU.shape[-2:]
     k, last = min(rows, columns), len(LU.shape) - 1
-    square, first = (_columns(m, _top(m, x, k), k) for x in (LU, tangent))
+    square, first = (first_columns(m, _top(m, x, k), k) for x in (LU, tangent))
     inner = _lower_solve(m, square, first)
     inner = m.linalg_solve_triangular(square, inner, True, False, False)
     lower, upper = m.tril(inner, -1), m.triu(inner, 0)
@@ -134,7 +134,7 @@ def _lu_jvp(m: Any, A_t: Any, LU: Any, pivots: Any) -> Any:
     U_t = m.matmul(upper, m.triu(square, 0))
     out = L_t + U_t
     if columns > k:
-        moved = _beyond(m, tangent, k) - m.matmul(L_t, _beyond(m, LU, k))
+        moved = columns_from(m, tangent, k) - m.matmul(L_t, columns_from(m, LU, k))
         out = m.cat([out, _lower_solve(m, square, moved)], last)
     if rows > k:
         moved = _below(m, tangent, k) - m.matmul(_below(m, LU, k), U_t)

@@ -145,3 +145,17 @@ row(
     doc="input @ weight.T + bias; all dims of input but the last are batch",
     cost=PRODUCT, flops=product_flops,
 )  # fmt: skip
+
+
+def _cross(xp: Any, self: Any, other: Any, dim: int = -1) -> Any:
+    a, b = xp.moveaxis(self, dim, 0), xp.moveaxis(other, dim, 0)
+    parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
+    return xp.stack(parts, dim)
+
+
+row(
+    "linalg_cross", "self other", _cross, LINEAR, promote=SAME, dense=True,
+    self=lambda m, g, other, dim: m.linalg_cross(other, g, dim),
+    other=lambda m, g, self, dim: m.linalg_cross(g, self, dim),
+    doc="(a x b) . g = a . (b x g)",
+)  # fmt: skip
