@@ -155,6 +155,26 @@ def test_refusals(lib: Any, make_it: Any, kind: type, said: str) -> None:
         fw.make_dual(lib.ones(2), lib.ones(2))
 
 
+def test_which_levels_there_are(lib: Any) -> None:
+    """The one that is open, by its number or by none; and 0 of none that is open has its error."""
+    fw = lib.autograd.forward_ad
+    x = lib.ones(2)
+
+    def refuses(level: int | None, said: str) -> None:
+        with pytest.raises(RuntimeError, match=said):
+            fw.make_dual(x, x, level=level)
+
+    refuses(None, "no level exists")
+    refuses(-1, "no level exists")
+    refuses(0, "evel")
+    refuses(1, "Invalid level given to _make_dual")
+    with fw.dual_level():
+        refuses(-1, "no level exists")
+        refuses(1, "Invalid level given to _make_dual")
+        for level in (None, 0):
+            assert fw.unpack_dual(fw.make_dual(x, x, level=level), level=level).tangent is not None
+
+
 def test_reverse_over_forward(lib: Any) -> None:
     """The tangent is differentiable in the tensor and in the tangent that went in."""
     fw = lib.autograd.forward_ad

@@ -521,6 +521,33 @@ def test_with_the_step_there_is_no_false_alarm(name: str) -> None:
                 assert PROGRAMS[name](Device(), True) == 7, (policy, seed)
 
 
+READS: dict[str, Callable[[Any], Any]] = {
+    "copy": lambda h: h.copy(), "astype": lambda h: h.astype(float), "item": lambda h: h.item(0),
+    "tolist": lambda h: h.tolist(), "tobytes": lambda h: h.tobytes(), "sum": lambda h: h.sum(),
+    "mean": lambda h: h.mean(), "max": lambda h: h.max(), "any": lambda h: h.any(),
+    "argmax": lambda h: h.argmax(), "dot": lambda h: h.dot(np.ones(N)), "take": lambda h: h.take(0),
+    "nonzero": lambda h: h.nonzero(), "float": lambda h: float(h[:1].reshape(())),
+    "contains": lambda h: 7.0 in h, "flatten": lambda h: h.flatten(), "repr": repr, "str": str,
+    "index": lambda h: h[0], "ufunc": lambda h: h + 1, "pickle": lambda h: h.__reduce__(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS)
+def test_the_host_reads_what_nobody_writes(name: str) -> None:
+    """In whatever way: beside a copy from it, which reads it too, but not beside one to it."""
+    with simulated.configured(policy="latest", seed=0):
+        simulated.reset()
+        d = Device()
+        x, host, copied = d.offloaded(7)
+        with pytest.raises(RaceError):
+            READS[name](host)
+        copied.synchronize()
+        READS[name](host)
+        d.copy(x, host, d.out)
+        READS[name](host)
+        d.b.synchronize()
+
+
 def test_there_are_thirty() -> None:
     assert len(PROGRAMS) >= 30
 

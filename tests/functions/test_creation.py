@@ -103,3 +103,14 @@ def test_default_dtype(lib: Any) -> None:
         lib.set_default_dtype(lib.float32)
     with pytest.raises(TypeError):
         lib.set_default_dtype(lib.int64)
+
+
+@pytest.mark.parametrize("name, width", [("gaussian", "std"), ("exponential", "tau")])
+def test_a_window_has_any_width_but_none_or_less(name: str, width: str, lib: Any) -> None:
+    torch = pytest.importorskip("torch")
+    for value in (0.01, 0.5, 1.0, 3):
+        both = [getattr(of.signal.windows, name)(7, **{width: value}) for of in (lib, torch)]
+        np.testing.assert_allclose(both[0].tolist(), both[1].tolist(), rtol=1e-5, atol=1e-30)
+    for value in (0, 0.0, -1):
+        with pytest.raises(ValueError, match="must be positive"):
+            getattr(lib.signal.windows, name)(7, **{width: value})

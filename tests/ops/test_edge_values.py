@@ -126,3 +126,15 @@ def test_second_derivatives_of_products_with_zeros(zeros: int, device: str) -> N
             found.append([g.tolist() for g in (*first, *second)])
     for got, want in zip(*found, strict=True) if found else ():
         np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize("eps", [None, 0.0, 0.25])
+def test_the_gradient_of_logit_at_its_ends(eps: float | None, device: str) -> None:
+    """Infinite at 0 and 1, which are inside; at -0.0 PyTorch's two kernels do not agree."""
+    grads = []
+    for lib in (cugrad, torch):
+        values = [-0.5, 0.0, 0.2, 0.25, 0.3, 0.75, 0.8, 1.0, 1.5, NAN, INF, -INF]
+        x = lib.tensor(values, dtype=lib.float64, requires_grad=True)
+        (g,) = lib.autograd.grad(lib.logit(x, eps).sum(), x)
+        grads.append(g.tolist())
+    np.testing.assert_allclose(*grads, rtol=1e-12)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import cugrad
 from cugrad.serialization.archive import Writer
+from cugrad.serialization.checked import shown
 
 REFUSED = (pickle.UnpicklingError, RuntimeError, EOFError)
 
@@ -511,3 +512,16 @@ def test_old_files_that_lie() -> None:
             with pytest.raises(REFUSED):
                 cugrad.load(io.BytesIO(data), weights_only=weights_only)
     assert not os.path.exists("/tmp/cugrad-was-here")
+
+
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_an_error_shows_short_values_whole_and_the_beginning_of_long_ones(kind: type) -> None:
+    """80 signs, quotes and all, are the most."""
+    for length in range(100):
+        value = "a" * length if kind is str else b"a" * length
+        text = shown(value)
+        if len(repr(value)) <= 80:
+            assert text == repr(value)
+        else:
+            assert text == repr(value)[:40] + "..."
+    assert len(shown(value * 1000)) == 43

@@ -27,15 +27,13 @@ __all__ = [
 # Strides ------------------------------------------------------------------------------------------
 
 
-def _geometry(
-    function: str, input: Tensor, size: Any, stride: Any, storage_offset: Any
-) -> tuple[Any, ...]:
+def _geometry(input: Tensor, size: Any, stride: Any, storage_offset: Any) -> tuple[Any, ...]:
     """The parameters of the row: size, stride, offset from the first element, own strides."""
-    array = array_of(input, function)
+    array = array_of(input, "as_strided")
     size, stride = D.int_tuple(size, "size"), D.int_tuple(stride, "stride")
     if len(size) != len(stride):
         raise RuntimeError(
-            f"mismatch in length of strides and shape ({function}: got size {list(size)} and "
+            f"mismatch in length of strides and shape (as_strided: got size {list(size)} and "
             f"stride {list(stride)})"
         )
     if any(s < 0 for s in stride):
@@ -70,7 +68,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: Any = None
             [2, 3]])
     """
     return recorded.as_strided(
-        input, *_geometry("as_strided", input, size, stride, storage_offset)
+        input, *_geometry(input, size, stride, storage_offset)
     )
 
 
@@ -95,7 +93,6 @@ def as_strided_scatter(
     input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None
 ) -> Tensor:
     """A copy with `src` where `as_strided` would look."""
-    _geometry("as_strided_scatter", input, size, stride, storage_offset)
     return _embedded(
         "as_strided_scatter", input, src,
         lambda x: as_strided(x, size, stride, storage_offset), "C",
