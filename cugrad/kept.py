@@ -117,24 +117,23 @@ def whole(work: F) -> F:
     """
 
     @wraps(work)
-    def held(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def held(self: Any, *args: Any) -> Any:
         with self._lock:
-            inner = self._busy
+            if self._busy:
+                return work(self, *args)
             try:
                 try:
-                    if not inner:
-                        if self._torn:
-                            self._mend()
-                        self._busy = self._torn = True
-                    result = work(self, *args, **kwargs)
-                    if not inner:
-                        self._torn = False
+                    if self._torn:
+                        self._mend()
+                    self._busy = self._torn = True
+                    result = work(self, *args)
+                    self._torn = False
                     return result
                 finally:
-                    self._busy = inner
+                    self._busy = False
             except BaseException:
-                self._busy = inner
-                if not inner and self._torn:
+                self._busy = False
+                if self._torn:
                     self._mend()
                     self._torn = False
                 raise

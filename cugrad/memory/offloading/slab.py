@@ -21,16 +21,12 @@ FIRST = 1 << 20  # bytes of the first chunk
 class Block:
     """A piece of a chunk. `events` are the last uses that a new user's stream has to wait for."""
 
-    __slots__ = ("chunk", "start", "array", "events", "taken", "__weakref__")
+    __slots__ = ("chunk", "start", "size", "array", "events", "taken", "__weakref__")
 
     def __init__(self, chunk: Any, start: int, size: int, events: tuple[Any, ...] = ()) -> None:
-        self.chunk, self.start, self.events = chunk, start, events
+        self.chunk, self.start, self.size, self.events = chunk, start, size, events
         self.array = chunk[start : start + size]
         self.taken: Any = None  # by which the slab knows that somebody has it
-
-    @property
-    def size(self) -> int:
-        return self.array.nbytes
 
 
 class PinnedSlab(Guarded):
@@ -78,20 +74,26 @@ class PinnedSlab(Guarded):
         """A block of at least `nbytes` bytes; None where the limit, or the host, has no more, or
         where more than `within` bytes would be taken.
         """
-        size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        self._sort()
+        size = -(-nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
+        if self._returned or self._lost:
+            self._sort()
         if within is not None and self._used + size > within:
             return None
-        block = self._fitting(size)
-        if block is None and self._join():
-            block = self._fitting(size)
-        if block is None:
-            block = self._grown(size)
+        same = self._free.get(size)
+        if same:
+            block: Block | None = same.popleft()  # the one whose last use ends first
+        else:
+            block = self._cut(size)
+            if block is None and self._join():
+                block = self._cut(size)
+            if block is None:
+                block = self._grown(size)
         if block is not None:
-            block.taken = weakref.ref(block, self._lost.append)  # which no exception interrupts
-            self._taken[block.taken] = block.chunk, block.start, block.size
-            self._used += block.size
-            self.peak_bytes = max(self.peak_bytes, self._used)
+            block.taken = taken = weakref.ref(block, self._lost.append)  # never interrupted
+            self._taken[taken] = block.chunk, block.start, size
+            self._used = used = self._used + size
+            if used > self.peak_bytes:
+                self.peak_bytes = used
         return block
 
     def give_back(self, block: Block, event: Any) -> None:
@@ -114,11 +116,11 @@ class PinnedSlab(Guarded):
                 self._chunks = [c for c in self._chunks if c is not block.chunk]
                 self.allocated_bytes -= block.size
 
-    def _fitting(self, size: int) -> Block | None:
-        """A free block of this size, or the smallest larger one, cut."""
+    def _cut(self, size: int) -> Block | None:
+        """A block of this size, or the smallest larger one, cut."""
         same = self._free.get(size)
-        if same:
-            return same.popleft()  # the one given back first: its last use ends first
+        if same:  # joined
+            return same.popleft()
         larger = [s for s, blocks in self._free.items() if s > size and blocks]
         if not larger:
             return None

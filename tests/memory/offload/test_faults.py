@@ -413,7 +413,7 @@ IMPLIED = {
     "Outbound.mend: as if it had happened": ENDS,
     "PinnedSlab._mend: no synchronize": ENDS,
     "PinnedSlab._sort: no synchronize": ENDS,
-    "PinnedSlab._fitting: a block without events": "the one stream that copies out has waited for "
+    "PinnedSlab._cut: a block without events": "the one stream that copies out has waited for "
     "them when the other part was cut off",
     "Staging.settle: no synchronize": "it is asked for until it has happened",
     "Staging.settle: no synchronize (2)": "as above",
