@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .offloading.engine import CopyEngine
-from .offloading.owner import Owner
+from .offloading.options import OffloadOptions
 from .offloading.stats import Meter, Times
 from .sizes import size
 
@@ -79,15 +79,15 @@ class Report(dict[str, Any]):
         return figure
 
 
-def report_of(owner: Owner, engines: list[CopyEngine]) -> Report:
+def report_of(options: OffloadOptions, engines: list[CopyEngine]) -> Report:
     """The report of a context; it tells of the last step of which times were taken."""
-    found = Report(owner.stats.as_dict())
+    found = Report(options.counts.stats.as_dict())
     devices = [e for e in engines if e.backend.device_type != "cpu"]
     found["pinned_bytes"] = sum([e.out.slab.allocated_bytes for e in devices])
-    if owner.codec is not None:
-        found["codec"] = owner.codec.name
-        found["error"] = _error(owner)
-    timed = [(m, t) for m in owner.meters if (t := m.times()) is not None]
+    if options.codec is not None:
+        found["codec"] = options.codec.name
+        found["error"] = _error(options)
+    timed = [(m, t) for m in options.counts.meters if (t := m.times()) is not None]
     if timed:
         meter, times = timed[-1]
         _add_times(found, meter, times)
@@ -99,13 +99,13 @@ def report_of(owner: Owner, engines: list[CopyEngine]) -> Report:
     return found
 
 
-def _error(owner: Owner) -> dict[str, float] | None:
+def _error(options: OffloadOptions) -> dict[str, float] | None:
     """What a codec lost, of the first storages that it saw."""
-    if not owner.errors:
+    if not options.counts.errors:
         return None
     from .codecs import error_of
 
-    largest, relative = error_of(owner.errors)
+    largest, relative = error_of(options.counts.errors)
     return {"relative_rms": relative, "largest": largest}
 
 

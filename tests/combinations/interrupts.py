@@ -193,8 +193,8 @@ def ledger(directory: str | None = None) -> dict[str, Any]:
         used = slab.used_bytes
         free = sum(block.size for blocks in slab._free.values() for block in blocks)
         found[f"engine of {key[0]}"] = {
-            "away": out.away, "ahead": engine.ahead, "leaving": (len(out._leaving),
-            out.leaving_bytes), "coming": len(engine.coming), "staging": (out.staging.bytes,
+            "away": engine.ledger.away, "ahead": engine.ledger.ahead, "leaving": (len(out._leaving),
+            out.leaving_bytes), "coming": len(engine.ledger.coming), "staging": (out.staging.bytes,
             len(out.staging.reading)), "storages": len(engine.storages.all()),
             "pinned": used, "lost": slab.allocated_bytes - free - used,
             "locked": engine._lock._is_owned(),

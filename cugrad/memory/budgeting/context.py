@@ -267,7 +267,7 @@ class budget(saved_tensors_hooks):
             self._began = mark(self._backend)
             self._peaks = [span.peak for span in measuring.spans]
         evicts = (tried or plan.now.evicts) and OFFLOAD in self.placements
-        self._limiter.begin(plan.owns, self._places.owner if evicts else None)
+        self._limiter.begin(plan.owns, self._places.options if evicts else None)
         self._most, self._peak = self._backend.max_memory_allocated(), measuring.peak
         self._backend.reset_peak_memory_stats()
 

@@ -11,8 +11,8 @@ from typing import Any
 from ...backends import Backend
 from ...tensor import make
 from ..offloading.engine import CopyEngine
-from ..offloading.owner import Owner
-from ..offloading.session import View
+from ..offloading.options import OffloadOptions
+from ..offloading.span import SavedView
 from ..offloading.stats import wait_for
 from ..recomputing.recipes import Value, returned
 from .measuring import BLOCK
@@ -36,25 +36,25 @@ class Away:
     __slots__ = ("engine", "view", "limiter")
     stays = True
 
-    def __init__(self, engine: CopyEngine, view: View, limiter: Limiter) -> None:
+    def __init__(self, engine: CopyEngine, view: SavedView, limiter: Limiter) -> None:
         self.engine, self.view, self.limiter = engine, view, limiter
 
     def array(self) -> Any:
         with self.engine.backend.use_device(self.engine.index):
-            stored = self.view.moved()
-            if stored.restored is None and stored.device is None:
-                self.limiter.make_room(stored.nbytes)
+            span = self.view.moved()
+            if not span.is_on_device:
+                self.limiter.make_room(span.nbytes)
             return self.engine.unpack(self.view)[0]
 
 
 def sent(
-    value: Value, root: Any, engine: CopyEngine, owner: Owner, limiter: Limiter
+    value: Value, root: Any, engine: CopyEngine, options: OffloadOptions, limiter: Limiter
 ) -> Away | None:
     """A value on its way out; None if there is no room for it elsewhere."""
     tensor = make(root)
     tensor._counter = value.counter
     with engine.backend.use_device(engine.index):
-        view = engine.pack(tensor, owner)
+        view = engine.pack(tensor, options)
     return None if view is None else Away(engine, view, limiter)
 
 
@@ -66,9 +66,9 @@ class Limiter:
         self._counts = backend.device_type != "cpu"  # at any time, and exactly
         self.begin([], None)
 
-    def begin(self, owns: Sequence[int], owner: Owner | None) -> None:
-        """A step begins, whose events take so much each; what is kept may leave for an owner."""
-        self.owns, self._owner = owns, None if owner is None else weakref.ref(owner)
+    def begin(self, owns: Sequence[int], options: OffloadOptions | None) -> None:
+        """A step begins, whose events take so much each; with options, what is kept may leave."""
+        self.owns, self._options = owns, None if options is None else weakref.ref(options)
         self._most = max(owns, default=0)
         self.own = 0  # what the op or node that runs is yet to take
         self.kept: list[weakref.ref[Value]] = []  # in the order in which they were made
@@ -78,18 +78,20 @@ class Limiter:
     @property
     def evicts(self) -> bool:
         """Whether what is kept may have to leave in this step."""
-        return self._owner is not None
+        return self._options is not None
 
     def event(self, number: int) -> None:
         """An op or a node begins; one that nobody has seen takes as much as any."""
         self.own = self.owns[number] if 0 <= number < len(self.owns) else self._most
         engine = self.engine
-        if engine is not None and (engine.ahead or engine.out.leaving_bytes or self._owner):
+        if engine is not None and (
+            engine.ledger.ahead or engine.out.leaving_bytes or self._options
+        ):
             self.make_room(0)
 
     def keeps(self, value: Value) -> None:
         """A value stays that may be evicted."""
-        if self._owner is not None:
+        if self._options is not None:
             self.kept.append(weakref.ref(value))
 
     @contextmanager
@@ -106,7 +108,7 @@ class Limiter:
     def tighten(self) -> None:
         """Makes the compute stream wait for all copies out, and lets go of what they held."""
         if self.engine is not None:
-            self.engine.settle(0)
+            self.engine.release_finished(0)
 
     def room(self) -> int:
         """Bytes that may be allocated now, beside what the op or node that runs needs."""
@@ -122,7 +124,7 @@ class Limiter:
             return
         with self.engine._lock:
             for leaving in (max(0, self.engine.out.leaving_bytes - over), 0):
-                self.engine.settle(leaving)
+                self.engine.release_finished(leaving)
                 over = nbytes - self.room()
                 if over <= 0:
                     return
@@ -135,13 +137,12 @@ class Limiter:
         """Drops what came back ahead of need, what is wanted last first; what is still missing."""
         engine = self.engine
         assert engine is not None
-        ahead = [s for s in engine.storages.all() if s.ahead and s.restored is not None]
-        for stored in sorted(ahead, key=lambda s: s.index):
-            if stored.device is None:
-                if stored.arrived is not None:
-                    wait_for(stored.stream, stored.arrived)
-                engine._send_away(stored)
-                stored.session.cursor = 0
+        ahead = [s for s in engine.storages.all() if s.ahead and s.is_back and s.held is None]
+        for span in sorted(ahead, key=lambda s: s.index):
+            if span.arrived is not None:
+                wait_for(span.stream, span.arrived)
+            span.drop()
+            span.session.cursor = 0
         return nbytes - self.room()
 
     def _collect(self, nbytes: int) -> int:
@@ -155,8 +156,8 @@ class Limiter:
         """Sends out what the plan keeps, what is wanted last first; what is still missing."""
         engine, over = self.engine, nbytes - self.room()
         assert engine is not None
-        owner = None if self._owner is None else self._owner()
-        while over > 0 and self.kept and owner is not None:
+        options = None if self._options is None else self._options()
+        while over > 0 and self.kept and options is not None:
             gone = 0
             while self.kept and gone < over:
                 value = self.kept.pop(0)()
@@ -164,7 +165,7 @@ class Limiter:
                 if value is None or root is None or root is not value.held:
                     continue
                 if value.views == 0 or value.waiting > 0:
-                    away = sent(value, root, engine, owner, self)
+                    away = sent(value, root, engine, options, self)
                     if away is not None:
                         value.held = away
                         gone += root.nbytes

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import backends
 from ..offloading.engine import engine_of
-from ..offloading.owner import Owner
+from ..offloading.options import OffloadOptions
 from ..offloading.rates import CODEC
 from ..recomputing.recipes import Value
 from .limiting import Away, Limiter, sent
@@ -63,14 +63,16 @@ class Places:
         self.engine = None if device == "cpu" else engine_of(self.backend, index)
         self.limiter = Limiter(self.backend, self.engine, limit)
         self.under_way = min(limit // 32, 1 << 30)  # bytes that the link may hold, each way
-        self.owner = Owner(1, 0, self.under_way, self.under_way, host_limit, exact=True)
+        self.options = OffloadOptions(
+            1, 0, self.under_way, self.under_way, host_limit, exact=True
+        )
         if self.engine is not None:
-            self.owner.room = self.limiter.room
-        self._disk: Owner | None = None
+            self.options.room = self.limiter.room
+        self._disk: OffloadOptions | None = None
 
     def copies(self, backlog: int, lookahead: int) -> None:
         """A step begins: so many bytes may be on their way out, and so many come back ahead."""
-        self.owner.backlog, self.owner.lookahead = backlog, lookahead
+        self.options.backlog, self.options.lookahead = backlog, lookahead
 
     @property
     def is_leaving(self) -> bool:
@@ -98,13 +100,13 @@ class Places:
         """A value on its way out; None if there is no room for it elsewhere."""
         if self.engine is None:  # of a host, on its way to a disk
             self.engine = self.limiter.engine = engine_of(self.backend, self.index)
-        owner = self.owner
+        options = self.options
         if place == DISK:
             if self._disk is None:
                 from ..disk.store import DiskStore
 
-                self._disk = Owner(
+                self._disk = OffloadOptions(
                     1, 0, self.under_way, self.under_way, None, False, DiskStore()
                 )
-            owner = self._disk
-        return sent(value, root, self.engine, owner, self.limiter)
+            options = self._disk
+        return sent(value, root, self.engine, options, self.limiter)

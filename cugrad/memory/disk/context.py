@@ -8,7 +8,7 @@ from typing import Any
 
 from ...tensor import Tensor
 from ..offloading.context import _Offloading, checked_sizes, codec_named
-from ..offloading.owner import Owner
+from ..offloading.options import OffloadOptions
 
 __all__ = ["save_on_disk"]
 
@@ -44,7 +44,7 @@ class save_on_disk(_Offloading):
     """
 
     moves_host_tensors = True
-    usual = Owner(1 << 16, 0)
+    usual = OffloadOptions(1 << 16, 0)
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class save_on_disk(_Offloading):
         self.store = DiskStore(
             directory, most, when_full=when_full, direct=direct, backlog=leaving
         )
-        owner = Owner(
+        options = OffloadOptions(
             least, 0, ahead, leaving, None, False, self.store, codec_named(compress),
             bool(timing),
         )  # fmt: skip
-        super().__init__(owner, device_type, filter)
+        super().__init__(options, device_type, filter)

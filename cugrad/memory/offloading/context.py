@@ -14,8 +14,8 @@ from ...tensor import Tensor, make
 from ..report import Report, report_of
 from ..sizes import bytes_of, size
 from .engine import CopyEngine, engine_of
-from .owner import Owner
-from .session import View
+from .options import OffloadOptions
+from .span import SavedView
 from .stats import OffloadStats
 
 __all__ = ["offload", "save_on_cpu"]
@@ -28,9 +28,11 @@ class _Offloading(saved_tensors_hooks):
 
     moves_host_tensors = False
     is_placement = True
-    usual = Owner()  # what is not said in the repr
+    usual = OffloadOptions()  # what is not said in the repr
 
-    def __init__(self, owner: Owner, device_type: str | None, filter: Any = None) -> None:
+    def __init__(
+        self, options: OffloadOptions, device_type: str | None, filter: Any = None
+    ) -> None:
         if device_type is not None and device_type not in DEVICES:
             raise ValueError(
                 f"{type(self).__name__}: device_type: got {device_type!r}, want 'cuda', "
@@ -41,12 +43,12 @@ class _Offloading(saved_tensors_hooks):
                 f"{type(self).__name__}: filter: got {filter!r}, want a function of a Tensor"
             )
         self.device_type, self.filter = device_type, filter
-        self._owner, self._engines = owner, dict[int, CopyEngine]()
+        self._options, self._engines = options, dict[int, CopyEngine]()
 
     @property
     def stats(self) -> OffloadStats:
         """What passed, counted; see `OffloadStats`."""
-        return self._owner.stats
+        return self._options.counts.stats
 
     def change(self, before: Any) -> Any:
         super().change(before)
@@ -55,11 +57,11 @@ class _Offloading(saved_tensors_hooks):
     def __exit__(self, *exc: object) -> None:
         super().__exit__(*exc)
         for engine in self._engines.values():
-            engine.settle()
+            engine.release_finished()
 
     def __repr__(self) -> str:
         """What was asked for, and what went through so far."""
-        asked, said = self._owner, []
+        asked, said = self._options, []
         for name in ("min_bytes", "keep_last", "lookahead", "backlog", "host_limit"):
             value = getattr(asked, name)
             if value != getattr(self.usual, name):
@@ -80,49 +82,49 @@ class _Offloading(saved_tensors_hooks):
 
         A dict that prints as a page; `.plot(path)` draws it. See docs/offload.md.
         """
-        return report_of(self._owner, list(self._engines.values()))
+        return report_of(self._options, list(self._engines.values()))
 
     def pack_hook(self, tensor: Tensor) -> Any:
-        """A View of what leaves; the tensor itself, if it stays."""
-        packed, stats = self._packed(tensor), self._owner.stats
+        """A SavedView of what leaves; the tensor itself, if it stays."""
+        packed, stats = self._packed(tensor), self._options.counts.stats
         stats.saved_tensors += 1
         stats.saved_bytes += tensor._array.nbytes
         return packed
 
     def _packed(self, tensor: Tensor) -> Any:
-        array, stats, owner = plain(tensor._array), self._owner.stats, self._owner
+        array, options = plain(tensor._array), self._options
         backend = backend_of(array)
         if backend.device_type == "cpu" and not self.moves_host_tensors:
-            coded = owner.codec is not None and owner.codec.applies(array.dtype)
+            coded = options.codec is not None and options.codec.applies(array.dtype)
             if not coded or is_part_of_leaf(tensor):
-                stats.already_on_host += array.nbytes
+                options.counts.stats.already_on_host += array.nbytes
                 return tensor
         elif self.device_type not in (None, backend.device_type) and not backend.stands_in:
             return tensor
         elif is_part_of_leaf(tensor):
-            stats.keep("leaf", array.nbytes)
+            options.counts.stats.keep("leaf", array.nbytes)
             return tensor
         if self.filter is not None and not self.filter(tensor):
-            stats.keep("filter", array.nbytes)
+            options.counts.stats.keep("filter", array.nbytes)
             return tensor
         index = backend.device_index(array)
         engine = engine_of(backend, index)
         self._engines[id(engine)] = engine
         with backend.use_device(index):
-            packed = engine.pack(tensor, owner)
+            packed = engine.pack(tensor, options)
         return tensor if packed is None else packed
 
     def unpack_hook(self, packed: Any) -> Tensor:
         """The tensor that was packed, with its strides, in one storage with its aliases."""
-        if not isinstance(packed, View):
+        if not isinstance(packed, SavedView):
             return packed
-        engine = packed.stored.session.engine
+        engine = packed.engine
         with engine.backend.use_device(engine.index):
             array, counter = engine.unpack(packed)
-        found = make(array)
+        tensor = make(array)
         if counter is not None:
-            found._counter = counter
-        return found
+            tensor._counter = counter
+        return tensor
 
 
 class save_on_cpu(_Offloading):
@@ -147,7 +149,7 @@ class save_on_cpu(_Offloading):
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        super().__init__(Owner(pinned=bool(pin_memory)), device_type)
+        super().__init__(OffloadOptions(pinned=bool(pin_memory)), device_type)
         self.pin_memory = pin_memory
 
 
@@ -190,7 +192,7 @@ class offload(_Offloading):
     (262144, 262144, 1.0)
     """
 
-    usual = Owner(1 << 16, None)
+    usual = OffloadOptions(1 << 16, None)
 
     def __init__(
         self,
@@ -210,11 +212,11 @@ class offload(_Offloading):
             "offload", min_bytes=min_bytes, keep_last=keep_last, lookahead=lookahead,
             backlog=backlog, host_limit=host_limit,
         )  # fmt: skip
-        owner = Owner(
+        options = OffloadOptions(
             least, last, ahead, leaving, locked, True, _spill_of(spill), codec_named(compress),
             bool(timing),
         )  # fmt: skip
-        super().__init__(owner, device_type, filter)
+        super().__init__(options, device_type, filter)
 
 
 def checked_sizes(name: str, **sizes: Any) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,13 +15,14 @@ from ...backends.batched.arrays import hidden, plain
 from ...kept import Guarded, whole
 from ...tensor import Tensor
 from ..geometry import array_at, is_alone, memory_of, root_of, span_of
-from .families import Part
-from .learning import Sessions
+from .coalescing import Part
+from .learning import PlanBook
 from .mending import mend
+from .nested_spans import bring
+from .options import OffloadOptions
 from .outbound import Outbound
-from .owner import Owner
-from .pieces import bring
-from .session import Session, Stored, View, bytes_under_way, nothing
+from .session import Session, bytes_under_way
+from .span import Ledger, OnHost, Restored, Returning, SavedView, Span
 from .stats import Meter, wait_for
 from .storages import Storages, fresh_bytes, relate
 
@@ -58,17 +58,13 @@ class CopyEngine(Guarded):
         for stream, name in ((self.out.stream, "to host"), (self.inward, "to device")):
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
-        self.ahead = 0  # bytes brought back and not yet asked for
-        self.gone: deque[tuple[int, int, Any, Any]] = deque()  # of storages that were dropped
-        # bytes that come back, by the event of their arrival, until who reads them waits for that:
-        # not held by the graph alone, of which the garbage collector may finalize any part first
-        self.coming: dict[Any, Any] = {}
-        self._plans = Sessions()
+        self.ledger = Ledger(self.out.slab)
+        self._plans = PlanBook()
         self._here = _Here()
 
     # ------------------------------------------------------------------ sessions
 
-    def _session(self, owner: Owner) -> Session:
+    def _session(self, options: OffloadOptions) -> Session:
         """The session of this thread: a new one where the last one is over.
 
         What is still leaving and no longer wanted was not waited for in backward, which is the
@@ -80,132 +76,110 @@ class CopyEngine(Guarded):
         self.out.abandon()
         if before is not None:
             self._plans.remember(before, ("all", before.key, before.signature))
-        session = self._here.session = Session(self, owner.key, before)
-        owner.sessions += 1
-        if owner.timed and (owner.sessions <= METERED or owner.sessions % 16 == 0):
+        session = self._here.session = Session(options.key, before)
+        counts = options.counts
+        counts.sessions += 1
+        if options.timed and (counts.sessions <= METERED or counts.sessions % 16 == 0):
             session.meter = Meter(self.backend, self.backend.current_stream())
-            owner.meters.append(session.meter)
+            counts.meters.append(session.meter)
         return session
 
     # ------------------------------------------------------------------ out
 
     @whole
-    def pack(self, tensor: Tensor, owner: Owner) -> View | None:
+    def pack(self, tensor: Tensor, options: OffloadOptions) -> SavedView | None:
         """Sends the tensor's storage out, unless that has been done; None for one too small."""
         array, counter = plain(tensor._array), tensor.counter
-        stats = owner.stats
         root, size, first, low, high = span_of(array, root_of(array))
-        if size < owner.min_bytes or high == low:
-            stats.keep("small", array.nbytes)
+        if size < options.min_bytes or high == low:
+            options.counts.stats.keep("small", array.nbytes)
             return None
-        session = self._session(owner)
-        self._settle(owner, session)
+        session = self._session(options)
+        self._settle(options, session)
         geometry = None
         if GATHER * array.nbytes <= high - low:
             geometry = (low, high, first, array.dtype, array.shape, array.strides)
-        stored = self.storages.known(root, counter, low, high, geometry, array.dtype)
-        if stored is None:
-            stored = self._store(session, owner, array, counter, root, size, low, high,
-                                 geometry)  # fmt: skip
-            self._settle(owner, session)
-        elif stored.family is not None and stored.session is session:
-            stored.family.see(low, high, geometry, array.nbytes, stored.index)
-        meter, saving = session.meter, state.saving
-        label = None if meter is None or saving is None else (saving.name(), saving.seq)
+        span = self.storages.known(root, counter, low, high, geometry, array.dtype)
+        if span is None:
+            span = self._store(
+                session, options, array, counter, root, size, low, high, geometry
+            )
+            self._settle(options, session)
+        elif span.family is not None and span.session is session:
+            span.family.see(low, high, geometry, array.nbytes, span.index)
+        meter, label = session.meter, None
         if meter is not None:
-            meter.look(self.out.away - self.ahead)
-        return View(stored, first, array, backend_of(tensor._array), label)
+            saving = state.saving
+            label = None if saving is None else (saving.name(), saving.seq)
+            meter.look(self.ledger.away - self.ledger.ahead)
+        return SavedView(self, span, first, array, backend_of(tensor._array), label)
 
     def _store(
-        self, session: Session, owner: Owner, array: Any, counter: list[int], root: Any, size: int,
-        low: int, high: int, geometry: Any,
-    ) -> Stored:  # fmt: skip
+        self, session: Session, options: OffloadOptions, array: Any, counter: list[int], root: Any,
+        size: int, low: int, high: int, geometry: Any,
+    ) -> Span:  # fmt: skip
         """A new span, on its way out."""
-        stats, asked = owner.stats, array.nbytes
+        asked, codec, meter = array.nbytes, options.codec, session.meter
         if geometry is None:
             if 2 * (high - low) >= size:
                 low, high = 0, size
             asked = high - low
         others = self.storages.others(root, counter, low, high)
         # what can fail comes first: nothing is noted of what was not sent
-        stays, hull = session.expects(asked, low, high, size)
-        stays, hull = (None, None) if owner.exact else (stays, hull)  # a plan has decided already
+        stays, hull = session.expects(asked, low, high, size, self._plans)
+        stays, hull = (None, None) if options.exact else (stays, hull)  # a plan has decided already
         alone = Part(low, high, geometry, asked, len(session.sizes)) if others or hull else None
-        if hull is not None and owner.codec is None:
+        if hull is not None and codec is None:
             low, high, geometry = hull.low, hull.high, None
+        source, stream = root, self.backend.current_stream()
         if geometry is not None:
             source = root_of(array.copy(order="C"))
-            stored = Stored(session, owner, counter, root, 0, source.nbytes, geometry)
-            fresh = source.nbytes
-        else:
-            source = root
-            stored = Stored(session, owner, counter, root, low, high - low, None)
-            fresh = fresh_bytes(low, high, others) if others else high - low
-        if stays == "last" and owner.codec is not None and owner.keep_last is None:
+            low, high = 0, source.nbytes
+        fresh = fresh_bytes(low, high, others) if others and geometry is None else high - low
+        span = Span(
+            session, options, self.ledger, stream, counter, root, low, high - low, geometry
+        )
+        if stays == "last" and codec is not None and options.keep_last is None:
             stays = None  # which of two values is read must not depend on time
-        encode = owner.codec is not None and array.dtype == root.dtype
-        if others and geometry is None:
-            self.out.send(stored, source, stays, encode, session.meter, others)
-        else:
-            self.out.send(stored, source, stays, encode, session.meter)
-        if alone is not None and owner.codec is None:
-            relate(session, stored, others, alone, size)
-        self.storages.add(root, stored)
-        stats.unique_bytes += fresh
-        if session.meter is not None:
-            session.meter.unique_bytes += fresh
-            session.meter.kept_bytes += 0 if stays is None else stored.nbytes
-        session.add(stored, asked)
-        return stored
+        encode = codec is not None and array.dtype == root.dtype
+        self.out.send(span, source, stays, encode, meter, others if geometry is None else ())
+        if alone is not None and codec is None:
+            relate(session, span, others, alone, size)
+        self.storages.add(root, span)
+        options.counts.stats.unique_bytes += fresh
+        if meter is not None:
+            meter.unique_bytes += fresh
+            meter.kept_bytes += 0 if stays is None else span.nbytes
+        session.add(span, asked)
+        return span
 
-    def _send_away(self, stored: Stored) -> None:
-        """Drops what was brought back, or was held to be used from where it is."""
-        self.ahead -= stored.ahead
-        self.coming.pop(stored.arrived, None)
-        stored.ahead, stored.fresh = 0, False
-        stored.restored = stored.arrived = None
-        if stored.device is None and not stored.away:  # on the host alone
-            stored.away = stored.nbytes
-            self.out.away += stored.away
-
-    def _settle(self, owner: Owner, session: Session) -> None:
-        """Lets go of what has left, and of what nobody wants; bounds what is on its way."""
-        if self.gone:
-            self._bury()
-        if not self.out.leaving_bytes and not self.out.staging.bytes:
-            return
-        backlog = bytes_under_way(owner.backlog, session.largest_moved) + session.may_use(False)
-        self.out.settle(backlog, session.meter)
-
-    def _bury(self) -> None:
-        """Lets go of what came back for storages that were dropped."""
-        while self.gone:
-            ahead, away, arrived, stream = self.gone.popleft()
-            self.ahead -= ahead
-            self.out.away -= away
-            if arrived is not None:
-                stream.wait_event(arrived)
-                self.coming.pop(arrived, None)
+    def _settle(self, options: OffloadOptions, session: Session) -> None:
+        """Lets go of what has left, and of what is wanted no more; bounds what is on its way."""
+        if self.ledger.dropped:
+            self.ledger.bury()
+        if self.out.leaving_bytes or self.out.staging.bytes:
+            backlog = bytes_under_way(options.backlog, session.largest_moved)
+            self.out.settle(backlog + session.may_use(False), session.meter)
 
     @whole
-    def settle(self, backlog: int = 1 << 62) -> None:
+    def release_finished(self, backlog: int = 1 << 62) -> None:
         """Lets go of what has left by now, and has compute wait until no more is leaving."""
-        self._bury()
+        self.ledger.bury()
         self.out.settle(backlog)
+        self.out.watch()
 
     @whole
     def _backward_has_ended(self) -> None:
-        """Gets back what nobody wants any more: perhaps there is no next step to do it."""
+        """Gets back what is wanted no more: perhaps there is no next step to do it."""
         self.out.abandon()
-        self.settle()
+        self.release_finished()
 
     @whole
     def drain(self) -> None:
         """Waits for all copies, and lets go of all that they held."""
         self.out.stream.synchronize()
         self.inward.synchronize()
-        self._bury()
-        self.out.settle(0)
+        self.release_finished(0)
         self.out.staging.settle(0)
         self.out.staging.has_come()
 
@@ -220,16 +194,16 @@ class CopyEngine(Guarded):
 
     @whole
     def _reclaimed(self) -> bool:
-        held = self.out.leaving_bytes + self.ahead + len(self.gone)
+        held = self.out.leaving_bytes + self.ledger.ahead + len(self.ledger.dropped)
         self.inward.synchronize()
-        for stored in self.storages.all():
-            stored.session.tight = True
-            if stored.restored is not None:  # on the host, too
+        for span in self.storages.all():
+            span.session.tight = True
+            if span.is_back:  # and can come back once more
                 held += 1
-                self._send_away(stored)
-            elif stored.stays == "last" and stored.device is not None:
+                span.drop()
+            elif span.stays == "last":
                 held += 1
-                self.out.evict(stored)
+                self.out.evict(span)
         self.drain()
         return held > 0
 
@@ -243,242 +217,221 @@ class CopyEngine(Guarded):
     # ------------------------------------------------------------------ back
 
     @whole
-    def unpack(self, view: View) -> tuple[Any, list[int] | None]:
+    def unpack(self, view: SavedView) -> tuple[Any, list[int] | None]:
         """The array, in a storage that its aliases share, and the version counter of that."""
-        stored, compute = view.stored, self.backend.current_stream()
-        session, owner = stored.session, stored.owner
+        span, compute = view.moved(), self.backend.current_stream()
+        session, options = span.session, span.options
         meter = session.meter
-        if stored.home is not None:
-            stored = view.moved()
         offset, strides = view.offset, view.strides
         if meter is not None:
-            meter.turn(compute)
+            meter.begin_backward(compute)
         if task.running and session.run() is not task.running[-1]:
             session.run = weakref.ref(task.running[-1])
             task.running[-1].callbacks.append(self._backward_has_ended)
-        self._settle(owner, session)
-        self.ahead -= stored.ahead
-        stored.ahead = 0
-        before = view.round, stored.round, stored.waiting
-        same = stored.counter[0] == stored.version
+        self._settle(options, session)
+        span.asked_for()
+        before = view.round, span.round, span.waiting
+        same = span.counter[0] == span.version
         try:
-            first_time = self._turn(stored, view)
-            if not same and not stored.fresh:
-                stored.restored = None  # who has it may have written to it
-            flat, at_home = self._present(stored, first_time)
-            if flat is None:
-                flat = self._bytes(stored, compute, view.label)
-            if stored.waiting <= 0 and not stored.fresh:
-                stored.restored = None  # every alias has it, and holds it while it is needed
+            first_time = span.ask(view)
             if not same:
-                self._send_away(stored)  # nobody would notice a change of what has no counter
-            self._bring(session, stored.index, compute, owner)
+                span.hand_out()  # who has it may have written to it
+            flat, at_home = self._present(span, first_time, same)
+            if flat is None:
+                flat = self._bytes(span, compute, view.label)
+            if span.waiting <= 0:
+                span.hand_out()  # every alias has it, and holds it while it is needed
+            if not same:
+                span.drop()  # a change of what has no counter would not be seen
+            self._prefetch(session, span.index, compute, options)
         except BaseException:  # it was not given to anybody, and may be asked for again
-            view.round, stored.round, stored.waiting = before
+            span.ask_again(view, before)
             raise
         if view.gathered and not at_home:
             offset, strides = 0, None
         if meter is not None:
-            meter.look(self.out.away - self.ahead)
+            meter.look(self.ledger.away - self.ledger.ahead)
             meter.end(compute)
         array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
-        return hidden(array, view.backend), stored.counter if same else None
+        return hidden(array, view.backend), span.counter if same else None
 
-    def _turn(self, stored: Stored, view: View) -> bool:
-        """Counts the view as unpacked; whether it is the storage's first in this round. A view that
-        comes for a second time begins another round.
-        """
-        session = stored.session
-        if view.round == session.round:
-            session.round += 1
-            session.cursor = 0
-        if stored.round != session.round:
-            stored.round, stored.waiting = session.round, stored.views
-        first = stored.waiting == stored.views
-        view.round = session.round
-        stored.waiting -= 1
-        session.asked.setdefault(stored.index)
-        return first
-
-    def _present(self, stored: Stored, first_time: bool) -> tuple[Any, bool]:
+    def _present(self, span: Span, first_time: bool, same: bool) -> tuple[Any, bool]:
         """The bytes where they were, if they are still there and are what was saved; and whether
         those are all of the root, of which a part was gathered.
         """
-        held = stored.device if stored.form is None else None
-        left = stored.block is not None or stored.host is not None
-        if stored.counter[0] != stored.version:
-            return (None if left else held), False
-        leaving = held is not None and left
+        held = span.held if span.form is None else None
+        if not same:
+            return (None if span.stays is None else held), False
+        leaving = held is not None and span.stays is None
         if leaving and first_time:
-            stored.owner.stats.forwarded += stored.nbytes
-        root = stored.root()
+            span.options.counts.stats.forwarded += span.nbytes
+        root = span.root()
         if root is None:
             return held, False
+        session = span.session
         ours = is_alone(root, self.storages.held(id(root)))  # whole, or in parts
-        if held is not None and not left and stored.stays != "last" and ours:
-            stored.session.lapsed.add(stored.index)
-        if (stored.restored is None or stored.fresh) and (leaving or held is None):
-            if leaving and stored.gathered is None:
-                stored.session.stayed.setdefault(stored.index, "last")
+        if held is not None and span.stays not in (None, "last") and ours:
+            session.lapsed.add(span.index)
+        if type(span.place) is not Restored and (leaving or held is None):
+            if leaving and span.gathered is None:
+                session.stayed.setdefault(span.index, "last")
             elif not ours:
-                stored.session.stayed.setdefault(stored.index, "alive")
-        if held is not None and stored.gathered is None:
+                session.stayed.setdefault(span.index, "alive")
+        if held is not None and span.gathered is None:
             return held, False
         flat = memory_of(self.backend.xp, root)
-        if stored.gathered is not None:
+        if span.gathered is not None:
             return flat, True
-        whole = stored.nbytes == flat.nbytes
-        return flat if whole else flat[stored.low : stored.low + stored.nbytes], False
+        whole = span.nbytes == flat.nbytes
+        return flat if whole else flat[span.low : span.low + span.nbytes], False
 
-    def _bytes(self, stored: Stored, compute: Any, label: Any) -> Any:
-        """The bytes of a storage that has left: brought back already, or now."""
-        if stored.stream != compute:  # of the arena of another stream
-            flat, arrived = self._fetch(stored, compute)
-            self._await(stored, compute, arrived, label)
-            return self._decoded(stored, flat)
-        if stored.restored is None:
-            flat, arrived = None, None
-            if stored.form is not None:  # encoded, and perhaps not yet gone
-                flat = stored.device
+    def _bytes(self, span: Span, compute: Any, label: Any) -> Any:
+        """The bytes of a span that has left: brought back already, or now."""
+        if span.stream != compute:  # of the arena of another stream
+            if span.copy is None:  # encoded, and there was room for it nowhere else
+                flat = self._decoded(span, span.held)
+                span.stream.wait_event(compute.record_event())
+                return flat
+            flat, arrived = self._fetch(span, compute)
+            self._await(span, compute, arrived, label)
+            return self._decoded(span, flat)
+        place = span.place
+        if type(place) is Restored:
+            return place.flat
+        if type(place) is Returning and place.flat is not None:
+            flat, arrived = place.flat, place.arrived
+        else:
+            flat, arrived = span.held, None  # encoded, and perhaps not yet gone
             if flat is None:
-                flat, arrived = self._fetch(stored, compute)
-                if not stored.fresh:
-                    stored.owner.stats.on_demand += stored.nbytes
-                    stored.session.cursor = 0
-            stored.restored, stored.arrived, stored.fresh = flat, arrived, True
-        if stored.fresh:
-            self._await(stored, compute, stored.arrived, label)
-            self._is_back(stored)
-        return stored.restored
+                flat, arrived = self._fetch(span, compute)
+                if type(place) is not Returning:
+                    span.options.counts.stats.on_demand += span.nbytes
+                    span.session.cursor = 0
+        self._await(span, compute, arrived, label)
+        flat = self._decoded(span, flat)
+        root = root_of(flat)  # it is the storage, from now on: of what is saved again, too
+        self.storages.add(root, span)
+        span.restore(flat, root, 0 if root is flat else span_of(flat, root)[3])
+        return flat
 
-    def _is_back(self, stored: Stored) -> None:
-        """What was fetched is the storage, from now on: of what is saved again, too."""
-        flat = self._decoded(stored, stored.restored)
-        root, _, _, low, _ = span_of(flat, root_of(flat))
-        self.out.away -= stored.away
-        self.storages.add(root, stored)
-        stored.root = nothing  # until all that is said of it is true
-        stored.away, stored.fresh, stored.restored, stored.arrived = 0, False, flat, None
-        stored.low, stored.gathered, stored.family = low, None, None
-        stored.root = weakref.ref(root)
-
-    def _decoded(self, stored: Stored, flat: Any) -> Any:
-        if stored.form is None:
+    def _decoded(self, span: Span, flat: Any) -> Any:
+        if span.form is None:
             return flat
-        codec, dtype, shape = stored.form
-        meter = stored.session.meter
+        codec, dtype, shape = span.form
+        meter = span.session.meter
         timed = nullcontext() if meter is None else meter.codes(self.backend.current_stream())
         with timed, self.backend.quiet():
             return memory_of(self.backend.xp, codec.decode(self.backend.xp, flat, dtype, shape))
 
-    def _await(self, stored: Stored, compute: Any, arrived: Any, label: Any) -> None:
+    def _await(self, span: Span, compute: Any, arrived: Any, label: Any) -> None:
         """Makes compute wait for what comes back."""
-        meter = stored.session.meter
+        meter = span.session.meter
         if arrived is None:
             return
         if meter is None:
             wait_for(compute, arrived)
         else:
             meter.wait(compute, arrived, label or ("unpack", 0))
-        self.coming.pop(arrived, None)
+        self.ledger.coming.pop(arrived, None)
 
-    def _bring(self, session: Session, index: int, compute: Any, owner: Owner) -> None:
+    def _prefetch(
+        self, session: Session, index: int, compute: Any, options: OffloadOptions
+    ) -> None:
         """Starts the copies back of what will be asked for next, as far as the look-ahead goes.
 
         Only for the stream that will read it: the block goes back to the arena of that one.
         """
-        chain = session.chain()
+        chain, ledger = session.chain(), self.ledger
         if index not in chain.place:
             return
         if self.out.staging.reading:
-            for come in self.out.staging.has_come():
-                if come.fresh and come.restored is None and come.stream == compute:
-                    come.restored, come.arrived = self._fetch(come, compute)
-        limit = bytes_under_way(owner.lookahead, session.largest_moved) + session.may_use(True)
+            for span in self.out.staging.has_come():
+                if span.is_being_read and span.stream == compute:
+                    span.fetch(*self._fetch(span, compute))
+        limit = bytes_under_way(options.lookahead, session.largest_moved) + session.may_use(True)
         k = max(session.cursor, chain.place[index] + 1)
-        while self.ahead < limit and k < len(chain.order):
-            stored = session.stored[chain.order[k]]()
-            k += 1
-            if stored is None or stored.stream != compute or stored.ahead:
-                continue
-            if stored.restored is not None:
-                continue
-            if stored.round != session.round:
-                stored.round, stored.waiting = session.round, stored.views
-            if stored.waiting <= 0:
-                continue
-            if stored.counter[0] != stored.version and stored.form is None:
-                continue  # changed, legally
-            if stored.device is not None:  # on its way out, and wanted: it is held, not fetched
-                stored.restored, stored.fresh = stored.device, stored.form is not None
-                if stored.form is None and (stored.block is not None or stored.host is not None):
-                    session.stayed.setdefault(stored.index, "last")
-                if owner.exact:
-                    stored.ahead = stored.nbytes
-                    self.ahead += stored.ahead
-                continue
-            if stored.root() is not None:
-                continue
-            if owner.room is not None and owner.room() < stored.nbytes:
-                k -= 1
-                break
-            try:
-                if stored.block is not None:
-                    stored.restored, stored.arrived = self._fetch(stored, compute, "prefetch")
-                elif not self.out.staging.serves(stored.host):
-                    stored.host.prefetch()
-                elif not self.out.staging.fetch(stored, owner.host_limit):
-                    k -= 1
+        while ledger.ahead < limit and k < len(chain.order):
+            next_span = session.spans[chain.order[k]]()
+            if next_span is not None and next_span.stream == compute and next_span.is_wanted():
+                if not self._come(next_span, compute, options):
                     break
-            except MemoryError:
-                k -= 1
-                break
-            stored.fresh, stored.ahead = True, stored.nbytes
-            self.ahead += stored.ahead
+            k += 1
         session.cursor = k
 
-    def _fetch(self, stored: Stored, compute: Any, how: str = "copy") -> tuple[Any, Any]:
-        """Starts the copy back of a storage: where to, and the event of its end. A "prefetch" is
-        one ahead of need.
+    def _come(self, span: Span, compute: Any, options: OffloadOptions) -> bool:
+        """Has a span come back, or held where it is; whether there was room for that."""
+        if span.counter[0] != span.version and span.form is None:
+            return True  # changed, legally
+        if span.held is not None:  # on its way out, and wanted: it is held, not fetched
+            if span.form is None and span.stays is None:
+                span.session.stayed.setdefault(span.index, "last")
+            span.hold()
+            if options.exact:
+                span.count_ahead()
+            return True
+        if span.root() is not None:
+            return True
+        if options.room is not None and options.room() < span.nbytes:
+            return False
+        copy, staging = span.copy, self.out.staging
+        try:
+            if type(copy) is OnHost:
+                span.fetch(*self._fetch(span, compute, "prefetch"))
+            elif not staging.serves(copy.file):
+                copy.file.prefetch()
+                span.read_ahead()
+            elif staging.fetch(span, options.host_limit):
+                span.read_ahead()
+            else:
+                return False
+        except MemoryError:
+            return False
+        span.count_ahead()
+        return True
+
+    def _fetch(self, span: Span, compute: Any, how: str = "copy") -> tuple[Any, Any]:
+        """Starts the copy back of a span: where to, and the event of its end. A "prefetch" is one
+        ahead of need.
         """
-        meter, stats, owner = stored.session.meter, stored.owner.stats, stored.owner
-        block = stored.block
+        meter, stats, copy = span.session.meter, span.options.counts.stats, span.copy
         read = None  # a block for the time of the copy
-        if block is None:
-            if self.out.staging.serves(stored.host):
-                block = read = self.out.staging.read(stored, owner.host_limit)
-            if block is None:
-                with ranged("offload: copy to device", "copy", stored.sent):
-                    flat = self.backend.asarray(stored.host.read())
+        if type(copy) is not OnHost:
+            if self.out.staging.serves(copy.file):
+                read = self.out.staging.read(span, span.options.host_limit)
+            if read is None:
+                with ranged("offload: copy to device", "copy", copy.nbytes):
+                    flat = self.backend.asarray(copy.file.read())
                 stats.moved_back_bytes += flat.nbytes
                 return flat, None
-        nbytes = stored.sent
+        nbytes, stream = copy.nbytes, self.inward
         try:
             flat = self.backend.xp.empty(nbytes, "uint8")  # its block may be in use there
-            self.inward.wait_event(compute.record_event())
+            stream.wait_event(compute.record_event())
             if read is None:
-                self.inward.wait_event(stored.copied)
-            began = None if meter is None else meter.mark(self.inward)
+                stream.wait_event(copy.copied)
+            began = None if meter is None else meter.mark(stream)
             name = "offload: copy to device" if how == "copy" else "offload: prefetch"
-            with ranged(name, how, nbytes, self.inward):
-                if stored.pieces is None:
-                    self.backend.copy_async(flat, block.array[:nbytes], self.inward)
+            with ranged(name, how, nbytes, stream):
+                if read is not None or copy.pieces is None:
+                    block = copy.block if read is None else read
+                    self.backend.copy_async(flat, block.array[:nbytes], stream)
                 else:
-                    bring(self.backend, flat, stored.pieces, self.inward)
-            arrived = self.inward.record_event() if meter is None else meter.mark(self.inward)
+                    bring(self.backend, flat, copy.pieces, stream)
+            arrived = stream.record_event() if meter is None else meter.mark(stream)
         except BaseException:
-            self.inward.synchronize()  # what has begun must not outlive its memory
+            stream.synchronize()  # what has begun must not outlive its memory
             if read is not None:
                 self.out.slab.give_back(read, None)
             raise
         if meter is not None:
             meter.back.append((began, arrived, nbytes))
-            meter.raw_bytes += nbytes if stored.form is None else stored.nbytes
-        stored.last_use = arrived
-        if read is not None:
+            meter.raw_bytes += nbytes if span.form is None else span.nbytes
+        if read is None:
+            span.use(arrived)
+        else:
             self.out.slab.give_back(read, arrived)
         stats.moved_back_bytes += nbytes
-        self.coming[arrived] = flat
+        self.ledger.coming[arrived] = flat
         return flat, arrived
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from .session import Plan, Session
+from .session import Session, TransferPlan
 
-__all__ = ["Sessions"]
+__all__ = ["PlanBook"]
 
 REMEMBERED = 64  # keys of sessions from which plans are made
 
 
-class Sessions(OrderedDict[Any, Session]):
+class PlanBook(OrderedDict[Any, Session]):
     """The last sessions of a device, by how they began and by what they were."""
 
-    def learned(self, session: Session, nbytes: int) -> Plan | None:
+    def learned(self, session: Session, nbytes: int) -> TransferPlan | None:
         """The plan of the last session that began like this one, and which is now forgotten."""
         exact, loose = (session.key, nbytes, session.follows), (session.key, nbytes)
         found = self.get(exact) or self.get(loose)
@@ -32,7 +32,7 @@ class Sessions(OrderedDict[Any, Session]):
         while len(self) > REMEMBERED:
             self.popitem(last=False)
 
-    def learned_of_another(self, session: Session, nbytes: int) -> Plan | None:
+    def learned_of_another(self, session: Session, nbytes: int) -> TransferPlan | None:
         """The plan of the last session that was the same up to here, where the one that was
         followed is not: contexts of several networks take turns.
         """

@@ -20,17 +20,15 @@ def mend(engine: CopyEngine) -> None:
     engine.inward.synchronize()
     engine.storages.mend()
     live = engine.storages.all()
-    engine.gone.clear()
-    engine.coming.clear()
-    engine.ahead = 0
-    sessions = {stored.session: 0 for stored in live}
-    for stored in live:
-        stored.restored = stored.arrived = None
-        stored.fresh, stored.ahead = False, 0
-        stored.entered = stored.index < len(stored.session.stored)
-        sessions[stored.session] += stored.entered
+    ledger, sessions = engine.ledger, {span.session: 0 for span in live}
+    ledger.dropped.clear()
+    ledger.coming.clear()
+    for span in live:
+        span.mend()
+        sessions[span.session] += span.entered
     for session, alive in sessions.items():
         session.mend(alive)
+    ledger.ahead, ledger.away = 0, sum([span.away for span in live if span.entered])
     engine.out.mend(live)
     interrupted, engine._here.session = engine._here.session, None
     if interrupted is not None and interrupted.meter is not None:

@@ -14,10 +14,11 @@ from ...backends import Backend
 from ...backends.batched.arrays import plain
 from ...tensor import Tensor
 from ..geometry import in_memory_order, memory_of, root_of
-from .owner import Owner
-from .pieces import adopt, covered_by, gaps_between, send
-from .session import Stored, bytes_under_way
+from .nested_spans import absorb, covered_by, gaps_between, send
+from .options import OffloadOptions
+from .session import bytes_under_way
 from .slab import Block, PinnedSlab
+from .span import Leaving, OnDisk, OnHost, Pageable, Span
 from .staging import HostCopy, Staging
 from .stats import Meter, wait_for
 from .storages import Storages
@@ -49,195 +50,179 @@ class Outbound:
         self.stream = backend.stream()
         self.slab = PinnedSlab(backend)
         self.staging = Staging(self.slab)
-        self.away = 0  # bytes that are not on the device, of storages that are still wanted
         self.leaving_bytes = 0
-        self._leaving: deque[tuple[Any, weakref.ref[Stored], int, Any, Any]] = deque()
-        self._staying: list[weakref.ref[Stored]] = []  # in memory that somebody may write to
+        self._leaving: deque[tuple[Any, weakref.ref[Span], int, Any, Any]] = deque()
+        self._staying: list[weakref.ref[Span]] = []  # in memory that somebody may write to
         self._watches = False  # whether it is shown what is about to be written to
 
     def send(
-        self, stored: Stored, source: Any, stays: str | None, encode: bool, meter: Meter | None,
-        others: Sequence[Stored] = (),
+        self, span: Span, source: Any, stays: str | None, encode: bool, meter: Meter | None,
+        others: Sequence[Span] = (),
     ) -> None:  # fmt: skip
-        """Starts the copy out of a storage, unless the plan says that it stays; what the others
-        have of it need not leave again.
+        """Starts the copy out of a span, unless the plan says that it stays; what the others have
+        of it need not leave again.
         """
-        owner, compute = stored.owner, self.backend.current_stream()
-        stored.stream = compute
         flat = memory_of(self.backend.xp, source)
-        if stored.nbytes != flat.nbytes:
-            flat = flat[stored.low : stored.low + stored.nbytes]
+        if span.nbytes != flat.nbytes:
+            flat = flat[span.low : span.low + span.nbytes]
         if stays is not None:
-            self._stay(stored, flat, stays)
+            self._stay(span, flat, stays)
             return
-        errors = None
-        if encode and owner.codec.applies(source.dtype):
-            flat, errors = self._encoded(stored, source, flat, owner, meter)
-        inner = None
-        if others and stored.form is None:
-            inner = covered_by(stored, others)
-        self._copy(stored, flat, owner, meter, inner)
-        if stored.form is not None:
-            owner.stats.encoded_bytes += stored.nbytes
-        if errors is not None:
-            owner.errors.append(errors)
+        if encode and span.options.codec.applies(source.dtype):
+            self._send_encoded(span, source, flat, meter)
+        else:
+            self._copy(span, flat, meter, covered_by(span, others) if others else None)
 
-    def _stay(self, stored: Stored, flat: Any, why: str) -> None:
+    def _stay(self, span: Span, flat: Any, why: str) -> None:
         """Leaves bytes where they are."""
-        stored.device, stored.stays = flat, why
-        stored.owner.stats.keep(why, stored.nbytes)
-        self._staying.append(weakref.ref(stored))
-        self._watch()
+        span.stay(flat, why)
+        span.options.counts.stats.keep(why, span.nbytes)
+        self._staying.append(weakref.ref(span))
+        self.watch()
 
-    def evict(self, stored: Stored) -> None:
+    def evict(self, span: Span) -> None:
         """Sends out what stayed."""
-        owner, flat, why = stored.owner, stored.device, stored.stays
+        why = span.stays
         assert why is not None
-        stored.stays = None
-        try:
-            self._copy(stored, flat, owner, None)
-        except BaseException:
-            stored.stays = why
-            raise
-        owner.stats.keep(why, -stored.nbytes)
+        self._copy(span, span.held, None)
+        span.options.counts.stats.keep(why, -span.nbytes)
 
     def _copy(
-        self, stored: Stored, flat: Any, owner: Owner, meter: Meter | None,
-        inner: list[Stored] | None = None,
-    ) -> None:  # fmt: skip
+        self, span: Span, flat: Any, meter: Meter | None, inner: list[Span] | None = None
+    ) -> None:
         """Starts the copy of some bytes, and holds them until they have left. What the inner ones
         have already sent of them becomes a part of this.
         """
-        stats, compute, nbytes = owner.stats, stored.stream, flat.nbytes
-        stored.sent = nbytes
-        gaps = None
+        options, nbytes, gaps = span.options, flat.nbytes, None
         if inner:
-            gaps = gaps_between(stored, inner)
+            gaps = gaps_between(span, inner)
             nbytes = sum([high - low for low, high in gaps])
-        if owner.pinned and owner.spill is None:
-            block, staged = self.slab.take(nbytes, owner.host_limit), False
+        if options.pinned and options.spill is None:
+            block, staged = self.slab.take(nbytes, options.host_limit), False
         else:
-            block, staged = self._block(stored, flat, owner)
+            block, staged = self._block(span, flat, options)
         if block is None:
-            self._copy_unpinned(stored, flat, owner)
+            self._copy_unpinned(span, flat)
             return
-        stored.block = block
+        stream = self.stream
         try:
             for event in block.events:
-                self.stream.wait_event(event)
-            self.stream.wait_event(compute.record_event())
-            began = None if meter is None else meter.mark(self.stream)
-            with ranged("offload: copy to host", "copy", nbytes, self.stream):
+                stream.wait_event(event)
+            stream.wait_event(span.stream.record_event())
+            began = None if meter is None else meter.mark(stream)
+            with ranged("offload: copy to host", "copy", nbytes, stream):
                 if gaps is None:
-                    self.backend.copy_async(block.array[:nbytes], flat, self.stream)
+                    self.backend.copy_async(block.array[:nbytes], flat, stream)
                 else:
-                    send(self.backend, flat, block, gaps, self.stream)
-            left = self.stream.record_event() if meter is None else meter.mark(self.stream)
+                    send(self.backend, flat, block, gaps, stream)
+            left = stream.record_event() if meter is None else meter.mark(stream)
         except BaseException:
-            self.stream.synchronize()  # what has begun must not outlive its memory
-            stored.block = None
+            stream.synchronize()  # what has begun must not outlive its memory
             self.slab.give_back(block, None)
             raise
-        stats.moved_to_host_bytes += nbytes
-        stored.copied = stored.last_use = left
+        options.counts.stats.moved_to_host_bytes += nbytes
         if meter is not None:
             meter.out.append((began, left, nbytes))
+        self._hold(span, flat, OnHost(block, flat.nbytes, left), left)
         if gaps is not None and inner:
-            adopt(stored, inner, gaps)
-        self._hold(stored, flat)
+            absorb(span, inner, gaps)
         if staged:
-            self.staging.send(stored)
+            self.staging.send(span)
 
-    def _block(self, stored: Stored, flat: Any, owner: Owner) -> tuple[Block | None, bool]:
+    def _block(
+        self, span: Span, flat: Any, options: OffloadOptions
+    ) -> tuple[Block | None, bool]:
         """Page-locked memory to copy to, where there is some; and whether it is on the way to a
-        file, for which a part of what the owner allows is set aside.
+        file, for which a part of what the options allow is set aside.
         """
-        if not self._stages(owner, flat):
-            return (self.slab.take(flat.nbytes, owner.host_limit) if owner.pinned else None), False
-        limit = bytes_under_way(owner.backlog, max(flat.nbytes, stored.session.largest_moved))
-        within = owner.host_limit
-        if owner.pinned:
+        if not self._stages(options, flat):
+            block = self.slab.take(flat.nbytes, options.host_limit) if options.pinned else None
+            return block, False
+        limit = bytes_under_way(options.backlog, max(flat.nbytes, span.session.largest_moved))
+        within = options.host_limit
+        if options.pinned:
             lasting = None if within is None else within - min(2 * limit, within // 2)
             block = self.slab.take(flat.nbytes, lasting)
             if block is not None:
                 return block, False
         return self.staging.block(flat.nbytes, limit, within), True
 
-    def _stages(self, owner: Owner, flat: Any) -> bool:
-        """Whether bytes pass to the owner's store through page-locked memory."""
-        if self.backend.device_type == "cpu" or not hasattr(owner.spill, "takes"):
+    def _stages(self, options: OffloadOptions, flat: Any) -> bool:
+        """Whether bytes pass to the store of spilled bytes through page-locked memory."""
+        if self.backend.device_type == "cpu" or not hasattr(options.spill, "takes"):
             return False
-        return not owner.spill.takes(flat)
+        return not options.spill.takes(flat)
 
-    def _encoded(
-        self, stored: Stored, source: Any, flat: Any, owner: Owner, meter: Meter | None
-    ) -> tuple[Any, Any]:  # fmt: skip
-        """The bytes that a codec makes of a storage, which need not live on; and what it loses, of
-        the first storages.
+    def _send_encoded(self, span: Span, source: Any, flat: Any, meter: Meter | None) -> None:
+        """Starts the copy of the bytes that a codec makes of a span, which need not live on. What
+        it loses is noted, of the first spans.
         """
         from ..codecs import error_terms  # a codec has been chosen: it is imported
 
-        xp, codec = self.backend.xp, owner.codec
-        dense = in_memory_order(source) if stored.nbytes == source.nbytes else None
+        xp, codec, counts = self.backend.xp, span.options.codec, span.options.counts
+        dense = in_memory_order(source) if span.nbytes == source.nbytes else None
         if dense is None:
             dense = flat.view(source.dtype)
         errors = None
-        timed = lambda *a: nullcontext() if meter is None else meter.codes(stored.stream, *a)
+        timed = lambda *a: nullcontext() if meter is None else meter.codes(span.stream, *a)
         with self.backend.quiet():
             with timed():
                 payload = codec.encode(xp, dense)
-            if len(owner.errors) < CHECKED and owner.sessions <= 1:  # later ones are timed
+            if len(counts.errors) < CHECKED and counts.sessions <= 1:  # later ones are timed
                 with timed(True):
                     part = _sample(dense)
                     back = codec.decode(xp, codec.encode(xp, part), part.dtype, part.shape)
                     errors = error_terms(xp, part, back)
-        stored.form = codec, source.dtype, dense.shape
-        return payload, errors
+        span.encode(codec, source.dtype, dense.shape)
+        self._copy(span, payload, meter)
+        counts.stats.encoded_bytes += span.nbytes
+        if errors is not None:
+            counts.errors.append(errors)
 
-    def _copy_unpinned(self, stored: Stored, flat: Any, owner: Owner) -> None:
-        """Copies to ordinary memory, or to where the owner wants it; the host waits for the device.
+    def _copy_unpinned(self, span: Span, flat: Any) -> None:
+        """Copies to ordinary memory, or to a store; the host waits for the device.
 
         What finds no room stays. Bytes of the host are not copied, but held until the store has
         them.
         """
-        stats, on_host = owner.stats, self.backend.device_type == "cpu"
+        options, on_host = span.options, self.backend.device_type == "cpu"
+        stats, spill = options.counts.stats, options.spill
         try:
-            as_it_is = on_host or hasattr(owner.spill, "takes") and owner.spill.takes(flat)
+            as_it_is = on_host or hasattr(spill, "takes") and spill.takes(flat)
             with ranged("offload: copy to host", "copy", flat.nbytes):
                 host = flat if as_it_is else self.backend.to_host(flat)
-                found = HostCopy(host) if owner.spill is None else owner.spill.write(host)
+                file = HostCopy(host) if spill is None else spill.write(host)
         except MemoryError:
-            self._stay(stored, flat, "host full")
+            self._stay(span, flat, "host full")
             return
-        if found.on_disk:
+        if file.on_disk:
             stats.disk_bytes += flat.nbytes
-        elif as_it_is and stored.form is None:
-            self._stay(stored, flat, "disk full")
+        elif as_it_is and span.form is None:
+            self._stay(span, flat, "disk full")
             return
-        elif owner.pinned or owner.spill is not None:
+        elif options.pinned or spill is not None:
             stats.pageable_bytes += flat.nbytes
         stats.moved_to_host_bytes += flat.nbytes
-        stored.host = stored.copied = found
-        if as_it_is and not found.query():
-            self._hold(stored, flat)
+        to = (Pageable if spill is None else OnDisk)(file, flat.nbytes)
+        if as_it_is and not file.query():
+            self._hold(span, flat, to, file)
         else:
-            self._has_left(stored)
+            span.leave(flat, to)
+            self._has_left(span)
 
-    def _hold(self, stored: Stored, flat: Any) -> None:
+    def _hold(self, span: Span, flat: Any, to: OnHost | Pageable, left: Any) -> None:
         """Keeps bytes where they are until they have left."""
-        stored.device = flat
-        self._leaving.append((stored.copied, weakref.ref(stored), flat.nbytes, stored.stream, flat))
+        span.leave(flat, to)
+        self._leaving.append((left, weakref.ref(span), flat.nbytes, span.stream, flat))
         self.leaving_bytes += flat.nbytes
-        self._watch()
+        if not self._watches:
+            self.watch()
 
-    def _has_left(self, stored: Stored) -> None:
+    def _has_left(self, span: Span) -> None:
         """The device's memory is no longer held."""
-        stored.device = None
-        if getattr(stored.host, "resident", None) is not None:  # the disk has refused it
-            self._staying.append(weakref.ref(stored))
-        if stored.restored is None:
-            stored.away = stored.nbytes
-            self.away += stored.nbytes
+        span.arrive()
+        if type(span.copy) is not OnHost and span.refused is not None:  # the disk has no room
+            self._staying.append(weakref.ref(span))
 
     def settle(self, backlog: int, meter: Meter | None = None) -> None:
         """Lets go of what has left; more bytes on their way than `backlog` make compute wait.
@@ -257,28 +242,26 @@ class Outbound:
                     meter.wait(compute, event, ("backlog", 0))
             self._leaving.popleft()
             self.leaving_bytes -= nbytes
-            stored = ref()
-            if stored is not None and stored.device is not None:
-                self._has_left(stored)
-        if self._watches:
-            self._watch()
+            span = ref()
+            if span is not None and type(span.origin) is Leaving:
+                self._has_left(span)
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Is shown what is about to be written to as long as that may be what has been saved."""
         wanted = bool(self._leaving or self._staying)
         if wanted != self._watches:
             self._watches = wanted
             watch_writes(self._before_write, wanted)
 
-    def _keep(self, stored: Stored, root: Any) -> None:
+    def _keep(self, span: Span, root: Any) -> None:
         """Makes a copy of bytes of a root that is about to be written to, where there is none."""
-        if stored.is_only_here and stored.gathered is None:
-            self.evict(stored)
-            if stored.is_only_here:  # there was no room
-                stored.device = stored.device.copy()
-        resident = getattr(stored.host, "resident", None)
-        if resident is not None and root_of(resident) is root:
-            stored.host.detach()
+        if span.stays is not None and span.gathered is None:
+            self.evict(span)
+            if span.stays is not None:  # there was no room
+                span.copy_on_device()
+        refused = span.refused
+        if refused is not None and root_of(refused) is root:
+            span.copy.file.detach()
 
     def _before_write(self, tensor: Tensor) -> None:
         array = plain(tensor._array)
@@ -289,34 +272,26 @@ class Outbound:
         """Memory is about to be changed in place: what leaves of it leaves first, and what stays
         is copied.
         """
-        for stored in self._storages.of(root):
-            self._keep(stored, root)
+        for span in self._storages.of(root):
+            self._keep(span, root)
         for event, _, _, _, flat in self._leaving:
             if root_of(flat) is root:
                 wait_for(self.backend.current_stream(), event)
 
-    def mend(self, live: list[Stored]) -> None:
-        """Notes anew what leaves, and what has left; no stream copies meanwhile."""
-        for s in live:
-            if s.block is not None and s.copied is None:  # nothing was copied to it
-                self.slab.give_back(s.block, None)
-                s.block = None
-            if s.device is not None and (s.block is not None or s.host is not None):
-                s.device = None if s.host is None or s.host.query() else s.device
-            s.away = s.nbytes if s.device is None and s.home is None else 0
-        self.away = sum([s.away for s in live if s.entered])
-        held = [s for s in live if s.device is not None]
-        self._leaving = deque([
-            (s.copied, weakref.ref(s), s.device.nbytes, s.stream, s.device)
-            for s in held if s.host is not None
-        ])  # fmt: skip
+    def mend(self, live: list[Span]) -> None:
+        """Notes anew what leaves; no stream copies meanwhile, but a store may write."""
+        leaving = [(s, s.place.to.file, s.place.flat) for s in live if type(s.place) is Leaving]
+        self._leaving = deque(
+            [(file, weakref.ref(s), flat.nbytes, s.stream, flat) for s, file, flat in leaving]
+        )
         self.leaving_bytes = sum([entry[2] for entry in self._leaving])
-        refused = [s for s in live if getattr(s.host, "resident", None) is not None]
-        self._staying = [weakref.ref(s) for s in (*held, *refused)]
+        self._staying = [
+            weakref.ref(s) for s in live if s.held is not None or s.refused is not None
+        ]
         while self._before_write in writes_watched:
             watch_writes(self._before_write, False)
         self._watches = False
-        self._watch()
+        self.watch()
         self.staging.mend(live)
 
     def abandon(self) -> None:
@@ -331,4 +306,4 @@ class Outbound:
             self.leaving_bytes -= nbytes
         self._leaving = deque(wanted)
         self._staying = [ref for ref in self._staying if ref() is not None]
-        self._watch()
+        self.watch()

@@ -6,129 +6,16 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .families import Family, Hull, together
-from .owner import Owner
+from .coalescing import Family, Hull, together
+from .span import Leaving, OnDevice, OnHost, Span, nothing
 from .stats import Meter
 
 if TYPE_CHECKING:
-    from .engine import CopyEngine
+    from .learning import PlanBook
 
-__all__ = ["Plan", "Session", "Stored", "View", "bytes_under_way", "nothing"]
+__all__ = ["Session", "TransferPlan", "bytes_under_way"]
 
 LEAST = 1 << 26  # bytes under way at least, where the user names no number
-
-
-class Stored:
-    """One span of a storage, as it was at one version; every saved view of it shares this.
-
-    A view that needs little of what it spans is gathered first: `gathered` is then its geometry.
-    `family` has the parts of the storage that were saved one by one, where there are several.
-    """
-
-    __slots__ = (
-        "session", "owner", "index", "counter", "version", "root", "low", "nbytes", "gathered",
-        "stream", "device", "block", "host", "form", "sent", "copied", "last_use", "restored",
-        "arrived", "fresh", "waiting", "views", "round", "ahead", "away", "stays", "family",
-        "pieces", "home", "entered", "__weakref__",
-    )  # fmt: skip
-
-    def __init__(
-        self, session: Session, owner: Owner, counter: list[int], root: Any, low: int, nbytes: int,
-        gathered: Any,
-    ) -> None:  # fmt: skip
-        self.session, self.owner, self.index = session, owner, len(session.sizes)
-        self.counter, self.version = counter, counter[0]
-        self.root: Callable[[], Any] = weakref.ref(root)
-        self.low, self.nbytes = low, nbytes
-        self.gathered = gathered
-        self.stream: Any = None  # the compute stream whose memory it is
-        self.device: Any = None  # the bytes where they were, while something must hold them
-        self.block: Any = None  # page-locked; or `host`, which has read(): memory or a file
-        self.host: Any = None
-        self.form: Any = None  # (codec, dtype, shape) of what is stored, if it is encoded
-        self.copied: Any = None  # the event of the end of the copy out
-        self.last_use: Any = None
-        self.restored: Any = None  # the bytes brought back, until every view has had them
-        self.arrived: Any = None  # the event for which their reader has to wait
-        self.waiting = self.views = 0  # views not unpacked in this round; all views
-        self.round = session.round
-        self.ahead = 0  # its share of the bytes that the engine has brought back ahead of need
-        self.away = 0  # and of those that are not on the device
-        self.sent = nbytes  # as stored on the host
-        self.stays: str | None = None  # why it has not left: "alive", "last", "host full", ...
-        self.fresh = False  # `restored` is as it came back: to be waited for, and decoded
-        self.family: Family | None = None
-        self.pieces: list[Any] | None = None  # where its bytes are, if not all in its block
-        self.home: Any = None  # (span, offset): the larger one that has become its place
-        self.entered = False  # whether session and engine count it
-
-    @property
-    def is_only_here(self) -> bool:
-        """Whether its bytes are where they were, and nowhere else."""
-        return self.device is not None and self.block is None and self.host is None
-
-    def _taken_over(self) -> list[Any]:
-        """The blocks of pieces but its own."""
-        blocks = {id(piece.block): piece.block for piece in self.pieces or ()}.values()
-        return [block for block in blocks if block is not self.block]
-
-    def __del__(self) -> None:
-        try:
-            session = self.session
-            engine = session.engine
-            if self.entered:
-                session.alive -= 1
-                if self.stays == "last":
-                    session.room += self.nbytes
-            if self.entered and (self.ahead or self.away or self.arrived is not None):
-                engine.gone.append((self.ahead, self.away, self.arrived, self.stream))
-            if self.block is not None:
-                engine.out.slab.give_back(self.block, self.last_use)
-                if self.pieces is not None:
-                    for block in self._taken_over():
-                        engine.out.slab.give_back(block, self.last_use)
-        except (AttributeError, TypeError):
-            pass  # half made, or the interpreter is shutting down
-
-
-class View:
-    """What a node keeps: a span, and the geometry of the saved tensor in it.
-
-    `backend` is the saved tensor's; that of a vmap hides the first dims of what is restored.
-    """
-
-    __slots__ = (
-        "stored", "offset", "dtype", "shape", "strides", "backend", "gathered", "label", "round",
-    )  # fmt: skip
-
-    def __init__(self, stored: Stored, first: int, array: Any, backend: Any, label: Any) -> None:
-        self.stored, self.offset, self.backend = stored, first - stored.low, backend
-        self.dtype, self.shape = array.dtype, array.shape
-        plain = array.flags.c_contiguous and 1 not in array.shape  # a dim of 1 has any stride
-        self.strides = None if plain else array.strides
-        self.gathered = stored.gathered is not None
-        self.label = label  # the node's name and sequence number, where times are taken
-        self.round = -1  # the one in which it was unpacked last
-        stored.views += 1
-        stored.waiting += 1
-
-    def moved(self) -> Stored:
-        """The span that has taken the place of the one that this was a view of."""
-        while self.stored.home is not None:
-            self.stored, shift = self.stored.home
-            self.offset += shift
-        return self.stored
-
-    def __del__(self) -> None:
-        try:
-            stored = self.stored
-            if stored.home is not None:
-                stored = self.moved()
-            stored.views -= 1
-            if self.round != stored.round:
-                stored.waiting -= 1
-        except AttributeError:
-            pass
 
 
 def bytes_under_way(wanted: int | None, largest: int) -> int:
@@ -139,7 +26,7 @@ def bytes_under_way(wanted: int | None, largest: int) -> int:
     return max(LEAST, 2 * largest) if wanted is None else wanted
 
 
-class Plan:
+class TransferPlan:
     """What was learned of a step: its storages, the order in which they are asked for, what stays.
 
     `kept` maps the index of a storage that is not worth moving to the reason; `link_bound` says
@@ -165,18 +52,14 @@ class Plan:
         return self.sizes[index] if hull is None else hull.high - hull.low
 
 
-def nothing() -> None:
-    """A reference to nothing."""
-
-
 class Session:
     """The storages that were saved between one backward pass and the next, in that order.
 
     `key` says what a plan depends on beside the storages; `before` is the session that came first.
     """
 
-    def __init__(self, engine: CopyEngine, key: Any, before: Session | None) -> None:
-        self.engine, self.key = engine, key
+    def __init__(self, key: Any, before: Session | None) -> None:
+        self.key = key
         self.follows: int = 0 if before is None else before.signature
         self.signature: int = 0  # of the sizes, in order
         self.largest = self.largest_moved = 0  # bytes of a storage
@@ -185,33 +68,33 @@ class Session:
         self.sizes: list[int] = []  # of what was asked for
         self.grown: dict[int, int] = {}  # and of what was sent, where that is more
         self.families: list[Family] = []
-        self.stored: list[weakref.ref[Stored]] = []
+        self.spans: list[weakref.ref[Span]] = []
         self.asked: dict[int, None] = {}  # indices in the order of their first unpack
         self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
         self.lapsed: set[int] = set()  # kept for being there anyway, and nobody else had it
-        self.plan: Plan | None = None
+        self.plan: TransferPlan | None = None
         self.run: Callable[[], Any] = nothing  # the backward pass that asked last, weakly
         self.meter: Meter | None = None  # where times are taken
         self.tight = False  # an allocation has failed while this was saved
         self.round = 0  # how often everything was unpacked before
         self.cursor = 0  # how far, in the expected order, storages were brought back
-        self._chain: Plan | None = None
+        self._chain: TransferPlan | None = None
 
     def expects(
-        self, nbytes: int, low: int, high: int, size: int
+        self, nbytes: int, low: int, high: int, size: int, book: PlanBook
     ) -> tuple[str | None, Hull | None]:
-        """Why the next storage is not worth moving, None if it is, or nobody knows; and what to
-        send of it in the place of the bytes from `low` to `high`, where others will follow.
+        """Why the next storage is not worth moving, None if it is, or if that is not known; and
+        what to send of it in the place of the bytes from `low` to `high`, where others will follow.
 
-        An earlier session that began like this one, best after the same predecessor, has taught
-        us. Where a size differs it is another one that we follow, or none.
+        The plan is that of an earlier session in the book that began like this one, best after the
+        same predecessor. Where a size differs, another one is followed, or none.
         """
         index = len(self.sizes)
         plan = self.plan
         if index == 0:
-            self._follow(self.engine._plans.learned(self, nbytes))
+            self._follow(book.learned(self, nbytes))
         elif plan is not None and (index >= len(plan.sizes) or plan.sizes[index] != nbytes):
-            self._follow(self.engine._plans.learned_of_another(self, nbytes))
+            self._follow(book.learned_of_another(self, nbytes))
         plan = self.plan
         if plan is None:
             return None, None
@@ -225,7 +108,7 @@ class Session:
                     nbytes = hull.high - hull.low
         return why, hull
 
-    def _follow(self, plan: Plan | None) -> None:
+    def _follow(self, plan: TransferPlan | None) -> None:
         """What is expected from here on."""
         self.plan, self.room = plan, 0
         if plan is not None:
@@ -233,30 +116,33 @@ class Session:
             ours = [i for i, why in plan.kept.items() if why == "last" and i >= here]
             self.room = sum([plan.bytes_of(i) for i in ours])
 
-    def add(self, stored: Stored, asked: int) -> None:
-        """Enters a storage whose copy has begun, and of which so many bytes were asked for."""
-        nbytes = stored.nbytes
+    def add(self, span: Span, asked: int) -> None:
+        """Enters a span whose copy has begun, and of which so many bytes were asked for."""
+        nbytes, place = span.nbytes, span.place
         self.alive += 1
-        stored.entered = True
-        if stored.stays == "last":
-            self.room -= nbytes
+        span.enter()
         if nbytes != asked:
             self.grown[len(self.sizes)] = nbytes
         self.sizes.append(asked)
-        self.stored.append(weakref.ref(stored))
+        self.spans.append(weakref.ref(span))
         self.signature = hash((self.signature, nbytes))
         if nbytes > self.largest:
             self.largest = nbytes
-        if nbytes > self.largest_moved and (stored.device is None or stored.block is not None):
+        if type(place) is OnDevice:
+            if place.why == "last":
+                self.room -= nbytes
+        elif nbytes > self.largest_moved and (
+            type(place) is not Leaving or type(place.to) is OnHost
+        ):  # what a store takes as it is was not moved
             self.largest_moved = nbytes
 
     def mend(self, alive: int) -> None:
         """Forgets a storage that was not wholly entered; so many are."""
         self.alive = alive
-        del self.sizes[len(self.stored) :]
+        del self.sizes[len(self.spans) :]
         self._chain, self.cursor = None, 0
 
-    def learned(self) -> Plan | None:
+    def learned(self) -> TransferPlan | None:
         """The plan for a next step like this one; None before backward has asked for anything.
 
         What was on the device anyway stays, and of the last bytes that were saved those that had
@@ -294,9 +180,9 @@ class Session:
                 kept.setdefault(index, "last")
             excess -= sent[index]
         if not self.families:
-            return Plan(self.sizes, list(self.asked), kept, bound, tight)
+            return TransferPlan(self.sizes, list(self.asked), kept, bound, tight)
         sizes, order, kept, hulls = together(self.families, self.sizes, list(self.asked), kept)
-        return Plan(sizes, order, kept, bound, tight, hulls)
+        return TransferPlan(sizes, order, kept, bound, tight, hulls)
 
     def may_use(self, backward: bool) -> int:
         """The room of the last storages, which stay, while they are not on the device.
@@ -315,13 +201,13 @@ class Session:
         """Whether this session saved what its plan says, neither less nor more."""
         return self.plan is not None and len(self.plan.sizes) == len(self.sizes)
 
-    def chain(self) -> Plan:
+    def chain(self) -> TransferPlan:
         """The order in which storages are expected to be asked for: as learned, or backwards."""
         chain, n = self._chain, len(self.sizes)
         if chain is None or len(chain.sizes) != n:
             chain = self.plan if self.is_whole() else None
             if chain is None:
-                chain = Plan(list(self.sizes), list(range(n - 1, -1, -1)), {})
+                chain = TransferPlan(list(self.sizes), list(range(n - 1, -1, -1)), {})
             self._chain = chain
             self.cursor = 0
         return chain

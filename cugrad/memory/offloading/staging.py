@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .session import Stored
 from .slab import Block, PinnedSlab
+from .span import OnDisk, OnHost, Pageable, Span
 
 __all__ = ["HostCopy", "Staging"]
 
@@ -55,9 +55,9 @@ class Staging:
     def __init__(self, slab: PinnedSlab) -> None:
         self._slab, self._on_device = slab, slab.backend.device_type != "cpu"
         self.bytes = 0  # on their way out
-        self._copied: deque[tuple[weakref.ref[Stored], int, Any]] = deque()  # behind an event
-        self._writing: deque[tuple[weakref.ref[Stored], int]] = deque()
-        self.reading: list[tuple[weakref.ref[Stored], Block, Any]] = []  # or read, and not fetched
+        self._copied: deque[tuple[weakref.ref[Span], int, Any]] = deque()  # behind an event
+        self._writing: deque[tuple[weakref.ref[Span], int]] = deque()
+        self.reading: list[tuple[weakref.ref[Span], Block, Any]] = []  # or read, and not fetched
 
     # ------------------------------------------------------------------ out
 
@@ -68,10 +68,11 @@ class Staging:
         self.settle(max(0, limit - nbytes))
         return self._slab.take(nbytes, within)
 
-    def send(self, stored: Stored) -> None:
+    def send(self, span: Span) -> None:
         """Takes note of a copy to a block that has begun."""
-        self._copied.append((weakref.ref(stored), stored.sent, stored.copied))
-        self.bytes += stored.sent
+        host = span.copy
+        self._copied.append((weakref.ref(span), host.nbytes, host.copied))
+        self.bytes += host.nbytes
 
     def settle(self, limit: int = 1 << 62) -> None:
         """Lets threads write what has been copied; waits while more than `limit` bytes are under
@@ -84,88 +85,90 @@ class Staging:
                 self.bytes -= self._writing.popleft()[1]
             if self.bytes <= limit:
                 return
-            stored = self._writing[0][0]() if self._writing else None
-            if stored is not None:
-                stored.host.synchronize()
+            span = self._writing[0][0]() if self._writing else None
+            if span is not None:
+                span.copy.file.synchronize()
             elif self._copied:
                 self._copied[0][2].synchronize()
 
-    def _write(self, ref: weakref.ref[Stored], nbytes: int) -> None:
-        """The bytes are in a block: threads may write them, if anybody still wants them."""
-        stored = ref()
-        if stored is None:
+    def _write(self, ref: weakref.ref[Span], nbytes: int) -> None:
+        """The bytes are in a block: threads may write them, if they are still wanted."""
+        span = ref()
+        if span is None:
             self.bytes -= nbytes
             return
+        options = span.options
         try:
-            host = _for_threads(stored.block.array[:nbytes], False)
-            stored.host = stored.owner.spill.write(host)
+            file = options.spill.write(_for_threads(span.copy.block.array[:nbytes], False))
+            span.write(file)
         except BaseException:  # it stays in its block
             self.bytes -= nbytes
             raise
         self._writing.append((ref, nbytes))
-        if stored.host.on_disk:
-            stored.owner.stats.disk_bytes += nbytes
+        if file.on_disk:
+            options.counts.stats.disk_bytes += nbytes
 
-    def _has_written(self, stored: Stored | None) -> bool:
+    def _has_written(self, span: Span | None) -> bool:
         """Whether the block is needed no more; what finds no room on the disk leaves it, too."""
-        if stored is None:
+        if span is None:
             return True
-        span = stored.host
-        if not span.query():
+        host = span.copy
+        if not host.file.query():
             return False
-        if not span.on_disk:
-            stored.owner.spill.settle()
-            stored.owner.stats.pageable_bytes += stored.sent
-            stored.host = HostCopy(span.resident.copy())
-        block, stored.block = stored.block, None
-        self._slab.give_back(block, stored.last_use)
+        place: Pageable = OnDisk(host.file, host.nbytes)
+        if not host.file.on_disk:
+            span.options.spill.settle()
+            span.options.counts.stats.pageable_bytes += host.nbytes
+            place = Pageable(HostCopy(host.file.resident.copy()), host.nbytes)
+        self._slab.give_back(span.written(place), host.last_use)
         return True
 
     # ------------------------------------------------------------------ back
 
-    def serves(self, host: Any) -> bool:
+    def serves(self, file: Any) -> bool:
         """Whether it is by this way that bytes come back: from a file, and not without the host."""
-        return self._on_device and getattr(host, "home", host) is None
+        return self._on_device and getattr(file, "home", file) is None
 
-    def fetch(self, stored: Stored, within: int | None) -> bool:
+    def fetch(self, span: Span, within: int | None) -> bool:
         """Lets threads read a span into a block; False where none is free now."""
-        block = self._slab.take(stored.sent, within)
+        place = span.copy
+        block = self._slab.take(place.nbytes, within)
         if block is None:
             return False
         if not all(event.query() for event in block.events):
             self._slab.give_back(block, None)
             return False
-        span = stored.host
+        file = place.file
         try:
-            span.prefetch(_for_threads(block.array[: stored.sent], True))
-            self.reading.append((weakref.ref(stored), block, span))
+            file.prefetch(_for_threads(block.array[: place.nbytes], True))
+            self.reading.append((weakref.ref(span), block, file))
         except BaseException:
-            span.abandon()
+            file.abandon()
             self._slab.give_back(block, None)
             raise
         return True
 
-    def has_come(self) -> list[Stored]:
-        """The storages that threads have read ahead, and whose copy has not begun."""
+    def has_come(self) -> list[Span]:
+        """The spans that threads have read ahead, and whose copy has not begun."""
         found, waiting = [], []
         for entry in self.reading:
-            ref, block, span = entry
-            stored = ref()
-            if stored is None:
-                span.abandon()
+            ref, block, file = entry
+            span = ref()
+            if span is None:
+                file.abandon()
                 self._slab.give_back(block, None)
-            elif span.is_here():
-                found.append(stored)
+            elif file.is_here():
+                found.append(span)
                 waiting.append(entry)
             else:
                 waiting.append(entry)
         self.reading = waiting
         return found
 
-    def read(self, stored: Stored, within: int | None) -> Block | None:
+    def read(self, span: Span, within: int | None) -> Block | None:
         """The block with the bytes of a span; waits for the disk. None where there is no block."""
-        found = [entry for entry in self.reading if entry[0]() is stored]
-        block = found[0][1] if found else self._slab.take(stored.sent, within)
+        place, found = span.copy, [entry for entry in self.reading if entry[0]() is span]
+        block = found[0][1] if found else self._slab.take(place.nbytes, within)
         if block is None:
             return None
         try:
@@ -173,29 +176,30 @@ class Staging:
                 self.reading.remove(found[0])
             for event in block.events:  # long past, unless the block was given back just now
                 event.synchronize()
-            stored.host.read_into(_for_threads(block.array[: stored.sent], True))
+            place.file.read_into(_for_threads(block.array[: place.nbytes], True))
         except BaseException:
-            stored.host.abandon()
+            place.file.abandon()
             self._slab.give_back(block, None)
             raise
         return block
 
-    def mend(self, live: list[Stored]) -> None:
+    def mend(self, live: list[Span]) -> None:
         """Begins nothing anew that is under way, and counts it; no stream copies meanwhile."""
-        for _, block, span in self.reading:
-            span.abandon()
+        for _, block, file in self.reading:
+            file.abandon()
             self._slab.give_back(block, None)
         self.reading = []
         self._copied = deque([entry for entry in self._copied if _is_to_write(entry[0]())])
-        self._writing = deque(
-            [(weakref.ref(s), s.sent) for s in live if s.block is not None and s.host is not None]
-        )
+        self._writing = deque([
+            (weakref.ref(s), s.copy.nbytes) for s in live
+            if type(s.copy) is OnHost and s.copy.file is not None
+        ])  # fmt: skip
         self.bytes = sum([e[1] for e in self._copied]) + sum([e[1] for e in self._writing])
 
 
-def _is_to_write(stored: Stored | None) -> bool:
+def _is_to_write(span: Span | None) -> bool:
     """Whether a store has not yet been given the bytes of a block."""
-    return stored is not None and stored.block is not None and stored.host is None
+    return span is not None and type(span.copy) is OnHost and span.copy.file is None
 
 
 def _for_threads(array: Any, writes: bool) -> Any:

@@ -122,7 +122,7 @@ class Meter:
             self.peak, self.absent = peak, min(away, self._away)
         self._away = away
 
-    def turn(self, compute: Any) -> None:
+    def begin_backward(self, compute: Any) -> None:
         """Backward has asked for something."""
         if self.turned is None:
             self.turned = self.mark(compute)

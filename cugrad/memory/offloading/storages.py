@@ -7,8 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from .families import Family, Part
-from .session import Session, Stored
+from .coalescing import Family, Part
+from .session import Session
+from .span import Span
 
 __all__ = ["Storages", "fresh_bytes", "relate"]
 
@@ -20,14 +21,14 @@ class Spans:
 
     __slots__ = ("lows", "dense", "longest", "rest")
 
-    def __init__(self, refs: list[weakref.ref[Stored]]) -> None:
-        self.lows, self.dense = list[int](), list[weakref.ref[Stored]]()
+    def __init__(self, refs: list[weakref.ref[Span]]) -> None:
+        self.lows, self.dense = list[int](), list[weakref.ref[Span]]()
         self.longest = 0  # bytes of a span
-        self.rest: list[weakref.ref[Stored]] = []  # what was gathered, or encoded
+        self.rest: list[weakref.ref[Span]] = []  # what was gathered, or encoded
         for ref in refs:
             self.add(ref)
 
-    def add(self, ref: weakref.ref[Stored]) -> None:
+    def add(self, ref: weakref.ref[Span]) -> None:
         s = ref()
         if s is None or s.root() is None or s.version != s.counter[0]:
             return
@@ -39,7 +40,7 @@ class Spans:
         self.dense.insert(place, ref)
         self.longest = max(self.longest, s.nbytes)
 
-    def near(self, low: int, high: int) -> list[weakref.ref[Stored]]:
+    def near(self, low: int, high: int) -> list[weakref.ref[Span]]:
         """Those that may have some of these bytes."""
         first = bisect_right(self.lows, low - self.longest)
         return self.dense[first : bisect_left(self.lows, high)] + self.rest
@@ -49,19 +50,23 @@ class Storages:
     """The spans that somebody still wants, by the id of the root in whose memory they were."""
 
     def __init__(self) -> None:
-        self._live: dict[int, list[weakref.ref[Stored]]] = {}
+        self._live: dict[int, list[weakref.ref[Span]]] = {}
         self._many: dict[int, Spans] = {}
         self._sweep = 64
 
-    def add(self, root: Any, stored: Stored) -> None:
+    def add(self, root: Any, span: Span) -> None:
         """Enters a span of a root's memory."""
-        refs, ref = self._live.setdefault(id(root), []), weakref.ref(stored)
-        refs.append(ref)
-        if len(refs) > FEW:
-            if id(root) in self._many:
-                self._many[id(root)].add(ref)
-            else:
-                self._many[id(root)] = Spans(refs)
+        key, ref = id(root), weakref.ref(span)
+        refs = self._live.get(key)
+        if refs is None:
+            self._live[key] = [ref]
+        else:
+            refs.append(ref)
+            if len(refs) > FEW:
+                if key in self._many:
+                    self._many[key].add(ref)
+                else:
+                    self._many[key] = Spans(refs)
         if len(self._live) > self._sweep:
             self._live = {
                 key: refs for key, refs in self._live.items() if any(r() is not None for r in refs)
@@ -75,12 +80,12 @@ class Storages:
             key: Spans(refs) for key, refs in self._live.items() if len(refs) > FEW
         }
 
-    def all(self) -> list[Stored]:
+    def all(self) -> list[Span]:
         """All spans, each once: one that is back is known by both of its roots."""
         found = dict.fromkeys([ref() for refs in list(self._live.values()) for ref in refs])
-        return [stored for stored in found if stored is not None]
+        return [span for span in found if span is not None]
 
-    def of(self, root: Any) -> list[Stored]:
+    def of(self, root: Any) -> list[Span]:
         """The spans of a root's memory as it is now."""
         found = [ref() for ref in self._live.get(id(root), ())]
         return [
@@ -93,18 +98,20 @@ class Storages:
         count = 0
         for ref in self._live.get(key, ()):
             s = ref()
-            if s is not None and s.device is not None and s.form is None and s.gathered is None:
+            if s is not None and s.form is None and s.gathered is None and s.held is not None:
                 count += 1
         return count
 
     def known(
         self, root: Any, counter: list[int], low: int, high: int, geometry: Any, dtype: Any
-    ) -> Stored | None:
+    ) -> Span | None:
         """A span of this storage, at this version, that covers the bytes from low to high.
 
         What was encoded serves views of the dtype that it was encoded as, and no others.
         """
-        refs = self._live.get(id(root), ())
+        refs = self._live.get(id(root))
+        if not refs:
+            return None
         if len(refs) > FEW:
             refs = self._many[id(root)].near(low, high)
         for ref in refs:
@@ -120,7 +127,7 @@ class Storages:
                 return s
         return None
 
-    def others(self, root: Any, counter: list[int], low: int, high: int) -> Sequence[Stored]:
+    def others(self, root: Any, counter: list[int], low: int, high: int) -> Sequence[Span]:
         """Spans of a storage at this version: all that have bytes of these; at least one."""
         refs = self._live.get(id(root))
         if not refs:
@@ -144,7 +151,7 @@ class Storages:
         return found
 
 
-def fresh_bytes(low: int, high: int, others: Sequence[Stored]) -> int:
+def fresh_bytes(low: int, high: int, others: Sequence[Span]) -> int:
     """The bytes of a span that no other one has."""
     dense = sorted((s.low, s.low + s.nbytes) for s in others if s.gathered is None)
     found, at = high - low, low
@@ -161,7 +168,7 @@ def fresh_bytes(low: int, high: int, others: Sequence[Stored]) -> int:
 
 
 def relate(
-    session: Session, stored: Stored, others: Sequence[Stored], part: Part, size: int
+    session: Session, span: Span, others: Sequence[Span], part: Part, size: int
 ) -> None:
     """Takes note that a session saves a storage of this size in parts, of which one is new."""
     family = None
@@ -169,7 +176,8 @@ def relate(
         if other.session is session and other.form is None:
             family = other.family
             if family is None:
-                family = other.family = Family(size)
+                family = Family(size)
+                other.join(family)
                 session.families.append(family)
                 low, high = other.low, other.low + other.nbytes
                 if other.gathered is not None:
@@ -179,5 +187,5 @@ def relate(
     if family is None:
         family = Family(size)
         session.families.append(family)
-    stored.family = family
+    span.join(family)
     family.add(part)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from ...autograd.recording.saved import Packed
 from ...frames import users_frames
 from ...memory.geometry import root_of
-from ...memory.offloading.session import View
+from ...memory.offloading.span import SavedView
 from ...tensor import Tensor
 
 Category = Literal["parameter", "input", "gradient", "activation", "saved"]
@@ -185,8 +185,8 @@ def _saved_by(node: Any) -> Iterator[Any]:
     for entry in getattr(node, "saved", ()):
         if isinstance(entry, Packed):
             entry = entry.packed
-        if isinstance(entry, View):
-            root = entry.stored.root()
+        if isinstance(entry, SavedView):
+            root = entry.span.root()
             if root is not None:
                 yield root
         elif isinstance(entry, Tensor):

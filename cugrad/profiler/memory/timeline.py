@@ -18,7 +18,7 @@ from ...device import default_device
 from ...device import device as Device
 from ...kept import Switch
 from ...memory.geometry import root_of
-from ...memory.offloading.whereabouts import bytes_elsewhere
+from ...memory.offloading.usage import bytes_elsewhere
 from ...memory.sizes import size
 from ...tensor import Tensor
 from .storages import Category, Site, Storages, line_of_caller

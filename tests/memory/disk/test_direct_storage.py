@@ -113,7 +113,7 @@ def test_every_byte_passes_by_the_host(options: dict[str, Any]) -> None:
     assert stats.disk_bytes == stats.moved_to_host_bytes > 0 and stats.copied_ratio == 1
     assert CuFile.moved["write"] == disk.written_bytes > 0
     assert CuFile.moved.get("read", 0) == disk.read_bytes  # what is not written yet is not read
-    assert (engine.ahead, engine.out.leaving_bytes, saving.store._extents.used) == (0, 0, 0)
+    assert (engine.ledger.ahead, engine.out.leaving_bytes, saving.store._extents.used) == (0, 0, 0)
 
 
 @on_cuda

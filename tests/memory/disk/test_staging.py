@@ -38,7 +38,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CopyEngi
     simulated.reset()
     found.drain()
     staging = found.out.staging
-    assert (found.ahead, found.out.leaving_bytes, found.out.slab.used_bytes) == (0, 0, 0)
+    assert (found.ledger.ahead, found.out.leaving_bytes, found.out.slab.used_bytes) == (0, 0, 0)
     assert (staging.bytes, len(staging._copied), len(staging._writing)) == (0, 0, 0)
     assert staging.reading == [] and os.listdir(tmp_path) == []
 
@@ -235,7 +235,7 @@ def test_what_is_dropped_on_its_way_leaves_nothing(engine: CopyEngine) -> None:
             y = loss(x)
         if when != "copied":
             simulated.MACHINE.synchronize()
-            engine.settle()
+            engine.release_finished()
         if when == "read":
             engine.drain()
             cugrad.autograd.grad(y, y, retain_graph=True)

@@ -165,8 +165,8 @@ def held() -> dict[str, int]:
     engine = the_engine()
     engine.drain()
     return {
-        "bytes leaving": engine.out.leaving_bytes, "bytes ahead": engine.ahead,
-        "bytes away": engine.out.away, "dropped": len(engine.gone),
+        "bytes leaving": engine.out.leaving_bytes, "bytes ahead": engine.ledger.ahead,
+        "bytes away": engine.ledger.away, "dropped": len(engine.ledger.dropped),
         "queue": len(engine.out._leaving), "pinned bytes": engine.out.slab.used_bytes,
         "device bytes": backends.get("simulated").memory_allocated(),
     }  # fmt: skip

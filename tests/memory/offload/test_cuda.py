@@ -75,7 +75,7 @@ def test_the_report_and_what_is_left() -> None:
         gradient(hooks, twice=False)
     assert engine.out.slab.allocated_bytes == locked
     engine.drain()
-    assert (engine.ahead, engine.out.leaving_bytes, engine.out.slab.used_bytes) == (0, 0, 0)
+    assert (engine.ledger.ahead, engine.out.leaving_bytes, engine.out.slab.used_bytes) == (0, 0, 0)
 
 
 @on_cuda

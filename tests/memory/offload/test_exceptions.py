@@ -190,4 +190,4 @@ def test_the_collector_frees_a_graph_with_a_prefetch_under_way(policy: str) -> N
         simulated.reset()
     engine = engine_of(DEVICE, 0)
     engine.drain()
-    assert not engine.coming and not engine.ahead
+    assert not engine.ledger.coming and not engine.ledger.ahead

@@ -34,7 +34,7 @@ def engine() -> Iterator[CopyEngine]:
         yield found
     simulated.reset()
     found.drain()
-    assert (found.ahead, found.out.away, found.out.leaving_bytes) == (0, 0, 0)
+    assert (found.ledger.ahead, found.ledger.away, found.out.leaving_bytes) == (0, 0, 0)
     assert found.out.slab.used_bytes == 0
 
 
@@ -198,7 +198,7 @@ def test_what_came_back_is_the_storage_from_then_on(compress: str | None) -> Non
         del h
         back = hooks.unpack_hook(packed[0])
         again = [hooks.pack_hook(t) for t in (back, back[2:])]  # as a graph of gradients saves it
-        assert {p.stored for p in (*packed, *again)} == {packed[0].stored}
+        assert {p.span for p in (*packed, *again)} == {packed[0].span}
         for _ in range(2):
             other = hooks.unpack_hook(packed[1])
             assert root_of(other._array) is root_of(back._array)
@@ -214,8 +214,8 @@ def test_a_new_version_is_another_storage() -> None:
         wanted = bytes_of(t)
         t.add_(1)
         second = hooks.pack_hook(t)
-        assert hooks.pack_hook(t).stored is second.stored
-    assert first.stored is not second.stored
+        assert hooks.pack_hook(t).span is second.span
+    assert first.span is not second.span
     changed = bytes_of(t)
     del t
     assert (bytes_of(hooks.unpack_hook(first)), bytes_of(hooks.unpack_hook(second))) == (
@@ -244,7 +244,7 @@ def test_a_part_of_a_large_storage_leaves_alone() -> None:
         packed = hooks.pack_hook(t[3:5])
         column = hooks.pack_hook(t[:, 7])
         again = hooks.pack_hook(t[:, 7])
-    assert copies("d2h") == [512, 256] and column.stored is again.stored
+    assert copies("d2h") == [512, 256] and column.span is again.span
     wanted = values(64, 64)
     assert np.array_equal(hooks.unpack_hook(column).cpu().numpy(), wanted[:, 7])  # still there
     del t
@@ -408,7 +408,7 @@ def test_the_look_ahead_is_bounded(engine: CopyEngine) -> None:
     most = 0
     for p in reversed(packed):
         hooks.unpack_hook(p)
-        most = max(most, engine.ahead)
+        most = max(most, engine.ledger.ahead)
     assert most == 768  # the last of them began below the bound
 
 
@@ -486,7 +486,7 @@ def test_changes_that_are_allowed_wait_for_the_copy() -> None:
         packed = hooks.pack_hook(y.detach())
     y.detach().mul_(3)
     y[:3] = 5
-    assert packed.stored.block is not None
+    assert packed.span.copy.block is not None
     del y
     assert bytes_of(hooks.unpack_hook(packed)) == wanted
 

@@ -33,7 +33,7 @@ def engine() -> Iterator[CopyEngine]:
         yield found
     simulated.reset()
     found.drain()
-    assert (found.ahead, found.out.away, found.out.leaving_bytes) == (0, 0, 0)
+    assert (found.ledger.ahead, found.ledger.away, found.out.leaving_bytes) == (0, 0, 0)
     assert found.out.slab.used_bytes == 0
 
 
@@ -185,7 +185,7 @@ def test_on_disk(tmp_path: Any) -> None:
         wanted, _ = program.bytes_saved()
         for step in range(3):
             hooks = save_on_disk(tmp_path)
-            hooks._owner.min_bytes = 0
+            hooks._options.min_bytes = 0
             program.step(step, hooks)
         assert hooks.stats.moved_to_host_bytes == wanted
 
@@ -455,7 +455,7 @@ def test_many_parts_cost_no_more_each_than_few(size: int, monkeypatch: pytest.Mo
         packed = [hooks.pack_hook(t[k : k + size]) for k in range(398)]
         wanted = [t[k : k + size].cpu().numpy().tobytes() for k in range(398)]
         del t
-        assert len({id(p.stored) for p in packed}) == (398 if step == 0 or size == 1 else 1)
+        assert len({id(p.span) for p in packed}) == (398 if step == 0 or size == 1 else 1)
         for k in range(397, -1, -1):
             assert hooks.unpack_hook(packed.pop()).cpu().numpy().tobytes() == wanted[k]
     assert len(looked) > 398 and max(looked) <= 2 * size

@@ -34,9 +34,9 @@ def bytes_elsewhere(device_type: str) -> Elsewhere:
     for (kind, _), engine in list(_engines.items()):
         if kind == device_type:
             # what was dropped, and is taken off the sums at the engine's next turn
-            gone = list(engine.gone)
-            ahead = max(engine.ahead - sum([each[0] for each in gone]), 0)
-            away = max(engine.out.away - sum([each[1] for each in gone]) - ahead, 0)
+            dropped, ledger = list(engine.ledger.dropped), engine.ledger
+            ahead = max(ledger.ahead - sum([each[0] for each in dropped]), 0)
+            away = max(ledger.away - sum([each[1] for each in dropped]) - ahead, 0)
             total = Elsewhere(
                 total.offloaded + away,
                 total.in_flight + engine.out.leaving_bytes + ahead,

@@ -9,12 +9,22 @@ from typing import Any
 
 from .stats import Meter, OffloadStats
 
-__all__ = ["Owner"]
+__all__ = ["OffloadCounts", "OffloadOptions"]
 
 
 @dataclass
-class Owner:
-    """The context that a tensor was saved in: what it asks for, and what it counts.
+class OffloadCounts:
+    """What passed through a context: sessions, bytes, the times of some sessions."""
+
+    sessions: int = 0
+    stats: OffloadStats = field(default_factory=OffloadStats)
+    meters: deque[Meter] = field(default_factory=lambda: deque(maxlen=2))
+    errors: list[Any] = field(default_factory=list)  # of the codec, device scalars: the first 64
+
+
+@dataclass
+class OffloadOptions:
+    """What the context that a tensor was saved in asks for, and where that is counted.
 
     `lookahead` and `backlog` are bytes, None: two of the largest storages. `codec` encodes what is
     stored; `keep_last` bytes of a step's end stay on the device, None: those that would not have
@@ -35,10 +45,7 @@ class Owner:
     timed: bool = False
     exact: bool = False
     room: Callable[[], int] | None = None
-    sessions: int = 0
-    stats: OffloadStats = field(default_factory=OffloadStats)
-    meters: deque[Meter] = field(default_factory=lambda: deque(maxlen=2))
-    errors: list[Any] = field(default_factory=list)  # of the codec, device scalars: the first 64
+    counts: OffloadCounts = field(default_factory=OffloadCounts)
 
     @property
     def key(self) -> tuple[Any, ...]:

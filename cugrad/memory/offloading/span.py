@@ -1,0 +1,528 @@
+"""A span of saved memory, the place where its bytes are, and how it goes from one to the next."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .slab import Block, PinnedSlab
+
+if TYPE_CHECKING:
+    from .coalescing import Family
+    from .engine import CopyEngine
+    from .options import OffloadOptions
+    from .session import Session
+
+__all__ = [
+    "Absorbed", "Ledger", "Leaving", "OnDevice", "OnDisk", "OnHost", "Pageable", "Piece",
+    "Restored", "Returning", "SavedView", "Span", "nothing",
+]  # fmt: skip
+
+#        stay              leave                         leave
+#   new ------> OnDevice ---------> Leaving <------------------------ new
+#                                      |
+#                                      | arrive
+#                 +--------------------+--------------------+
+#                 v                    v       written      v
+#              Pageable             OnHost ------------> OnDisk
+#                 ^                    ^                    ^
+#                 +--------------------+--------------------+
+#                                      |  ^
+#                 fetch, read_ahead    |  |  drop
+#                                      v  |
+#                                  Returning
+#                                      |
+#                                      | restore         hand_out, drop
+#                                      v
+#                                  Restored ---------> the place that it came from
+#
+# Returning and Restored have an `origin`: the place that the bytes came from, and where they still
+# are. That is OnDevice or Leaving where they are wanted back before they have left: they are held
+# (`hold`), and not copied. A smaller span within a larger one becomes a part of it: Absorbed.
+#
+# A place is replaced by one assignment, so that an interrupt finds the span in the one or in the
+# other. Only the methods below assign to a span or to its place; calls are made under the engine's
+# lock.
+
+
+class OnDevice:
+    """The bytes stay where they were, for the reason `why`: "alive", "last", "host full", ..."""
+
+    __slots__ = ("flat", "why")
+    is_back = False
+
+    def __init__(self, flat: Any, why: str) -> None:
+        self.flat, self.why = flat, why
+
+
+class Leaving:
+    """A copy to the place `to` is under way, and `flat` is held until it has ended."""
+
+    __slots__ = ("flat", "to")
+    is_back = False
+
+    def __init__(self, flat: Any, to: OnHost | Pageable) -> None:
+        self.flat, self.to = flat, to
+
+
+class OnHost:
+    """Page-locked memory has the bytes: a block, or several of which `pieces` says what is where.
+
+    `file` is what threads write the block to, if it is on its way to a disk. `copied` is the event
+    of the end of the copy, `last_use` that of the last one, out or back.
+    """
+
+    __slots__ = ("block", "nbytes", "copied", "last_use", "pieces", "file")
+    is_back = False
+
+    def __init__(self, block: Block, nbytes: int, copied: Any) -> None:
+        self.block, self.nbytes = block, nbytes
+        self.copied = self.last_use = copied
+        self.pieces: list[Piece] | None = None
+        self.file: Any = None
+
+    def blocks(self) -> list[Block]:
+        """The blocks that have some of the bytes, each once."""
+        several = {id(piece.block): piece.block for piece in self.pieces or ()}
+        return list({id(self.block): self.block, **several}.values())
+
+
+class Pageable:
+    """Ordinary host memory has the bytes; `file` reads them."""
+
+    __slots__ = ("file", "nbytes")
+    is_back = False
+
+    def __init__(self, file: Any, nbytes: int) -> None:
+        self.file, self.nbytes = file, nbytes
+
+
+class OnDisk(Pageable):
+    """A store has the bytes, in a file; those that it had no room for are in memory still."""
+
+    __slots__ = ()
+
+
+class Returning:
+    """The bytes are on their way back, ahead of need: in `flat`, when `arrived` has happened.
+
+    Before a copy to the device has begun, while threads read a file, `flat` is None. What is
+    encoded is not yet decoded.
+    """
+
+    __slots__ = ("origin", "flat", "arrived")
+    is_back = True
+
+    def __init__(self, origin: Any, flat: Any, arrived: Any) -> None:
+        self.origin, self.flat, self.arrived = origin, flat, arrived
+
+
+class Restored:
+    """`flat` is the memory of the saved tensors again, until every view of it has been unpacked."""
+
+    __slots__ = ("origin", "flat")
+    is_back = True
+
+    def __init__(self, origin: Any, flat: Any) -> None:
+        self.origin, self.flat = origin, flat
+
+
+class Absorbed:
+    """The span has become a part of a larger one, `offset` bytes behind its begin."""
+
+    __slots__ = ("span", "offset")
+    is_back = False
+
+    def __init__(self, span: Span, offset: int) -> None:
+        self.span, self.offset = span, offset
+
+
+class Piece(NamedTuple):
+    """Where in a span some of its bytes belong, and where in page-locked memory they are."""
+
+    offset: int
+    block: Block
+    start: int
+    nbytes: int
+
+
+class Ledger:
+    """What an engine's spans hold of a device and of the host, all together.
+
+    `away` counts bytes that are not on the device, of spans that are still wanted; `ahead`, of
+    them, those brought back and not yet asked for. `coming` has the bytes that come back, by the
+    event of their arrival, until who reads them waits for that: the graph alone does not hold them,
+    of which the garbage collector may finalize any part first. `dropped` has what spans held that
+    are gone.
+    """
+
+    __slots__ = ("away", "ahead", "coming", "dropped", "slab")
+
+    def __init__(self, slab: PinnedSlab) -> None:
+        self.away = self.ahead = 0
+        self.coming: dict[Any, Any] = {}
+        self.dropped: deque[tuple[int, int, Any, Any]] = deque()
+        self.slab = slab
+
+    def bury(self) -> None:
+        """Takes what the spans that are gone held off the sums."""
+        while self.dropped:
+            ahead, away, arrived, stream = self.dropped.popleft()
+            self.ahead -= ahead
+            self.away -= away
+            if arrived is not None:
+                stream.wait_event(arrived)
+                self.coming.pop(arrived, None)
+
+
+def nothing() -> None:
+    """A reference to nothing."""
+
+
+class Span:
+    """Bytes of a storage as they were at one version; every saved view of them shares this.
+
+    `stream` is the compute stream whose memory they are in. Of a view that needs little of what it
+    spans the elements alone are sent: `gathered` is then its geometry. `form` says how the bytes
+    are encoded: codec, dtype, shape. `family` has the parts of the storage that were saved one by
+    one, where there are several. `ahead` and `away` are its shares in the sums of the ledger.
+    """
+
+    __slots__ = (
+        "session", "options", "ledger", "index", "counter", "version", "root", "low", "nbytes",
+        "gathered", "stream", "form", "place", "waiting", "views", "round", "ahead", "away",
+        "family", "entered", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: Session, options: OffloadOptions, ledger: Ledger, stream: Any,
+        counter: list[int], root: Any, low: int, nbytes: int, gathered: Any,
+    ) -> None:  # fmt: skip
+        self.session, self.options, self.ledger, self.stream = session, options, ledger, stream
+        self.index, self.round = len(session.sizes), session.round
+        self.counter, self.version = counter, counter[0]
+        self.root: Callable[[], Any] = weakref.ref(root)
+        self.low, self.nbytes, self.gathered = low, nbytes, gathered
+        self.waiting = self.views = 0  # views not unpacked in this round; all views
+        self.ahead = self.away = 0
+        self.form = self.family = None
+        self.entered = False  # whether session and ledger count it
+        self.place: Any = None  # until it is sent
+
+    form: tuple[Any, Any, Any] | None
+    family: Family | None
+
+    # ------------------------------------------------------------------ where it is
+
+    @property
+    def origin(self) -> Any:
+        """Its place, or the one from which it came back."""
+        place = self.place
+        return place.origin if place.is_back else place
+
+    @property
+    def held(self) -> Any:
+        """The bytes where they were, while something must hold them; else None."""
+        origin = self.origin
+        return origin.flat if type(origin) is OnDevice or type(origin) is Leaving else None
+
+    @property
+    def copy(self) -> Any:
+        """Where the bytes are beside the device, or will be: OnHost, Pageable, OnDisk or None."""
+        origin = self.origin
+        if type(origin) is Leaving:
+            return origin.to
+        return None if type(origin) is OnDevice or type(origin) is Absorbed else origin
+
+    @property
+    def stays(self) -> str | None:
+        """Why its bytes are where they were, and nowhere else; None if they are not."""
+        origin = self.origin
+        return origin.why if type(origin) is OnDevice else None
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the device has the bytes, or they are on their way back to it."""
+        return self.is_back or self.held is not None
+
+    @property
+    def is_back(self) -> bool:
+        """Whether the bytes have come back, or will without another copy."""
+        place = self.place
+        return place.is_back and place.flat is not None
+
+    @property
+    def arrived(self) -> Any:
+        """The event of the end of the copy back, while its reader has yet to wait for that."""
+        place = self.place
+        return place.arrived if type(place) is Returning else None
+
+    @property
+    def is_being_read(self) -> bool:
+        """Whether threads read the bytes, or have."""
+        place = self.place
+        return type(place) is Returning and place.flat is None
+
+    @property
+    def refused(self) -> Any:
+        """The bytes that a store had no room for, and which lie where they were."""
+        return getattr(getattr(self.copy, "file", None), "resident", None)
+
+    # ------------------------------------------------------------------ out
+
+    def encode(self, codec: Any, dtype: Any, shape: Any) -> None:
+        """What is sent is what a codec has made of the bytes."""
+        self.form = codec, dtype, shape
+
+    def _put(self, origin: Any) -> None:
+        """Changes where the bytes are, whether or not they have come back as well."""
+        place = self.place
+        if place is not None and place.is_back:
+            place.origin = origin
+        else:
+            self.place = origin
+
+    def stay(self, flat: Any, why: str) -> None:
+        """Leaves the bytes where they are."""
+        self._put(OnDevice(flat, why))
+
+    def leave(self, flat: Any, to: OnHost | Pageable) -> None:
+        """A copy of the bytes has begun."""
+        self._put(Leaving(flat, to))
+
+    def arrive(self) -> None:
+        """The copy has ended: the device's memory is no longer held."""
+        place = self.place
+        if type(place) is Leaving:
+            self.place = place.to
+            self.away = self.nbytes
+            self.ledger.away += self.nbytes
+        else:  # held to be used from where it is, or decoded already
+            place.origin = place.origin.to
+
+    def write(self, file: Any) -> None:
+        """Threads write the block to a file."""
+        self.copy.file = file
+
+    def written(self, place: Pageable) -> Block:
+        """The file, or ordinary memory, has what was in the block; which needs no longer be."""
+        host, origin = self.copy, self.origin
+        if type(origin) is Leaving:
+            origin.to = place
+        else:
+            self._put(place)
+        return host.block
+
+    def absorb(self, inner: Sequence[Span], pieces: list[Piece]) -> None:
+        """Makes spans that lie within this one parts of it, with all that is theirs."""
+        before = [(s, s.place, s.views, s.waiting, s.root, s.away) for s in inner]
+        views, waiting, home = self.views, self.waiting, self.copy
+        try:
+            home.pieces = pieces
+            for s in inner:
+                self.views += s.views
+                self.waiting += s.waiting
+                s.views = s.waiting = 0
+                s.place, s.root = Absorbed(self, s.low - self.low), nothing
+                self.ledger.away -= s.away
+                s.away = 0
+        except BaseException:  # all of them, or none
+            home.pieces, self.views, self.waiting = None, views, waiting
+            for s, *values in before:
+                s.place, s.views, s.waiting, s.root, s.away = values
+            raise
+
+    # ------------------------------------------------------------------ back
+
+    def ask(self, view: SavedView) -> bool:
+        """Counts a view as unpacked; whether it is the first in this round. A view that comes for a
+        second time begins another round.
+        """
+        session = self.session
+        if view.round == session.round:
+            session.round += 1
+            session.cursor = 0
+        if self.round != session.round:
+            self.round, self.waiting = session.round, self.views
+        first = self.waiting == self.views
+        view.round = session.round
+        self.waiting -= 1
+        if self.index not in session.asked:
+            session.asked[self.index] = None
+        return first
+
+    def ask_again(self, view: SavedView, before: tuple[int, int, int]) -> None:
+        """A view was not unpacked after all."""
+        view.round, self.round, self.waiting = before
+
+    def is_wanted(self) -> bool:
+        """Whether views of this round wait for it, and it is not on its way back."""
+        if self.ahead or self.is_back:
+            return False
+        if self.round != self.session.round:
+            self.round, self.waiting = self.session.round, self.views
+        return self.waiting > 0
+
+    def count_ahead(self) -> None:
+        """Counts it among what was brought back ahead of need."""
+        self.ahead = self.nbytes
+        self.ledger.ahead += self.nbytes
+
+    def asked_for(self) -> None:
+        """What was brought back ahead of need is needed now."""
+        if self.ahead:
+            self.ledger.ahead -= self.ahead
+            self.ahead = 0
+
+    def hold(self) -> None:
+        """Views will use the bytes from where they are, or are still."""
+        origin = self.place
+        if self.form is None:
+            self.place = Restored(origin, origin.flat)
+        else:
+            self.place = Returning(origin, origin.flat, None)
+
+    def read_ahead(self) -> None:
+        """Threads read the bytes."""
+        self.place = Returning(self.origin, None, None)
+
+    def fetch(self, flat: Any, arrived: Any) -> None:
+        """A copy back has begun."""
+        self.place = Returning(self.origin, flat, arrived)
+
+    def use(self, event: Any) -> None:
+        """A copy back reads the block until an event."""
+        copy = self.copy
+        if type(copy) is OnHost:
+            copy.last_use = event
+
+    def restore(self, flat: Any, root: Any, low: int) -> None:
+        """What came back is the storage, from now on, with `flat` at `low` in the memory of `root`.
+
+        Where no other view waits for it, those who have it hold it.
+        """
+        self.ledger.away -= self.away
+        self.root = nothing  # until all that is said of it is true
+        self.away, self.low, self.gathered, self.family = 0, low, None, None
+        origin = self.origin
+        self.place = Restored(origin, flat) if self.waiting > 0 else origin
+        self.root = weakref.ref(root)
+
+    def hand_out(self) -> None:
+        """Every view has had what was restored, or it has been written to since."""
+        place = self.place
+        if type(place) is Restored:
+            self.place = place.origin
+
+    def drop(self) -> None:
+        """Lets go of what was brought back, or held; the bytes are where they came from."""
+        place, ledger = self.place, self.ledger
+        self.asked_for()
+        if place.is_back:
+            if type(place) is Returning:
+                ledger.coming.pop(place.arrived, None)
+            self.place = place = place.origin
+        if not self.away and type(place) is not OnDevice and type(place) is not Leaving:
+            self.away = self.nbytes
+            ledger.away += self.nbytes
+
+    # ------------------------------------------------------------------ other changes
+
+    def copy_on_device(self) -> None:
+        """Takes a copy of bytes that stay, before they are written to."""
+        origin = self.origin
+        self._put(OnDevice(origin.flat.copy(), origin.why))
+
+    def join(self, family: Family) -> None:
+        """Makes it one of several parts of a storage."""
+        self.family = family
+
+    def enter(self) -> None:
+        """The session counts it."""
+        self.entered = True
+
+    def mend(self) -> None:
+        """Puts it in order behind an interrupt, where no stream copies: nothing is on its way.
+
+        What came back is on the host, too: it comes once more.
+        """
+        place = self.place
+        if place is not None and place.is_back:
+            place = place.origin
+        if type(place) is Leaving and (type(place.to) is OnHost or place.to.file.query()):
+            place = place.to
+        self.place = place
+        self.ahead = 0
+        self.away = 0 if type(place) in (OnDevice, Leaving, Absorbed) else self.nbytes
+        self.entered = self.index < len(self.session.spans)
+
+    def __del__(self) -> None:
+        try:
+            place, ledger, arrived = self.place, self.ledger, None
+            if place.is_back:
+                if type(place) is Returning:
+                    arrived = place.arrived
+                place = place.origin
+            if self.entered:
+                self.session.alive -= 1
+                if type(place) is OnDevice and place.why == "last":
+                    self.session.room += self.nbytes
+                if self.ahead or self.away or arrived is not None:
+                    ledger.dropped.append((self.ahead, self.away, arrived, self.stream))
+            if type(place) is Leaving:
+                place = place.to
+            if type(place) is OnHost:
+                if place.pieces is None:
+                    ledger.slab.give_back(place.block, place.last_use)
+                else:
+                    for block in place.blocks():
+                        ledger.slab.give_back(block, place.last_use)
+        except (AttributeError, TypeError):
+            pass  # half made, or the interpreter is shutting down
+
+
+class SavedView:
+    """What a node keeps: a span, and the geometry of the saved tensor in it.
+
+    `backend` is the saved tensor's; that of a vmap hides the first dims of what is restored.
+    `engine` unpacks it.
+    """
+
+    __slots__ = (
+        "engine", "span", "offset", "dtype", "shape", "strides", "backend", "gathered", "label",
+        "round",
+    )  # fmt: skip
+
+    def __init__(
+        self, engine: CopyEngine, span: Span, first: int, array: Any, backend: Any, label: Any
+    ) -> None:
+        self.engine, self.span, self.offset, self.backend = engine, span, first - span.low, backend
+        self.dtype, self.shape = array.dtype, array.shape
+        plain = array.flags.c_contiguous and 1 not in self.shape  # a dim of 1 has any stride
+        self.strides = None if plain else array.strides
+        self.gathered = span.gathered is not None
+        self.label = label  # the node's name and sequence number, where times are taken
+        self.round = -1  # the one in which it was unpacked last
+        span.views += 1
+        span.waiting += 1
+
+    def moved(self) -> Span:
+        """The span that has taken the place of the one that this was a view of."""
+        span = self.span
+        while type(span.place) is Absorbed:
+            self.offset += span.place.offset
+            self.span = span = span.place.span
+        return span
+
+    def __del__(self) -> None:
+        try:
+            span = self.span
+            if type(span.place) is Absorbed:
+                span = self.moved()
+            span.views -= 1
+            if self.round != span.round:
+                span.waiting -= 1
+        except AttributeError:
+            pass
