@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
+from ..kept import NOTHING
 from .mode import RangeObserver, state
 
 __all__ = ["ranged"]
-
-NOBODY: AbstractContextManager[None] = nullcontext()
 
 
 class _Range:
@@ -45,4 +44,4 @@ def ranged(
     >>> with ranged("epoch 1", "user"):
     ...     pass
     """
-    return _Range(name, scope, nbytes, stream, owner) if state.ranges else NOBODY
+    return _Range(name, scope, nbytes, stream, owner) if state.ranges else NOTHING

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..backends.owners import root_of
 from ..ops.views.strided import address_of
 
-__all__ = ["Span", "array_at", "in_memory_order", "is_alone", "memory_of", "root_of", "span_of"]
+__all__ = [
+    "BYTE", "Extent", "array_at", "in_memory_order", "is_alone", "memory_of", "root_of", "span_of",
+]  # fmt: skip
 
 
-class Span(NamedTuple):
-    """The root of an array, its bytes, and of the array the first byte, the lowest and the end."""
-
-    root: Any
-    size: int
-    first: int
-    low: int
-    high: int
+Extent: TypeAlias = tuple[Any, int, int, int, int]
+BYTE = np.dtype("uint8")
 
 
 def in_memory_order(array: Any) -> Any:
@@ -37,8 +33,10 @@ def in_memory_order(array: Any) -> Any:
     return dense if dense.flags.c_contiguous else None
 
 
-def span_of(array: Any, root: Any) -> Span:
+def span_of(array: Any, root: Any) -> Extent:
     """Where an array lies in its root; in itself, where the owner of its memory has gaps.
+
+    That is: the root, its bytes, and of the array the first byte, the lowest and the end.
 
     >>> import numpy as np
     >>> a = np.zeros((4, 6), np.uint8)
@@ -46,7 +44,8 @@ def span_of(array: Any, root: Any) -> Span:
     (24, 13, 13, 21)
     """
     if array is root and array.flags.c_contiguous:
-        return Span(root, array.nbytes, 0, 0, array.nbytes)
+        nbytes = array.nbytes
+        return root, nbytes, 0, 0, nbytes
     below = above = 0
     for n, s in zip(array.shape, array.strides):
         if s < 0:
@@ -56,15 +55,15 @@ def span_of(array: Any, root: Any) -> Span:
     extent = above - below + array.itemsize if array.size else 0
     if array is not root and in_memory_order(root) is not None:
         first = address_of(array) - address_of(root) if extent else 0
-        return Span(root, root.nbytes, first, first + below, first + below + extent)
-    return Span(array, extent, -below, 0, extent)
+        return root, root.nbytes, first, first + below, first + below + extent
+    return array, extent, -below, 0, extent
 
 
 def memory_of(xp: Any, root: Any) -> Any:
     """The bytes that `span_of` counts from, in the order of memory; with the gaps of the root."""
-    dense = in_memory_order(root)
+    dense = root if root.flags.c_contiguous else in_memory_order(root)
     if dense is not None:
-        return dense.reshape(-1).view("uint8")
+        return (dense if dense.ndim == 1 else dense.reshape(-1)).view(BYTE)
     lowest = root[tuple([slice(None, None, -1 if s < 0 else 1) for s in root.strides])]
     reach = sum([(n - 1) * s for n, s in zip(lowest.shape, lowest.strides)])
     count = reach // root.itemsize + 1 if root.size else 0
@@ -103,7 +102,8 @@ def array_at(
             nbytes *= n
         if offset or nbytes != flat.nbytes:
             flat = flat[offset : offset + nbytes]
-        return flat.view(dtype).reshape(shape)
+        flat = flat.view(dtype)
+        return flat if len(shape) == 1 else flat.reshape(shape)
     skew = offset % dtype.itemsize
     part = flat[skew : skew + (flat.nbytes - skew) // dtype.itemsize * dtype.itemsize]
     elements = part.view(dtype)[offset // dtype.itemsize :]

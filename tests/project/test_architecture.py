@@ -336,3 +336,36 @@ def test_who_asks_for_a_dtype_asks_dtypes() -> None:
     assert not wrong, f"{wrong}: is_differentiable, is_floating or is_half of cugrad.dtypes says it"
     assert kinds_of_bfloat16('x._array.dtype.kind not in "fcV"')
     assert not kinds_of_bfloat16('x.dtype.kind in "iu"')
+
+
+def test_spans_change_by_their_methods_alone() -> None:
+    """Where saved bytes are is said in one file: no other assigns to a span or to its place."""
+    from cugrad.memory.offloading import places, span
+
+    names = {slot for kind in (span.Span, span.SavedView) for slot in kind.__slots__}
+    names |= {slot for name in places.__all__ for slot in getattr(places, name).__slots__}
+    files = [path for path in PACKAGE.rglob("*.py") if path.parent.name == "offloading"
+             or "offloading.span" in path.read_text()]  # fmt: skip
+    assert len(files) > 15 and len(names) > 30
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in files if path.stem not in ("span", "places")
+        for name, line in _assigned(path.read_text()) if name in names
+    ]  # fmt: skip
+    assert not wrong, "a span's own methods do this:\n" + "\n".join(wrong)
+
+
+def _assigned(source: str) -> Iterator[tuple[str, int]]:
+    """The attributes of anything but `self` that a file assigns, deletes, or sets by name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            if not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+                yield node.attr, node.lineno
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            name = node.args[1]
+            yield name.value if isinstance(name, ast.Constant) else ast.unparse(name), node.lineno
+
+
+def test_the_check_of_spans_sees_assignments() -> None:
+    source = "s.place = 1; self.place = 2; v.span.away += 3; del s.root; setattr(s, 'low', 4)"
+    assert {name for name, _ in _assigned(source)} == {"place", "away", "root", "low"}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ...kept import NOTHING
 from ..forks import kept_over_forks, unforked
 from ..owners import root_of
 from .erf import erf_float32
@@ -305,7 +306,7 @@ class NumpyBackend:
         return None
 
     def use_device(self, index: int | None) -> AbstractContextManager[Any]:
-        return nullcontext()
+        return NOTHING
 
     def stream(self, priority: int = 0) -> HostStream:
         return HostStream()

@@ -11,18 +11,20 @@ from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
 from ...autograd.ranges import ranged
 from ...backends import Backend, backend_of
-from ...backends.batched.arrays import hidden, plain
+from ...backends.batched.arrays import BatchedArray, hidden, plain
 from ...kept import Guarded, whole
 from ...tensor import Tensor
-from ..geometry import array_at, is_alone, memory_of, root_of, span_of
+from ..geometry import BYTE, array_at, is_alone, memory_of, root_of, span_of
 from .coalescing import Part
 from .learning import PlanBook
+from .ledger import Ledger
 from .mending import mend
 from .nested_spans import bring
 from .options import OffloadOptions
 from .outbound import Outbound
+from .places import Absorbed, OnHost, Restored, Returning
 from .session import Session, bytes_under_way
-from .span import Ledger, OnHost, Restored, Returning, SavedView, Span
+from .span import SavedView, Span
 from .stats import Meter, wait_for
 from .storages import Storages, fresh_bytes, relate
 
@@ -42,8 +44,8 @@ GATHER = 8  # a view of which this part, or less, is needed is gathered before i
 METERED = 4  # sessions whose times are taken, and then one in 16
 
 
-class _Here(threading.local):
-    session: Session | None = None
+class _Thread(threading.local):
+    current: Session | None = None  # the session
 
 
 class CopyEngine(Guarded):
@@ -60,23 +62,21 @@ class CopyEngine(Guarded):
                 stream.name = name
         self.ledger = Ledger(self.out.slab)
         self._plans = PlanBook()
-        self._here = _Here()
+        self._thread = _Thread()
 
     # ------------------------------------------------------------------ sessions
 
-    def _session(self, options: OffloadOptions) -> Session:
-        """The session of this thread: a new one where the last one is over.
+    def _new_session(self, options: OffloadOptions) -> Session:
+        """A new session of this thread: the last one is over.
 
         What is still leaving and no longer wanted was not waited for in backward, which is the
         faster for it; here that memory comes back.
         """
-        before = self._here.session
-        if before is not None and not before.is_over():
-            return before
+        before = self._thread.current
         self.out.abandon()
         if before is not None:
             self._plans.remember(before, ("all", before.key, before.signature))
-        session = self._here.session = Session(options.key, before)
+        session = self._thread.current = Session(options.key, before)
         counts = options.counts
         counts.sessions += 1
         if options.timed and (counts.sessions <= METERED or counts.sessions % 16 == 0):
@@ -89,12 +89,17 @@ class CopyEngine(Guarded):
     @whole
     def pack(self, tensor: Tensor, options: OffloadOptions) -> SavedView | None:
         """Sends the tensor's storage out, unless that has been done; None for one too small."""
-        array, counter = plain(tensor._array), tensor.counter
+        array, counter = tensor._array, tensor.counter
+        backend = self.backend
+        if type(array) is BatchedArray:
+            array, backend = plain(array), backend_of(array)
         root, size, first, low, high = span_of(array, root_of(array))
         if size < options.min_bytes or high == low:
             options.counts.stats.keep("small", array.nbytes)
             return None
-        session = self._session(options)
+        session = self._thread.current
+        if session is None or session.is_over():
+            session = self._new_session(options)
         self._settle(options, session)
         geometry = None
         if GATHER * array.nbytes <= high - low:
@@ -112,7 +117,7 @@ class CopyEngine(Guarded):
             saving = state.saving
             label = None if saving is None else (saving.name(), saving.seq)
             meter.look(self.ledger.away - self.ledger.ahead)
-        return SavedView(self, span, first, array, backend_of(tensor._array), label)
+        return SavedView(self, span, first, array, backend, label)
 
     def _store(
         self, session: Session, options: OffloadOptions, array: Any, counter: list[int], root: Any,
@@ -157,9 +162,10 @@ class CopyEngine(Guarded):
         """Lets go of what has left, and of what is wanted no more; bounds what is on its way."""
         if self.ledger.dropped:
             self.ledger.bury()
-        if self.out.leaving_bytes or self.out.staging.bytes:
+        out = self.out
+        if out.leaving_bytes or out.staging.bytes:
             backlog = bytes_under_way(options.backlog, session.largest_moved)
-            self.out.settle(backlog + session.may_use(False), session.meter)
+            out.settle(backlog + session.may_use(False), session.meter)
 
     @whole
     def release_finished(self, backlog: int = 1 << 62) -> None:
@@ -219,7 +225,9 @@ class CopyEngine(Guarded):
     @whole
     def unpack(self, view: SavedView) -> tuple[Any, list[int] | None]:
         """The array, in a storage that its aliases share, and the version counter of that."""
-        span, compute = view.moved(), self.backend.current_stream()
+        span, compute = view.span, self.backend.current_stream()
+        if type(span.place) is Absorbed:
+            span = view.moved()
         session, options = span.session, span.options
         meter = session.meter
         offset, strides = view.offset, view.strides
@@ -229,7 +237,8 @@ class CopyEngine(Guarded):
             session.run = weakref.ref(task.running[-1])
             task.running[-1].callbacks.append(self._backward_has_ended)
         self._settle(options, session)
-        span.asked_for()
+        if span.ahead:
+            span.asked_for()
         before = view.round, span.round, span.waiting
         same = span.counter[0] == span.version
         try:
@@ -239,7 +248,7 @@ class CopyEngine(Guarded):
             flat, at_home = self._present(span, first_time, same)
             if flat is None:
                 flat = self._bytes(span, compute, view.label)
-            if span.waiting <= 0:
+            if span.waiting <= 0 and type(span.place) is Restored:
                 span.hand_out()  # every alias has it, and holds it while it is needed
             if not same:
                 span.drop()  # a change of what has no counter would not be seen
@@ -253,19 +262,23 @@ class CopyEngine(Guarded):
             meter.look(self.ledger.away - self.ledger.ahead)
             meter.end(compute)
         array = array_at(self.backend.xp, flat, offset, view.dtype, view.shape, strides)
-        return hidden(array, view.backend), span.counter if same else None
+        if view.backend is not self.backend:
+            array = hidden(array, view.backend)
+        return array, span.counter if same else None
 
     def _present(self, span: Span, first_time: bool, same: bool) -> tuple[Any, bool]:
         """The bytes where they were, if they are still there and are what was saved; and whether
         those are all of the root, of which a part was gathered.
         """
+        place, root = span.place, span.root()
+        if same and root is None and type(place.origin if place.is_back else place) is OnHost:
+            return None, False
         held = span.held if span.form is None else None
         if not same:
             return (None if span.stays is None else held), False
         leaving = held is not None and span.stays is None
         if leaving and first_time:
             span.options.counts.stats.forwarded += span.nbytes
-        root = span.root()
         if root is None:
             return held, False
         session = span.session
@@ -293,7 +306,8 @@ class CopyEngine(Guarded):
                 span.stream.wait_event(compute.record_event())
                 return flat
             flat, arrived = self._fetch(span, compute)
-            self._await(span, compute, arrived, label)
+            if arrived is not None:
+                self._await(span, compute, arrived, label)
             return self._decoded(span, flat)
         place = span.place
         if type(place) is Restored:
@@ -307,8 +321,10 @@ class CopyEngine(Guarded):
                 if type(place) is not Returning:
                     span.options.counts.stats.on_demand += span.nbytes
                     span.session.cursor = 0
-        self._await(span, compute, arrived, label)
-        flat = self._decoded(span, flat)
+        if arrived is not None:
+            self._await(span, compute, arrived, label)
+        if span.form is not None:
+            flat = self._decoded(span, flat)
         root = root_of(flat)  # it is the storage, from now on: of what is saved again, too
         self.storages.add(root, span)
         span.restore(flat, root, 0 if root is flat else span_of(flat, root)[3])
@@ -326,8 +342,6 @@ class CopyEngine(Guarded):
     def _await(self, span: Span, compute: Any, arrived: Any, label: Any) -> None:
         """Makes compute wait for what comes back."""
         meter = span.session.meter
-        if arrived is None:
-            return
         if meter is None:
             wait_for(compute, arrived)
         else:
@@ -350,10 +364,11 @@ class CopyEngine(Guarded):
                     span.fetch(*self._fetch(span, compute))
         limit = bytes_under_way(options.lookahead, session.largest_moved) + session.may_use(True)
         k = max(session.cursor, chain.place[index] + 1)
-        while ledger.ahead < limit and k < len(chain.order):
-            next_span = session.spans[chain.order[k]]()
-            if next_span is not None and next_span.stream == compute and next_span.is_wanted():
-                if not self._come(next_span, compute, options):
+        order = chain.order
+        while ledger.ahead < limit and k < len(order):
+            next_one = session.spans[order[k]]()
+            if next_one is not None and next_one.stream == compute and next_one.is_wanted():
+                if not self._come(next_one, compute, options):
                     break
             k += 1
         session.cursor = k
@@ -362,31 +377,28 @@ class CopyEngine(Guarded):
         """Has a span come back, or held where it is; whether there was room for that."""
         if span.counter[0] != span.version and span.form is None:
             return True  # changed, legally
-        if span.held is not None:  # on its way out, and wanted: it is held, not fetched
-            if span.form is None and span.stays is None:
+        copy = span.place
+        if type(copy) is not OnHost and span.held is not None:  # it is held, and not fetched
+            if span.form is None and span.stays is None:  # it is on its way out
                 span.session.stayed.setdefault(span.index, "last")
-            span.hold()
-            if options.exact:
-                span.count_ahead()
+            span.hold(options.exact)
             return True
         if span.root() is not None:
             return True
         if options.room is not None and options.room() < span.nbytes:
             return False
-        copy, staging = span.copy, self.out.staging
         try:
             if type(copy) is OnHost:
                 span.fetch(*self._fetch(span, compute, "prefetch"))
-            elif not staging.serves(copy.file):
-                copy.file.prefetch()
-                span.read_ahead()
-            elif staging.fetch(span, options.host_limit):
-                span.read_ahead()
-            else:
+                return True
+            file, staging = span.copy.file, self.out.staging
+            if not staging.serves(file):
+                file.prefetch()
+            elif not staging.fetch(span, options.host_limit):
                 return False
         except MemoryError:
             return False
-        span.count_ahead()
+        span.read_ahead()
         return True
 
     def _fetch(self, span: Span, compute: Any, how: str = "copy") -> tuple[Any, Any]:
@@ -405,7 +417,7 @@ class CopyEngine(Guarded):
                 return flat, None
         nbytes, stream = copy.nbytes, self.inward
         try:
-            flat = self.backend.xp.empty(nbytes, "uint8")  # its block may be in use there
+            flat = self.backend.xp.empty(nbytes, BYTE)  # its block may be in use there
             stream.wait_event(compute.record_event())
             if read is None:
                 stream.wait_event(copy.copied)
@@ -427,7 +439,7 @@ class CopyEngine(Guarded):
             meter.back.append((began, arrived, nbytes))
             meter.raw_bytes += nbytes if span.form is None else span.nbytes
         if read is None:
-            span.use(arrived)
+            copy.use(arrived)
         else:
             self.out.slab.give_back(read, arrived)
         stats.moved_back_bytes += nbytes

@@ -20,16 +20,15 @@ def mend(engine: CopyEngine) -> None:
     engine.inward.synchronize()
     engine.storages.mend()
     live = engine.storages.all()
-    ledger, sessions = engine.ledger, {span.session: 0 for span in live}
-    ledger.dropped.clear()
-    ledger.coming.clear()
+    sessions = {span.session: 0 for span in live}
     for span in live:
         span.mend()
         sessions[span.session] += span.entered
     for session, alive in sessions.items():
         session.mend(alive)
-    ledger.ahead, ledger.away = 0, sum([span.away for span in live if span.entered])
+    engine.ledger.mend(live)
+    engine.out.slab.mend()
     engine.out.mend(live)
-    interrupted, engine._here.session = engine._here.session, None
+    interrupted, engine._thread.current = engine._thread.current, None
     if interrupted is not None and interrupted.meter is not None:
         interrupted.meter.drop()

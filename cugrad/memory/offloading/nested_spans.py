@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...backends import Backend
+from .places import OnHost, Piece
 from .slab import Block
-from .span import OnHost, Piece, Span
+from .span import Span
 
 __all__ = ["absorb", "bring", "covered_by", "gaps_between", "send"]
 

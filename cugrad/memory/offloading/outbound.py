@@ -16,9 +16,10 @@ from ...tensor import Tensor
 from ..geometry import in_memory_order, memory_of, root_of
 from .nested_spans import absorb, covered_by, gaps_between, send
 from .options import OffloadOptions
+from .places import Leaving, OnDisk, OnHost, Pageable
 from .session import bytes_under_way
 from .slab import Block, PinnedSlab
-from .span import Leaving, OnDisk, OnHost, Pageable, Span
+from .span import Span
 from .staging import HostCopy, Staging
 from .stats import Meter, wait_for
 from .storages import Storages
@@ -77,7 +78,7 @@ class Outbound:
         """Leaves bytes where they are."""
         span.stay(flat, why)
         span.options.counts.stats.keep(why, span.nbytes)
-        self._staying.append(weakref.ref(span))
+        self._staying.append(span.ref)
         self.watch()
 
     def evict(self, span: Span) -> None:
@@ -98,7 +99,7 @@ class Outbound:
             gaps = gaps_between(span, inner)
             nbytes = sum([high - low for low, high in gaps])
         if options.pinned and options.spill is None:
-            block, staged = self.slab.take(nbytes, options.host_limit), False
+            block, staged = self.slab.taken(nbytes, options.host_limit), False
         else:
             block, staged = self._block(span, flat, options)
         if block is None:
@@ -136,13 +137,13 @@ class Outbound:
         file, for which a part of what the options allow is set aside.
         """
         if not self._stages(options, flat):
-            block = self.slab.take(flat.nbytes, options.host_limit) if options.pinned else None
+            block = self.slab.taken(flat.nbytes, options.host_limit) if options.pinned else None
             return block, False
         limit = bytes_under_way(options.backlog, max(flat.nbytes, span.session.largest_moved))
         within = options.host_limit
         if options.pinned:
             lasting = None if within is None else within - min(2 * limit, within // 2)
-            block = self.slab.take(flat.nbytes, lasting)
+            block = self.slab.taken(flat.nbytes, lasting)
             if block is not None:
                 return block, False
         return self.staging.block(flat.nbytes, limit, within), True
@@ -213,16 +214,16 @@ class Outbound:
     def _hold(self, span: Span, flat: Any, to: OnHost | Pageable, left: Any) -> None:
         """Keeps bytes where they are until they have left."""
         span.leave(flat, to)
-        self._leaving.append((left, weakref.ref(span), flat.nbytes, span.stream, flat))
+        self._leaving.append((left, span.ref, flat.nbytes, span.stream, flat))
         self.leaving_bytes += flat.nbytes
         if not self._watches:
             self.watch()
 
     def _has_left(self, span: Span) -> None:
-        """The device's memory is no longer held."""
-        span.arrive()
-        if type(span.copy) is not OnHost and span.refused is not None:  # the disk has no room
-            self._staying.append(weakref.ref(span))
+        """The device's memory is no longer held, unless the disk has no room."""
+        place = span.arrive()
+        if type(place) is OnDisk and span.refused is not None:
+            self._staying.append(span.ref)
 
     def settle(self, backlog: int, meter: Meter | None = None) -> None:
         """Lets go of what has left; more bytes on their way than `backlog` make compute wait.
@@ -243,7 +244,7 @@ class Outbound:
             self._leaving.popleft()
             self.leaving_bytes -= nbytes
             span = ref()
-            if span is not None and type(span.origin) is Leaving:
+            if span is not None:
                 self._has_left(span)
 
     def watch(self) -> None:
@@ -282,11 +283,11 @@ class Outbound:
         """Notes anew what leaves; no stream copies meanwhile, but a store may write."""
         leaving = [(s, s.place.to.file, s.place.flat) for s in live if type(s.place) is Leaving]
         self._leaving = deque(
-            [(file, weakref.ref(s), flat.nbytes, s.stream, flat) for s, file, flat in leaving]
+            [(file, s.ref, flat.nbytes, s.stream, flat) for s, file, flat in leaving]
         )
         self.leaving_bytes = sum([entry[2] for entry in self._leaving])
         self._staying = [
-            weakref.ref(s) for s in live if s.held is not None or s.refused is not None
+            s.ref for s in live if s.held is not None or s.refused is not None
         ]
         while self._before_write in writes_watched:
             watch_writes(self._before_write, False)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .coalescing import Family, Hull, together
-from .span import Leaving, OnDevice, OnHost, Span, nothing
+from .places import Leaving, OnDevice, OnHost
+from .span import Span, nothing
 from .stats import Meter
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Session:
         if nbytes != asked:
             self.grown[len(self.sizes)] = nbytes
         self.sizes.append(asked)
-        self.spans.append(weakref.ref(span))
+        self.spans.append(span.ref)
         self.signature = hash((self.signature, nbytes))
         if nbytes > self.largest:
             self.largest = nbytes

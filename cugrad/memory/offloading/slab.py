@@ -74,6 +74,14 @@ class PinnedSlab(Guarded):
         """A block of at least `nbytes` bytes; None where the limit, or the host, has no more, or
         where more than `within` bytes would be taken.
         """
+        return self._take(nbytes, within)
+
+    def taken(self, nbytes: int, within: int | None = None) -> Block | None:
+        """As `take`, for who calls `mend` after an exception."""
+        with self._lock:
+            return self._take(nbytes, within)
+
+    def _take(self, nbytes: int, within: int | None) -> Block | None:
         size = -(-nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
         if self._returned or self._lost:
             self._sort()
@@ -193,6 +201,11 @@ class PinnedSlab(Guarded):
                 self.backend.synchronize()  # nobody knows its last use
                 self._used -= lost[2]
                 self._free[lost[2]].append(Block(*lost))
+
+    @whole
+    def mend(self) -> None:
+        """Puts in order what an exception has left."""
+        self._mend()
 
     def _mend(self) -> None:
         """Finds what is free as what is not taken: in none of the blocks that somebody holds."""

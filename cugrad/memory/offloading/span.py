@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from .slab import Block, PinnedSlab
+from .ledger import Ledger
+from .places import (
+    Absorbed,
+    Leaving,
+    OnDevice,
+    OnHost,
+    Pageable,
+    Piece,
+    Restored,
+    Returning,
+)
+from .slab import Block
 
 if TYPE_CHECKING:
     from .coalescing import Family
@@ -15,10 +25,7 @@ if TYPE_CHECKING:
     from .options import OffloadOptions
     from .session import Session
 
-__all__ = [
-    "Absorbed", "Ledger", "Leaving", "OnDevice", "OnDisk", "OnHost", "Pageable", "Piece",
-    "Restored", "Returning", "SavedView", "Span", "nothing",
-]  # fmt: skip
+__all__ = ["SavedView", "Span", "nothing"]
 
 #        stay              leave                         leave
 #   new ------> OnDevice ---------> Leaving <------------------------ new
@@ -47,136 +54,6 @@ __all__ = [
 # lock.
 
 
-class OnDevice:
-    """The bytes stay where they were, for the reason `why`: "alive", "last", "host full", ..."""
-
-    __slots__ = ("flat", "why")
-    is_back = False
-
-    def __init__(self, flat: Any, why: str) -> None:
-        self.flat, self.why = flat, why
-
-
-class Leaving:
-    """A copy to the place `to` is under way, and `flat` is held until it has ended."""
-
-    __slots__ = ("flat", "to")
-    is_back = False
-
-    def __init__(self, flat: Any, to: OnHost | Pageable) -> None:
-        self.flat, self.to = flat, to
-
-
-class OnHost:
-    """Page-locked memory has the bytes: a block, or several of which `pieces` says what is where.
-
-    `file` is what threads write the block to, if it is on its way to a disk. `copied` is the event
-    of the end of the copy, `last_use` that of the last one, out or back.
-    """
-
-    __slots__ = ("block", "nbytes", "copied", "last_use", "pieces", "file")
-    is_back = False
-
-    def __init__(self, block: Block, nbytes: int, copied: Any) -> None:
-        self.block, self.nbytes = block, nbytes
-        self.copied = self.last_use = copied
-        self.pieces: list[Piece] | None = None
-        self.file: Any = None
-
-    def blocks(self) -> list[Block]:
-        """The blocks that have some of the bytes, each once."""
-        several = {id(piece.block): piece.block for piece in self.pieces or ()}
-        return list({id(self.block): self.block, **several}.values())
-
-
-class Pageable:
-    """Ordinary host memory has the bytes; `file` reads them."""
-
-    __slots__ = ("file", "nbytes")
-    is_back = False
-
-    def __init__(self, file: Any, nbytes: int) -> None:
-        self.file, self.nbytes = file, nbytes
-
-
-class OnDisk(Pageable):
-    """A store has the bytes, in a file; those that it had no room for are in memory still."""
-
-    __slots__ = ()
-
-
-class Returning:
-    """The bytes are on their way back, ahead of need: in `flat`, when `arrived` has happened.
-
-    Before a copy to the device has begun, while threads read a file, `flat` is None. What is
-    encoded is not yet decoded.
-    """
-
-    __slots__ = ("origin", "flat", "arrived")
-    is_back = True
-
-    def __init__(self, origin: Any, flat: Any, arrived: Any) -> None:
-        self.origin, self.flat, self.arrived = origin, flat, arrived
-
-
-class Restored:
-    """`flat` is the memory of the saved tensors again, until every view of it has been unpacked."""
-
-    __slots__ = ("origin", "flat")
-    is_back = True
-
-    def __init__(self, origin: Any, flat: Any) -> None:
-        self.origin, self.flat = origin, flat
-
-
-class Absorbed:
-    """The span has become a part of a larger one, `offset` bytes behind its begin."""
-
-    __slots__ = ("span", "offset")
-    is_back = False
-
-    def __init__(self, span: Span, offset: int) -> None:
-        self.span, self.offset = span, offset
-
-
-class Piece(NamedTuple):
-    """Where in a span some of its bytes belong, and where in page-locked memory they are."""
-
-    offset: int
-    block: Block
-    start: int
-    nbytes: int
-
-
-class Ledger:
-    """What an engine's spans hold of a device and of the host, all together.
-
-    `away` counts bytes that are not on the device, of spans that are still wanted; `ahead`, of
-    them, those brought back and not yet asked for. `coming` has the bytes that come back, by the
-    event of their arrival, until who reads them waits for that: the graph alone does not hold them,
-    of which the garbage collector may finalize any part first. `dropped` has what spans held that
-    are gone.
-    """
-
-    __slots__ = ("away", "ahead", "coming", "dropped", "slab")
-
-    def __init__(self, slab: PinnedSlab) -> None:
-        self.away = self.ahead = 0
-        self.coming: dict[Any, Any] = {}
-        self.dropped: deque[tuple[int, int, Any, Any]] = deque()
-        self.slab = slab
-
-    def bury(self) -> None:
-        """Takes what the spans that are gone held off the sums."""
-        while self.dropped:
-            ahead, away, arrived, stream = self.dropped.popleft()
-            self.ahead -= ahead
-            self.away -= away
-            if arrived is not None:
-                stream.wait_event(arrived)
-                self.coming.pop(arrived, None)
-
-
 def nothing() -> None:
     """A reference to nothing."""
 
@@ -193,7 +70,7 @@ class Span:
     __slots__ = (
         "session", "options", "ledger", "index", "counter", "version", "root", "low", "nbytes",
         "gathered", "stream", "form", "place", "waiting", "views", "round", "ahead", "away",
-        "family", "entered", "__weakref__",
+        "family", "entered", "ref", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -210,6 +87,7 @@ class Span:
         self.form = self.family = None
         self.entered = False  # whether session and ledger count it
         self.place: Any = None  # until it is sent
+        self.ref = weakref.ref(self)
 
     form: tuple[Any, Any, Any] | None
     family: Family | None
@@ -225,22 +103,28 @@ class Span:
     @property
     def held(self) -> Any:
         """The bytes where they were, while something must hold them; else None."""
-        origin = self.origin
-        return origin.flat if type(origin) is OnDevice or type(origin) is Leaving else None
+        place = self.place
+        if place.is_back:
+            place = place.origin
+        return place.flat if type(place) is OnDevice or type(place) is Leaving else None
 
     @property
     def copy(self) -> Any:
         """Where the bytes are beside the device, or will be: OnHost, Pageable, OnDisk or None."""
-        origin = self.origin
-        if type(origin) is Leaving:
-            return origin.to
-        return None if type(origin) is OnDevice or type(origin) is Absorbed else origin
+        place = self.place
+        if place.is_back:
+            place = place.origin
+        if type(place) is Leaving:
+            return place.to
+        return None if type(place) is OnDevice or type(place) is Absorbed else place
 
     @property
     def stays(self) -> str | None:
         """Why its bytes are where they were, and nowhere else; None if they are not."""
-        origin = self.origin
-        return origin.why if type(origin) is OnDevice else None
+        place = self.place
+        if place.is_back:
+            place = place.origin
+        return place.why if type(place) is OnDevice else None
 
     @property
     def is_on_device(self) -> bool:
@@ -290,17 +174,25 @@ class Span:
 
     def leave(self, flat: Any, to: OnHost | Pageable) -> None:
         """A copy of the bytes has begun."""
-        self._put(Leaving(flat, to))
+        if self.place is None:
+            self.place = Leaving(flat, to)
+        else:
+            self._put(Leaving(flat, to))
 
-    def arrive(self) -> None:
-        """The copy has ended: the device's memory is no longer held."""
+    def arrive(self) -> Any:
+        """The copy has ended, and the device's memory is no longer held; where the bytes are now,
+        None if there was no copy under way.
+        """
         place = self.place
         if type(place) is Leaving:
-            self.place = place.to
-            self.away = self.nbytes
-            self.ledger.away += self.nbytes
-        else:  # held to be used from where it is, or decoded already
+            self.place = to = place.to
+            self.away = nbytes = self.nbytes
+            self.ledger.away += nbytes
+            return to
+        if place.is_back and type(place.origin) is Leaving:  # held to be used, or decoded already
             place.origin = place.origin.to
+            return place.origin
+        return None
 
     def write(self, file: Any) -> None:
         """Threads write the block to a file."""
@@ -359,14 +251,14 @@ class Span:
 
     def is_wanted(self) -> bool:
         """Whether views of this round wait for it, and it is not on its way back."""
-        if self.ahead or self.is_back:
+        place = self.place
+        if self.ahead or place.is_back and place.flat is not None:
             return False
         if self.round != self.session.round:
             self.round, self.waiting = self.session.round, self.views
         return self.waiting > 0
 
-    def count_ahead(self) -> None:
-        """Counts it among what was brought back ahead of need."""
+    def _count_ahead(self) -> None:
         self.ahead = self.nbytes
         self.ledger.ahead += self.nbytes
 
@@ -376,27 +268,28 @@ class Span:
             self.ledger.ahead -= self.ahead
             self.ahead = 0
 
-    def hold(self) -> None:
-        """Views will use the bytes from where they are, or are still."""
+    def hold(self, ahead: bool) -> None:
+        """Views will use the bytes from where they are, or are still; which may count as ahead."""
         origin = self.place
         if self.form is None:
             self.place = Restored(origin, origin.flat)
         else:
             self.place = Returning(origin, origin.flat, None)
+        if ahead:
+            self._count_ahead()
 
     def read_ahead(self) -> None:
-        """Threads read the bytes."""
+        """Threads read the bytes, ahead of need."""
         self.place = Returning(self.origin, None, None)
+        self._count_ahead()
 
     def fetch(self, flat: Any, arrived: Any) -> None:
-        """A copy back has begun."""
-        self.place = Returning(self.origin, flat, arrived)
-
-    def use(self, event: Any) -> None:
-        """A copy back reads the block until an event."""
-        copy = self.copy
-        if type(copy) is OnHost:
-            copy.last_use = event
+        """A copy back has begun, ahead of need."""
+        place = self.place
+        self.place = Returning(place.origin if place.is_back else place, flat, arrived)
+        if not self.ahead:
+            self.ahead = nbytes = self.nbytes
+            self.ledger.ahead += nbytes
 
     def restore(self, flat: Any, root: Any, low: int) -> None:
         """What came back is the storage, from now on, with `flat` at `low` in the memory of `root`.
@@ -406,7 +299,8 @@ class Span:
         self.ledger.away -= self.away
         self.root = nothing  # until all that is said of it is true
         self.away, self.low, self.gathered, self.family = 0, low, None, None
-        origin = self.origin
+        place = self.place
+        origin = place.origin if place.is_back else place
         self.place = Restored(origin, flat) if self.waiting > 0 else origin
         self.root = weakref.ref(root)
 

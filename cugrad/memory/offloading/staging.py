@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .places import OnDisk, OnHost, Pageable
 from .slab import Block, PinnedSlab
-from .span import OnDisk, OnHost, Pageable, Span
+from .span import Span
 
 __all__ = ["HostCopy", "Staging"]
 
@@ -66,12 +67,12 @@ class Staging:
         there is no page-locked memory to be had, of `within` bytes at most.
         """
         self.settle(max(0, limit - nbytes))
-        return self._slab.take(nbytes, within)
+        return self._slab.taken(nbytes, within)
 
     def send(self, span: Span) -> None:
         """Takes note of a copy to a block that has begun."""
         host = span.copy
-        self._copied.append((weakref.ref(span), host.nbytes, host.copied))
+        self._copied.append((span.ref, host.nbytes, host.copied))
         self.bytes += host.nbytes
 
     def settle(self, limit: int = 1 << 62) -> None:
@@ -132,7 +133,7 @@ class Staging:
     def fetch(self, span: Span, within: int | None) -> bool:
         """Lets threads read a span into a block; False where none is free now."""
         place = span.copy
-        block = self._slab.take(place.nbytes, within)
+        block = self._slab.taken(place.nbytes, within)
         if block is None:
             return False
         if not all(event.query() for event in block.events):
@@ -141,7 +142,7 @@ class Staging:
         file = place.file
         try:
             file.prefetch(_for_threads(block.array[: place.nbytes], True))
-            self.reading.append((weakref.ref(span), block, file))
+            self.reading.append((span.ref, block, file))
         except BaseException:
             file.abandon()
             self._slab.give_back(block, None)
@@ -168,7 +169,7 @@ class Staging:
     def read(self, span: Span, within: int | None) -> Block | None:
         """The block with the bytes of a span; waits for the disk. None where there is no block."""
         place, found = span.copy, [entry for entry in self.reading if entry[0]() is span]
-        block = found[0][1] if found else self._slab.take(place.nbytes, within)
+        block = found[0][1] if found else self._slab.taken(place.nbytes, within)
         if block is None:
             return None
         try:
@@ -191,7 +192,7 @@ class Staging:
         self.reading = []
         self._copied = deque([entry for entry in self._copied if _is_to_write(entry[0]())])
         self._writing = deque([
-            (weakref.ref(s), s.copy.nbytes) for s in live
+            (s.ref, s.copy.nbytes) for s in live
             if type(s.copy) is OnHost and s.copy.file is not None
         ])  # fmt: skip
         self.bytes = sum([e[1] for e in self._copied]) + sum([e[1] for e in self._writing])

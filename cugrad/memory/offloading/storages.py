@@ -56,7 +56,7 @@ class Storages:
 
     def add(self, root: Any, span: Span) -> None:
         """Enters a span of a root's memory."""
-        key, ref = id(root), weakref.ref(span)
+        key, ref = id(root), span.ref
         refs = self._live.get(key)
         if refs is None:
             self._live[key] = [ref]

@@ -368,7 +368,7 @@ class Recorder(Switch):
 
 def piece_of(value: Value, array: Any, root: Any) -> Piece:
     """Where an array lies in a value."""
-    first = span_of(array, root).first
+    first = span_of(array, root)[2]
     plain = array.flags.c_contiguous and 1 not in array.shape
     return Piece(value, first, array.dtype, array.shape, None if plain else array.strides)
 

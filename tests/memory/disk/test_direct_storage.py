@@ -70,7 +70,7 @@ def kvikio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if HAS_CUDA:
         engine = engine_of(backends.get("cuda"), 0)
         engine._plans.clear()
-        engine._here.session = None
+        engine._thread.current = None
     module: Any = ModuleType("kvikio")
     module.CuFile = CuFile
     monkeypatch.setitem(sys.modules, "kvikio", module)

@@ -37,7 +37,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     for name in ("cpu", "simulated"):
         engine = engine_of(backends.get(name), 0 if name == "simulated" else None)
         engine._plans.clear()
-        engine._here.session = None
+        engine._thread.current = None
     yield
     assert os.listdir(tmp_path) == []
 

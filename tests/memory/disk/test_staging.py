@@ -33,7 +33,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CopyEngi
     found = engine_of(backends.get("simulated"), 0)
     found.drain()
     found._plans.clear()
-    found._here.session = None
+    found._thread.current = None
     yield found
     simulated.reset()
     found.drain()

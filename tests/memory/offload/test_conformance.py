@@ -196,7 +196,7 @@ def forget() -> None:
     engine = the_engine()
     engine.drain()
     engine._plans.clear()
-    engine._here.session = None
+    engine._thread.current = None
 
 
 @pytest.fixture(autouse=True)

@@ -53,7 +53,7 @@ def places() -> list[tuple[Any, str]]:
     engine = engine_of(DEVICE, 0)
     pool = DEVICE.machine.pool
     found = [(DEVICE, "copy_async"), (DEVICE, "to_host"), (DEVICE, "asarray"), (pool, "allocate"),
-             (engine.out.slab, "take"), (engine.out.slab, "_grown"), (CODEC, "encode"),
+             (engine.out.slab, "taken"), (engine.out.slab, "_grown"), (CODEC, "encode"),
              (CODEC, "decode"), (disk_store.DiskStore, "write"), (disk_store.DiskStore, "_read"),
              (disk_store.DiskStore, "_fetch")]  # fmt: skip
     return found + [(s, m) for s in (engine.out.stream, engine.inward)

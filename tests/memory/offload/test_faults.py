@@ -87,7 +87,7 @@ def expression(text: str) -> ast.expr:
 
 
 CLASSES = ["engine.CopyEngine", "outbound.Outbound", "slab.PinnedSlab", "stats.Meter",
-           "span.Ledger", "span.Span", "staging.Staging"]  # fmt: skip
+           "ledger.Ledger", "span.Span", "staging.Staging"]  # fmt: skip
 
 
 def method_sources(path: str) -> Iterator[tuple[Any, ast.FunctionDef]]:

@@ -156,7 +156,7 @@ def test_memory_ends_in_backward_and_comes_back() -> None:
 
 def test_no_page_locked_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What finds no page-locked memory goes to ordinary memory."""
-    wanted, original = gradient(offload()), PinnedSlab.take
+    wanted, original = gradient(offload()), PinnedSlab.taken
     engine = the_engine()
     for part in (0, 3):
         left = [part]
@@ -165,7 +165,7 @@ def test_no_page_locked_memory(monkeypatch: pytest.MonkeyPatch) -> None:
             left[0] -= 1
             return original(slab, nbytes, within) if left[0] >= 0 else None
 
-        monkeypatch.setattr(PinnedSlab, "take", take)
+        monkeypatch.setattr(PinnedSlab, "taken", take)
         saving = offload()
         with nothing_leaks():
             assert gradient(saving) == wanted

@@ -369,7 +369,7 @@ def test_networks_that_begin_alike_and_take_turns_each_have_a_plan(engine: CopyE
             y = ((x * 2).tanh() * 3).exp()
             y = (y[:4] if name == "A" else y.repeat(2, 1)) * 2
             y = (y.sin() * 2).cos()
-        session = engine._here.session
+        session = engine._thread.current
         y.sum().backward()
         return None if session is None else session.plan, session
 

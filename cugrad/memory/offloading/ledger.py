@@ -1,0 +1,48 @@
+"""What all spans of a device hold together: sums, and what must not be let go of yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .slab import PinnedSlab
+
+if TYPE_CHECKING:
+    from .span import Span
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """What an engine's spans hold of a device and of the host, all together.
+
+    `away` counts bytes that are not on the device, of spans that are still wanted; `ahead`, of
+    them, those brought back and not yet asked for. `coming` has the bytes that come back, by the
+    event of their arrival, until who reads them waits for that: the graph alone does not hold them,
+    of which the garbage collector may finalize any part first. `dropped` has what spans held that
+    are gone.
+    """
+
+    __slots__ = ("away", "ahead", "coming", "dropped", "slab")
+
+    def __init__(self, slab: PinnedSlab) -> None:
+        self.away = self.ahead = 0
+        self.coming: dict[Any, Any] = {}
+        self.dropped: deque[tuple[int, int, Any, Any]] = deque()
+        self.slab = slab
+
+    def mend(self, spans: list[Span]) -> None:
+        """Counts anew what these hold, of which nothing is on its way."""
+        self.dropped.clear()
+        self.coming.clear()
+        self.ahead, self.away = 0, sum([span.away for span in spans if span.entered])
+
+    def bury(self) -> None:
+        """Takes what the spans that are gone held off the sums."""
+        while self.dropped:
+            ahead, away, arrived, stream = self.dropped.popleft()
+            self.ahead -= ahead
+            self.away -= away
+            if arrived is not None:
+                stream.wait_event(arrived)
+                self.coming.pop(arrived, None)
