@@ -79,11 +79,11 @@ def _parse(text: str) -> tuple[str, int | None]:
     return name, int(number) if colon else None
 
 
-class _State(threading.local):
+class _DeviceState(threading.local):
     default: device | None = None
 
 
-_state = of_thread(_State())
+_state = of_thread(_DeviceState())
 _process_default: device | None = None
 check_usable: Callable[[device], None] = lambda d: None  # set by cugrad.backends
 cuda_is_usable: Callable[[], bool] = lambda: False  # set by cugrad.backends

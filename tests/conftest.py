@@ -155,7 +155,7 @@ THREAD_LOCALS = {
     "cugrad.tensor": "fresh",
     "cugrad.device": "_state",
     "cugrad.dtypes": "_default",
-    "cugrad.ops.random": "again",
+    "cugrad.ops.random": "replayed",
     "cugrad.autograd.autocast": "settings",
     "cugrad.autograd.engine.backward_pass": "task",
 }

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import dtypes
 from ..autograd.autocast import (
-    Setting,
+    AutocastSetting,
     leave,
     setting,
     settings,
@@ -105,15 +105,15 @@ class autocast(Switch, Context):
     def clone(self) -> autocast:
         return autocast(self.device, self.fast_dtype, self._enabled, self._cache_enabled)
 
-    def as_is(self) -> tuple[Setting, bool, int]:
+    def as_is(self) -> tuple[AutocastSetting, bool, int]:
         return setting(self.device), settings.cache_enabled, settings.nesting
 
-    def change(self, before: tuple[Setting, bool, int]) -> autocast:
+    def change(self, before: tuple[AutocastSetting, bool, int]) -> autocast:
         settings.nesting, settings.cache_enabled = before[2] + 1, self._cache_enabled
-        switch_autocast(self.device, Setting(self._enabled, self.fast_dtype))
+        switch_autocast(self.device, AutocastSetting(self._enabled, self.fast_dtype))
         return self
 
-    def put_back(self, before: tuple[Setting, bool, int]) -> None:
+    def put_back(self, before: tuple[AutocastSetting, bool, int]) -> None:
         was, settings.cache_enabled, nesting = before
         leave(nesting)
         switch_autocast(self.device, was)

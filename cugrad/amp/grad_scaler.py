@@ -17,7 +17,7 @@ __all__ = ["GradScaler"]
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
-class Seen:
+class PerOptimizerState:
     """What has become of one optimizer since the last `update()`."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._finite_steps = 0  # since the scale changed
         self._scale: Tensor | None = None  # made where the first loss is
-        self._seen: dict[int, Seen] = {}  # by id of the optimizer
+        self._seen: dict[int, PerOptimizerState] = {}  # by id of the optimizer
 
     def __repr__(self) -> str:
         scale = f", scale={self.get_scale()}" if self._enabled else ", enabled=False"
@@ -105,7 +105,7 @@ class GradScaler:
         if not self._enabled:
             return
         scale = self._started("unscale_")
-        seen = self._seen.setdefault(id(optimizer), Seen())
+        seen = self._seen.setdefault(id(optimizer), PerOptimizerState())
         if seen.stage == UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
@@ -134,7 +134,7 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         self._started("step")
-        seen = self._seen.setdefault(id(optimizer), Seen())
+        seen = self._seen.setdefault(id(optimizer), PerOptimizerState())
         if seen.stage == STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if seen.stage == READY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import dtypes
 from ..autograd.autocast import (
-    Setting,
+    AutocastSetting,
     clear_autocast_cache,
     is_autocast_cache_enabled,
     setting,
@@ -53,7 +53,8 @@ def get_autocast_dtype(device_type: str) -> dtypes.dtype:
 
 def set_autocast_dtype(device_type: str, dtype: dtypes.dtype) -> None:
     """Sets the lower precision of a type of device, in this thread."""
-    switch_autocast(device_type, Setting(setting(device_type).enabled, dtypes.as_dtype(dtype)))
+    enabled = setting(device_type).enabled
+    switch_autocast(device_type, AutocastSetting(enabled, dtypes.as_dtype(dtype)))
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:

@@ -17,7 +17,7 @@ from .recording.recorded import recorded
 from .transforms import running
 
 __all__ = [
-    "Setting", "autocasts", "casting", "clear_autocast_cache", "is_autocast_cache_enabled",
+    "AutocastSetting", "autocasts", "casting", "clear_autocast_cache", "is_autocast_cache_enabled",
     "leave", "nothing_cast", "setting", "settings", "switch_autocast",
 ]  # fmt: skip
 
@@ -72,29 +72,32 @@ POLICIES = dict.fromkeys(("cuda", "simulated"), _by_name(CUDA)) | {"cpu": _by_na
 FLOAT32 = dtypes.float32.numpy
 
 
-class Setting(NamedTuple):
+class AutocastSetting(NamedTuple):
     """What autocast does with tensors of one type of device."""
 
     enabled: bool
     dtype: dtypes.dtype
 
 
-class Settings(threading.local):
+class AutocastState(threading.local):
     """What this thread has asked for, by type of device, and the weights it has cast."""
 
     def __init__(self) -> None:
-        self.of = {"cpu": Setting(False, dtypes.bfloat16), "cuda": Setting(False, dtypes.float16),
-                   "simulated": Setting(False, dtypes.float16)}  # fmt: skip
+        self.of = {
+            "cpu": AutocastSetting(False, dtypes.bfloat16),
+            "cuda": AutocastSetting(False, dtypes.float16),
+            "simulated": AutocastSetting(False, dtypes.float16),
+        }
         self.lower: dict[str, dtypes.dtype] = {}  # settings of the types for which autocast is on
         self.cache_enabled = True
         self.nesting = 0
         self.cache: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}  # by id of the weight
 
 
-settings = of_thread(Settings())
+settings = of_thread(AutocastState())
 
 
-def setting(device_type: str) -> Setting:
+def setting(device_type: str) -> AutocastSetting:
     """What autocast does on a type of device. RuntimeError for one that it does not know."""
     found = settings.of.get(device_type)
     if found is None:
@@ -105,7 +108,7 @@ def setting(device_type: str) -> Setting:
     return found
 
 
-def switch_autocast(device_type: str, to: Setting) -> None:
+def switch_autocast(device_type: str, to: AutocastSetting) -> None:
     """Sets what autocast does on a type of device, in this thread, from now on."""
     settings.of = {**settings.of, device_type: to}
     _refresh()

@@ -19,9 +19,9 @@ from .check.edge_cases import (
 )
 from .check.numerical import (
     Check,
+    ComplexPart,
     GradcheckError,
-    Part,
-    Setting,
+    Tolerances,
     as_tuple,
     differentiable,
     requires_grad,
@@ -95,7 +95,7 @@ def gradcheck(
         )
     tupled = as_tuple(inputs)
     _check_inputs(tupled)
-    setting = Setting(eps, atol, rtol, nondet_tol, check_grad_dtypes, fast_mode)
+    setting = Tolerances(eps, atol, rtol, nondet_tol, check_grad_dtypes, fast_mode)
     try:
         outputs = differentiable(func(*tupled))
         leaves = [x for x in tupled if requires_grad(x)]
@@ -118,7 +118,7 @@ def gradcheck(
     return True
 
 
-def _check_backward(func: Function, inputs: tuple[Any, ...], setting: Setting) -> None:
+def _check_backward(func: Function, inputs: tuple[Any, ...], setting: Tolerances) -> None:
     """Compares Jacobians by backward, for complex outputs those of either part."""
     outputs = [o for o in as_tuple(func(*inputs)) if isinstance(o, Tensor)]
     if not any(o.is_complex() for o in outputs):
@@ -134,14 +134,14 @@ def _check_backward(func: Function, inputs: tuple[Any, ...], setting: Setting) -
                 getattr(o, name) if isinstance(o, Tensor) and o.is_complex() else o for o in found
             ]
 
-        Check(part, inputs, setting, Part(PARTS[name], "outputs", indices)).run()
+        Check(part, inputs, setting, ComplexPart(PARTS[name], "outputs", indices)).run()
 
 
 PARTS = {"imag": "imaginary", "real": "real"}
 
 
 def _check_forward(
-    func: Function, inputs: tuple[Any, ...], setting: Setting, absent: bool
+    func: Function, inputs: tuple[Any, ...], setting: Tolerances, absent: bool
 ) -> None:
     """Compares Jacobians in forward mode, for complex inputs with respect to either part."""
     indices = tuple(
@@ -163,7 +163,8 @@ def _check_forward(
             return func(*given)
 
         parts = [getattr(x, name) if i in indices else x for i, x in enumerate(inputs)]
-        Check(whole, parts, setting, Part(PARTS[name], "inputs", indices), forward=True).run()
+        part = ComplexPart(PARTS[name], "inputs", indices)
+        Check(whole, parts, setting, part, forward=True).run()
         each.append((whole, parts))
     for whole, parts in each if absent else ():
         takes_absent_tangents(whole, parts)

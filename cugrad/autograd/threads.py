@@ -90,7 +90,7 @@ def run_in_thread(call: Callable[[], Any], *own: threading.local) -> Any:
     and context variables. Waits for the thread.
     """
     shared = (state, settings, fresh, device._state, dtypes._default, running,
-              index_checks._state, random.again)  # fmt: skip
+              index_checks._state, random.replayed)  # fmt: skip
     states = [(local, dict(vars(local))) for local in (*shared, *own)]
     places = [(b, b.current_device(), b.current_stream())
               for b in started() if b.device_type != "cpu"]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["kept_over_forks", "unforked"]
 
 
-class Kept:
+class ForkLocks:
     """The locks that fork takes before it copies the process, and gives back on both sides."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Kept:
         self._held = []
 
 
-kept_over_forks = Kept()
+kept_over_forks = ForkLocks()
 unforked = threading.RLock()  # around imports: a child forked in the middle of one waits for ever
 kept_over_forks.add(unforked)
 if hasattr(os, "register_at_fork"):

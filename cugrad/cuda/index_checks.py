@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import threading
 
-from ..kept import Switch
+from ..kept import Switch, of_thread
 
 __all__ = ["are_indices_checked", "check_indices"]
 
 
-class _State(threading.local):
+class _IndexChecks(threading.local):
     is_on = os.environ.get("CUGRAD_CHECK_INDICES", "0") not in ("", "0")
 
 
-_state = _State()
+_state = of_thread(_IndexChecks())
 
 
 def are_indices_checked() -> bool:

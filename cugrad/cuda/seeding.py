@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-class Generator(Protocol):
+class GeneratorProtocol(Protocol):
     """What is asked of a device's generator."""
 
     def manual_seed(self, seed: int) -> Any: ...
@@ -29,10 +29,10 @@ class Generator(Protocol):
 
 
 class _Owner:
-    generator_of: Callable[[int], Generator] | None = None
+    generator_of: Callable[[int], GeneratorProtocol] | None = None
 
 
-def register(generator_of: Callable[[int], Generator]) -> None:
+def register(generator_of: Callable[[int], GeneratorProtocol]) -> None:
     """Takes the function that answers the default generator of a CUDA device by its index.
 
     cugrad.random lies above this room and hands it down.
@@ -40,7 +40,7 @@ def register(generator_of: Callable[[int], Generator]) -> None:
     _Owner.generator_of = generator_of
 
 
-def _generator(index: int) -> Generator:
+def _generator(index: int) -> GeneratorProtocol:
     if _Owner.generator_of is None:
         raise RuntimeError("cuda.manual_seed: no generators yet; import cugrad.random first")
     return _Owner.generator_of(index)

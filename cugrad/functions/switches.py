@@ -162,7 +162,7 @@ def _check_threads(function: str, count: object) -> None:
 # ---------------------------------------------------------------------- torch.backends
 
 
-class Switch:
+class BackendFlag:
     """An attribute that is set to a bool (or what `kind` says); `tell` is called with what is set.
 
     `ask`, where there is one, answers what it is now. A switch without `tell` changes nothing: its
@@ -201,7 +201,8 @@ class Switches(ModuleType):
         raise missing(self.__name__, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("__") and not isinstance(getattr(type(self), name, None), Switch):
+        flag = getattr(type(self), name, None)
+        if not name.startswith("__") and not isinstance(flag, BackendFlag):
             raise AttributeError(f"{self.__name__} has no switch {name!r}")
         super().__setattr__(name, value)
 
@@ -209,24 +210,24 @@ class Switches(ModuleType):
 class Matmul:
     """`torch.backends.cuda.matmul`: how cuBLAS multiplies matrices."""
 
-    allow_tf32 = Switch(
+    allow_tf32 = BackendFlag(
         False, "As set_float32_matmul_precision: True is \"high\", False \"highest\".",
         _set_tf32, lambda: wanted.tf32,
     )  # fmt: skip
-    fp32_precision = Switch(
+    fp32_precision = BackendFlag(
         "none", 'The same by a word: "tf32"; "ieee" or "none" for float32.',
         _set_fp32_precision, lambda: "tf32" if wanted.tf32 else "none", str,
     )  # fmt: skip
     _SUMS = "Changes nothing: products of half precision are summed up in float32, whatever is set."
-    allow_fp16_reduced_precision_reduction = Switch(True, _SUMS, kind=(bool, tuple, list))
-    allow_bf16_reduced_precision_reduction = Switch(True, _SUMS, kind=(bool, tuple, list))
-    allow_fp16_accumulation = Switch(False, _SUMS)
+    allow_fp16_reduced_precision_reduction = BackendFlag(True, _SUMS, kind=(bool, tuple, list))
+    allow_bf16_reduced_precision_reduction = BackendFlag(True, _SUMS, kind=(bool, tuple, list))
+    allow_fp16_accumulation = BackendFlag(False, _SUMS)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError("Unknown attribute " + name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not isinstance(vars(type(self)).get(name), Switch):
+        if not isinstance(vars(type(self)).get(name), BackendFlag):
             raise AttributeError("Unknown attribute " + name)
         super().__setattr__(name, value)
 
@@ -249,15 +250,15 @@ class cudnn(Switches):
     """
 
     _NONE = "Changes nothing: cuDNN is not used."
-    enabled = Switch(True, _NONE)
-    benchmark = Switch(
+    enabled = BackendFlag(True, _NONE)
+    benchmark = BackendFlag(
         False, "Changes nothing: there is one algorithm for a convolution, and none to choose."
     )
-    benchmark_limit = Switch(None, _NONE, kind=(int, type(None)))
-    deterministic = Switch(
+    benchmark_limit = BackendFlag(None, _NONE, kind=(int, type(None)))
+    deterministic = BackendFlag(
         False, "Changes nothing: convolutions are deterministic. See use_deterministic_algorithms."
     )
-    allow_tf32 = Switch(
+    allow_tf32 = BackendFlag(
         True, "Changes nothing: convolutions are products, see backends.cuda.matmul.allow_tf32."
     )
 

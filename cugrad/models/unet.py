@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["UNet"]
 
 
-class _Twice(nn.Sequential):
+class _DoubleConv(nn.Sequential):
     """Two 3x3 convolutions, each with batch norm and ReLU."""
 
     def __init__(self, channels: int, out_channels: int, inplace: bool) -> None:
@@ -57,13 +57,13 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width << level for level in range(depth + 1)]
         self.down = nn.ModuleList(
-            [_Twice(a, b, inplace) for a, b in zip([in_channels, *widths], widths)]
+            [_DoubleConv(a, b, inplace) for a, b in zip([in_channels, *widths], widths)]
         )
         self.pool = nn.MaxPool2d(2)
         self.widen = nn.ModuleList(
             [nn.ConvTranspose2d(2 * w, w, 2, 2) for w in reversed(widths[:-1])]
         )
-        self.up = nn.ModuleList([_Twice(2 * w, w, inplace) for w in reversed(widths[:-1])])
+        self.up = nn.ModuleList([_DoubleConv(2 * w, w, inplace) for w in reversed(widths[:-1])])
         self.head = nn.Conv2d(width, out_channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:

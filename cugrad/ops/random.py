@@ -34,7 +34,7 @@ class Streams(dict["Source", Any]):
     outer: Streams | None = None
 
 
-class Again(threading.local):
+class ReplayedRandom(threading.local):
     """What this thread draws from in the place of sources, and what is to be drawn again.
 
     `noting` are the books that want the state in which they first find a source.
@@ -44,7 +44,7 @@ class Again(threading.local):
     noting: tuple[dict[Source, Any], ...] = ()
 
 
-again = of_thread(Again())
+replayed = of_thread(ReplayedRandom())
 
 
 class Source:
@@ -58,8 +58,8 @@ class Source:
     @property
     def rng(self) -> Any:
         """The backend's stream, or this thread's own where numbers are drawn again."""
-        stream = self._stream(again.streams)
-        for book in again.noting:
+        stream = self._stream(replayed.streams)
+        for book in replayed.noting:
             if self not in book:
                 book[self] = stream.get_state()
         return stream
@@ -84,16 +84,16 @@ class Source:
     @property
     def seed(self) -> int:
         """The seed of the stream as it is now."""
-        if self._rng is None and again.streams is None:
+        if self._rng is None and replayed.streams is None:
             return self._seed
         return self.rng.seed
 
     def reseed(self, seed: int) -> None:
         """Starts the stream of `seed`."""
-        if again.noting and self._rng is not None:
+        if replayed.noting and self._rng is not None:
             self.rng  # noqa: B018 it is to be as it was, not as it will be, when drawn again
-        if again.streams is not None:
-            again.streams[self] = self._new(seed)
+        if replayed.streams is not None:
+            replayed.streams[self] = self._new(seed)
         else:
             self._seed, self._rng = seed, None
 
@@ -108,13 +108,13 @@ class noted(Switch):
         self._book = book
 
     def as_is(self) -> Any:
-        return again.noting
+        return replayed.noting
 
     def change(self, before: Any) -> None:
-        again.noting = (*before, self._book)
+        replayed.noting = (*before, self._book)
 
     def put_back(self, before: Any) -> None:
-        again.noting = before
+        replayed.noting = before
 
 
 class drawn_again(Switch):
@@ -127,15 +127,15 @@ class drawn_again(Switch):
         self._book = book
 
     def as_is(self) -> Any:
-        return again.streams, again.noting
+        return replayed.streams, replayed.noting
 
     def change(self, before: Any) -> None:
         streams = Streams(self._book)
         streams.outer, _ = before
-        again.streams, again.noting = streams, ()  # nobody has to draw again what is drawn again
+        replayed.streams, replayed.noting = streams, ()  # what is drawn again is not noted
 
     def put_back(self, before: Any) -> None:
-        again.streams, again.noting = before
+        replayed.streams, replayed.noting = before
 
 
 def fresh_seed() -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .correlation.attribution import Activity, Span, TraceError
+from .correlation.attribution import Activity, TraceError, TraceRange
 from .correlation.joining import Correlation, Correlator
 from .html import report_page
 from .traces.files import spans_of_file
@@ -21,7 +21,7 @@ def report(path: Path, out: Path | None, limit: int) -> str:
     spans, adding, found = spans_of_file(path), Correlator(), 0
     tool = next(spans)
     for span in spans:
-        assert isinstance(span, (Span, Activity))
+        assert isinstance(span, (TraceRange, Activity))
         adding.add(span)
         found += 1
     if not found:

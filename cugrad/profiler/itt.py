@@ -16,11 +16,11 @@ from .nvidia.nvtx import Ranges, sizes_of
 DOMAIN = "cugrad"
 
 
-class _Here(threading.local):
+class _IttRanges(threading.local):
     entered = False
 
 
-_here = _Here()
+_here = _IttRanges()
 
 
 class emit_itt(Switch):

@@ -22,8 +22,8 @@ from .checked import shown, storage_name
 from .names import CALLS, VALUES
 from .old_format import is_old, load_old
 from .pickling import pickled
-from .storages import Storage, Storages, mapping
-from .unpickling import Machine, SafeGlobals, unpickled
+from .storages import LoadedStorage, StorageCollector, mapping
+from .unpickling import PickleMachine, SafeGlobals, unpickled
 
 __all__ = [
     "DEFAULT_PROTOCOL", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
@@ -58,7 +58,7 @@ def save(obj: Any, f: Any, *, pickle_protocol: int = DEFAULT_PROTOCOL) -> None:
     >>> torch.load(file)
     {'w': tensor([1., 1.])}
     """
-    storages = Storages()
+    storages = StorageCollector()
     data = pickled(obj, storages, pickle_protocol)
     with written(f) as (file, name), Writer(file, name) as archive:
         archive.write("data.pkl", data)
@@ -157,9 +157,9 @@ def _loaded(
     if order not in (b"little", b"big"):
         raise RuntimeError(f"load: Unknown endianness type: {order[:20]!r}")
     swap = order.decode() != sys.byteorder
-    known: dict[str, Storage] = {}
+    known: dict[str, LoadedStorage] = {}
 
-    def storage(name: Any) -> Storage:
+    def storage(name: Any) -> LoadedStorage:
         kind, key, place, count = storage_name(name, 5)
         dtype = kind.dtype or VALUES["torch.uint8"]
         if key not in known:
@@ -170,14 +170,14 @@ def _loaded(
                     f"{count} elements of {dtype} by its name"
                 )
             data = archive.map(record) if mmap else archive.read_into_array(record)
-            known[key] = place_of(Storage(data, dtype, "cpu", swap), place)
+            known[key] = place_of(LoadedStorage(data, dtype, "cpu", swap), place)
         return known[key].typed(dtype)
 
     data = archive.read("data.pkl")
     if not weights_only:
         return _Trusting(io.BytesIO(data), storage, **{"encoding": "utf-8", **options}).load()
     try:
-        return unpickled(Machine(data, storage, _safe.by_name()))
+        return unpickled(PickleMachine(data, storage, _safe.by_name()))
     except pickle.UnpicklingError as error:
         raise _advice(error) from error.__cause__
 

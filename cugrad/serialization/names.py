@@ -18,7 +18,7 @@ from ..functions.shapes.layouts import (
 from ..nn.parameter import Parameter
 from ..tensor import Size, Tensor
 from .checked import StorageType, shown
-from .storages import NAMES, Storage, view_of
+from .storages import NAMES, LoadedStorage, view_of
 
 __all__ = ["CALLS", "VALUES", "TorchName"]
 
@@ -34,28 +34,28 @@ class TorchName(NamedTuple):
 
 
 def rebuild_tensor(
-    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+    storage: LoadedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> Tensor:
-    if type(storage) is not Storage:
+    if type(storage) is not LoadedStorage:
         raise TypeError(f"a tensor's storage is {type(storage).__name__}")
     return view_of(storage, offset, size, stride)
 
 
 def rebuild_tensor_v2(
-    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
+    storage: LoadedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
     requires_grad: bool, hooks: Any, metadata: dict[str, Any] | None = None,
 ) -> Tensor:  # fmt: skip
-    if type(metadata) is dict and type(storage) is Storage:  # views that PyTorch keeps as bits
+    if type(metadata) is dict and type(storage) is LoadedStorage:  # PyTorch keeps these as bits
         storage = storage.resolved(metadata.get("conj") is True, metadata.get("neg") is True)
     found = rebuild_tensor(storage, offset, size, stride)
     return found.requires_grad_() if requires_grad is True else found
 
 
 def rebuild_tensor_v3(
-    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
+    storage: LoadedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
     requires_grad: bool, hooks: Any, dtype: dtypes.dtype, metadata: dict[str, Any] | None = None,
 ) -> Tensor:  # fmt: skip
-    if type(dtype) is not dtypes.dtype or type(storage) is not Storage:
+    if type(dtype) is not dtypes.dtype or type(storage) is not LoadedStorage:
         raise TypeError("a tensor has no storage, or no dtype")
     typed = storage.typed(dtype)
     return rebuild_tensor_v2(typed, offset, size, stride, requires_grad, hooks, metadata)

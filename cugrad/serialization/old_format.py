@@ -9,8 +9,8 @@ import numpy as np
 
 from ..dtypes import dtype
 from .checked import shown, storage_name
-from .storages import Location, Storage
-from .unpickling import Machine, Safe, unpickled
+from .storages import LoadedStorage, Location
+from .unpickling import PickleMachine, Safe, unpickled
 
 __all__ = ["is_old", "load_old"]
 
@@ -31,16 +31,16 @@ class _Reader:
         self.data, self.safe, self.at = data, safe, 0
         self.left = len(data)  # bytes that storages may have
         self.kinds: dict[str, tuple[dtype, int, str]] = {}  # of storages: type, elements, place
-        self.zeros: dict[str, Storage] = {}
+        self.zeros: dict[str, LoadedStorage] = {}
 
     def part(self, load_storage: Any) -> Any:
         """The next pickle."""
-        machine = Machine(self.data, load_storage, self.safe, self.at)
+        machine = PickleMachine(self.data, load_storage, self.safe, self.at)
         found = unpickled(machine)
         self.at = machine.at
         return found
 
-    def noted(self, name: tuple[Any, ...]) -> Storage:
+    def noted(self, name: tuple[Any, ...]) -> LoadedStorage:
         """A storage of zeros in the place of one whose elements come later in the file: one for
         each key, and together no larger than the file."""
         kind, key, place, count = storage_name(name, 6)
@@ -56,7 +56,7 @@ class _Reader:
             if self.left < 0:
                 raise RuntimeError(f"load: storage {shown(key)} is larger than the file")
             zeros = np.zeros(count * kind.dtype.itemsize, np.uint8)
-            self.zeros[key] = Storage(zeros, kind.dtype)
+            self.zeros[key] = LoadedStorage(zeros, kind.dtype)
         return self.zeros[key]
 
     def storage(self, key: Any) -> np.ndarray[Any, Any]:
@@ -98,6 +98,6 @@ def load_old(data: bytes, place_of: Location, safe: Safe) -> Any:
     file.zeros.clear()
     for key in keys:
         kind, _, place = file.kinds[key]
-        found[key] = place_of(Storage(file.storage(key), kind), place)
+        found[key] = place_of(LoadedStorage(file.storage(key), kind), place)
     file.at = start
     return file.part(lambda name: found[name[2]])

@@ -17,7 +17,7 @@ from ..nn.base.state import StateDict
 from ..nn.parameter import Parameter
 from ..tensor import Size, Tensor, make
 from .names import TorchName
-from .storages import NAMES, Storages
+from .storages import NAMES, StorageCollector
 
 __all__ = ["pickled"]
 
@@ -25,7 +25,7 @@ _PLAIN = {str, int, float, bool, type(None), list, dict, tuple, bytes}
 _UTILS = "torch._utils"
 
 
-def pickled(obj: Any, storages: Storages, protocol: int) -> bytes:
+def pickled(obj: Any, storages: StorageCollector, protocol: int) -> bytes:
     """The pickle of an object, whose tensors name storages by their keys."""
     out = io.BytesIO()
     _Pickler(out, storages, protocol).dump(obj)
@@ -53,7 +53,7 @@ def _global_of(obj: Any) -> TorchName | None:
 class _Pickler(pickle._Pickler):
     # Python's own, as C's looks up what it writes the name of
 
-    def __init__(self, out: Any, storages: Storages, protocol: int) -> None:
+    def __init__(self, out: Any, storages: StorageCollector, protocol: int) -> None:
         super().__init__(out, protocol)
         self._storages = storages
         self._names: dict[tuple[str, str], TorchName] = {}

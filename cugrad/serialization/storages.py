@@ -15,7 +15,7 @@ from ..ops.views.strided import address_of, layout_of, storage_of
 from ..tensor import Tensor, make
 from .checked import extents
 
-__all__ = ["NAMES", "Storage", "Storages", "mapping", "view_of"]
+__all__ = ["NAMES", "LoadedStorage", "StorageCollector", "mapping", "view_of"]
 
 # PyTorch's names of storages by element type; unsigned integers of more bytes have none.
 NAMES = {
@@ -27,7 +27,7 @@ NAMES = {
 }  # fmt: skip
 
 
-class Storages:
+class StorageCollector:
     """The storages that a file is going to have, each once, numbered as they come."""
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class Storages:
         return host.reshape(-1).view(np.uint8)
 
 
-class Storage:
+class LoadedStorage:
     """A storage that was read: bytes on the host, until a tensor wants it on its device."""
 
     def __init__(
         self, data: Any, dtype: dtypes.dtype, place: str = "cpu", swap: bool = False
     ) -> None:
         self._data, self._array = data, None
-        self._others: dict[Any, Storage] = {}  # the same bytes, seen otherwise
+        self._others: dict[Any, LoadedStorage] = {}  # the same bytes, seen otherwise
         self.dtype, self.device, self._swap = dtype, Device(place), swap
 
     def nbytes(self) -> int:
@@ -79,21 +79,21 @@ class Storage:
 
     size = __len__ = nbytes
 
-    def to(self, device: Any) -> Storage:
+    def to(self, device: Any) -> LoadedStorage:
         """The same bytes, for another device."""
-        return Storage(self._data, self.dtype, str(Device(device)), self._swap)
+        return LoadedStorage(self._data, self.dtype, str(Device(device)), self._swap)
 
-    def typed(self, dtype: dtypes.dtype) -> Storage:
+    def typed(self, dtype: dtypes.dtype) -> LoadedStorage:
         """The same bytes as elements of another type."""
         if dtype is self.dtype:
             return self
         if dtype not in self._others:
             if self._data.nbytes % dtype.itemsize:
                 raise ValueError(f"a storage of {self._data.nbytes} bytes is no {dtype}")
-            self._others[dtype] = Storage(self._data, dtype, str(self.device), self._swap)
+            self._others[dtype] = LoadedStorage(self._data, dtype, str(self.device), self._swap)
         return self._others[dtype]
 
-    def resolved(self, conj: bool, neg: bool) -> Storage:
+    def resolved(self, conj: bool, neg: bool) -> LoadedStorage:
         """The elements as views with these bits see them, in memory of their own.
 
         All of the storage, once for all its views: however many there are, and however large they
@@ -103,15 +103,15 @@ class Storage:
             return self
         if (conj, neg) not in self._others:
             array = self.array.conj() if conj else self.array
-            other = Storage(self._data, self.dtype, str(self.device), self._swap)
+            other = LoadedStorage(self._data, self.dtype, str(self.device), self._swap)
             other._array = -array if neg else array
             self._others[conj, neg] = other
         return self._others[conj, neg]
 
-    def cpu(self) -> Storage:
+    def cpu(self) -> LoadedStorage:
         return self.to("cpu")
 
-    def cuda(self, device: Any = None) -> Storage:
+    def cuda(self, device: Any = None) -> LoadedStorage:
         if isinstance(device, (Device, str)):
             return self.to(device)
         return self.to("cuda" if device is None else f"cuda:{device}")
@@ -142,7 +142,7 @@ class Storage:
 
 
 def view_of(
-    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+    storage: LoadedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> Tensor:
     """A tensor that sees a storage this way; ValueError where it would see beyond."""
     offset, size, stride = extents(offset, size, stride)
@@ -168,7 +168,7 @@ def view_of(
     return make(backend_of(flat).xp.lib.stride_tricks.as_strided(flat[offset:], size, steps))
 
 
-Location = Callable[[Storage, str], Storage]
+Location = Callable[[LoadedStorage, str], LoadedStorage]
 
 
 def mapping(map_location: Any) -> Location:
@@ -187,11 +187,11 @@ def mapping(map_location: Any) -> Location:
             f"storage and a string, got {type(map_location).__name__}"
         )
 
-    def called(storage: Storage, place: str) -> Storage:
+    def called(storage: LoadedStorage, place: str) -> LoadedStorage:
         found = map_location(storage, place)
         if found is None:
             return _restored(storage, place)
-        if not isinstance(found, Storage):
+        if not isinstance(found, LoadedStorage):
             raise TypeError(
                 "load: the function given as map_location must return the storage, its cpu() or "
                 f"cuda(), or None, got {type(found).__name__}"
@@ -201,7 +201,7 @@ def mapping(map_location: Any) -> Location:
     return called
 
 
-def _restored(storage: Storage, place: str) -> Storage:
+def _restored(storage: LoadedStorage, place: str) -> LoadedStorage:
     try:
         where = Device(place)
     except RuntimeError:

@@ -12,7 +12,7 @@ from typing import Any
 from .checked import Allowance, shown
 from .names import CALLS, VALUES
 
-__all__ = ["Machine", "SafeGlobals", "unpickled"]
+__all__ = ["PickleMachine", "SafeGlobals", "unpickled"]
 
 BLOCKED = ("sys", "os", "posix", "nt")  # modules that cannot be allowed
 _OLD_NAMES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # Python 2's, in protocol 2
@@ -47,7 +47,7 @@ class SafeGlobals:
         return found
 
 
-def unpickled(machine: Machine) -> Any:
+def unpickled(machine: PickleMachine) -> Any:
     """The object of its pickle. UnpicklingError for anything that is not plain or allowed."""
     try:
         return machine.run()
@@ -66,7 +66,7 @@ class _OfStorage(Exception):
     """An error that has its own words: the storage, not the pickle, is to blame."""
 
 
-class Machine:
+class PickleMachine:
     """The stack machine that a pickle is a program for; it knows no way to import."""
 
     def __init__(
@@ -262,20 +262,20 @@ def _set_state(made: Any, state: Any) -> None:
         setattr(made, name, value)
 
 
-def _text(form: str) -> Callable[[Machine], None]:
+def _text(form: str) -> Callable[[PickleMachine], None]:
     return lambda m: m.push(str(m.take(m.number(form)), "utf-8", "surrogatepass"))
 
 
-def _data(form: str) -> Callable[[Machine], None]:
+def _data(form: str) -> Callable[[PickleMachine], None]:
     return lambda m: m.push(m.take(m.number(form)))
 
 
-def _integer(form: str) -> Callable[[Machine], None]:
+def _integer(form: str) -> Callable[[PickleMachine], None]:
     return lambda m: m.push(int.from_bytes(m.take(m.number(form)), "little", signed=True))
 
 
-def _remember(index: Callable[[Machine], int]) -> Callable[[Machine], None]:
-    def action(m: Machine) -> None:
+def _remember(index: Callable[[PickleMachine], int]) -> Callable[[PickleMachine], None]:
+    def action(m: PickleMachine) -> None:
         value = m.pop()
         m.push(value)
         m.memo[index(m)] = value
@@ -283,36 +283,36 @@ def _remember(index: Callable[[Machine], int]) -> Callable[[Machine], None]:
     return action
 
 
-def _protocol(m: Machine) -> None:
+def _protocol(m: PickleMachine) -> None:
     found = m.number("B")
     if found > pickle.HIGHEST_PROTOCOL:
         raise ValueError(f"protocol {found}, which Python {sys.version_info[:2]} does not know")
 
 
-def _stack_global(m: Machine) -> None:
+def _stack_global(m: PickleMachine) -> None:
     name, module = m.pop(), m.pop()
     if type(name) is not str or type(module) is not str:
         raise TypeError("the name of a global is no text")
     m.named(module, name)
 
 
-def _pair(m: Machine) -> list[Any]:
+def _pair(m: PickleMachine) -> list[Any]:
     value, key = m.pop(), m.pop()
     return [key, value]
 
 
-_BY_OPCODE: dict[bytes, Callable[[Machine], Any]] = {
+_BY_OPCODE: dict[bytes, Callable[[PickleMachine], Any]] = {
     pickle.PROTO: _protocol,
     pickle.FRAME: lambda m: m.number("<Q"),
     pickle.GLOBAL: lambda m: m.named(m.line(), m.line()),
     pickle.STACK_GLOBAL: _stack_global,
     pickle.REDUCE: lambda m: m.reduce(False),
     pickle.NEWOBJ: lambda m: m.reduce(True),
-    pickle.BUILD: Machine.build,
-    pickle.BINPERSID: Machine.persistent,
+    pickle.BUILD: PickleMachine.build,
+    pickle.BINPERSID: PickleMachine.persistent,
     pickle.MARK: lambda m: m.push(_MARK),
     pickle.POP: lambda m: m.stack.pop(),
-    pickle.POP_MARK: Machine.pop_mark,
+    pickle.POP_MARK: PickleMachine.pop_mark,
     pickle.NONE: lambda m: m.push(None),
     pickle.NEWTRUE: lambda m: m.push(True),
     pickle.NEWFALSE: lambda m: m.push(False),

@@ -11,16 +11,16 @@ from ..autograd.mode import state
 from ..contexts import Context
 from ..kept import Switch
 from .comparison import TRAITS, CheckpointError
+from .op_log import OpLogs
 from .reentrant import CheckpointFunction, check_backward_validity, detach_variable
-from .regions import GraphExecGroup, Region
+from .regions import CheckpointedRegion, GraphExecGroup
 from .selective import (
     SAC_IGNORED_OPS,
     CheckpointPolicy,
     SelectiveCheckpointContext,
     create_selective_checkpoint_contexts,
 )
-from .states import DefaultDeviceType, Surroundings, get_device_states, set_device_states
-from .traces import Traces
+from .surroundings import DefaultDeviceType, Surroundings, get_device_states, set_device_states
 
 __all__ = [
     "SAC_IGNORED_OPS", "CheckpointError", "CheckpointFunction", "CheckpointPolicy",
@@ -107,7 +107,7 @@ def checkpoint(
     if debug:
         if context_fn is not noop_context_fn:
             raise ValueError("debug=True is incompatible with non-default context_fn")
-        traces = Traces()
+        traces = OpLogs()
         context_fn = traces.contexts
     if determinism_check not in TRAITS:
         raise ValueError(
@@ -123,7 +123,7 @@ def checkpoint(
             function(*args, **kwargs)
 
     explain = None if traces is None else traces.explain
-    region = Region(run_again, args, TRAITS[determinism_check], early_stop, explain)
+    region = CheckpointedRegion(run_again, args, TRAITS[determinism_check], early_stop, explain)
     with surroundings.noted(), region.saving(), forward:
         found = function(*args, **kwargs)
         region.is_complete = True

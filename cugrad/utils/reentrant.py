@@ -12,7 +12,7 @@ from ..autograd.function import Function
 from ..autograd.mode import enable_grad, no_grad
 from ..autograd.ranges import ranged
 from ..tensor import Tensor
-from .states import Surroundings
+from .surroundings import Surroundings
 
 __all__ = ["CheckpointFunction", "check_backward_validity", "detach_variable"]
 

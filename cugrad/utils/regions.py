@@ -18,10 +18,10 @@ from ..autograd.recording.saved import INFERENCE_TEXT, Packed, spelled
 from ..errors import InplaceError
 from ..kept import Switch
 from ..tensor import Tensor, make
-from .again import Again, Enough, Values
 from .comparison import TIP, CheckpointError, Traits, by, described, op_name
+from .rerun import Enough, Rerun, Values
 
-__all__ = ["GraphExecGroup", "Region"]
+__all__ = ["GraphExecGroup", "CheckpointedRegion"]
 
 TWICE = (
     "torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked "
@@ -37,7 +37,7 @@ class Slot:
 
     __slots__ = ("region", "number", "__weakref__")
 
-    def __init__(self, region: Region, number: int) -> None:
+    def __init__(self, region: CheckpointedRegion, number: int) -> None:
         self.region, self.number = region, number
 
     @property
@@ -80,7 +80,7 @@ class GraphExecGroup(Switch):
         task.group = None
 
 
-class Region:
+class CheckpointedRegion:
     """One call of a checkpointed function.
 
     Its arguments are saved through the hooks outside. Each tensor that its ops save becomes an
@@ -156,7 +156,7 @@ class Region:
 
     def _recompute(self) -> Values:
         """The values of all slots that are still wanted."""
-        run = Again(self._slots, self._traits, self._early_stop, self.is_complete, self._last)
+        run = Rerun(self._slots, self._traits, self._early_stop, self.is_complete, self._last)
         try:
             args: list[Any] = [
                 arg.restore_input() if type(arg) is _Input else arg for arg in self._args

@@ -153,7 +153,7 @@ def _is_of_others(out: Tensor, args: tuple[Any, ...]) -> bool:
     return out._rare is not None and out._rare.view is not None
 
 
-class _Again(_Observing):
+class _SecondRun(_Observing):
     """Puts what was kept in the place of the ops' results."""
 
     def __init__(self, store: Store, may_have_changed: bool) -> None:
@@ -233,7 +233,7 @@ def create_selective_checkpoint_contexts(
     moving = memory.offload(min_bytes=0, keep_last=0, timing=False) if offload is None else offload
     if not isinstance(moving, memory.offload):
         raise TypeError(f"offload: got {offload!r}, want None or a memory.offload")
-    return _Forward(policy, store, moving), _Again(store, allow_cache_entry_mutation)
+    return _Forward(policy, store, moving), _SecondRun(store, allow_cache_entry_mutation)
 
 
 def _names_of(op: Any) -> tuple[str, ...]:

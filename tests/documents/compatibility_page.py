@@ -398,7 +398,7 @@ def switches_table() -> str:
     holders = [("backends.cuda.matmul", switches.Matmul), ("backends.cudnn", switches.cudnn)]
     for home, holder in holders:
         for name, switch in vars(holder).items():
-            if isinstance(switch, switches.Switch):
+            if isinstance(switch, switches.BackendFlag):
                 lines.append(f"| `{home}.{name}` | `{switch.value}` | {switch.__doc__} |")
     for name in switches.__all__:
         if name.startswith(("set_", "use_")):

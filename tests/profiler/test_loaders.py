@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from cugrad.profiler import load_nsys, load_nvprof
-from cugrad.profiler.correlation.attribution import Activity, Span, TraceError, attributed, said_by
+from cugrad.profiler.correlation.attribution import (
+    Activity,
+    TraceError,
+    TraceRange,
+    attributed,
+    said_by,
+)
 from cugrad.profiler.correlation.joining import Correlation, Correlator, correlate
 from cugrad.profiler.events.event import FunctionEvent, RecordScope
 from cugrad.profiler.events.event_list import EventList
@@ -53,13 +59,13 @@ def read(path: Path) -> Correlation:
     spans = spans_of_file(path)
     next(spans)
     for each in spans:
-        assert isinstance(each, (Span, Activity))
+        assert isinstance(each, (TraceRange, Activity))
         adding.add(each)
     return Correlation(adding.rows.values(), [])
 
 
-def spans_in(path: Path) -> Iterator[Span]:
-    return (each for each in spans_of_file(path) if isinstance(each, Span))
+def spans_in(path: Path) -> Iterator[TraceRange]:
+    return (each for each in spans_of_file(path) if isinstance(each, TraceRange))
 
 
 # What belongs to what --------------------------------------------------------------------------
@@ -182,10 +188,10 @@ def test_ranges_that_overlap_without_nesting() -> None:
                            for at in (10, 30, 55, 85, 95)]  # fmt: skip
     found = list(attributed(ranges, launches))
     by = {each.said.name: [x.name for x in each.activities] for each in found
-          if isinstance(each, Span)}  # fmt: skip
+          if isinstance(each, TraceRange)}  # fmt: skip
     assert by == {"a": ["10"], "b": ["30", "55"], "c": ["85"]}
     assert [each.name for each in found if isinstance(each, Activity)] == ["95"]
-    assert not any(each.parent for each in found if isinstance(each, Span))
+    assert not any(each.parent for each in found if isinstance(each, TraceRange))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import cugrad
 from cugrad import memory, nn
 from cugrad.profiler import MemorySample, MemoryTimeline
-from cugrad.profiler.memory.storages import Storages
+from cugrad.profiler.memory.storages import StorageTracker
 
 MIB = 2**20
 WIDTH, ROWS = 256, 1024  # an activation is 1 MiB, a weight a quarter of that
@@ -235,7 +235,7 @@ def test_nothing_is_kept_alive(device: str) -> None:
 
 def test_changes_add_up(timeline: MemoryTimeline) -> None:
     """The live sums are those of the storages that are alive, at every sample."""
-    storages: Storages = timeline._storages
+    storages: StorageTracker = timeline._storages
     for i, sample in enumerate(timeline.samples):
         sums = dict.fromkeys(storages.live, 0)
         for storage, category in storages.alive_at(i):

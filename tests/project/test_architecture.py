@@ -369,3 +369,17 @@ def _assigned(source: str) -> Iterator[tuple[str, int]]:
 def test_the_check_of_spans_sees_assignments() -> None:
     source = "s.place = 1; self.place = 2; v.span.away += 3; del s.root; setattr(s, 'low', 4)"
     assert {name for name, _ in _assigned(source)} == {"place", "away", "root", "low"}
+
+
+# PyTorch's own names, which mean another thing in another of its modules.
+PYTORCHS = {"Event", "GradScaler", "Generator", "Stream", "autocast", "device", "profile"}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A name means one thing, so that a reader who looks for it finds it."""
+    homes: dict[str, list[str]] = {}
+    for path in package_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name not in PYTORCHS:
+                homes.setdefault(node.name, []).append(f"{relative(path)}:{node.lineno}")
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}

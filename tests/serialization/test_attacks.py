@@ -312,10 +312,10 @@ def test_a_mapped_file_takes_one_descriptor(tmp_path: Any) -> None:
 @pytest.mark.parametrize("bits", [(True, False), (False, True), (True, True)])
 def test_views_with_bits_share_what_the_file_shares(bits: tuple[bool, bool]) -> None:
     from cugrad.serialization.names import rebuild_tensor_v2
-    from cugrad.serialization.storages import Storage
+    from cugrad.serialization.storages import LoadedStorage
 
     flat = np.arange(6) + 1j
-    storage = Storage(flat.view(np.uint8).reshape(-1), cugrad.complex128)
+    storage = LoadedStorage(flat.view(np.uint8).reshape(-1), cugrad.complex128)
     said = {"conj": bits[0], "neg": bits[1]}
     one = rebuild_tensor_v2(storage, 1, (2, 2), (2, 1), False, None, said)
     two = rebuild_tensor_v2(storage, 0, (6,), (1,), False, None, said)

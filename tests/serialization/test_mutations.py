@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cugrad.profiler import __main__ as command
-from cugrad.profiler.correlation.attribution import Span, TraceError
+from cugrad.profiler.correlation.attribution import TraceError, TraceRange
 from cugrad.profiler.correlation.joining import Correlator, waits
 from cugrad.profiler.traces.files import spans_of_file
 from cugrad.profiler.traces.nvprof import demangled
@@ -59,7 +59,7 @@ def refused(path: Path) -> str:
     adding = Correlator()
     with pytest.raises(TraceError) as caught:
         for each in spans_of_file(path):
-            if isinstance(each, Span):
+            if isinstance(each, TraceRange):
                 adding.add(each)
     assert command.main(["report", str(path)]) == 2
     return str(caught.value)
@@ -114,7 +114,7 @@ def test_rows_come_from_tables(tmp_path: Path) -> None:
     view = f"""CREATE VIEW {PREFIX}MEMCPY AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL
         SELECT x + 1 FROM n) SELECT x AS start, x + 1 AS end FROM n"""
     path = database(tmp_path / "trace", f"DROP TABLE {PREFIX}MEMCPY", view)
-    assert sum(isinstance(each, Span) for each in spans_of_file(path)) > 8
+    assert sum(isinstance(each, TraceRange) for each in spans_of_file(path)) > 8
 
 
 def test_strings_that_are_there_again_make_no_rows(tmp_path: Path) -> None:

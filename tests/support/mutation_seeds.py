@@ -14,7 +14,7 @@ import cugrad as torch
 from cugrad import nn
 from cugrad.profiler import ProfilerActivity, profile
 from cugrad.serialization.pickling import pickled
-from cugrad.serialization.storages import Storages
+from cugrad.serialization.storages import StorageCollector
 from tests.profiler.profiler_files import training_step, write_chrome, write_nsys, write_nvprof
 
 __all__ = ["archives", "databases", "old_files", "traces"]
@@ -57,7 +57,7 @@ def old_files(folder: Path) -> list[bytes]:
     """Files as PyTorch wrote them before 1.6: the pickles of today, with storages behind them."""
     found = []
     for each in objects():
-        storages = Storages()
+        storages = StorageCollector()
         data = pickled(each, storages, 2)
         data = re.sub(rb"t(q.|r....|)Q", rb"Nt\1Q", data, flags=re.DOTALL)
         keys = [str(number) for number in range(len(storages.found))]

@@ -15,7 +15,7 @@ from cugrad.functions import switches
 
 SWITCHES = [(holder, name) for holder in (torch.backends.cuda.matmul, torch.backends.cudnn)
             for name, switch in vars(type(holder)).items()
-            if isinstance(switch, switches.Switch)]  # fmt: skip
+            if isinstance(switch, switches.BackendFlag)]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

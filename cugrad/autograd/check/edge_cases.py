@@ -66,7 +66,7 @@ def multiplies_by_grad_output(
                 raise GradcheckError(f"grad is incorrect {word}")
 
 
-class Absent(Function):
+class NoGradient(Function):
     """The identity, with no gradient at all."""
 
     @staticmethod
@@ -84,7 +84,7 @@ def takes_absent_gradients(func: Any, inputs: Sequence[Any], leaves: Sequence[Te
     absences = [set(range(count))] + [{i} for i in range(count) if count > 1]
     for absent in absences if count else ():
         outputs = [
-            Absent.apply(o) if i in absent else o
+            NoGradient.apply(o) if i in absent else o
             for i, o in enumerate(differentiable(func(*inputs)))
         ]
         zeros = [zeros_like(o) for o in outputs]

@@ -14,8 +14,8 @@ from ..forward_ad import dual_level, make_dual, unpack_dual
 from .functional import zeros_like
 
 __all__ = [
-    "Check", "GradcheckError", "Part", "Setting", "as_tuple", "differentiable", "direction",
-    "requires_grad", "tensors", "to_device", "to_host",
+    "Check", "ComplexPart", "GradcheckError", "Tolerances", "as_tuple", "differentiable",
+    "direction", "requires_grad", "tensors", "to_device", "to_host",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ class GradcheckError(RuntimeError):
     """Raised by `gradcheck` and `gradgradcheck` when a gradient is wrong."""
 
 
-class Setting(NamedTuple):
+class Tolerances(NamedTuple):
     """How exactly to compare."""
 
     eps: float
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
     fast: bool
 
 
-class Part(NamedTuple):
+class ComplexPart(NamedTuple):
     """The part of complex outputs, or inputs, that a function was restricted to, for messages."""
 
     name: str  # "real" or "imaginary"
@@ -54,8 +54,8 @@ class Check:
     """
 
     def __init__(
-        self, func: Function, inputs: Sequence[Any], setting: Setting, part: Part | None = None,
-        forward: bool = False,
+        self, func: Function, inputs: Sequence[Any], setting: Tolerances,
+        part: ComplexPart | None = None, forward: bool = False,
     ) -> None:  # fmt: skip
         self.func, self.inputs, self.setting = func, tuple(inputs), setting
         self.part, self.forward = part, forward

@@ -47,14 +47,14 @@ def _count_unshared() -> int:
 UNSHARED = _count_unshared()  # what only a local variable refers to: 2 references, later 1
 
 
-class Task(threading.local):
+class ThreadPasses(threading.local):
     """The backward passes that run in this thread, the innermost last, for hooks that ask."""
 
     running: tuple[BackwardPass, ...] = ()
     group: Any = None  # passes that share what checkpoints compute again, if they are one
 
 
-task = of_thread(Task())
+task = of_thread(ThreadPasses())
 leaf_lock = threading.RLock()  # passes of several threads may end in one leaf
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ops.table import ELEMENTWISE, SAME, Op, raw
-from .op_node import Plan
+from .op_node import OpPlan
 from .saved import arrays
 from .templates import compiled, filled
 
@@ -29,7 +29,7 @@ if {changed}:
 META = "shapes, params, _, _, _ = node.meta"
 
 
-class FastPlan(Plan):
+class FastPlan(OpPlan):
     """A plan for nodes whose saved entries are plain and whose gradients need no adapting."""
 
     __slots__ = ("_number", "_packed")
@@ -37,13 +37,13 @@ class FastPlan(Plan):
     def __init__(self, op: Op, mask: int, number: bool) -> None:
         super().__init__(op, mask)
         self.vjp = _compile_vjp(op, mask, number)
-        self._number, self._packed = number, None  # type: bool, Plan | None
+        self._number, self._packed = number, None  # type: bool, OpPlan | None
 
-    def packed(self) -> Plan:
+    def packed(self) -> OpPlan:
         """The plan when hooks have packed what is saved."""
         found = self._packed
         if found is None:
-            found = self._packed = Plan(self.op, self.mask)
+            found = self._packed = OpPlan(self.op, self.mask)
             found.vjp = _compile_vjp(self.op, self.mask, self._number, packed=True)
         return found
 

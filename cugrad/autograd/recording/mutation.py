@@ -19,7 +19,7 @@ OUTSIDE = (
 )
 
 
-class Kept:
+class PreservedTensor:
     """One saved tensor: itself, until its storage is about to change, then a copy."""
 
     __slots__ = ("tensor", "key", "__weakref__")
@@ -37,24 +37,24 @@ class MutationContext:
 
     def __init__(self) -> None:
         self.copies = 0
-        self.cloned: WeakKeyDictionary[Kept, Tensor] = WeakKeyDictionary()
-        self.tid_to_weakhandle: WeakValueDictionary[tuple[Any, ...], Kept] = WeakValueDictionary()
-        self._storages: dict[int, list[weakref.ref[Kept]]] = {}
+        self.cloned: WeakKeyDictionary[PreservedTensor, Tensor] = WeakKeyDictionary()
+        self.tid_to_weakhandle = WeakValueDictionary[tuple[Any, ...], PreservedTensor]()
+        self._storages: dict[int, list[weakref.ref[PreservedTensor]]] = {}
         self._counters: dict[int, list[int]] = {}  # keeps the ids above from being reused
         self._open = True
 
-    def pack(self, tensor: Tensor) -> Kept:
+    def pack(self, tensor: Tensor) -> PreservedTensor:
         counter, array = tensor.counter, tensor._array
         key = (id(counter), counter[0], id(array), array.shape, array.strides)
         known = self.tid_to_weakhandle.get(key)
         if known is None:
-            known = Kept(tensor, key)
+            known = PreservedTensor(tensor, key)
             self._counters[id(counter)] = counter
             self._storages.setdefault(id(counter), []).append(weakref.ref(known))
             self.tid_to_weakhandle[key] = known  # last: then all the rest is there
         return known
 
-    def unpack(self, kept: Kept) -> Tensor:
+    def unpack(self, kept: PreservedTensor) -> Tensor:
         if not self._open or kept.tensor is None:
             raise AssertionError(OUTSIDE)
         return kept.tensor

@@ -15,12 +15,12 @@ from .node import FREED, Node, Output, edge_of, next_seq, take_seq
 from .operands import read_inputs
 from .recorded import recorded
 
-__all__ = ["NO_PARAMS", "OpNode", "Plan", "new_node", "plan_of"]
+__all__ = ["NO_PARAMS", "OpNode", "OpPlan", "new_node", "plan_of"]
 
 NO_PARAMS: dict[str, Any] = {}
 
 
-class Plan:
+class OpPlan:
     """How nodes of one op behave when the inputs in the bit set `mask` need a gradient."""
 
     __slots__ = ("op", "mask", "saves", "adapts", "vjp")
@@ -32,7 +32,7 @@ class Plan:
         self.adapts = op.kind == ELEMENTWISE or op.promote is not None
         self.vjp = self._vjp_raw
 
-    def packed(self) -> Plan:
+    def packed(self) -> OpPlan:
         """The plan for a node whose saved entries hooks have packed."""
         return self
 
@@ -102,7 +102,7 @@ class OpNode(Node):
     """The node of a row. Its class gets the row's name when a user first looks at it."""
 
     __slots__ = ()
-    plan: Plan
+    plan: OpPlan
 
     def shown(self) -> OpNode:
         if type(self) is OpNode:
@@ -180,15 +180,15 @@ def _class_named(name: str) -> type[OpNode]:
     return type(name, (OpNode,), {"__slots__": (), "__module__": __name__})
 
 
-_plans: dict[tuple[Op, int], Plan] = {}
+_plans: dict[tuple[Op, int], OpPlan] = {}
 _new_node = OpNode.__new__
 
 
-def plan_of(op: Op, mask: int) -> Plan:
+def plan_of(op: Op, mask: int) -> OpPlan:
     """The one plan of an op and a set of inputs that need a gradient."""
     found = _plans.get((op, mask))
     if found is None:
-        found = _plans[op, mask] = Plan(op, mask)
+        found = _plans[op, mask] = OpPlan(op, mask)
     return found
 
 

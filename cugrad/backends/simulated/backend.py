@@ -11,7 +11,7 @@ import numpy as np
 from ...kept import Switch
 from ..numpy.backend import HostRng
 from .array import SimulatedArray, run
-from .machine import Event, Machine, Stream
+from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
 from .namespace import SimulatedNamespace
 
@@ -67,17 +67,17 @@ class SimulatedRng:
 class _Using(Switch):
     """Makes a stream the current one of this thread."""
 
-    def __init__(self, machine: Machine, stream: Stream) -> None:
+    def __init__(self, machine: Machine, stream: SimulatedStream) -> None:
         self._machine, self._stream = machine, stream
 
-    def as_is(self) -> Stream | None:
+    def as_is(self) -> SimulatedStream | None:
         return self._machine.chosen()
 
-    def change(self, before: Stream | None) -> Stream:
+    def change(self, before: SimulatedStream | None) -> SimulatedStream:
         self._machine.use(self._stream)
         return self._stream
 
-    def put_back(self, before: Stream | None) -> None:
+    def put_back(self, before: SimulatedStream | None) -> None:
         self._machine.use(before)
 
 
@@ -144,27 +144,27 @@ class SimulatedBackend:
 
     # streams
 
-    def stream(self, priority: int = 0) -> Stream:
+    def stream(self, priority: int = 0) -> SimulatedStream:
         return self.machine.new_stream(priority)
 
-    def default_stream(self) -> Stream:
+    def default_stream(self) -> SimulatedStream:
         return self.machine.default
 
-    def external_stream(self, stream: Any) -> Stream:
+    def external_stream(self, stream: Any) -> SimulatedStream:
         raise RuntimeError("a simulated device takes no streams of other libraries")
 
-    def current_stream(self) -> Stream:
+    def current_stream(self) -> SimulatedStream:
         return self.machine.current()
 
-    def use_stream(self, stream: Stream) -> AbstractContextManager[Stream]:
+    def use_stream(self, stream: SimulatedStream) -> AbstractContextManager[SimulatedStream]:
         return _Using(self.machine, stream)
 
     def event(
         self, timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> Event:
-        return Event(self.machine, timing)
+    ) -> SimulatedEvent:
+        return SimulatedEvent(self.machine, timing)
 
-    def copy_async(self, dst: Array, src: Array, stream: Stream) -> None:
+    def copy_async(self, dst: Array, src: Array, stream: SimulatedStream) -> None:
         """Queues a copy of bytes on `stream`; the caller keeps both alive until it is done."""
         if dst.nbytes != src.nbytes:
             raise ValueError(

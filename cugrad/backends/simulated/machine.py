@@ -20,7 +20,7 @@ from .memory import Pool, check_free, pinned_of, ranges_of
 from .races import Clock, Clocks, Shadow
 from .timeline import Record, Timeline
 
-__all__ = ["Event", "Machine", "POLICIES", "Stream"]
+__all__ = ["SimulatedEvent", "Machine", "POLICIES", "SimulatedStream"]
 
 POLICIES = ("earliest", "latest", "random", "timed")
 name_of = cache(attrgetter("name"))  # of a dtype; NumPy makes it anew each time
@@ -33,7 +33,7 @@ class Marker:
 
     __slots__ = ("stream", "done", "clock", "stamp", "epoch", "polls")
 
-    def __init__(self, stream: Stream, clock: Clock) -> None:
+    def __init__(self, stream: SimulatedStream, clock: Clock) -> None:
         self.stream, self.clock, self.stamp = stream, clock, stream.time
         self.epoch = stream.machine.epoch
         self.done, self.polls = False, 0
@@ -44,7 +44,7 @@ class Marker:
         return self.stamp if self.epoch == self.stream.machine.epoch else 0.0
 
 
-class Stream:
+class SimulatedStream:
     """A queue of work in order. Copies wait in it; a kernel runs all before it, then itself."""
 
     def __init__(self, machine: Machine, priority: int, name: str | None = None) -> None:
@@ -66,13 +66,13 @@ class Stream:
     def name(self, name: str) -> None:
         self._name = self.machine.clocks.names[self.timeline] = name
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: SimulatedEvent) -> None:
         """Work queued from now on waits for the event as recorded now; the host does not wait."""
         self.machine.wait(self, event)
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: SimulatedEvent | None = None) -> SimulatedEvent:
         """Marks this point of the queue in `event`, or in a new one, and answers it."""
-        event = event or Event(self.machine)
+        event = event or SimulatedEvent(self.machine)
         event.record(self)
         return event
 
@@ -95,7 +95,7 @@ class Stream:
         return f"<simulated stream '{self.name}'>"
 
 
-class Event:
+class SimulatedEvent:
     """A point in a stream that another stream, or the host, can wait for."""
 
     def __init__(self, machine: Machine, timing: bool = False) -> None:
@@ -106,11 +106,11 @@ class Event:
     def ptr(self) -> int:
         return id(self)
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: SimulatedStream | None = None) -> None:
         """Marks the present end of `stream` (of the current stream if None)."""
         self.marker = self.machine.mark(stream or self.machine.current())
 
-    def wait(self, stream: Stream | None = None) -> None:
+    def wait(self, stream: SimulatedStream | None = None) -> None:
         """Makes `stream` (the current stream if None) wait for this event."""
         self.machine.wait(stream or self.machine.current(), self)
 
@@ -123,7 +123,7 @@ class Event:
         """Whether the event has happened; never blocks. One never recorded has, as on CUDA."""
         return self.marker is None or self.machine.query(self.marker)
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: SimulatedEvent) -> float:
         """Milliseconds of virtual time from this event to `end_event`."""
         if self.marker is None or end_event.marker is None:
             raise RuntimeError("elapsed_time: both events must be recorded first")
@@ -133,7 +133,7 @@ class Event:
 
 
 class _Current(threading.local):
-    stream: Stream | None = None
+    stream: SimulatedStream | None = None
 
 
 class Machine:
@@ -165,8 +165,8 @@ class Machine:
             else:
                 self.clocks = Clocks()
                 self.stream_numbers = itertools.count(0)
-                self.busy: dict[Stream, None] = {}  # streams with something queued
-                self.all: weakref.WeakSet[Stream] = weakref.WeakSet()
+                self.busy: dict[SimulatedStream, None] = {}  # streams with something queued
+                self.all: weakref.WeakSet[SimulatedStream] = weakref.WeakSet()
                 self.pool = Pool(self)
                 self.default = self.new_stream(name="default")
             self.freed_pinned.clear()
@@ -183,28 +183,28 @@ class Machine:
 
     # streams
 
-    def new_stream(self, priority: int = 0, name: str | None = None) -> Stream:
+    def new_stream(self, priority: int = 0, name: str | None = None) -> SimulatedStream:
         with self.lock:
-            stream = Stream(self, priority, name)
+            stream = SimulatedStream(self, priority, name)
             stream.time = getattr(self, "host_time", 0.0)
             self.all.add(stream)
             return stream
 
-    def current(self) -> Stream:
+    def current(self) -> SimulatedStream:
         """This thread's current stream."""
         return self._here.stream or self.default
 
-    def chosen(self) -> Stream | None:
+    def chosen(self) -> SimulatedStream | None:
         """The stream that this thread has chosen; None: the default one."""
         return self._here.stream
 
-    def use(self, stream: Stream | None) -> None:
+    def use(self, stream: SimulatedStream | None) -> None:
         """Makes a stream current in this thread."""
         self._here.stream = stream
 
     # order: what runs when
 
-    def enqueue(self, stream: Stream, item: Any) -> None:
+    def enqueue(self, stream: SimulatedStream, item: Any) -> None:
         stream.queue.append(item)
         self.busy[stream] = None
 
@@ -218,7 +218,7 @@ class Machine:
                 stream = self.random.choice(list(self.busy))
                 self.run(stream, self.random.randint(1, 3))
 
-    def run(self, stream: Stream, count: int = -1) -> None:
+    def run(self, stream: SimulatedStream, count: int = -1) -> None:
         """Runs the first entries of a queue (all of them by default), and what they wait for."""
         queue = stream.queue
         while queue and count:
@@ -241,7 +241,7 @@ class Machine:
         while not marker.done:
             self.run(marker.stream, 1)
 
-    def mark(self, stream: Stream) -> Marker:
+    def mark(self, stream: SimulatedStream) -> Marker:
         """An event's recording at the present end of a stream."""
         with self.lock:
             self.raise_late()
@@ -251,7 +251,7 @@ class Machine:
             self.enqueue(stream, marker)
             return marker
 
-    def wait(self, stream: Stream, event: Event) -> None:
+    def wait(self, stream: SimulatedStream, event: SimulatedEvent) -> None:
         """A stream waits for an event; not at all for one never recorded, as on CUDA."""
         with self.lock:
             self.raise_late()
@@ -286,7 +286,7 @@ class Machine:
             self.clocks.host_waits(marker.clock)
             return True
 
-    def query_stream(self, stream: Stream) -> bool:
+    def query_stream(self, stream: SimulatedStream) -> bool:
         with self.lock:
             last = stream.queue[-1] if stream.queue else None
             if isinstance(last, Marker) and last.stream is stream:
@@ -303,7 +303,7 @@ class Machine:
             self.clocks.host_waits(marker.clock)
             self._host_reaches(marker.time, f"synchronize with {marker.stream.name}")
 
-    def synchronize_stream(self, stream: Stream) -> None:
+    def synchronize_stream(self, stream: SimulatedStream) -> None:
         with self.lock:
             self.raise_late()
             self.run(stream)
@@ -340,8 +340,9 @@ class Machine:
         self.host_time += seconds
 
     def charge(
-        self, stream: Stream, name: str, kind: str, seconds: float, nbytes: int, flops: float
-    ) -> None:
+        self, stream: SimulatedStream, name: str, kind: str, seconds: float, nbytes: int,
+        flops: float,
+    ) -> None:  # fmt: skip
         """Books an operation at the end of a stream."""
         self.host_time += self.model.launch
         kinds = "kernel" if kind == "d2d" else kind
@@ -366,7 +367,7 @@ class Machine:
 
     # work
 
-    def touch(self, stream: Stream, name: str, reads: Any, writes: Any) -> None:
+    def touch(self, stream: SimulatedStream, name: str, reads: Any, writes: Any) -> None:
         """Checks a kernel's accesses: `reads` and `writes` are device arrays."""
         clocks = self.clocks
         access = clocks.begin(stream.timeline, name)
@@ -379,7 +380,7 @@ class Machine:
                 for low, high in ranges_of(array._allocation.memory, array._host):
                     clocks.check(shadow, low, high, access, wrote)
 
-    def launch(self, stream: Stream, name: str, reads: Any, writes: Any) -> None:
+    def launch(self, stream: SimulatedStream, name: str, reads: Any, writes: Any) -> None:
         """A kernel begins: what its stream holds has run, and its accesses are in order."""
         self.raise_late()
         if self.busy:
@@ -388,7 +389,7 @@ class Machine:
                 self.run(stream)
         self.touch(stream, name, reads, writes)
 
-    def finish(self, stream: Stream, name: str, reads: Any, outputs: Any) -> None:
+    def finish(self, stream: SimulatedStream, name: str, reads: Any, outputs: Any) -> None:
         """A kernel has run: its cost."""
         if self.fused is not None:
             self.fused.append(cost.products_of(name, reads, outputs))
@@ -415,7 +416,7 @@ class Machine:
             self.charge(self.current(), name, "kernel", seconds, nbytes, flops)
             return result
 
-    def copy(self, dst: Any, src: Any, stream: Stream) -> None:
+    def copy(self, dst: Any, src: Any, stream: SimulatedStream) -> None:
         """Queues a copy of bytes; with ordinary host memory the host waits, as CUDA may."""
         with self.lock:
             self.raise_late()

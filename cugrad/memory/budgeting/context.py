@@ -17,19 +17,19 @@ from ...frames import warn_user
 from ...tensor import Tensor
 from ..geometry import root_of
 from ..offloading.rates import rates_of
-from ..recomputing.context import Again
+from ..recomputing.context import Recomputed
 from ..recomputing.recipes import Recipe, Value, piece_of, returned
 from ..sizes import bytes_of, size
 from . import known_steps
-from .known_steps import BudgetError, Course, Known, Learned, Seen
+from .known_steps import BudgetError, SeenStep, StepBook, StepOutcome, Tuning
 from .measuring import Measurement, mark
 from .placing import PLACEMENTS, Places, allowed
 from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
-from .walk import Walk
+from .step_recorder import StepRecorder
 
 __all__ = ["BudgetError", "budget"]
 
-_learned: dict[Any, Learned] = {}
+_learned: dict[Any, StepBook] = {}
 _lock = threading.Lock()
 
 
@@ -108,14 +108,14 @@ class budget(saved_tensors_hooks):
         self.placements = allowed(placements, lossless, self.device.type, host_limit is not None)
         key = self.device.type, self._index, self.limit, self.placements, self.lossless, host_limit
         with _lock:
-            self._learned = _learned.setdefault(key, Learned())
-        self._walk = Walk(self)
+            self._learned = _learned.setdefault(key, StepBook())
+        self._walk = StepRecorder(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
         self._places = Places(self.device.type, self._index, self.limit, host_limit)
         self._limiter = self._places.limiter
         self._thread: int | None = None
         self._left = False  # whether the last step ended before its backward
-        self.last: Known | None = None  # what the last step followed, or taught
+        self.last: SeenStep | None = None  # what the last step followed, or taught
         self._fresh()
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class budget(saved_tensors_hooks):
     def _fresh(self) -> None:
         """A step begins: nothing of it is known."""
         self.names, self.sizes = list[str](), list[int]()
-        self._following: Known | None = None
+        self._following: SeenStep | None = None
         self._first: tuple[str, int] | None = None
         self._measuring: Measurement | None = None
         self._peaks: list[int] | None = None  # by event, while a plan is tried
@@ -271,7 +271,7 @@ class budget(saved_tensors_hooks):
         self._most, self._peak = self._backend.max_memory_allocated(), measuring.peak
         self._backend.reset_peak_memory_stats()
 
-    def _follow(self, plan: Known, measuring: Measurement) -> None:
+    def _follow(self, plan: SeenStep, measuring: Measurement) -> None:
         """The step is one that is known, as far as can be seen."""
         self._following = plan
         if self.device.type != "cpu":
@@ -284,7 +284,7 @@ class budget(saved_tensors_hooks):
         under_way = plan.step.lookahead
         self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
 
-    def _other(self, left: Known) -> Known | None:
+    def _other(self, left: SeenStep) -> SeenStep | None:
         """Another plan that has done as this one so far, and goes on as the step does."""
         assert self._first is not None
         n = len(self.sizes)
@@ -336,7 +336,7 @@ class budget(saved_tensors_hooks):
         if hasattr(value.held, "dtype") and value.views == 0:
             if self._measuring is None and not self._limiter.evicts:
                 return tensor
-        packed = Again(piece_of(value, tensor._array, root))
+        packed = Recomputed(piece_of(value, tensor._array, root))
         if self._measuring is not None:
             self._measuring.saves(value, packed)
         return packed
@@ -349,7 +349,7 @@ class budget(saved_tensors_hooks):
                 "budget: backward runs after the budget has ended, so this step is not planned; "
                 "put forward and backward into one `with memory.budget(...)`"
             )
-        if not isinstance(packed, Again):
+        if not isinstance(packed, Recomputed):
             return packed
         measuring, value = self._measuring, packed.piece.value
         if measuring is None:
@@ -420,7 +420,7 @@ class budget(saved_tensors_hooks):
         if self._tracing:
             tracemalloc.stop()
         self._left = self._saves and not turned and not failed
-        seen = Seen(self._peak, self._peaks or [], self._limiter.evicted)
+        seen = StepOutcome(self._peak, self._peaks or [], self._limiter.evicted)
         self._fresh()
         self._walk.known.clear()
         if failed or not turned:
@@ -455,9 +455,9 @@ class budget(saved_tensors_hooks):
         if not fits and OFFLOAD in self.placements and measuring.peak <= self.limit:
             step = measuring.step(rates, self.placements, self._small, 0)
             limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
-        course = Course(step, 0, limit, plan)
+        course = Tuning(step, 0, limit, plan)
         course.is_last, fits = not fits, plan.needs <= self.limit
-        known = Known(names, sizes, step, measuring.before, course)
+        known = SeenStep(names, sizes, step, measuring.before, course)
         known.first_peak = known.peak = measuring.peak
         self.last = known
         if not fits:
@@ -476,7 +476,7 @@ class budget(saved_tensors_hooks):
                 f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
             )
 
-    def _compare(self, known: Known, seen: Seen, began: Any) -> None:
+    def _compare(self, known: SeenStep, seen: StepOutcome, began: Any) -> None:
         """Compares a step with its limit and its forecast; plans again where it missed."""
         known.peak, known.steps = seen.peak, known.steps + 1
         if known.settled and seen.peak <= self.limit:

@@ -12,7 +12,7 @@ from . import planning
 from .planning import KEEP, OFFLOAD, RECOMPUTE
 
 __all__ = [
-    "BudgetError", "Course", "Known", "Learned", "Seen", "Tried", "as_measured",
+    "BudgetError", "Tuning", "SeenStep", "StepBook", "StepOutcome", "TriedPlan", "as_measured",
     "first_of", "too_few",
 ]  # fmt: skip
 
@@ -30,7 +30,7 @@ class BudgetError(RuntimeError):
     """No plan is known that fits the limit; the message says what would."""
 
 
-class Seen(NamedTuple):
+class StepOutcome(NamedTuple):
     """What a step was that followed a plan."""
 
     peak: int  # bytes
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
     beyond: int = 0  # bytes in use before it, more than its course is for
 
 
-class Tried(NamedTuple):
+class TriedPlan(NamedTuple):
     """A plan, and what the step was that followed it in time."""
 
     plan: planning.Plan
@@ -55,7 +55,7 @@ class Tried(NamedTuple):
         return self.peak <= limit and not self.evicted
 
 
-class Course:
+class Tuning:
     """The plan for a step that begins with so much else in memory, and what came of it.
 
     The first step of a plan is cold: its copies are waited for at once, and nothing comes back
@@ -67,7 +67,7 @@ class Course:
     def __init__(self, step: planning.Step, shift: int, limit: int, plan: planning.Plan) -> None:
         self.step, self.shift, self.plan = step, shift, plan
         self.limit = limit  # that the plan was made for
-        self.tried: list[Tried] = []
+        self.tried: list[TriedPlan] = []
         self.settled = False
         self.is_last = False  # whether the measured step fitted, and no forecast does
         self.evicts = False  # whether it was settled on a plan that some values have to leave for
@@ -81,7 +81,7 @@ class Course:
             more > 0 or self.plan.keeps_all
         )
 
-    def correct(self, limit: int, seen: Seen, placements: frozenset[str]) -> None:
+    def correct(self, limit: int, seen: StepOutcome, placements: frozenset[str]) -> None:
         """A step has followed the plan: that stays, or another one is tried next.
 
         After some steps the fastest stays of those that fitted.
@@ -94,7 +94,7 @@ class Course:
             if fits and self.plan.forecast.out_bytes:
                 return  # the next one shows how long it takes
         self.tried.append(
-            Tried(self.plan, self.limit, seen.peak, seen.evicted, seen.milliseconds, self.most)
+            TriedPlan(self.plan, self.limit, seen.peak, seen.evicted, seen.milliseconds, self.most)
         )
         if len(self.tried) < ADJUSTMENTS * (1 if self.fitting(limit) else 4):
             if self.looks_further(limit, fits, placements):
@@ -104,7 +104,7 @@ class Course:
             return
         self.settle(limit)
 
-    def learn(self, seen: Seen, falls: bool) -> None:
+    def learn(self, seen: StepOutcome, falls: bool) -> None:
         """Corrects what no plan can place by what a cold step has shown; `falls`: down, too.
 
         A forecast that is too low for another plan may cost an eviction then, where there can be
@@ -148,7 +148,7 @@ class Course:
         self.plan, self.limit, self.is_cold, self.most = plan, limit, True, plan.forecast.peak
         return True
 
-    def fitting(self, limit: int) -> list[Tried]:
+    def fitting(self, limit: int) -> list[TriedPlan]:
         """Steps with plans that never exceeded the limit."""
         failed = {id(t.plan) for t in self.tried if not t.fits(limit)}
         return [t for t in self.tried if id(t.plan) not in failed]
@@ -173,10 +173,10 @@ class Course:
     def exceeded(self, limit: int, placements: frozenset[str]) -> None:
         """A step that followed the plan that had been settled on took more than the limit."""
         self.settled = self.is_cold = False
-        self.correct(limit, Seen(limit + 1, [], 0), placements)
+        self.correct(limit, StepOutcome(limit + 1, [], 0), placements)
 
 
-class Known:
+class SeenStep:
     """A step that was measured, and what is done in the next one like it.
 
     What else is in memory as it begins may differ: an optimizer's state comes after the first
@@ -185,7 +185,7 @@ class Known:
     """
 
     def __init__(
-        self, names: list[str], sizes: list[int], step: planning.Step, before: int, now: Course
+        self, names: list[str], sizes: list[int], step: planning.Step, before: int, now: Tuning
     ) -> None:
         self.names, self.sizes, self.step = names, sizes, step
         self.before = before  # bytes in use before the step that was measured
@@ -201,7 +201,7 @@ class Known:
         return self.now.plan
 
     @property
-    def tried(self) -> list[Tried]:
+    def tried(self) -> list[TriedPlan]:
         return self.now.tried
 
     @property
@@ -215,7 +215,7 @@ class Known:
             and self.names[number] == name
         )
 
-    def fitting(self, limit: int, before: int) -> list[Course]:
+    def fitting(self, limit: int, before: int) -> list[Tuning]:
         """The courses that a step may follow which begins with so many bytes in use."""
         return [course for course in self.courses if course.follows(before - self.before, limit)]
 
@@ -229,7 +229,7 @@ class Known:
         else:
             planned = shift + (limit >> 8)  # it may grow a little: what a program remembers
             step = moved(near.step, planned - near.shift)
-            self.now = Course(step, planned, *first_plan(step, limit, placements))
+            self.now = Tuning(step, planned, *first_plan(step, limit, placements))
             self.courses[:] = [*self.courses[1 - COURSES :], self.now]
         self.here, self.beyond = before, shift - self.now.shift
 
@@ -294,9 +294,9 @@ def moved(step: planning.Step, shift: int) -> planning.Step:
     return replace(step, events=events)
 
 
-class Learned:
+class StepBook:
     """What all budgets of the same arguments know, by the first value of a step."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, int], list[Known]] = {}
+        self.known: dict[tuple[str, int], list[SeenStep]] = {}
         self.again: set[tuple[str, int]] = set()  # steps that began like this and went on otherwise

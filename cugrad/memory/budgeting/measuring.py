@@ -12,8 +12,7 @@ from ...backends import Backend, backend_of
 from ..geometry import is_alone
 from ..offloading.rates import Rates
 from ..recomputing.recipes import Recipe, Value
-from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step
-from .planning import Value as Planned
+from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue
 
 __all__ = ["BLOCK", "Measurement", "mark"]
 
@@ -27,7 +26,7 @@ def mark(backend: Backend) -> Any:
     return event
 
 
-class _Seen:
+class _MeasuredValue:
     """What was seen of one value."""
 
     __slots__ = ("nbytes", "born", "dies", "gone", "uses", "inputs", "can_be_made",
@@ -46,7 +45,7 @@ class _Seen:
         self.held = -1  # the last event for which a node holds it, read or not
 
 
-class _Span:
+class _MeasuredEvent:
     """What was seen of one op or node."""
 
     __slots__ = ("name", "end", "left_out", "peak", "base", "own")
@@ -65,10 +64,10 @@ class Measurement:
 
     def __init__(self, backend: Backend, before: int) -> None:
         self.backend = backend
-        self.values: list[_Seen] = []
-        self.spans: list[_Span] = []
+        self.values: list[_MeasuredValue] = []
+        self.spans: list[_MeasuredEvent] = []
         self._left_out: list[tuple[Any, Any]] = []  # since the last span's end
-        self._of_root: dict[int, _Seen] = {}  # by its id, the value that a storage holds now
+        self._of_root: dict[int, _MeasuredValue] = {}  # by id of a storage: the value it holds now
         self.elsewhere: Any = None  # another device, on which values were made
         self.forward: int | None = None  # the number of ops before backward
         self.tracing = backend.device_type == "cpu" and not tracemalloc.is_tracing()
@@ -81,7 +80,7 @@ class Measurement:
         self._start = before  # bytes in use as what is watched now began
         self._was_back = 0  # of them, those that had been away
         self._back = 0  # and those that are here now
-        self._kept: list[_Seen] = []  # that the budget keeps, and the program too
+        self._kept: list[_MeasuredValue] = []  # that the budget keeps, and the program too
         self._packed: set[weakref.ref[Any]] = set()  # what nodes hold in the place of tensors
         self._returned: dict[int, weakref.ref[Any]] = {}  # by the id of what came back
 
@@ -125,14 +124,14 @@ class Measurement:
         self._look()
         if self._kept and self.forward is None:
             self._kept = [seen for seen in self._kept if self._is_held_elsewhere(seen)]
-        self.spans.append(_Span(name))
+        self.spans.append(_MeasuredEvent(name))
 
     def keeps(self, value: Value) -> None:
         """A value stays, so that nobody sees when the program lets go of it."""
         if value.number < len(self.values) and self.values[value.number].ref() is value:
             self._kept.append(self.values[value.number])
 
-    def _is_held_elsewhere(self, seen: _Seen) -> bool:
+    def _is_held_elsewhere(self, seen: _MeasuredValue) -> bool:
         """Whether the program holds what the budget keeps; once it does not, that was its end."""
         root = seen.root()
         if root is not None and not is_alone(root, 1):
@@ -171,7 +170,7 @@ class Measurement:
 
     def made(self, value: Value, recipe: Recipe, is_ours: bool) -> None:
         """A value has got its number; it takes no room if it is on another device."""
-        seen = _Seen(value, len(self.spans) - 1, self._block)
+        seen = _MeasuredValue(value, len(self.spans) - 1, self._block)
         self.values.append(seen)
         root = value.root()
         if not is_ours:
@@ -200,7 +199,7 @@ class Measurement:
         if value.number < len(self.values) and self.values[value.number].ref() is value:
             self._wants(self.values[value.number])
 
-    def _wants(self, seen: _Seen) -> None:
+    def _wants(self, seen: _MeasuredValue) -> None:
         at = len(self.spans) - 1
         if self.forward is not None and (not seen.uses or seen.uses[-1] < at):
             seen.uses.append(at)
@@ -259,7 +258,7 @@ class Measurement:
             )
             base = max(0, span.base - int(here[k]))
             room = max(0, span.own - born[k])
-            events.append(Event(max(seconds, 0.0) / 1e3, base, span.name, span.own, room))
+            events.append(StepEvent(max(seconds, 0.0) / 1e3, base, span.name, span.own, room))
             before = span.end
         values = tuple([self._planned(seen, placements, small, rates) for seen in self.values])
         return Step(
@@ -269,8 +268,8 @@ class Measurement:
         )
 
     def _planned(
-        self, seen: _Seen, placements: frozenset[str], small: int, rates: Rates
-    ) -> Planned:
+        self, seen: _MeasuredValue, placements: frozenset[str], small: int, rates: Rates
+    ) -> StepValue:
         """One value, as the planner sees it."""
         allowed = set(placements)
         if not seen.can_be_made:
@@ -286,7 +285,7 @@ class Measurement:
         assert self.forward is not None
         # what a variable of the program holds is there until that lets go of it, read or not
         gone = -1 if seen.gone is None or seen.gone >= self.forward else seen.gone
-        return Planned(
+        return StepValue(
             nbytes=0 if seen.alive else seen.nbytes, born=seen.born,
             dies=max(seen.born, min(max(seen.dies, gone), self.forward - 1)),
             uses=tuple(seen.uses), inputs=tuple(dict.fromkeys(seen.inputs)),

@@ -10,7 +10,7 @@ from .planning import DISK, KEEP, OFFLOAD, Forecaster, Step
 
 if TYPE_CHECKING:
     from .context import budget
-    from .known_steps import Known
+    from .known_steps import SeenStep
 
 __all__ = ["BudgetReport", "report_of"]
 
@@ -64,7 +64,7 @@ class BudgetReport(dict[str, Any]):
         return drawn
 
 
-def report_of(owner: budget, known: Known | None) -> BudgetReport:
+def report_of(owner: budget, known: SeenStep | None) -> BudgetReport:
     """The report of what the last step followed, or taught; RuntimeError before there was one."""
     if known is None:
         raise RuntimeError(

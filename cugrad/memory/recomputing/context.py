@@ -13,9 +13,9 @@ from ...ops.table import CHEAP, TABLE
 from ...tensor import Tensor, make
 from ..geometry import root_of
 from ..sizes import size
-from .recipes import Piece, Recipe, Recorder, Value, piece_of, rebuilt, remember
+from .recipes import Recipe, RecipeRecorder, Value, ValueView, piece_of, rebuilt, remember
 
-__all__ = ["Again", "RecomputeStats", "recompute"]
+__all__ = ["Recomputed", "RecomputeStats", "recompute"]
 
 _lock = threading.RLock()
 
@@ -50,12 +50,12 @@ def unhindered(recipe: Recipe) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-class Again:
+class Recomputed:
     """What a node keeps in the place of a saved tensor: a piece of a value."""
 
     __slots__ = ("piece", "round", "__weakref__")
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: ValueView) -> None:
         self.piece, self.round = piece, -1
         piece.value.views += 1
         piece.value.waiting += 1
@@ -141,7 +141,7 @@ class recompute(saved_tensors_hooks):
         if filter is not None and not callable(filter):
             raise TypeError(f"recompute: filter: got {filter!r}, want a function of a Tensor")
         self.filter, self.chain, self._names = filter, chain, _names_of(ops)
-        self.stats, self._recorder = RecomputeStats(), Recorder()
+        self.stats, self._recorder = RecomputeStats(), RecipeRecorder()
 
     def as_is(self) -> Any:
         return super().as_is(), self._recorder.as_is()
@@ -171,13 +171,13 @@ class recompute(saved_tensors_hooks):
             return tensor
         if value.views == 0:
             stats.dropped_bytes += value.nbytes
-        return Again(piece_of(value, array, root_of(array)))
+        return Recomputed(piece_of(value, array, root_of(array)))
 
     def unpack_hook(self, packed: Any) -> Tensor:
         """The tensor that was packed, in one storage with its aliases."""
         if self._recorder.grown:
             self._recorder.turn()
-        return packed.tensor() if isinstance(packed, Again) else packed
+        return packed.tensor() if isinstance(packed, Recomputed) else packed
 
     def _can_make(self, value: Value) -> bool:
         """Whether few ops, that may all run again, are between what stays and a value."""

@@ -21,7 +21,7 @@ from ...ops.table import Op
 from ...tensor import Tensor
 from ..geometry import array_at, memory_of, root_of, span_of
 
-__all__ = ["Piece", "Recipe", "Recorder", "Value", "piece_of", "rebuilt",
+__all__ = ["ValueView", "Recipe", "RecipeRecorder", "Value", "piece_of", "rebuilt",
            "remember", "returned"]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ class Value:
             self.held = root.copy(order="K")
 
 
-class Piece(NamedTuple):
+class ValueView(NamedTuple):
     """A view of a value."""
 
     value: Value
@@ -162,7 +162,7 @@ class Recipe:
 
     def values(self) -> Iterator[Value]:
         """What it takes that somebody else makes."""
-        return (source.value for source in self.inputs if type(source) is Piece)
+        return (source.value for source in self.inputs if type(source) is ValueView)
 
     def reads(self, root: Any) -> bool:
         """Whether an input that nobody knows how to make lies in this storage."""
@@ -172,7 +172,7 @@ class Recipe:
         """The roots of the outputs that somebody knows, given those of its inputs."""
         arrays = []
         for source in self.inputs:
-            if type(source) is Piece:
+            if type(source) is ValueView:
                 source = source.of(roots[source.value])
             elif type(source) is Constant:
                 if source.counter[0] != source.version:
@@ -210,7 +210,7 @@ def _laid_out(backend: Backend, array: Any, value: Value) -> Any:
     return root_of(view)
 
 
-class _Here(threading.local):
+class _ThreadCalls(threading.local):
     """What of a recorder is a thread's own."""
 
     def __init__(self) -> None:
@@ -218,13 +218,13 @@ class _Here(threading.local):
         self.nodes = self.depth = 0
 
 
-class Recorder(Switch):
+class RecipeRecorder(Switch):
     """An observer that learns how each value is made, from the ops of the threads that enter it."""
 
     def __init__(self) -> None:
         self.known: dict[int, Any] = {}  # by the id of the root: a Value, or a reference to one
         self.grown = False  # whether a value has come since backward began
-        self._next, self._here = itertools.count().__next__, _Here()
+        self._next, self._here = itertools.count().__next__, _ThreadCalls()
 
     def as_is(self) -> int:
         return self._here.depth
@@ -340,11 +340,11 @@ class Recorder(Switch):
         root = root_of(array)
         value = self.find(root, tensor.counter[0])
         old = recipe.inputs[0]
-        if value is None and type(old) is Piece:
+        if value is None and type(old) is ValueView:
             value = self._enter(root, tensor.counter, recipe)
         if value is None:
             return
-        if (array.dtype, array.shape, array.strides) == value.layout and type(old) is Piece:
+        if (array.dtype, array.shape, array.strides) == value.layout and type(old) is ValueView:
             recipe.outputs[0] = weakref.ref(value)
         else:
             value.recipe = None
@@ -366,11 +366,11 @@ class Recorder(Switch):
         return value
 
 
-def piece_of(value: Value, array: Any, root: Any) -> Piece:
+def piece_of(value: Value, array: Any, root: Any) -> ValueView:
     """Where an array lies in a value."""
     first = span_of(array, root)[2]
     plain = array.flags.c_contiguous and 1 not in array.shape
-    return Piece(value, first, array.dtype, array.shape, None if plain else array.strides)
+    return ValueView(value, first, array.dtype, array.shape, None if plain else array.strides)
 
 
 _back: WeakKeyDictionary[Any, list[weakref.ref[Value]]] = WeakKeyDictionary()  # by backward pass

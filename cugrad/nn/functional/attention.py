@@ -12,7 +12,7 @@ from ...autograd.recording.record import recorded
 from ...functions import FUNCTIONS
 from ...functions.creation.factories import zeros
 from ...tensor import Tensor
-from .dot_product_attention import Settings, dot_product_attention
+from .dot_product_attention import AttentionSettings, dot_product_attention
 from .dropout import dropout
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
@@ -65,7 +65,7 @@ def scaled_dot_product_attention(
     )
     rows = max(1, BLOCK * length // max(1, query.numel() // max(1, query.shape[-1]) * keys))
     if recording or rows >= length:
-        how = Settings(dropout_p, is_causal, scale, groups)
+        how = AttentionSettings(dropout_p, is_causal, scale, groups)
         return dot_product_attention(query, key, value, attn_mask, how)
     parts = []
     for start in range(0, length, rows):
@@ -74,7 +74,7 @@ def scaled_dot_product_attention(
         if mask is not None and mask.dim() > 1 and mask.shape[-2] != 1:
             mask = mask.narrow(-2, start, count)
         block = query.narrow(-2, start, count)
-        how = Settings(dropout_p, is_causal, scale, groups, start)
+        how = AttentionSettings(dropout_p, is_causal, scale, groups, start)
         parts.append(dot_product_attention(block, key, value, mask, how))
     return cat(parts, -2)
 

@@ -16,10 +16,10 @@ from ...ops import random as draw
 from ...tensor import Tensor, make
 from .dropout import check_probability
 
-__all__ = ["Settings", "dot_product_attention"]
+__all__ = ["AttentionSettings", "dot_product_attention"]
 
 
-class Settings(NamedTuple):
+class AttentionSettings(NamedTuple):
     """What is no tensor: `start` is the number of the first query, for `causal`.
 
     `groups` is the number of heads of queries for each of keys and values.
@@ -33,7 +33,7 @@ class Settings(NamedTuple):
 
 
 def dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: Settings
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: AttentionSettings
 ) -> Tensor:
     """softmax(query @ key.mT * scale + mask) @ value with weights dropped, of checked operands.
 
@@ -50,7 +50,7 @@ def dot_product_attention(
     return _forward(query, key, value, mask, bits, how)
 
 
-def _draw(query: Tensor, key: Tensor, mask: Tensor | None, how: Settings) -> Tensor:
+def _draw(query: Tensor, key: Tensor, mask: Tensor | None, how: AttentionSettings) -> Tensor:
     """A bit for each weight: 1 where it stays."""
     lead = tuple(query.shape[:-2])
     if how.groups == 1:
@@ -70,7 +70,7 @@ def _per_head(x: Tensor, groups: int) -> Tensor:
     return _wide(x) if groups == 1 else _wide(x).repeat_interleave(groups, -3)
 
 
-def _weights(query: Tensor, key: Tensor, mask: Tensor | None, how: Settings) -> Tensor:
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, how: AttentionSettings) -> Tensor:
     """softmax(query @ key.mT * scale + mask), with 0 for a query that sees no key."""
     scores = recorded.matmul(query * how.scale, recorded.mT(key))
     last, blind = scores.dim() - 1, None
@@ -96,7 +96,7 @@ def _dropped(weights: Tensor, bits: Tensor | None, p: float) -> Tensor:
 
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bits: Tensor | None,
-    how: Settings,
+    how: AttentionSettings,
 ) -> Tensor:  # fmt: skip
     kind, query, key = query.dtype, _wide(query), _per_head(key, how.groups)
     weights = _dropped(_weights(query, key, mask, how), bits, how.p)

@@ -11,7 +11,7 @@ from typing import Any
 from ...autograd.autocast import settings
 from ...autograd.mode import state
 from ...backends import get
-from ...ops.random import again
+from ...ops.random import replayed
 from ...tensor import Tensor
 from .scatter_gather import device_of
 
@@ -50,7 +50,7 @@ def parallel_apply(
             )
     named = kwargs_tup or [{}] * count
     places = [None if d is None else device_of(d) for d in devices or [None] * count]
-    modes = [(local, dict(vars(local))) for local in (state, settings, again)]
+    modes = [(local, dict(vars(local))) for local in (state, settings, replayed)]
     results: list[Any] = [None] * count
     errors: list[tuple[BaseException, str] | None] = [None] * count
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ...autograd.recording.node import SEQ_LIMIT
 
 __all__ = [
-    "FOREVER", "Activity", "Said", "Span", "TraceError", "activity_of", "attributed", "said_by",
-    "whole",
+    "FOREVER", "Activity", "Said", "TraceError", "TraceRange", "activity_of", "attributed",
+    "said_by", "whole",
 ]  # fmt: skip
 
 FOREVER = 2**63 - 1
@@ -49,7 +49,7 @@ class Said(NamedTuple):
     sizes: list[list[int]] | None
 
 
-class Span:
+class TraceRange:
     """A range of one thread, from `start` to `end` in nanoseconds, and what was launched in it.
     `node` is the range itself if it is a node, else the innermost node around it; `op` is the
     innermost op within that node.
@@ -60,14 +60,14 @@ class Span:
     )  # fmt: skip
 
     def __init__(
-        self, said: Said, process: int, thread: int, start: int, end: int, parent: Span | None
+        self, said: Said, process: int, thread: int, start: int, end: int, parent: TraceRange | None
     ) -> None:
         self.said, self.process, self.thread = said, process, thread
         self.start, self.end, self.parent = start, end, parent
         self.activities: list[Activity] = []
         self.inside = 0  # nanoseconds of the ranges directly in it that have ended
-        self.node: Span | None = None if parent is None else parent.node
-        self.op: Span | None = None if parent is None else parent.op
+        self.node: TraceRange | None = None if parent is None else parent.node
+        self.op: TraceRange | None = None if parent is None else parent.op
         if said.node is not None:
             self.node, self.op = self, None
         elif said.seq is not None:
@@ -119,7 +119,7 @@ def _sizes(text: str) -> list[list[int]]:
 def attributed(
     ranges: Iterable[tuple[int, int, int, int, str, int | None]],
     launches: Iterable[tuple[int | None, int | None, int | None, Activity]],
-) -> Iterator[Span | Activity]:
+) -> Iterator[TraceRange | Activity]:
     """Yields ranges as they end, with what was launched in each, and activities outside of all.
 
     `ranges` are (start, end, process, thread, text, payload) by ascending start, the outer one
@@ -128,8 +128,8 @@ def attributed(
     passes through in little memory. An activity belongs to the innermost open range of the thread
     that launched it, whenever it ran.
     """
-    open_in: dict[Any, list[Span]] = {}
-    ends: list[tuple[int, int, list[Span]]] = []  # of open ranges, the next one first
+    open_in: dict[Any, list[TraceRange]] = {}
+    ends: list[tuple[int, int, list[TraceRange]]] = []  # of open ranges, the next one first
     merged: Iterable[Any] = heapq.merge(
         ((0, *ranged(*row)) for row in ranges),
         ((1, *launched(*row)) for row in launches),
@@ -144,7 +144,7 @@ def attributed(
             if len(stack) == DEEPEST:
                 raise TraceError(f"a broken trace: {DEEPEST} ranges are open in one thread")
             parent = next((each for each in reversed(stack) if each.end >= end), None)
-            stack.append(Span(said_by(text, payload), process, thread, time, end, parent))
+            stack.append(TraceRange(said_by(text, payload), process, thread, time, end, parent))
             heapq.heappush(ends, (end, number, stack))
             continue
         process, thread, activity = row
@@ -158,7 +158,7 @@ def attributed(
         yield from _closed(stack, FOREVER + 1)
 
 
-def _closed(stack: list[Span], time: int) -> Iterator[Span]:
+def _closed(stack: list[TraceRange], time: int) -> Iterator[TraceRange]:
     """Removes ranges that have ended before `time`, innermost first."""
     while stack and stack[-1].end < time:
         yield stack.pop()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..events.event import DeviceType, FunctionEvent, RecordScope
-from .attribution import Activity, Said, Span, said_by
+from .attribution import Activity, Said, TraceRange, said_by
 from .table import table_of
 
 __all__ = ["Call", "Correlation", "Correlator", "Cost", "OpRow", "correlate"]
@@ -98,10 +98,10 @@ class Maker(NamedTuple):
     name: str
     start: int
     within: int | None
-    span: Span | None
+    span: TraceRange | None
 
 
-class Place(NamedTuple):
+class Attributed(NamedTuple):
     """Where a node counts."""
 
     row: str
@@ -188,7 +188,7 @@ class Correlator:
             self.rows[name] = OpRow(name, kind)
         return self.rows[name]
 
-    def add(self, item: Span | Activity, cost: Cost | None = None) -> None:
+    def add(self, item: TraceRange | Activity, cost: Cost | None = None) -> None:
         """Adds a range, or an activity outside all ranges; `cost` is the range's own, if known."""
         if isinstance(item, Activity):
             self.row("(outside ranges)", "outside").forward.charge(item)
@@ -200,9 +200,9 @@ class Correlator:
         if node is not None:
             place = self.place_of(node)
         elif op is not None:
-            place = Place(op.said.name, "op", FORWARD)
+            place = Attributed(op.said.name, "op", FORWARD)
         else:
-            place = Place(item.said.name, "range", FORWARD)
+            place = Attributed(item.said.name, "range", FORWARD)
         if node is item:
             if not same_node(item.parent, item):
                 cost.calls = 1
@@ -220,7 +220,7 @@ class Correlator:
             row = self.row(place.row, place.kind)
             (row.forward, row.backward, row.double_backward)[min(place.phase, DOUBLE)].add(cost)
 
-    def _remember(self, span: Span, seq: int, node: Span | None) -> None:
+    def _remember(self, span: TraceRange, seq: int, node: TraceRange | None) -> None:
         """Notes that a forward op may have made the node of this number."""
         within = None if node is None else node.said.seq
         row, phase = span.said.name, BACKWARD
@@ -232,21 +232,21 @@ class Correlator:
             here = self._makers.setdefault((span.process, seq, stem), [])
             insort(here, maker, key=_start)
 
-    def place_of(self, node: Span) -> Place:
+    def place_of(self, node: TraceRange) -> Attributed:
         """The row and the phase where a node counts."""
         said = node.said
         assert said.node is not None
         maker = None if said.seq is None else self._maker_of(node, said.seq, _stem(said.node))
         if maker is None:
-            return Place(said.node, "node", BACKWARD)
+            return Attributed(said.node, "node", BACKWARD)
         outer = node.parent
         while outer is not None and maker.within is not None:
             if outer.said.node is not None and outer.said.seq == maker.within:
-                return Place(f"{maker.name} (recomputed)", "op", BACKWARD, maker)
+                return Attributed(f"{maker.name} (recomputed)", "op", BACKWARD, maker)
             outer = outer.parent
-        return Place(maker.row, "op", maker.phase, maker)
+        return Attributed(maker.row, "op", maker.phase, maker)
 
-    def _maker_of(self, node: Span, seq: int, stem: str) -> Maker | None:
+    def _maker_of(self, node: TraceRange, seq: int, stem: str) -> Maker | None:
         """Of the ops with the number of a node, the one that began last before it. Ops that the
         node is named after come first. Of two that began together it is the inner one, which ended
         first.
@@ -263,7 +263,7 @@ def _start(maker: Maker) -> int:
     return maker.start
 
 
-def _own_cost(span: Span) -> Cost:
+def _own_cost(span: TraceRange) -> Cost:
     """What was launched in a range itself, and its time where it waits."""
     cost = Cost()
     for activity in span.activities:
@@ -275,7 +275,7 @@ def _own_cost(span: Span) -> Cost:
     return cost
 
 
-def _within_wait(span: Span | None) -> bool:
+def _within_wait(span: TraceRange | None) -> bool:
     while span is not None and not waits(span.said.name):
         span = span.parent
     return span is not None
@@ -292,7 +292,7 @@ def waits(name: str) -> bool:
     return (call is not None and "synchronize" in name.lower()) or STALL.search(name) is not None
 
 
-def same_node(outer: Span | None, span: Span) -> bool:
+def same_node(outer: TraceRange | None, span: TraceRange) -> bool:
     """Whether a range is within another one of the same node, as PyTorch's are."""
     node = None if outer is None else outer.node
     return node is not None and (node.said.node, node.said.seq) == (span.said.node, span.said.seq)
@@ -333,7 +333,7 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
             "or of a file, load_nsys(path)"
         )
     ordered = sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end))
-    spans: dict[int, Span] = {}
+    spans: dict[int, TraceRange] = {}
     adding = Correlator(keep=True)
     for event in ordered:
         if event.device_type == DeviceType.CPU:
@@ -357,7 +357,7 @@ def correlate(events: Iterable[FunctionEvent]) -> Correlation:
     return Correlation(adding.rows.values(), unique.values()).settled()
 
 
-def _span_of(event: FunctionEvent, spans: dict[int, Span]) -> Span:
+def _span_of(event: FunctionEvent, spans: dict[int, TraceRange]) -> TraceRange:
     """An event as a range of the trace that it would be in."""
     node = None
     if event.scope == RecordScope.BACKWARD_FUNCTION or event.name.startswith(EVALUATE):
@@ -367,7 +367,8 @@ def _span_of(event: FunctionEvent, spans: dict[int, Span]) -> Span:
         seq = None
     parent = None if event.cpu_parent is None else spans.get(id(event.cpu_parent))
     start, end = round(event.time_range.start * 1e3), round(event.time_range.end * 1e3)
-    return Span(Said(event.name, seq, node, None), event.node_id, event.thread, start, end, parent)
+    said = Said(event.name, seq, node, None)
+    return TraceRange(said, event.node_id, event.thread, start, end, parent)
 
 
 def _cost_of(event: FunctionEvent) -> Cost:
@@ -397,8 +398,9 @@ def _cost_of(event: FunctionEvent) -> Cost:
 
 
 def _add_call(
-    event: Any, span: Span, adding: Correlator, calls: dict[int, Call], events_of: dict[int, Any]
-) -> None:
+    event: Any, span: TraceRange, adding: Correlator, calls: dict[int, Call],
+    events_of: dict[int, Any],
+) -> None:  # fmt: skip
     """Notes the call that an op begins, or that a node belongs to."""
     if span.said.seq is None:
         return

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from ..events.event import FunctionEvent, RecordScope
 from ..events.event_list import EventList
-from .attribution import Activity, Span
+from .attribution import Activity, TraceRange
 from .joining import OUTSIDE, waits
 
 __all__ = ["events_of"]
 
 
-def events_of(items: Iterable[Span | Activity]) -> EventList:
+def events_of(items: Iterable[TraceRange | Activity]) -> EventList:
     """The events of a trace, by time: ranges with their kernels, and what was launched in none.
 
     The latter are in one event, "(outside ranges)". `node_id` is the process, where the trace has
@@ -54,7 +54,7 @@ def events_of(items: Iterable[Span | Activity]) -> EventList:
     return EventList(events, use_device="cuda").build_tree()
 
 
-def _event(span: Span) -> FunctionEvent:
+def _event(span: TraceRange) -> FunctionEvent:
     """A range as an event, for now in nanoseconds of the trace."""
     said = span.said
     scope = RecordScope.USER_SCOPE

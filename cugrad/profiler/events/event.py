@@ -73,7 +73,7 @@ class Kernel(NamedTuple):
     spans: tuple[tuple[float, float], ...] = ()
 
 
-class Times:
+class EventTimes:
     """Averages, and the times as text. The rest is in `*_time_total` and `count`."""
 
     count: int
@@ -137,7 +137,7 @@ class Times:
 
 
 @dataclass(eq=False, repr=False)
-class FunctionEvent(Times):
+class FunctionEvent(EventTimes):
     """One call of an op, of a node in backward, or of anything else that took time.
 
     Times are in microseconds since the profile began, sizes in bytes.
@@ -330,7 +330,7 @@ class FunctionEvent(Times):
         )
 
 
-class FunctionEventAvg(Times):
+class FunctionEventAvg(EventTimes):
     """The sum of several events of one key; `cpu_time` and `device_time` are the averages.
 
     Attributes are those of FunctionEvent; what cannot be added up is the first event's.

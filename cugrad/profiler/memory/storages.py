@@ -28,7 +28,7 @@ class Site(NamedTuple):
     line: str
 
 
-class Storage:
+class TrackedStorage:
     """A block of memory, while a sample counts it: from `born` on, until before `died`."""
 
     __slots__ = ("site", "nbytes", "kind", "born", "died", "holders")
@@ -52,7 +52,7 @@ class _Ref(weakref.ref[Any]):
     key: int
 
 
-class Storages:
+class StorageTracker:
     """All storages of a timeline. Numbers of samples are given by `now`.
 
     `history` has a line for each change: (sample, storage, category before, category after), where
@@ -61,22 +61,22 @@ class Storages:
 
     def __init__(self) -> None:
         self.now = 0
-        self.all: list[Storage] = []
+        self.all: list[TrackedStorage] = []
         self.live: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
-        self.history: list[tuple[int, Storage, Category | None, Category | None]] = []
-        self.older: list[tuple[int, Storage]] = []  # there on entry, with the sample that met them
+        self.history: list[tuple[int, TrackedStorage, Category | None, Category | None]] = []
+        self.older: list[tuple[int, TrackedStorage]] = []  # there on entry; the sample that met it
         self.older_bytes = 0
         self._known: dict[int, _Ref] = {}  # by the id of the array that owns the memory
         self._nodes: dict[int, _Ref] = {}  # by the id of a node: the storages that it keeps
         self._dead: deque[_Ref] = deque()  # left by callbacks, which take no lock
         self._ended: list[tuple[int, int]] = []  # nodes that have run, and when
 
-    def of(self, array: Any) -> Storage | None:
+    def of(self, array: Any) -> TrackedStorage | None:
         """The storage of an array, if it is followed."""
         found = self._known.get(id(root_of(array)))
         return found.about if found is not None and found() is not None else None
 
-    def follow(self, array: Any, site: Site, kind: Category) -> Storage:
+    def follow(self, array: Any, site: Site, kind: Category) -> TrackedStorage:
         """The storage of an array; a new one if the array is new."""
         found = self.of(array)
         if found is not None:
@@ -84,7 +84,7 @@ class Storages:
                 self._change(found, kind, 0)
             return found
         root = root_of(array)
-        storage = Storage(site, int(root.nbytes), kind, self.now)
+        storage = TrackedStorage(site, int(root.nbytes), kind, self.now)
         try:
             reference = _Ref(root, self._dead.append)
         except TypeError:  # arrays of a vmap
@@ -96,7 +96,7 @@ class Storages:
         self.history.append((self.now, storage, None, kind))
         return storage
 
-    def was_there(self, storage: Storage) -> None:
+    def was_there(self, storage: TrackedStorage) -> None:
         """A storage that has just been met is as old as the timeline."""
         when, _, before, after = self.history.pop()
         assert before is None and storage.born == when
@@ -145,7 +145,7 @@ class Storages:
                 continue
             if self._known.get(reference.key) is reference:
                 del self._known[reference.key]
-            storage: Storage = reference.about
+            storage: TrackedStorage = reference.about
             before, storage.died = storage.category, self.now
             self.live[before] -= storage.nbytes
             self.history.append((self.now, storage, before, None))
@@ -158,7 +158,7 @@ class Storages:
             for storage in reference.about:
                 self._change(storage, storage.kind, -1)
 
-    def _change(self, storage: Storage, kind: Category, holders: int) -> None:
+    def _change(self, storage: TrackedStorage, kind: Category, holders: int) -> None:
         before = storage.category
         storage.kind, storage.holders = kind, storage.holders + holders
         after = storage.category
@@ -167,9 +167,9 @@ class Storages:
             self.live[after] += storage.nbytes
             self.history.append((self.now, storage, before, after))
 
-    def alive_at(self, sample: int) -> list[tuple[Storage, Category]]:
+    def alive_at(self, sample: int) -> list[tuple[TrackedStorage, Category]]:
         """The storages that this sample counts, with what they were for then."""
-        found: dict[int, tuple[Storage, Category]] = {}
+        found: dict[int, tuple[TrackedStorage, Category]] = {}
         for when, storage, _, after in self.history:
             if when > sample:
                 continue  # no break: storages that existed on entry come later

@@ -21,7 +21,7 @@ from ...memory.geometry import root_of
 from ...memory.offloading.usage import bytes_elsewhere
 from ...memory.sizes import size
 from ...tensor import Tensor
-from .storages import Category, Site, Storages, line_of_caller
+from .storages import Category, Site, StorageTracker, line_of_caller
 
 Phase = Literal["forward", "backward"]
 
@@ -69,7 +69,7 @@ class Alive(NamedTuple):
     phase: str
 
 
-class _Thread(threading.local):
+class _TimelineThread(threading.local):
     """What runs in a thread: nodes, and ops with their line and the storages of their inputs."""
 
     def __init__(self) -> None:
@@ -119,8 +119,8 @@ class MemoryTimeline(Switch):
         self._kinds: dict[type, bool] = {}  # classes of arrays, and whether they are of this device
         self._seen = 0  # bytes at the last look
         self._most = 0  # bytes in use at most, in the block
-        self._storages = Storages()
-        self._here = _Thread()
+        self._storages = StorageTracker()
+        self._here = _TimelineThread()
         self._lock = threading.RLock()  # threads of a parallel module have this observer, too
 
     @property
@@ -139,7 +139,7 @@ class MemoryTimeline(Switch):
         _, starts = before
         if starts:
             tracemalloc.start()
-        self.samples, self._storages, self._here = [], Storages(), _Thread()
+        self.samples, self._storages, self._here = [], StorageTracker(), _TimelineThread()
         self.start = self._seen = self._backend.memory_allocated()
         self._backend.reset_peak_memory_stats()
         self._entered = time.perf_counter()

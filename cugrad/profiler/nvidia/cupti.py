@@ -14,7 +14,7 @@ from ...autograd import mode
 from ...autograd.recording.node import SEQ_LIMIT
 from ...contexts import described
 from ...kept import Switch
-from ..correlation.attribution import Activity, Said, Span
+from ..correlation.attribution import Activity, Said, TraceRange
 from ..correlation.joining import Correlation, Correlator
 from ..correlation.loaded import events_of
 from ..events.event_list import EventList
@@ -31,11 +31,11 @@ class _Record(NamedTuple):
     activity: Activity
 
 
-class _Thread(threading.local):
+class _CuptiThread(threading.local):
     """The ops and nodes that run in a thread."""
 
     def __init__(self) -> None:
-        self.open: list[Span] = []
+        self.open: list[TraceRange] = []
 
 
 class trace_kernels(Switch):
@@ -57,11 +57,11 @@ class trace_kernels(Switch):
     _active: trace_kernels | None = None
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[TraceRange] = []
         self.outside: list[Activity] = []
         self._cupti: Any = None
-        self._here = _Thread()
-        self._numbered: dict[int, Span] = {}
+        self._here = _CuptiThread()
+        self._numbered: dict[int, TraceRange] = {}
         self._next = count(1).__next__
         self._records: list[_Record] = []
         self._owners: dict[int, int] = {}  # external numbers by correlation number
@@ -106,7 +106,7 @@ class trace_kernels(Switch):
             (self.outside if span is None else span.activities).append(activity)
         self._records.clear()
 
-    def spans_begun(self) -> list[Span]:
+    def spans_begun(self) -> list[TraceRange]:
         """The ops and nodes in the order in which they began."""
         return list(self._numbered.values())
 
@@ -131,7 +131,7 @@ class trace_kernels(Switch):
         open_here = self._here.open
         parent = open_here[-1] if open_here else None
         now = self._cupti.get_timestamp()
-        span = Span(said, os.getpid(), threading.get_ident(), now, now, parent)
+        span = TraceRange(said, os.getpid(), threading.get_ident(), now, now, parent)
         open_here.append(span)
         number = self._next()
         self._numbered[number] = span

@@ -14,11 +14,11 @@ from ...kept import Switch
 from ...tensor import Tensor
 
 
-class _Here(threading.local):
+class _NvtxRanges(threading.local):
     entered = False
 
 
-_here = _Here()
+_here = _NvtxRanges()
 
 
 class emit_nvtx(Switch):

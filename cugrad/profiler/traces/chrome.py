@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ...autograd.recording.node import SEQ_LIMIT
-from ..correlation.attribution import Activity, Span, TraceError, activity_of, attributed, whole
+from ..correlation.attribution import (
+    Activity,
+    TraceError,
+    TraceRange,
+    activity_of,
+    attributed,
+    whole,
+)
 from ..nvidia.nvtx import range_text
 
 __all__ = ["load_chrome_spans"]
@@ -25,7 +32,7 @@ LATEST = 2**52  # microseconds: more than a century, and nanoseconds in 64 bits
 SMALL, TIGHTEST = 1 << 24, 100  # bytes, and times the bytes of the file: what gzip may unpack to
 
 
-def load_chrome_spans(path: str | Path) -> Iterator[Span | Activity]:
+def load_chrome_spans(path: str | Path) -> Iterator[TraceRange | Activity]:
     """The ranges of a trace as they end, and what was launched outside of all of them.
 
     ValueError where the file is no such trace; OSError where it cannot be read.

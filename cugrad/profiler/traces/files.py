@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..correlation.attribution import Activity, Span, TraceError
+from ..correlation.attribution import Activity, TraceError, TraceRange
 from .chrome import load_chrome_spans
 from .database import opened
 from .nsys import is_nsys, spans_of_nsys
@@ -16,7 +16,7 @@ __all__ = ["spans_of_file"]
 WANTED = "want a file of nvprof (nvprof -o), of nsys (nsys export --type sqlite), or a Chrome trace"
 
 
-def spans_of_file(path: str | Path) -> Iterator[str | Span | Activity]:
+def spans_of_file(path: str | Path) -> Iterator[str | TraceRange | Activity]:
     """First which tool wrote the file, then its ranges as they end, and what is outside of all.
 
     TraceError, a ValueError, where the file is broken, empty or none of them; OSError where it

@@ -9,8 +9,8 @@ from typing import Any
 from ..correlation.attribution import (
     FOREVER,
     Activity,
-    Span,
     TraceError,
+    TraceRange,
     activity_of,
     attributed,
     whole,
@@ -50,7 +50,7 @@ def is_nsys(tables: set[str]) -> bool:
     )
 
 
-def spans_of_nsys(database: Database, path: Path) -> Iterator[Span | Activity]:
+def spans_of_nsys(database: Database, path: Path) -> Iterator[TraceRange | Activity]:
     """The ranges as they end, and activities outside of all, as they come."""
     if not is_nsys(database.tables):
         raise TraceError(

@@ -14,8 +14,8 @@ from typing import Any
 from ..correlation.attribution import (
     FOREVER,
     Activity,
-    Span,
     TraceError,
+    TraceRange,
     activity_of,
     attributed,
     whole,
@@ -69,7 +69,7 @@ def is_nvprof(tables: set[str]) -> bool:
     return "StringTable" in tables and any(each.startswith(KIND) for each in tables)
 
 
-def spans_of_nvprof(database: Database, path: Path) -> Iterator[Span | Activity]:
+def spans_of_nvprof(database: Database, path: Path) -> Iterator[TraceRange | Activity]:
     """The ranges as they end, and activities outside of all, as they come."""
     if not is_nvprof(database.tables):
         raise TraceError(f"{path}: no table of nvprof; want what nvprof -o writes")

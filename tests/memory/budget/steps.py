@@ -11,9 +11,9 @@ from cugrad.memory.budgeting.planning import (
     KEEP,
     OFFLOAD,
     RECOMPUTE,
-    Event,
     Step,
-    Value,
+    StepEvent,
+    StepValue,
 )
 
 __all__ = ["NETWORKS", "Network", "drawn", "gpt", "resnet", "unet"]
@@ -69,9 +69,9 @@ class Network:
     def step(self) -> Step:
         """The whole step: forward, and a node of backward for each op."""
         forward, n = len(self.ops), 2 * len(self.ops)
-        events = [Event(s, self.parameters, name) for name, s, _, _ in self.ops]
+        events = [StepEvent(s, self.parameters, name) for name, s, _, _ in self.ops]
         for k, (name, seconds, moved, saved) in enumerate(reversed(self.ops)):
-            events.append(Event(2 * seconds, 2 * self.parameters + moved, name))
+            events.append(StepEvent(2 * seconds, 2 * self.parameters + moved, name))
             for i in saved:
                 self.uses[i].append(forward + k)
         values = []
@@ -83,7 +83,7 @@ class Network:
                 allowed &= {KEEP, RECOMPUTE}
             if not self.uses[i]:
                 allowed &= {KEEP, OFFLOAD, RECOMPUTE}
-            values.append(Value(
+            values.append(StepValue(
                 nbytes, self.born[i], self.dies[i], tuple(sorted(set(self.uses[i]))),
                 self.inputs[i], frozenset(allowed), {COMPRESS: nbytes // 2},
                 2 * nbytes / MEMORY,
@@ -196,7 +196,7 @@ def drawn(seed: int, most: int = 12) -> Step:
     forward = draw(1, most)
     backward = draw(1, most)
     n = forward + backward
-    values: list[Value] = []
+    values: list[StepValue] = []
     for born in range(-1, forward):
         siblings = draw(0, 2) if born < 0 else random.choice([1, 1, 1, 2])
         inputs = sorted(random.sample(range(len(values)), min(len(values), draw(0, 3))))
@@ -207,14 +207,14 @@ def drawn(seed: int, most: int = 12) -> Step:
                 allowed.discard(RECOMPUTE)
             nbytes = draw(0, 100)
             values.append(  # fmt: skip
-                Value(nbytes, born, max(born, 0), tuple(uses), tuple(inputs if born >= 0 else ()),
+                StepValue(nbytes, born, max(born, 0), tuple(uses), tuple(inputs * (born >= 0)),
                       frozenset(allowed | {KEEP}), {COMPRESS: nbytes // 2},
                       random.choice([0.0, 0.25]), random.choice([-1, draw(forward, n - 1)]))
             )
     for i, v in enumerate(values):
         dies = max([v.dies, *[w.born for w in values if i in w.inputs]])
-        values[i] = Value(v.nbytes, v.born, dies, v.uses, v.inputs, v.placements, v.stored,
+        values[i] = StepValue(v.nbytes, v.born, dies, v.uses, v.inputs, v.placements, v.stored,
                           v.codec_seconds, v.held)  # fmt: skip
-    events = tuple([Event(draw(0, 16) / 4, base := draw(0, 50), "", draw(0, base),
+    events = tuple([StepEvent(draw(0, 16) / 4, base := draw(0, 50), "", draw(0, base),
                           random.choice([None, draw(0, 50)])) for _ in range(n)])  # fmt: skip
     return Step(events, forward, tuple(values), 32.0, 16.0, 8.0, 4.0, draw(1, 200), draw(0, 200))

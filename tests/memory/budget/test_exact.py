@@ -11,10 +11,10 @@ from cugrad.memory.budgeting.planning import (
     KEEP,
     OFFLOAD,
     RECOMPUTE,
-    Event,
     Forecaster,
     Step,
-    Value,
+    StepEvent,
+    StepValue,
     plan,
     search,
 )
@@ -29,7 +29,8 @@ def small(seed: int, count: int) -> Step:
     draw = Random(seed)
     n = 2 * count
     base = draw.randint(5, 20)
-    events = [Event(draw.choice([1.0, 1.0, 2.0, 6.0]), base + draw.randint(0, 6)) for _ in range(n)]
+    seconds = [1.0, 1.0, 2.0, 6.0]
+    events = [StepEvent(draw.choice(seconds), base + draw.randint(0, 6)) for _ in range(n)]
     inputs: list[tuple[int, ...]] = [(() if i == 0 else (i - 1,)) for i in range(count)]
     for i in range(2, count):
         if draw.random() < 0.3:
@@ -41,7 +42,7 @@ def small(seed: int, count: int) -> Step:
         if draw.random() < 0.4:
             uses.add(n - 1 - i)
         allowed = {KEEP, OFFLOAD, RECOMPUTE} - ({RECOMPUTE} if draw.random() < 0.1 else set())
-        values.append(Value(draw.randint(4, 20), i, max([i, *readers]), tuple(sorted(uses)),
+        values.append(StepValue(draw.randint(4, 20), i, max([i, *readers]), tuple(sorted(uses)),
                             inputs[i], frozenset(allowed)))  # fmt: skip
     link = draw.choice([3.0, 8.0, 20.0])
     return Step(tuple(events), count, tuple(values), link, link, 1.0, 1.0, 40, 40)

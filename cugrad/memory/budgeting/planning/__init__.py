@@ -7,9 +7,9 @@ and `greedy.py` look for a better one. `budgeting` imports from here, and from h
 from .forecast import Forecast, Forecaster
 from .greedy import Plan, plan
 from .holders import holders
-from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Event, Step, Value
+from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue
 
 __all__ = [
-    "COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "Event", "Forecast", "Forecaster", "Plan",
-    "Step", "Value", "holders", "plan",
+    "COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "Forecast", "Forecaster", "Plan", "Step",
+    "StepEvent", "StepValue", "holders", "plan",
 ]  # fmt: skip

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "Event", "Step", "Value"]
+__all__ = ["COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "StepEvent", "Step", "StepValue"]
 
 KEEP, OFFLOAD, RECOMPUTE = "keep", "offload", "recompute"
 COMPRESS, DISK = "compress", "disk"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StepEvent:
     """An op of forward, or a node of backward.
 
     `base` is the most bytes in use during it that belong to no value: parameters, gradients on
@@ -27,7 +27,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class StepValue:
     """A storage as it was at one version.
 
     `born` is the event whose op makes it, and all others born in it: that op runs once for all of
@@ -57,9 +57,9 @@ class Step:
     are brought back before they are needed.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[StepEvent, ...]
     forward: int
-    values: tuple[Value, ...]
+    values: tuple[StepValue, ...]
     out_rate: float
     in_rate: float
     disk_out_rate: float

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
-from ..recomputing.recipes import Recipe, Recorder, Value
+from ..recomputing.recipes import Recipe, RecipeRecorder, Value
 
 if TYPE_CHECKING:
     from .context import budget
 
-__all__ = ["Walk"]
+__all__ = ["StepRecorder"]
 
 
-class Walk(Recorder):
+class StepRecorder(RecipeRecorder):
     """Numbers the values of a step as they are made, and tells its budget of each."""
 
     def __init__(self, owner: budget) -> None:

@@ -7,7 +7,7 @@ from threading import get_ident
 from typing import Any
 
 from ..autograd.mode import state, watch_writes
-from ..autograd.recording.op_node import Plan
+from ..autograd.recording.op_node import OpPlan
 from ..autograd.recording.operands import read_inputs
 from ..autograd.transforms import running
 from ..kept import Switch
@@ -15,7 +15,7 @@ from ..ops.table import Op
 from ..tensor import Tensor, make
 from .comparison import TIP, CheckpointError, Traits, by, op_name
 
-__all__ = ["Again", "Enough", "Values"]
+__all__ = ["Rerun", "Enough", "Values"]
 
 
 class Enough(BaseException):
@@ -31,7 +31,7 @@ class Values(dict[int, tuple[Tensor, int]]):
     count = 0
 
 
-class Again(Switch):
+class Rerun(Switch):
     """The second run of a function, until all values in demand exist. If the last op saves only its
     inputs, it does not run: `before_op` takes the inputs and ends the run.
     """
@@ -49,10 +49,10 @@ class Again(Switch):
         while early_stop and slots[self.wanted - 1]() is None:
             self.wanted -= 1
         self._early_stop, self._before_last, self._thread = early_stop, -1, get_ident()
-        self._plan: Plan | None = None
+        self._plan: OpPlan | None = None
         if early_stop and self.wanted == len(slots) and is_complete:
             first, _, plan = last
-            if isinstance(plan, Plan) and set(plan.saves) <= set(plan.op.inputs):
+            if isinstance(plan, OpPlan) and set(plan.saves) <= set(plan.op.inputs):
                 self._plan, self._before_last = plan, first
         self.values, self.found = Values(), list[tuple[str, Any]]()
         self.more = False  # the function runs backward itself: it must run further

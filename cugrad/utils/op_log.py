@@ -10,7 +10,7 @@ from ..frames import users_frames
 from ..kept import Switch
 from .comparison import CheckpointError
 
-__all__ = ["Traces"]
+__all__ = ["OpLogs"]
 
 FORWARD = "Stack traces of the operators that ran in the original forward"
 AGAIN = "Stack traces of the operators that ran during recomputation"
@@ -36,7 +36,7 @@ class Log:
     def node_end(self, node: Any) -> None: ...
 
 
-class Traces:
+class OpLogs:
     """The logs of both runs."""
 
     def __init__(self) -> None:
