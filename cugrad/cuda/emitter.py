@@ -41,7 +41,7 @@ class Emitter(NamedTuple):
     end: Callable[[Any], object] | None = None
 
 
-class Open(list[Any]):
+class OpenRange(list[Any]):
     """The ranges of one thread that somebody has pushed and is to pop.
 
     A library's call and the note of it are one instruction here, so no interrupt of a signal comes

@@ -12,14 +12,14 @@ from itertools import count
 from typing import Any
 
 from ..kept import Switch
-from .emitter import Open, emitter, numbered_emitter
+from .emitter import OpenRange, emitter, numbered_emitter
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
 class _Here(threading.local):
     def __init__(self) -> None:
-        self.ranges = Open()
+        self.ranges = OpenRange()
 
 
 _here = _Here()

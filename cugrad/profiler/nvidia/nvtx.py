@@ -9,7 +9,7 @@ from typing import Any
 from ...autograd import mode
 from ...autograd.recording.node import SEQ_LIMIT
 from ...contexts import described
-from ...cuda.emitter import Emitter, Open, emitter, numbered_emitter
+from ...cuda.emitter import Emitter, OpenRange, emitter, numbered_emitter
 from ...kept import Switch
 from ...tensor import Tensor
 
@@ -106,7 +106,7 @@ class Ranges:
         self._push, self._pop = library.push, library.pop
         self._numbered = library.push_numbered if payload else None
         self._record_shapes = record_shapes
-        self._ranges = Open()
+        self._ranges = OpenRange()
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         sizes = ""
