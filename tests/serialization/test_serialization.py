@@ -322,7 +322,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: Any) -> 
     cugrad.save(1, path)
     with pytest.raises(KeyError):
         cugrad.save([cugrad.ones(2), Unpicklable()], path)
-    monkeypatch.setattr(cugrad.serialization.Storages, "bytes_of", lambda *a: 1 / 0)
+    monkeypatch.setattr(cugrad.serialization.StorageCollector, "bytes_of", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cugrad.save(cugrad.ones(2), path)
     assert cugrad.load(path) == 1 and os.listdir(tmp_path) == ["x.pt"]
