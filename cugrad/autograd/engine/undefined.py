@@ -12,14 +12,14 @@ from ..recording.op_node import OpNode
 __all__ = ["NOTHING", "listeners"]
 
 
-class _Nothing:
+class _NotReached:
     """Stands for the gradient at a node that none has reached. The first gradient replaces it."""
 
     def __add__(self, g: Any) -> Any:
         return g if isinstance(g, Tensor) else g.copy()  # arrays may be added to in place
 
 
-NOTHING = _Nothing()
+NOTHING = _NotReached()
 
 
 def listeners(edge: Any, passed: set[Any]) -> Iterator[Any]:

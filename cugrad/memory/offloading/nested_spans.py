@@ -7,7 +7,7 @@ from typing import Any
 
 from ...backends import Backend
 from .places import OnHost, Piece
-from .slab import Block
+from .slab import SlabBlock
 from .span import Span
 
 __all__ = ["absorb", "bring", "covered_by", "gaps_between", "send"]
@@ -47,7 +47,7 @@ def gaps_between(span: Span, inner: list[Span]) -> list[tuple[int, int]]:
 
 
 def send(
-    backend: Backend, flat: Any, block: Block, gaps: list[tuple[int, int]], stream: Any
+    backend: Backend, flat: Any, block: SlabBlock, gaps: list[tuple[int, int]], stream: Any
 ) -> None:
     """Starts the copies of parts of some bytes, one behind the other, into a block."""
     start = 0

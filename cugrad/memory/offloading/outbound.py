@@ -18,7 +18,7 @@ from .nested_spans import absorb, covered_by, gaps_between, send
 from .options import OffloadOptions
 from .places import Leaving, OnDisk, OnHost, Pageable
 from .session import bytes_under_way
-from .slab import Block, PinnedSlab
+from .slab import PinnedSlab, SlabBlock
 from .span import Span
 from .staging import HostCopy, Staging
 from .stats import Meter, wait_for
@@ -132,7 +132,7 @@ class Outbound:
 
     def _block(
         self, span: Span, flat: Any, options: OffloadOptions
-    ) -> tuple[Block | None, bool]:
+    ) -> tuple[SlabBlock | None, bool]:
         """Page-locked memory to copy to, where there is some; and whether it is on the way to a
         file, for which a part of what the options allow is set aside.
         """

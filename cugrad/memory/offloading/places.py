@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .slab import Block
+from .slab import SlabBlock
 
 if TYPE_CHECKING:
     from .span import Span
@@ -19,7 +19,7 @@ class Piece(NamedTuple):
     """Where in a span some of its bytes belong, and where in page-locked memory they are."""
 
     offset: int
-    block: Block
+    block: SlabBlock
     start: int
     nbytes: int
 
@@ -54,7 +54,7 @@ class OnHost:
     __slots__ = ("block", "nbytes", "copied", "last_use", "pieces", "file")
     is_back = False
 
-    def __init__(self, block: Block, nbytes: int, copied: Any) -> None:
+    def __init__(self, block: SlabBlock, nbytes: int, copied: Any) -> None:
         self.block, self.nbytes = block, nbytes
         self.copied = self.last_use = copied
         self.pieces: list[Piece] | None = None
@@ -64,7 +64,7 @@ class OnHost:
         """A copy back reads the bytes until an event."""
         self.last_use = event
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[SlabBlock]:
         """The blocks that have some of the bytes, each once."""
         several = {id(piece.block): piece.block for piece in self.pieces or ()}
         return list({id(self.block): self.block, **several}.values())

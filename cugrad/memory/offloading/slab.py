@@ -12,13 +12,13 @@ import numpy as np
 from ...backends import Backend
 from ...kept import Guarded, whole
 
-__all__ = ["Block", "PinnedSlab"]
+__all__ = ["SlabBlock", "PinnedSlab"]
 
 ALIGNMENT = 512  # bytes; copy engines want no more
 FIRST = 1 << 20  # bytes of the first chunk
 
 
-class Block:
+class SlabBlock:
     """A piece of a chunk. `events` are the last uses that a new user's stream has to wait for."""
 
     __slots__ = ("chunk", "start", "size", "array", "events", "taken", "__weakref__")
@@ -52,10 +52,10 @@ class PinnedSlab(Guarded):
         self.backend, self.limit, self.chunk = backend, limit, chunk
         self.allocated_bytes = 0  # page-locked
         self.peak_bytes = self._used = 0  # in blocks that are taken
-        self._free: defaultdict[int, deque[Block]] = defaultdict(deque)
+        self._free: defaultdict[int, deque[SlabBlock]] = defaultdict(deque)
         self._chunks: list[Any] = []
-        self._returned: deque[tuple[Block, Any]] = deque()  # given back, not yet sorted by size
-        self._taken: dict[weakref.ref[Block], tuple[Any, int, int]] = {}  # chunk, start, size
+        self._returned: deque[tuple[SlabBlock, Any]] = deque()  # given back, not yet sorted
+        self._taken: dict[weakref.ref[SlabBlock], tuple[Any, int, int]] = {}  # chunk, start, size
         self._lost: deque[Any] = deque()  # references to blocks that were not given back
         self._lock = threading.Lock()
 
@@ -70,18 +70,18 @@ class PinnedSlab(Guarded):
         return self._used
 
     @whole
-    def take(self, nbytes: int, within: int | None = None) -> Block | None:
+    def take(self, nbytes: int, within: int | None = None) -> SlabBlock | None:
         """A block of at least `nbytes` bytes; None where the limit, or the host, has no more, or
         where more than `within` bytes would be taken.
         """
         return self._take(nbytes, within)
 
-    def taken(self, nbytes: int, within: int | None = None) -> Block | None:
+    def taken(self, nbytes: int, within: int | None = None) -> SlabBlock | None:
         """As `take`, for who calls `mend` after an exception."""
         with self._lock:
             return self._take(nbytes, within)
 
-    def _take(self, nbytes: int, within: int | None) -> Block | None:
+    def _take(self, nbytes: int, within: int | None) -> SlabBlock | None:
         size = -(-nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
         if self._returned or self._lost:
             self._sort()
@@ -89,7 +89,7 @@ class PinnedSlab(Guarded):
             return None
         same = self._free.get(size)
         if same:
-            block: Block | None = same.popleft()  # the one whose last use ends first
+            block: SlabBlock | None = same.popleft()  # the one whose last use ends first
         else:
             block = self._cut(size)
             if block is None and self._join():
@@ -104,7 +104,7 @@ class PinnedSlab(Guarded):
                 self.peak_bytes = used
         return block
 
-    def give_back(self, block: Block, event: Any) -> None:
+    def give_back(self, block: SlabBlock, event: Any) -> None:
         """Lets a block be used again behind `event` (None: at once); once, however often called.
 
         Takes no lock: the garbage collector may call this inside any of ours.
@@ -124,7 +124,7 @@ class PinnedSlab(Guarded):
                 self._chunks = [c for c in self._chunks if c is not block.chunk]
                 self.allocated_bytes -= block.size
 
-    def _cut(self, size: int) -> Block | None:
+    def _cut(self, size: int) -> SlabBlock | None:
         """A block of this size, or the smallest larger one, cut."""
         same = self._free.get(size)
         if same:  # joined
@@ -136,11 +136,11 @@ class PinnedSlab(Guarded):
         block = self._free[smallest].popleft()
         if not self._free[smallest]:  # or each cut would leave a size to look at
             del self._free[smallest]
-        rest = Block(block.chunk, block.start + size, block.size - size, block.events)
+        rest = SlabBlock(block.chunk, block.start + size, block.size - size, block.events)
         self._free[rest.size].appendleft(rest)
-        return Block(block.chunk, block.start, size, block.events)
+        return SlabBlock(block.chunk, block.start, size, block.events)
 
-    def _grown(self, size: int) -> Block | None:
+    def _grown(self, size: int) -> SlabBlock | None:
         """A block of a new chunk, if the limit and the host allow one."""
         usual = min(self.chunk, max(self.allocated_bytes, FIRST))  # doubling, up to whole chunks
         for wanted in (max(size, usual), size):
@@ -153,13 +153,13 @@ class PinnedSlab(Guarded):
             self._chunks.append(chunk)
             self.allocated_bytes += wanted
             if wanted > size:
-                self._free[wanted - size].append(Block(chunk, size, wanted - size))
-            return Block(chunk, 0, size)
+                self._free[wanted - size].append(SlabBlock(chunk, size, wanted - size))
+            return SlabBlock(chunk, 0, size)
         return None
 
     def _join(self) -> bool:
         """Joins free neighbours of one chunk; whether there were any."""
-        by_chunk: defaultdict[int, list[Block]] = defaultdict(list)
+        by_chunk: defaultdict[int, list[SlabBlock]] = defaultdict(list)
         for blocks in self._free.values():
             for block in blocks:
                 by_chunk[id(block.chunk)].append(block)
@@ -167,7 +167,7 @@ class PinnedSlab(Guarded):
         joined = False
         for blocks_of_one in by_chunk.values():
             blocks_of_one.sort(key=lambda b: b.start)
-            run: list[Block] = []
+            run: list[SlabBlock] = []
             for block in blocks_of_one:
                 if run and run[-1].start + run[-1].size != block.start:
                     self._keep(run)
@@ -177,10 +177,10 @@ class PinnedSlab(Guarded):
             self._keep(run)
         return joined
 
-    def _keep(self, run: list[Block]) -> None:
+    def _keep(self, run: list[SlabBlock]) -> None:
         """Files neighbours as one block, behind all their events."""
         events = {id(e): e for b in run for e in b.events if len(run) == 1 or not e.query()}
-        whole = Block(
+        whole = SlabBlock(
             run[0].chunk, run[0].start, sum(b.size for b in run), tuple(events.values())
         )
         self._free[whole.size].append(whole)
@@ -200,7 +200,7 @@ class PinnedSlab(Guarded):
             if lost is not None:
                 self.backend.synchronize()  # nobody knows its last use
                 self._used -= lost[2]
-                self._free[lost[2]].append(Block(*lost))
+                self._free[lost[2]].append(SlabBlock(*lost))
 
     @whole
     def mend(self) -> None:
@@ -220,7 +220,7 @@ class PinnedSlab(Guarded):
             at = 0
             for start, size in [t[1:] for t in taken if t[0] == id(chunk)] + [(chunk.nbytes, 0)]:
                 if start > at:
-                    self._free[start - at].append(Block(chunk, at, start - at))
+                    self._free[start - at].append(SlabBlock(chunk, at, start - at))
                 at = start + size
         self._used = sum([size for _, _, size in taken])
         self.allocated_bytes = sum([chunk.nbytes for chunk in self._chunks])

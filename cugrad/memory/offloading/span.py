@@ -17,7 +17,7 @@ from .places import (
     Restored,
     Returning,
 )
-from .slab import Block
+from .slab import SlabBlock
 
 if TYPE_CHECKING:
     from .coalescing import Family
@@ -198,7 +198,7 @@ class Span:
         """Threads write the block to a file."""
         self.copy.file = file
 
-    def written(self, place: Pageable) -> Block:
+    def written(self, place: Pageable) -> SlabBlock:
         """The file, or ordinary memory, has what was in the block; which needs no longer be."""
         host, origin = self.copy, self.origin
         if type(origin) is Leaving:

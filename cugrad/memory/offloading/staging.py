@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .places import OnDisk, OnHost, Pageable
-from .slab import Block, PinnedSlab
+from .slab import PinnedSlab, SlabBlock
 from .span import Span
 
 __all__ = ["HostCopy", "Staging"]
@@ -58,11 +58,11 @@ class Staging:
         self.bytes = 0  # on their way out
         self._copied: deque[tuple[weakref.ref[Span], int, Any]] = deque()  # behind an event
         self._writing: deque[tuple[weakref.ref[Span], int]] = deque()
-        self.reading: list[tuple[weakref.ref[Span], Block, Any]] = []  # or read, and not fetched
+        self.reading: list[tuple[weakref.ref[Span], SlabBlock, Any]] = []  # read, not fetched
 
     # ------------------------------------------------------------------ out
 
-    def block(self, nbytes: int, limit: int, within: int | None) -> Block | None:
+    def block(self, nbytes: int, limit: int, within: int | None) -> SlabBlock | None:
         """A block to copy to, when no more than `limit` bytes are under way with it; None where
         there is no page-locked memory to be had, of `within` bytes at most.
         """
@@ -166,7 +166,7 @@ class Staging:
         self.reading = waiting
         return found
 
-    def read(self, span: Span, within: int | None) -> Block | None:
+    def read(self, span: Span, within: int | None) -> SlabBlock | None:
         """The block with the bytes of a span; waits for the disk. None where there is no block."""
         place, found = span.copy, [entry for entry in self.reading if entry[0]() is span]
         block = found[0][1] if found else self._slab.taken(place.nbytes, within)
