@@ -10,6 +10,8 @@ import pytest
 
 import cugrad
 from cugrad.autograd.recording.record import recorded
+from cugrad.errors import FormulaError
+from cugrad.functions.maths.words import words_of
 from cugrad.ops import table
 from cugrad.ops.table import TABLE, raw
 from tests.ops import samples, sampling, test_rows_raw, test_rows_recorded
@@ -65,3 +67,9 @@ def test_elementwise_rows_are_public() -> None:
     for name in [op.name for op in TABLE.values() if op.public]:
         assert callable(getattr(cugrad, name)), name
         assert callable(getattr(cugrad.Tensor, name)) or name in ("real", "imag"), name
+
+
+def test_a_public_row_says_what_it_computes() -> None:
+    assert all(words_of(op.name) for op in TABLE.values() if op.public and not op.doc)
+    with pytest.raises(FormulaError, match="row hypot2: a public function wants doc="):
+        words_of("hypot2")

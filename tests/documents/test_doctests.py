@@ -12,8 +12,8 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.host_only
 
-DOCUMENTS = ["README.md", "docs/tour.md", "docs/adding-an-op.md", "docs/design.md",
-             "docs/fast-path.md", "docs/offload.md", "docs/memory-budget.md",
+DOCUMENTS = ["README.md", "docs/tour.md", "docs/adding-an-op.md", "docs/adding-a-placement.md",
+             "docs/design.md", "docs/fast-path.md", "docs/offload.md", "docs/memory-budget.md",
              "docs/profiling.md"]  # fmt: skip
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -22,7 +22,7 @@ from ..calls.arguments import array_of, cast, refused
 from ..calls.out import TAKES_OUT, called
 from ..calls.signatures import Signature
 from ..creation.factories import tensor
-from .words import WORDS
+from .words import words_of
 
 __all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "METHODS", "OPERATORS"]
 
@@ -32,7 +32,7 @@ _ROWS = [op for op in TABLE.values() if op.public]
 _PLAIN = {op.name: compile_function(op) for op in _ROWS}  # of operators and methods
 for _name, _function in _PLAIN.items():
     if not _function.__doc__:
-        _function.__doc__ = f"{_name}: {WORDS[_name]}, element by element."
+        _function.__doc__ = f"{_name}: {words_of(_name)}, element by element."
 _plain_add, _plain_sub = _PLAIN["add"], _PLAIN["sub"]
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # those written here, and below those of other rows

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["WORDS"]
+from ...errors import FormulaError
+
+__all__ = ["WORDS", "words_of"]
+
+
+def words_of(name: str) -> str:
+    """What a public row computes; FormulaError if neither the row nor this file says it."""
+    if name not in WORDS:
+        raise FormulaError(
+            f"row {name}: a public function wants doc='...', what it computes in a few words; "
+            "or public=False"
+        )
+    return WORDS[name]
+
 
 WORDS = {
     "add": "input + other", "sub": "input - other", "mul": "input * other", "div": "input / other",
