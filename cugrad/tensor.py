@@ -88,7 +88,7 @@ class Rare:
         self.tangents: dict[Any, Tensor | None] | None = None  # by level of forward mode
 
     def tell_views(self, requires_grad: bool) -> None:
-        """Has the views that were recorded nowhere require gradients as their base does now."""
+        """Has the views that have no history require gradients as their base does now."""
         for ref in self.views or ():
             view = ref()
             if view is not None and view._rare is not None and view._rare.view is not None:
@@ -347,8 +347,9 @@ class Tensor:
     def grad(self) -> Tensor | None:
         """The accumulated gradient, None before the first backward; non-leaves have none, and
         warn."""
-        if self._grad is None and self._requires_grad and not (self.is_leaf or self.retains_grad):
-            warnings.warn(NO_LEAF, stacklevel=2)
+        if self._grad is None and self._requires_grad and self._node is not None:
+            if not (self.is_leaf or self.retains_grad):
+                warnings.warn(NO_LEAF, stacklevel=2)
         return self._grad
 
     @grad.setter

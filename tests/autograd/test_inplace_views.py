@@ -392,6 +392,30 @@ def test_views_made_under_no_grad(lib: Any) -> None:
     assert y._version == 1
 
 
+def test_a_view_made_before_its_base_required_gradients(lib: Any) -> None:
+    x = lib.tensor([1.0, 2.0])
+    v = x.view(2)
+    w = v[:1]
+    x.requires_grad_()
+    assert v.requires_grad and v.is_leaf and w.requires_grad
+    (v * w).sum().backward()  # they have no history
+    assert x.grad is None
+    with raises("a view of a leaf Variable that requires grad is being used in an in-place"):
+        v.mul_(2)
+    with lib.no_grad():
+        v.mul_(2)
+    (v * 3).sum().backward()  # and now they have one
+    assert x.grad.tolist() == [3, 3]
+    x.requires_grad_(False)
+    assert v.requires_grad
+
+
+def test_what_is_changed_through_a_window_of_windows(lib: Any) -> None:
+    x = lib.tensor([1.0, 2.0, 3.0])
+    x.unfold(0, 2, 1).masked_fill_(lib.tensor([[False, True], [False, False]]), 7.0)
+    assert x.tolist() == [1, 7, 3]
+
+
 OF_TWO: dict[str, Any] = {
     "mul": lambda t, v, w: v * w,
     "div": lambda t, v, w: w / v,
@@ -423,7 +447,7 @@ def test_inplace_on_a_base_after_a_view_made_under_no_grad(lib: Any) -> None:
     assert v.tolist() == y.tolist()
     with raises("in no_grad mode and its base or another view of its base has been modified"):
         v.sum()
-    assert "<Invalid>" in repr(v) and v.detach().tolist() == [1, 1.5]
+    assert v.grad is None and "<Invalid>" in repr(v) and v.detach().tolist() == [1, 1.5]
     y.sum().backward()
     assert x.grad.tolist() == [2, 2]
 

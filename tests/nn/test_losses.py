@@ -164,3 +164,17 @@ def test_other_shapes_warn_and_broadcast() -> None:
 def test_bad_input_is_named(call: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         call(cugrad.tensor(draw(3, 4)), cugrad.tensor(draw(3, 4, seed=1)))
+
+
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_a_loss_of_infinity_has_a_slope(lib: Any, name: str) -> None:
+    x = lib.tensor([float("inf"), -float("inf"), 3.0, 0.5, 0.0], requires_grad=True)
+    getattr(lib.nn.functional, name)(x, lib.zeros(5), reduction="sum").backward()
+    assert x.grad.tolist() == [1, -1, 1, 0.5, 0]
+
+
+@pytest.mark.parametrize("name", ["elu", "celu"])
+def test_the_slope_at_nan_is_that_of_positive_numbers(lib: Any, name: str) -> None:
+    x = lib.tensor([float("nan"), float("inf"), 0.0], requires_grad=True)
+    getattr(lib.nn.functional, name)(x).sum().backward()
+    assert x.grad.tolist() == [1, 1, 1]

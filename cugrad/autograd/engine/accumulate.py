@@ -56,7 +56,13 @@ def _laid_out(g: Any, like: Any) -> Any:
     """A copy of an array with the strides of a dense one, and else row by row."""
     xp = backend_of(like).xp
     kept = xp.empty_like(like) if is_dense(like) else xp.empty(like.shape, like.dtype)
-    xp.copyto(kept, g)
+    try:
+        xp.copyto(kept, g)
+    except ValueError:
+        raise RuntimeError(
+            f"the gradient of shape {list(g.shape)} does not fit the leaf, which was used in that "
+            f"shape and is of {list(like.shape)} now: give it its shape back before backward"
+        ) from None
     return kept
 
 

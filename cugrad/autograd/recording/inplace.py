@@ -182,7 +182,18 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
         )
     if value.dtype != home.dtype:
         _check_cast(op, value.dtype, home.dtype)
-    backend.xp.copyto(home, value, casting="unsafe")
+    if _shows_twice(home):  # a place is written where one of its elements has changed
+        backend.xp.copyto(home, value, casting="unsafe", where=value != home)
+    else:
+        backend.xp.copyto(home, value, casting="unsafe")
+
+
+def _shows_twice(array: Any) -> bool:
+    """Whether there are more elements than places in memory, as in what `unfold` makes."""
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        return False
+    steps = zip(array.strides, array.shape, strict=True)
+    return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
 
 
 def _check_cast(op: Op, got: Any, wanted: Any) -> None:

@@ -41,20 +41,21 @@ class View:
         return self.creation == NORMAL
 
     def base_requires(self, view: Tensor, requires_grad: bool) -> None:
-        """Makes a view that was made under `no_grad` require gradients if its base does."""
-        if self.creation in UNRECORDED and view._node is None and not self.accumulates:
+        """Makes a view without a history require gradients if its base does."""
+        had_none = self.creation in UNRECORDED or self.maker is None
+        if view._node is None and had_none and not self.accumulates:
             view._requires_grad = requires_grad and is_differentiable(view._array.dtype)
 
     def regenerate(self, view: Tensor) -> Any:
         """A new node for a view whose base was changed in place: its view ops, recorded anew.
 
-        None for a leaf, such as a view made where nothing was recorded, until its base is changed.
+        None for a leaf, such as a view made where nothing was recorded, or before its base required
+        gradients, until its base is changed.
         """
         never = self.accumulates or (self.creation != NORMAL and self.maker is None)
         if not self.base._requires_grad and never:
             return None
-        unrecorded = self.creation != NORMAL and self.maker is None
-        if unrecorded and self.version == self.base.counter[0]:
+        if self.maker is None and self.version == self.base.counter[0]:
             return None
         self.check(view, "its base or another view of its base has been modified inplace")
         view._node = self.replayed()
@@ -101,7 +102,7 @@ class View:
 
     def forget(self, view: Tensor) -> None:
         """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
-        if self.creation != NORMAL and view._node is not None:
+        if view._node is not None:
             self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
         if view._node is not None and view._node.grad_fn.rare is not None and view.retains_grad:
             del view._node.grad_fn.rare.retained[view._node.output_nr]
@@ -268,7 +269,7 @@ def rebase(t: Tensor, node: Any) -> None:
         keep_retaining(base, latest)
     base._node, base._requires_grad = latest, True
     if view is not None:
-        view.version = base.counter[0]
+        view.version, view.maker = base.counter[0], view.maker or ""
     for other, known in _views_of(base):
         other._requires_grad = True
         known.forget(other)

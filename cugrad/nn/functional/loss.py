@@ -118,7 +118,8 @@ def smooth_l1_loss(
         return reduced((first - second).abs(), reduction)
     difference = first - second
     size = difference.abs()
-    near = difference * difference * (0.5 / beta)
+    small = recorded.clamp(difference, -beta, beta)  # no inf in the branch not taken
+    near = small * small * (0.5 / beta)
     return reduced(recorded.where(size < beta, near, size - 0.5 * beta), reduction)
 
 
@@ -137,7 +138,8 @@ def huber_loss(
     first, second = _broadcast(input, _numbers(target, input))
     difference = first - second
     size = difference.abs()
-    near = difference * difference * 0.5
+    small = recorded.clamp(difference, -delta, delta)  # no inf in the branch not taken
+    near = small * small * 0.5
     losses = recorded.where(size <= delta, near, (size - 0.5 * delta) * delta)
     if weight is not None:
         _check_weight(weight, input)

@@ -110,8 +110,9 @@ def _elu(
 
 row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, alpha, scale, input_scale: m.where(
-        self > 0, g * scale,  # the clamp: no inf in the branch not taken
-        g * (m.exp(m.clamp(self, None, 0) * input_scale) * (alpha * scale * input_scale))),
+        self <= 0,  # the clamp: no inf in the branch not taken
+        g * (m.exp(m.clamp(self, None, 0) * input_scale) * (alpha * scale * input_scale)),
+        g * scale),
     public=False,
 )  # fmt: skip
 
@@ -123,7 +124,7 @@ def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
 
 row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, alpha: m.where(
-        self > 0, g, g * m.exp(m.clamp(self, None, 0) / alpha)), public=False)  # fmt: skip
+        self <= 0, g * m.exp(m.clamp(self, None, 0) / alpha), g), public=False)  # fmt: skip
 
 # Piecewise linear ---------------------------------------------------------------------------------
 # The result tells the piece as well as the input does, and is what the next layer keeps anyway.

@@ -439,6 +439,8 @@ row(
 def _vector_norm(
     xp: Any, self: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False
 ) -> Any:
+    if ord != 0 and count(self.shape, dim) == 1:
+        ord = 1  # of one element all are its size, and no power of that is too large
     if ord == 2:
         wide = widened(self)
         square = wide.real**2 + wide.imag**2 if wide.dtype.kind == "c" else wide * wide

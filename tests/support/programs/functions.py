@@ -150,7 +150,7 @@ TRANSFORMS = [
     ("t.func.grad_and_value({f})({a})[1]!", "scalar", "whole"),
     ("t.func.vmap(t.func.grad({f}))({a})!", "scalar", "rows"),
     (
-        "t.func.grad(lambda *a: t.func.grad({f})(*a).sin().abs().sum())({a})!",
+        "t.func.grad(lambda *a: t.func.grad({f})(*a).sin().square().sum())({a})!",
         "scalar",
         "whole",
     ),

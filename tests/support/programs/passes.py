@@ -42,10 +42,12 @@ def gradient(d: Draw) -> Statement | None:
             "allow_unused=True, materialize_grads=True, retain_graph=True",
         ]
     )
-    root = f"total({', '.join(outputs)})"
+    root, needs = f"total({', '.join(outputs)})", ()  # type: str, tuple[str, ...]
     if d.chance(0.2):
         root = f"[{outputs[0]}.sum().abs(), total({', '.join(outputs)})]"
-    statement = Statement(f"{name} = t.autograd.grad({root}, [{', '.join(inputs)}], {how})[0]")
+        needs = (f"clear({outputs[0]}.sum().abs(), 0)",)
+    text = f"{name} = t.autograd.grad({root}, [{', '.join(inputs)}], {how})[0]"
+    statement = Statement(text, needs=needs)
     if not d.try_(statement, name, changes=True):
         raise Spoiled
     return statement

@@ -99,7 +99,8 @@ def run(
 ) -> Seen:  # fmt: skip
     """Runs a program's text; `context` is what it calls so, `around` holds it, tensors and all."""
     env: dict[str, Any] = {"t": lib, "log": [], "context": context, "np": np, **(names or {})}
-    seen = Seen(named=frozenset(re.findall(r"\bt\.(b?float\d+|complex\d+)", source)))
+    named = re.findall(r"\bt\.(b?float\d+|complex\d+)", source)
+    seen = Seen(named=frozenset(named + ["float32"] * ("t.int64" in source)))
     env["strides"] = seen.strides
 
     def probe() -> None:

@@ -79,7 +79,7 @@ t.concat([{x}, {x}])  1d
 t.cartesian_prod({x}, {x})  =1d
 t.meshgrid({x}, {x}, indexing='ij')[0]  =1d
 t.trapz({x}, dim=0)  1d
-t.tril_indices(2, 2) * 1.0 + {x}.sum()  real
+t.tril_indices(2, 2).double() + {x}.sum()  real
 t.addbmm({x}[0], {x}, {x})  =3d square
 t.corrcoef({x})  =2d | clear({x}.std(-1), 0)
 {x}.index_reduce(0, t.zeros({n}, dtype=t.int64), {x}, 'mean')  real 1d
