@@ -18,7 +18,7 @@ class EventList(list[Any]):
 
     `use_device` is the kind of device whose times they hold, or None.
 
-    >>> from cugrad.profiler.events import FunctionEvent
+    >>> from cugrad.profiler.events.event import FunctionEvent
     >>> calls = [FunctionEvent(i, "mul", 1, 10 * i, 10 * i + 4) for i in range(3)]
     >>> events = EventList(calls).build_tree()
     >>> [(each.key, each.count, each.cpu_time) for each in events.key_averages()]

@@ -66,7 +66,7 @@ class Planted(ast.NodeTransformer):
         if name == "give_back" and ast.unparse(node.args[1]) != "None":
             if self.is_it("given back at once"):
                 node.args[1] = expression("None")
-        if getattr(node.func, "id", "") == "Block" and len(node.args) == 4:
+        if getattr(node.func, "id", "") == "SlabBlock" and len(node.args) == 4:
             if self.is_it("a block without events"):
                 node.args[3] = expression("()")
         if name == "append" and isinstance(node.args[0], ast.Tuple):
