@@ -8,8 +8,8 @@ rooms import from rooms below their own, as docs/design.md lists them. Begin wit
 from __future__ import annotations
 
 import sys as _sys
+import typing as _typing
 from math import e, inf, nan, pi
-from typing import Any as _Any
 
 from . import ops  # declares the rows that everything below looks up  # isort: skip
 from . import (
@@ -22,8 +22,6 @@ from . import (
     functions,
     linalg,
     memory,
-    nn,
-    optim,
     profiler,
     random,
     signal,
@@ -114,41 +112,14 @@ from .functions.shapes.layouts import (
 )
 from .functions.switches import *
 from .lazy import lazily as _lazily
-from .nn.functional import (
-    adaptive_avg_pool1d,
-    avg_pool1d,
-    celu,
-    celu_,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_tbc,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    cosine_similarity,
-    feature_dropout,
-    group_norm,
-    layer_norm,
-    log_softmax,
-    max_pool1d,
-    max_pool1d_with_indices,
-    max_pool2d,
-    max_pool3d,
-    pairwise_distance,
-    prelu,
-    rms_norm,
-    rrelu,
-    rrelu_,
-    selu,
-    selu_,
-    softmax,
-    threshold,
-    threshold_,
-)
 from .profiler import of_autograd as _autograd_profiler
 from .tensor import Size, Tensor
 from .version import __version__
+
+if _typing.TYPE_CHECKING:  # what is imported when it is asked for
+    from . import nn as nn
+    from . import optim as optim
+    from .nn.of_torch import *
 
 newaxis = None
 
@@ -156,8 +127,7 @@ methods.attach(drawing.METHODS, linalg.METHODS, array_api.METHODS)
 globals().update(functions.declared(functions.FUNCTIONS, linalg.FUNCTIONS))
 globals().update(functions.accepting({
     name: globals()[name]
-    for name in (*creation.__all__, *random.__all__, *drawing.__all__, "log_softmax",
-                 "softmax", "threshold")
+    for name in (*creation.__all__, *random.__all__, *drawing.__all__)
     if name[0].islower() and callable(globals().get(name))
 }))  # fmt: skip
 globals().update(legacy.TYPES)
@@ -167,8 +137,15 @@ array_api.fill(globals(), linalg, fft)
 __getattr__, __dir__ = _lazily(
     __name__,
     {
-        "_C": "_C", "models": "models", "utils": "utils",
+        "_C": "_C", "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
         "serialization": "serialization save load",
+        "nn.of_torch": """
+            adaptive_avg_pool1d avg_pool1d celu celu_ conv1d conv2d conv3d conv_tbc
+            conv_transpose1d conv_transpose2d conv_transpose3d cosine_similarity
+            feature_dropout group_norm layer_norm log_softmax max_pool1d
+            max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance prelu
+            rms_norm rrelu rrelu_ selu selu_ softmax threshold threshold_
+        """,
         "amp": """
             amp GradScaler autocast clear_autocast_cache get_autocast_dtype
             is_autocast_cache_enabled is_autocast_enabled set_autocast_cache_enabled
@@ -179,7 +156,7 @@ __getattr__, __dir__ = _lazily(
 
 
 # PyTorch's import paths for what lives in a higher room here.
-def _placement(name: str) -> _Any:
+def _placement(name: str) -> _typing.Any:
     if name not in ("save_on_cpu", "save_on_disk"):  # the latter is our own
         raise _missing("cugrad.autograd.graph", name)
     return vars(autograd.graph).setdefault(name, getattr(memory, name))
@@ -187,9 +164,11 @@ def _placement(name: str) -> _Any:
 
 autograd.graph.__getattr__ = _placement
 vars(cuda).update(legacy.types_on("cuda"))
-func.functional_call = nn.stateless.functional_call
-func.stack_module_state = nn.stateless.stack_module_state
-func.replace_all_batch_norm_modules_ = nn.stateless.replace_all_batch_norm_modules_
+func.__getattr__, func.__dir__ = _lazily(
+    func.__name__,
+    {"nn.stateless": "functional_call replace_all_batch_norm_modules_ stack_module_state"},
+    __name__,
+)
 autograd.profiler = _autograd_profiler
 _sys.modules[__name__ + ".autograd.profiler"] = _autograd_profiler
 _sys.modules[__name__ + ".signal.windows"] = windows
