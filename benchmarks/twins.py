@@ -19,7 +19,8 @@ def models_on(torch: Any) -> types.SimpleNamespace:
     package = "cugrad_models_on_torch"
     places: dict[str, Any] = {
         "": types.ModuleType(package), ".models": types.ModuleType(package + ".models"),
-        ".nn": torch.nn, ".functions": torch, ".functions.copies": torch,
+        ".nn": torch.nn, ".functions": torch, ".functions.shapes": torch,
+        ".functions.shapes.copies": torch,
     }  # fmt: skip
     places[""].nn = torch.nn
     found = types.SimpleNamespace()
