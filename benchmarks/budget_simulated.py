@@ -31,7 +31,7 @@ from benchmarks.offload_simulated import CASES, Case, modelled
 from cugrad.backends import simulated
 from cugrad.memory import budget, recompute
 from cugrad.memory.budgeting import context as budgeting
-from cugrad.memory.offloading import rates
+from cugrad.memory.budgeting import rates
 
 PLACEMENTS = ("keep", "offload", "recompute")
 STEPS = 20  # at most: one is measured, six correct the plan, and three follow it as it is

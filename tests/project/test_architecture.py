@@ -44,6 +44,7 @@ IGNORANCE = [
     ("autograd.engine", "backends.numpy", "the engine knows no device, only the protocol"),
     ("autograd.engine", "backends.cupy", "the engine knows no device, only the protocol"),
     ("autograd.engine", "cuda", "the engine knows no device"),
+    ("memory.offloading.session", "memory.offloading.engine", "a session knows no engine"),
 ]
 
 # Modules that exist because PyTorch has their import path. They may import from a room above their
@@ -58,7 +59,6 @@ MAX_FILES = 16  # of a folder
 # Folders that may hold more, each with the reason.
 LARGE = {
     "cugrad/nn/modules": "its files are PyTorch's, whose paths programs import",
-    "cugrad/memory/offloading": "the parts of one copy engine",
 }
 MAX_TABLE_LINES = 900  # files of rows, and of CUDA source
 

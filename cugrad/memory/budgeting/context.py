@@ -16,7 +16,6 @@ from ...device import device as Device
 from ...frames import warn_user
 from ...tensor import Tensor
 from ..geometry import root_of
-from ..offloading.rates import rates_of
 from ..recomputing.context import Recomputed
 from ..recomputing.recipes import Recipe, Value, piece_of, returned
 from ..sizes import bytes_of, size
@@ -25,6 +24,7 @@ from .known_steps import BudgetError, SeenStep, StepBook, StepOutcome, Tuning
 from .measuring import Measurement, mark
 from .placing import PLACEMENTS, Places, allowed
 from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
+from .rates import rates_of
 from .step_recorder import StepRecorder
 
 __all__ = ["BudgetError", "budget"]

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...backends import Backend, backend_of
 from ..geometry import is_alone
-from ..offloading.rates import Rates
 from ..recomputing.recipes import Recipe, Value
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue
+from .rates import Rates
 
 __all__ = ["BLOCK", "Measurement", "mark"]
 

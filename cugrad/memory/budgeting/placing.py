@@ -8,10 +8,10 @@ from typing import Any
 from ... import backends
 from ..offloading.engine import engine_of
 from ..offloading.options import OffloadOptions
-from ..offloading.rates import CODEC
 from ..recomputing.recipes import Value
 from .limiting import Away, Limiter, sent
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
+from .rates import CODEC
 
 __all__ = ["PLACEMENTS", "Encoded", "Places", "allowed"]
 

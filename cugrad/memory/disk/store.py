@@ -15,9 +15,9 @@ import numpy as np
 
 from ...backends import backend_of
 from ...kept import Guarded, whole
-from ..offloading.transfers import PIECE, Transfer, submit
 from .direct_storage import DeviceFile, handle_of
 from .files import FULL, DiskFullError, Extents, ScratchFile, aligned_empty, scratch_directory
+from .transfers import PIECE, Transfer, submit
 
 __all__ = ["DiskSpan", "DiskStats", "DiskStore"]
 

@@ -16,16 +16,15 @@ from ...kept import Guarded, whole
 from ...tensor import Tensor
 from ..geometry import BYTE, array_at, is_alone, memory_of, root_of, span_of
 from .coalescing import Part
-from .learning import PlanBook
 from .ledger import Ledger
 from .mending import mend
 from .nested_spans import bring
 from .options import OffloadOptions
 from .outbound import Outbound
 from .places import Absorbed, OnHost, Restored, Returning
-from .session import Session, bytes_under_way
+from .session import PlanBook, Session, bytes_under_way
 from .span import SavedView, Span
-from .stats import Meter, wait_for
+from .stats import Meter
 from .storages import Storages, fresh_bytes, relate
 
 __all__ = ["CopyEngine", "engine_of"]
@@ -100,7 +99,7 @@ class CopyEngine(Guarded):
         session = self._thread.current
         if session is None or session.is_over():
             session = self._new_session(options)
-        self._settle(options, session)
+        self._release(options, session)
         geometry = None
         if GATHER * array.nbytes <= high - low:
             geometry = (low, high, first, array.dtype, array.shape, array.strides)
@@ -109,7 +108,7 @@ class CopyEngine(Guarded):
             span = self._store(
                 session, options, array, counter, root, size, low, high, geometry
             )
-            self._settle(options, session)
+            self._release(options, session)
         elif span.family is not None and span.session is session:
             span.family.see(low, high, geometry, array.nbytes, span.index)
         meter, label = session.meter, None
@@ -158,20 +157,20 @@ class CopyEngine(Guarded):
         session.add(span, asked)
         return span
 
-    def _settle(self, options: OffloadOptions, session: Session) -> None:
+    def _release(self, options: OffloadOptions, session: Session) -> None:
         """Lets go of what has left, and of what is wanted no more; bounds what is on its way."""
         if self.ledger.dropped:
             self.ledger.bury()
         out = self.out
         if out.leaving_bytes or out.staging.bytes:
             backlog = bytes_under_way(options.backlog, session.largest_moved)
-            out.settle(backlog + session.may_use(False), session.meter)
+            out.release_finished(backlog + session.may_use(False), session.meter)
 
     @whole
     def release_finished(self, backlog: int = 1 << 62) -> None:
         """Lets go of what has left by now, and has compute wait until no more is leaving."""
         self.ledger.bury()
-        self.out.settle(backlog)
+        self.out.release_finished(backlog)
         self.out.watch()
 
     @whole
@@ -186,7 +185,7 @@ class CopyEngine(Guarded):
         self.out.stream.synchronize()
         self.inward.synchronize()
         self.release_finished(0)
-        self.out.staging.settle(0)
+        self.out.staging.advance(0)
         self.out.staging.has_come()
 
     def reclaim(self) -> bool:
@@ -236,7 +235,7 @@ class CopyEngine(Guarded):
         if task.running and session.run() is not task.running[-1]:
             session.run = weakref.ref(task.running[-1])
             task.running[-1].callbacks.append(self._backward_has_ended)
-        self._settle(options, session)
+        self._release(options, session)
         if span.ahead:
             span.asked_for()
         before = view.round, span.round, span.waiting
@@ -343,7 +342,8 @@ class CopyEngine(Guarded):
         """Makes compute wait for what comes back."""
         meter = span.session.meter
         if meter is None:
-            wait_for(compute, arrived)
+            with ranged("offload: stall", "stall", stream=compute):
+                compute.wait_event(arrived)
         else:
             meter.wait(compute, arrived, label or ("unpack", 0))
         self.ledger.coming.pop(arrived, None)

@@ -225,13 +225,13 @@ class Outbound:
         if type(place) is OnDisk and span.refused is not None:
             self._staying.append(span.ref)
 
-    def settle(self, backlog: int, meter: Meter | None = None) -> None:
+    def release_finished(self, backlog: int, meter: Meter | None = None) -> None:
         """Lets go of what has left; more bytes on their way than `backlog` make compute wait.
 
         The stream to wait is the one that allocated the storage: its memory goes back there.
         """
         if self.staging.bytes:
-            self.staging.settle()
+            self.staging.advance()
         while self._leaving:
             event, ref, nbytes, compute, _ = self._leaving[0]
             if not event.query():

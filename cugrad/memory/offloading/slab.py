@@ -57,7 +57,7 @@ class PinnedSlab(Guarded):
         self._returned: deque[tuple[SlabBlock, Any]] = deque()  # given back, not yet sorted
         self._taken: dict[weakref.ref[SlabBlock], tuple[Any, int, int]] = {}  # chunk, start, size
         self._lost: deque[Any] = deque()  # references to blocks that were not given back
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def used_bytes(self) -> int:
@@ -74,35 +74,32 @@ class PinnedSlab(Guarded):
         """A block of at least `nbytes` bytes; None where the limit, or the host, has no more, or
         where more than `within` bytes would be taken.
         """
-        return self._take(nbytes, within)
+        return self.taken(nbytes, within)
 
     def taken(self, nbytes: int, within: int | None = None) -> SlabBlock | None:
-        """As `take`, for who calls `mend` after an exception."""
+        """As `take`, for a caller that calls `mend` after an exception."""
         with self._lock:
-            return self._take(nbytes, within)
-
-    def _take(self, nbytes: int, within: int | None) -> SlabBlock | None:
-        size = -(-nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
-        if self._returned or self._lost:
-            self._sort()
-        if within is not None and self._used + size > within:
-            return None
-        same = self._free.get(size)
-        if same:
-            block: SlabBlock | None = same.popleft()  # the one whose last use ends first
-        else:
-            block = self._cut(size)
-            if block is None and self._join():
+            size = -(-nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
+            if self._returned or self._lost:
+                self._sort()
+            if within is not None and self._used + size > within:
+                return None
+            same = self._free.get(size)
+            if same:
+                block: SlabBlock | None = same.popleft()  # its last use ends first
+            else:
                 block = self._cut(size)
-            if block is None:
-                block = self._grown(size)
-        if block is not None:
-            block.taken = taken = weakref.ref(block, self._lost.append)  # never interrupted
-            self._taken[taken] = block.chunk, block.start, size
-            self._used = used = self._used + size
-            if used > self.peak_bytes:
-                self.peak_bytes = used
-        return block
+                if block is None and self._join():
+                    block = self._cut(size)
+                if block is None:
+                    block = self._grown(size)
+            if block is not None:
+                block.taken = taken = weakref.ref(block, self._lost.append)  # never interrupted
+                self._taken[taken] = block.chunk, block.start, size
+                self._used = used = self._used + size
+                if used > self.peak_bytes:
+                    self.peak_bytes = used
+            return block
 
     def give_back(self, block: SlabBlock, event: Any) -> None:
         """Lets a block be used again behind `event` (None: at once); once, however often called.

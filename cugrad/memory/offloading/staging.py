@@ -66,7 +66,7 @@ class Staging:
         """A block to copy to, when no more than `limit` bytes are under way with it; None where
         there is no page-locked memory to be had, of `within` bytes at most.
         """
-        self.settle(max(0, limit - nbytes))
+        self.advance(max(0, limit - nbytes))
         return self._slab.taken(nbytes, within)
 
     def send(self, span: Span) -> None:
@@ -75,7 +75,7 @@ class Staging:
         self._copied.append((span.ref, host.nbytes, host.copied))
         self.bytes += host.nbytes
 
-    def settle(self, limit: int = 1 << 62) -> None:
+    def advance(self, limit: int = 1 << 62) -> None:
         """Lets threads write what has been copied; waits while more than `limit` bytes are under
         way. OSError where a disk fails, or is full and must not be: the bytes stay in memory.
         """

@@ -18,8 +18,8 @@ from ...device import default_device
 from ...device import device as Device
 from ...kept import Switch
 from ...memory.geometry import root_of
-from ...memory.offloading.usage import bytes_elsewhere
 from ...memory.sizes import size
+from ...memory.usage import bytes_elsewhere
 from ...tensor import Tensor
 from .storages import Category, Site, StorageTracker, line_of_caller
 

@@ -23,7 +23,7 @@ import cugrad as torch
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory.budgeting import context as budgeting
-from cugrad.memory.budgeting import planning
+from cugrad.memory.budgeting import planning, rates
 from cugrad.memory.budgeting.planning import (
     COMPRESS,
     DISK,
@@ -34,7 +34,6 @@ from cugrad.memory.budgeting.planning import (
     Plan,
     search,
 )
-from cugrad.memory.offloading import rates
 from cugrad.memory.sizes import bytes_of, size
 from cugrad.nn import functional as F
 from tests.memory.offload import test_conformance as conformance

@@ -16,8 +16,8 @@ from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.backends.simulated.machine import POLICIES
 from cugrad.memory.budgeting import context as budgeting
+from cugrad.memory.budgeting import rates
 from cugrad.memory.budgeting.planning import search
-from cugrad.memory.offloading import rates
 from tests.memory.budget.budget_programs import WAYS, Drawn
 
 CASES = int(os.environ.get("CUGRAD_BUDGET_CASES", "1"))  # for each way to train

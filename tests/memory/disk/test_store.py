@@ -23,7 +23,7 @@ import pytest
 from cugrad.memory.disk import files
 from cugrad.memory.disk.files import BLOCK, DiskFullError, Extents, ScratchFile
 from cugrad.memory.disk.store import DiskSpan, DiskStore
-from cugrad.memory.offloading.transfers import PIECE, Transfer
+from cugrad.memory.disk.transfers import PIECE, Transfer
 from tests.support import ROOT
 from tests.support.patience import eventually
 

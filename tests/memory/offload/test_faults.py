@@ -437,8 +437,8 @@ IMPLIED = {
     "PinnedSlab._sort: no synchronize": ENDS,
     "PinnedSlab._cut: a block without events": "the one stream that copies out has waited for "
     "them when the other part was cut off",
-    "Staging.settle: no synchronize": "it is asked for until it has happened",
-    "Staging.settle: no synchronize (2)": "as above",
+    "Staging.advance: no synchronize": "it is asked for until it has happened",
+    "Staging.advance: no synchronize (2)": "as above",
     "Outbound._copy_unpinned: as if it had happened": "what a store still writes is held by it",
     "Staging._has_written: as if it had happened": "what threads do with a file has no clock; the "
     "bytes are compared, below",

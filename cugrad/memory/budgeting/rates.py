@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...backends import Backend
-from ..budgeting.planning import COMPRESS, DISK, OFFLOAD
 from ..codecs import codec_of
 from ..disk.store import DiskStore
+from .planning import COMPRESS, DISK, OFFLOAD
 
 __all__ = ["Rates", "rates_of"]
 

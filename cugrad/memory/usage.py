@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..disk.store import _stores
-from .engine import _engines
+from .disk.store import _stores
+from .offloading.engine import _engines
 
 __all__ = ["Elsewhere", "bytes_elsewhere"]
 
