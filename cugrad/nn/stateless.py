@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from ..functions import FUNCTIONS
+from ..kept import Switch
 from ..tensor import Tensor
 from .modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from .modules.module import Module
@@ -14,6 +14,7 @@ from .modules.module import Module
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
 State = dict[str, Tensor]
+Place = tuple[dict[str, Any], str]  # a dict of a submodule's, and a key in it
 
 
 def functional_call(
@@ -90,7 +91,7 @@ def _merged(dicts: State | Sequence[State]) -> State:
     return merged
 
 
-def _places(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
+def _places(module: Module) -> dict[str, Place]:
     """By full name, the dict of a submodule that holds a parameter or buffer, and its key there."""
     places = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
@@ -101,7 +102,7 @@ def _places(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
     return places
 
 
-def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: State) -> State:
+def _tied(places: dict[str, Place], tensors: State) -> State:
     """The tensors, also under the other names of the parameters that they stand for."""
     names: dict[int, list[str]] = {}
     for name, (held, key) in places.items():
@@ -119,21 +120,24 @@ def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: State) -> Stat
     return full
 
 
-@contextmanager
-def _replaced(places: dict[str, tuple[dict[str, Any], str]], tensors: State) -> Iterator[None]:
-    before = []
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{tensor!r}, given for {name}, is not an instance of torch.Tensor")
-    try:
+class _replaced(Switch):
+    """A module has these parameters and buffers inside, in the places of its own."""
+
+    def __init__(self, places: dict[str, Place], tensors: State) -> None:
         for name, tensor in tensors.items():
-            if name in places:
-                held, key = places[name]
-                before.append((held, key, held[key]))
-                held[key] = tensor
-        yield
-    finally:
-        for held, key, tensor in reversed(before):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{tensor!r}, given for {name}, is not an instance of torch.Tensor")
+        self._new = [(*places[name], x) for name, x in tensors.items() if name in places]
+
+    def as_is(self) -> list[tuple[dict[str, Any], str, Any]]:
+        return [(held, key, held[key]) for held, key, _ in self._new]
+
+    def change(self, before: Any) -> None:
+        for held, key, tensor in self._new:
+            held[key] = tensor
+
+    def put_back(self, before: list[tuple[dict[str, Any], str, Any]]) -> None:
+        for held, key, tensor in before:
             held[key] = tensor
 
 

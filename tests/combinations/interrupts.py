@@ -52,19 +52,20 @@ class Ways:
 
     def __init__(self, code: CodeType) -> None:
         self.code, self.ends = code.co_code, code.co_name in ENDS
+        self.handlers = _handlers(code)
         left_out = _ends_of_with(code)
         if code.co_name in ENDS:
-            left_out |= set(range(0, len(code.co_code), 2)) - _guarded(code)
+            left_out |= set(range(0, len(code.co_code), 2)) - self.handlers.keys()
         self.may = bytes(i not in left_out for i in range(len(code.co_code)))
 
 
-def _guarded(code: CodeType) -> set[int]:
-    """The instructions of a function that are in a `try`, or in what such a one does then."""
+def _handlers(code: CodeType) -> dict[int, int]:
+    """Of the instructions that are in a `try`, or in what such a one does then: where that is."""
     if sys.version_info < (3, 11):
-        return set()
-    found: set[int] = set()
+        return {}
+    found: dict[int, int] = {}
     for entry in dis._parse_exception_table(code):  # type: ignore[attr-defined]
-        found.update(range(entry.start, entry.end, 2))
+        found.update(dict.fromkeys(range(entry.start, entry.end, 2), entry.target))
     return found
 
 
@@ -97,7 +98,7 @@ class Interrupter:
         self.at, self.count, self.places = set(at), 0, list[str]()
         self.of_signals: list[int] = []  # the points at which CPython would look for signals
         self._known: dict[CodeType, Ways | None] = {}
-        self._last: dict[int, int] = {}  # by the id of a frame: what it did last
+        self._last: dict[int, int] = {}  # by the id of a frame: where it was last
 
     @property
     def place(self) -> str:
@@ -132,12 +133,15 @@ class Interrupter:
             return self._opcode
         ways = self._known[frame.f_code]
         assert ways is not None
-        last, now = self._last[id(frame)], ways.code[frame.f_lasti]
+        at, now = self._last[id(frame)], frame.f_lasti
         self._last[id(frame)] = now
-        begins = last < 0 or opname[now] == "RESUME"
-        looks = opname[last] in LOOKS or opname[last].startswith("POP_JUMP_BACKWARD")
+        begins = at < 0 or opname[ways.code[now]] == "RESUME"
+        last = opname[ways.code[at]]
+        # what a call lets through is raised by the call, and goes to the handler that it has
+        alike = ways.handlers.get(at) == ways.handlers.get(now)
+        looks = (last in LOOKS or last.startswith("POP_JUMP_BACKWARD")) and alike
         of_signals = not ways.ends if begins else looks
-        if not of_signals and not ways.may[frame.f_lasti]:
+        if not of_signals and not ways.may[now]:
             return self._opcode
         self.count += 1
         if of_signals:
@@ -150,7 +154,7 @@ class Interrupter:
             code = frame.f_code
             self.places.append(
                 f"{os.path.relpath(code.co_filename, LIBRARY)}:{frame.f_lineno} in {code.co_name}"
-                f" before {opname[now]} {frame.f_lasti}"
+                f" before {opname[ways.code[now]]} {now}"
             )
             # raising ends tracing of this frame and of those that catch it: begin them again
             raise Interrupt(self.place)

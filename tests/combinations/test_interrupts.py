@@ -302,6 +302,19 @@ def mutations() -> Any:
     return (x.grad,)
 
 
+LAYER = t.nn.Linear(2, 1, dtype=t.float64)
+WEIGHT = LAYER.weight.detach().clone()
+
+
+def functional() -> Any:
+    """A module with other parameters for a while; then it has its own."""
+    x = leaf(0.3, 0.4)
+    other = {"weight": x.reshape(1, 2) * 2, "bias": x[:1]}
+    y = t.func.functional_call(LAYER, other, (x,))
+    assert t.equal(LAYER.weight, WEIGHT)
+    return t.autograd.grad(y.sum(), x)
+
+
 def forked() -> Any:
     """Numbers are drawn that leave no trace."""
     with t.random.fork_rng():
@@ -351,7 +364,7 @@ def cuda_streams() -> Any:
 PROGRAMS = [
     views_and_changes, twice, hooks, function, checkpointed, transforms, dual, step, modes,
     observed, offloaded, saved_on_disk, spilled, encoded, streams, budgeted, nested, timelines,
-    grouped, mutations, forked, ranges, cuda_streams,
+    grouped, mutations, functional, forked, ranges, cuda_streams,
 ]  # fmt: skip
 if "CUGRAD_INTERRUPTS" in os.environ:  # planning takes seconds while it is traced
     PROGRAMS.append(planned)
