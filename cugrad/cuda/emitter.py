@@ -28,7 +28,7 @@ class Emitter(NamedTuple):
 
     `push_numbered` pushes a range with a whole number as its payload, where the library can; and
     `start` and `end` are of ranges that belong to no thread.
-    `attached` says whether a tool may listen: ranges that nobody hears need not be made.
+    `attached` says whether a tool may listen: ranges that no tool hears need not be made.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Emitter(NamedTuple):
 
 
 class OpenRange(list[Any]):
-    """The ranges of one thread that somebody has pushed and is to pop.
+    """The ranges of one thread that were pushed and not yet popped.
 
     A library's call and the note of it are one instruction here, so no interrupt of a signal comes
     between them: of what `map` calls, a list takes what it returns.

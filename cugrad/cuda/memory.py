@@ -37,7 +37,7 @@ def memory_reserved(device: DeviceLike = None) -> int:
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """The most memory_reserved() was when somebody asked, or the cache was emptied."""
+    """The largest memory_reserved() that was seen, at a request or before the cache was emptied."""
     return _statistic("max_memory_reserved", device)
 
 

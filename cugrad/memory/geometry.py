@@ -71,7 +71,7 @@ def memory_of(xp: Any, root: Any) -> Any:
 
 
 def is_alone(root: Any, views: int) -> bool:
-    """Whether nobody holds a root but so many views of it, and who asks."""
+    """Whether the caller and `views` views are the only references to a root."""
     return getrefcount(root) <= ALONE + views
 
 

@@ -101,7 +101,7 @@ class Source:
 class noted(Switch):
     """Within it the states of all sources that this thread comes to are written into a book.
 
-    That is the state of each as it is first found; what nobody draws from costs nothing.
+    A state is noted when it is first drawn from; a generator that is not used costs nothing.
     """
 
     def __init__(self, book: dict[Source, Any]) -> None:
@@ -139,7 +139,7 @@ class drawn_again(Switch):
 
 
 def fresh_seed() -> int:
-    """64 bits that nobody can foretell."""
+    """64 bits that cannot be predicted."""
     return int.from_bytes(os.urandom(8), "little")
 
 

@@ -1,4 +1,4 @@
-"""Rows of results that have no derivative, or none where they are: whoever asks is told so."""
+"""Rows of results without a derivative, always or at some points: asking for it is an error."""
 
 from __future__ import annotations
 

@@ -186,8 +186,8 @@ class CupyBackend:
         return cupy.get_default_memory_pool().total_bytes()
 
     def max_memory_reserved(self) -> int:
-        """The most of memory_reserved() that was seen: whenever somebody asked, and before the
-        cache was emptied.
+        """The largest memory_reserved() that was seen: at requests, and before the cache was
+        emptied.
         """
         device = self.current_device()
         most = self._reserved[device] = max(self._reserved.get(device, 0), self.memory_reserved())

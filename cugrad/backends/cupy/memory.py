@@ -108,7 +108,7 @@ def empty_pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any
 
 
 def is_pinned(array: np.ndarray[Any, Any]) -> bool:
-    """Whether the driver knows a host array's memory as page-locked, whoever allocated it."""
+    """Whether the driver knows a host array's memory as page-locked, from whatever allocator."""
     base: Any = array
     while base is not None:
         if isinstance(base, cupy.cuda.PinnedMemoryPointer):

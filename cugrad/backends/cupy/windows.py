@@ -14,7 +14,7 @@ Array = Any  # cupy.ndarray
 
 # CuPy's `as_strided` makes an array without a `base`: nothing says that it is a view, though it
 # holds the block of memory. Here it holds, as its memory, a stretch that belongs to the array that
-# owns it. To CuPy that is memory of somebody else's, freed when nobody holds that one any more.
+# owns it. For CuPy that is memory of another owner, which is freed with that owner.
 
 
 def as_strided(x: Array, shape: Any = None, strides: Any = None) -> Array:

@@ -48,7 +48,7 @@ def as_strided(x: Array, shape: Any = None, strides: Any = None) -> Array:
     NumPy's own reads whatever memory it is led to; this is a ValueError outside of the array's.
     """
     root = root_of(x)
-    if not root.flags.forc:  # a part of memory that is somebody else's
+    if not root.flags.forc:  # a part of memory that another library owns
         return np.lib.stride_tricks.as_strided(x, shape, strides)
     view: Array = np.ndarray(
         x.shape if shape is None else tuple(shape), x.dtype, root, address_of(x) - address_of(root),

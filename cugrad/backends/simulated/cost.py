@@ -89,7 +89,7 @@ class Resource:
     def take(self, ready: float, seconds: float, now: float = 0.0) -> float:
         """Books the earliest gap of `seconds` that does not begin before `ready`; its beginning.
 
-        Nobody will be ready before `now`: what has ended by then is forgotten.
+        Nothing can start before `now`, so what has ended by then is forgotten.
         """
         starts, ends = self._starts, self._ends
         if len(starts) >= 64 and ends[31] <= now:

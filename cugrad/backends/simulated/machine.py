@@ -24,7 +24,7 @@ __all__ = ["SimulatedEvent", "Machine", "POLICIES", "SimulatedStream"]
 
 POLICIES = ("earliest", "latest", "random", "timed")
 name_of = cache(attrgetter("name"))  # of a dtype; NumPy makes it anew each time
-LAST = 4096  # records that are kept of a time that nobody records
+LAST = 4096  # records that are kept while nothing records
 POLLS = 64  # how often query() may deny an event that could have happened
 
 

@@ -15,7 +15,7 @@ __all__ = ["HOST", "Access", "Clock", "Clocks", "Shadow"]
 
 Clock = dict[int, int]  # timeline -> its last operation that is known to be finished
 
-HOST = 0  # the timeline of the host: all of its threads, whose locks nobody here can see
+HOST = 0  # the timeline of the host: all of its threads, whose locks are not visible here
 MAX_SEGMENTS = 64
 _low = itemgetter(0)
 

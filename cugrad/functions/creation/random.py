@@ -71,7 +71,7 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Starts a stream that nobody can foretell, and returns its seed."""
+        """Starts a stream with a seed that cannot be predicted, and returns the seed."""
         seed = draw.fresh_seed()
         self._source.reseed(seed)
         return seed
@@ -138,7 +138,7 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Seeds the default generators with a number that nobody can foretell, and returns it."""
+    """Seeds the default generators with a number that cannot be predicted, and returns it."""
     fresh = draw.fresh_seed()
     draw.seed_everything(fresh)
     return fresh

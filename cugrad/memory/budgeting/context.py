@@ -46,13 +46,13 @@ class budget(saved_tensors_hooks):
     """Within it, a training step takes no more device memory than `limit`, at little cost in time.
 
     The first step is measured: what it saves, how long each op takes, how fast the link is. It
-    takes as little memory as any, for everything that it saves leaves the device; how much that is
-    nobody knows before, so it alone may exceed the limit, and warns then. Then each saved tensor
-    gets a place: it stays, or waits in host memory, on disk or in fewer bits, or is made again, so
-    that the step is as fast as is known while its peak stays under the limit. The next steps follow
-    that plan, and correct it by what they measure; what does not fit while they do has to leave, or
-    to wait. A step whose ops or sizes differ is measured anew. See docs/memory-budget.md, "What is
-    promised".
+    takes as little memory as any, for everything that it saves leaves the device; that amount is
+    not known before, so this step alone may exceed the limit, and warns then. Then each saved
+    tensor gets a place: it stays, or waits in host memory, on disk or in fewer bits, or is made
+    again, so that the step is as fast as is known while its peak stays under the limit. The next
+    steps follow that plan, and correct it by what they measure; what does not fit while they do has
+    to leave, or to wait. A step whose ops or sizes differ is measured anew. See
+    docs/memory-budget.md, "What is promised".
 
     Args:
         limit: bytes of the device in use at most, parameters and all, as a number or as text:
@@ -229,7 +229,7 @@ class budget(saved_tensors_hooks):
         plan = self._following
         if plan is None or recipe is None:
             return
-        for ref in recipe.outputs.values():  # what others are made of, and nobody has saved
+        for ref in recipe.outputs.values():  # inputs of other values that no node has saved
             value = ref()
             if value is not None and value.held is None and value.views == 0:
                 place = plan.plan.placements[value.number]

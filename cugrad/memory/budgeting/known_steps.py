@@ -34,7 +34,7 @@ class StepOutcome(NamedTuple):
     """What a step was that followed a plan."""
 
     peak: int  # bytes
-    peaks: list[int]  # the same by event; none if nobody looked
+    peaks: list[int]  # the same by event; empty if it was not measured
     evicted: int  # bytes that the plan keeps, and that had to leave for the limit
     milliseconds: float = inf
     beyond: int = 0  # bytes in use before it, more than its course is for

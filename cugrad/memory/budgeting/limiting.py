@@ -81,7 +81,7 @@ class Limiter:
         return self._options is not None
 
     def event(self, number: int) -> None:
-        """An op or a node begins; one that nobody has seen takes as much as any."""
+        """An op or a node begins; an unknown one takes as much as the largest."""
         self.own = self.owns[number] if 0 <= number < len(self.owns) else self._most
         engine = self.engine
         if engine is not None and (

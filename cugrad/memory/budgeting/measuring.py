@@ -40,7 +40,7 @@ class _MeasuredValue:
         self.inputs = [] if recipe is None else [v.number for v in recipe.values()]
         self.can_be_made, self.ref = recipe is not None, weakref.ref(value)
         self.root = weakref.ref(value.root())
-        self.alive = False  # somebody but us holds it when backward begins
+        self.alive = False  # the program holds it, too, when backward begins
         self.is_back = False  # it has come back, and counts as long as that lives
         self.held = -1  # the last event for which a node holds it, read or not
 
@@ -127,7 +127,7 @@ class Measurement:
         self.spans.append(_MeasuredEvent(name))
 
     def keeps(self, value: Value) -> None:
-        """A value stays, so that nobody sees when the program lets go of it."""
+        """A value stays, so it is not seen when the program releases it."""
         if value.number < len(self.values) and self.values[value.number].ref() is value:
             self._kept.append(self.values[value.number])
 

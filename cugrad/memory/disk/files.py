@@ -153,7 +153,7 @@ class ScratchFile:
     On Linux it has no name (O_TMPFILE), so its space is free again when the process ends, by a
     crash too. Where the file system cannot do that, or with `named`, it is `cugrad-*.spans`, and
     goes when it is closed or the interpreter ends. As long as the process lives a lock is held on
-    it: the next process that uses the directory removes what nobody holds.
+    it: the next process that uses the directory removes files without a holder.
 
     Bytes pass by direct I/O where the file system has it, not through the page cache, which would
     take the memory that was to be freed; arrays that the disk does not take as they lie are copied

@@ -1,4 +1,4 @@
-"""A store of bytes on disk that makes nobody wait who need not: threads write, and read ahead."""
+"""A store of bytes on disk: threads write, and read ahead of need."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class DiskSpan:
         return self.reading is not None and self.reading[0].is_done
 
     def abandon(self) -> None:
-        """Ends what `prefetch` began: nobody touches its array any more."""
+        """Ends what `prefetch` began: no thread uses its array any more."""
         reading, self.reading = self.reading, None
         if reading is not None:
             reading[0].wanted = False
@@ -351,7 +351,7 @@ class DiskStore(Guarded):
             if not file.is_mine or known not in self._spans:
                 continue
             if writing is not None:
-                writing.run()  # pieces that nobody has begun: not wanted, this takes no time
+                writing.run()  # ends pieces that no thread has begun; they are not written
                 if not writing.is_done:
                     self._closed.append((file, offset, nbytes, writing, known))
                     continue
@@ -421,7 +421,7 @@ class DiskStore(Guarded):
         transfer, wanted = reading
         try:
             transfer.finish()
-        except BaseException:  # nobody touches the array any more
+        except BaseException:  # no thread uses the array any more
             transfer.wanted = False
             transfer.finish()
             raise

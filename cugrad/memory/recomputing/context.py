@@ -36,7 +36,7 @@ class RecomputeStats:
     saved_tensors: int = 0
     saved_bytes: int = 0  # of all saved tensors, with those that share a storage
     dropped_bytes: int = 0  # of storages that nothing keeps for backward
-    kept_bytes: int = 0  # of saved tensors that stay: made by a costly op, or nobody knows how
+    kept_bytes: int = 0  # of saved tensors that stay: made by a costly op, or without a recipe
 
     def __str__(self) -> str:
         return (
@@ -46,7 +46,7 @@ class RecomputeStats:
 
 
 def unhindered(recipe: Recipe) -> AbstractContextManager[None]:
-    """What an op runs again within, where nobody wants to know of it."""
+    """The context in which an op runs again, if no caller gives one."""
     return nullcontext()
 
 
@@ -106,8 +106,7 @@ class recompute(saved_tensors_hooks):
     backward wants a tensor that is gone, the chain of ops that leads to it from what is still there
     runs once more, and what is made on the way and wanted next stays for that. Gradients are
     bitwise those without, on devices whose ops are deterministic. Random numbers are not drawn
-    again: a dropout's mask, one bit an element, is kept. What somebody else holds is not made
-    again.
+    again: a dropout's mask, one bit an element, is kept. What the program holds is not made again.
 
     Args:
         ops: the ops that may run again: None, all but products of matrices, convolutions,

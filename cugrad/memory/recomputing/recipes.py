@@ -28,9 +28,9 @@ __all__ = ["ValueView", "Recipe", "RecipeRecorder", "Value", "piece_of", "rebuil
 class Value:
     """A storage as it was at one version, there or not.
 
-    `recipe` says how it is made; `held` is what somebody has decided to keep of it: its root, or
-    anything with `array()`, which answers the root, and `stays`, whether that is kept then.
-    `waiting` counts the saved views of it that were not yet asked for in this round of backward.
+    `recipe` says how it is made; `held` is what is kept of it by decision: its root, or anything
+    with `array()`, which answers the root, and `stays`, whether that is kept then. `waiting` counts
+    the saved views of it that were not yet asked for in this round of backward.
     """
 
     __slots__ = ("root", "counter", "version", "nbytes", "layout", "recipe", "held", "_present",
@@ -102,8 +102,8 @@ class ValueView(NamedTuple):
 
 
 class Constant:
-    """An input that nobody knows how to make: a parameter, a batch, noise. It is referenced, and
-    copied when it is about to be changed in place, unless it is what its own op `overwrites`.
+    """An input that has no recipe: a parameter, a batch, noise. It is referenced, and copied when
+    it is about to be changed in place, unless it is what its own op `overwrites`.
     """
 
     __slots__ = ("array", "counter", "version", "__weakref__")
@@ -130,7 +130,7 @@ def _guard(root: Any, holder: Any) -> None:
         watch_writes(_before_write, True)
     refs = _guarded.setdefault(id(root), [])
     refs.append(weakref.ref(holder))
-    if len(refs) % 64 == 0:  # of a parameter that nobody changes, say
+    if len(refs) % 64 == 0:  # of a parameter that never changes, for example
         refs[:] = [ref for ref in refs if ref() is not None]
     if len(_guarded) > _sweep[0]:
         for key, refs in _guarded.copy().items():  # what the collector frees may guard as well
@@ -161,15 +161,15 @@ class Recipe:
         self.pending: list[tuple[Value, Any]] = []  # saved while the op runs: its outputs, perhaps
 
     def values(self) -> Iterator[Value]:
-        """What it takes that somebody else makes."""
+        """The inputs that other recipes make."""
         return (source.value for source in self.inputs if type(source) is ValueView)
 
     def reads(self, root: Any) -> bool:
-        """Whether an input that nobody knows how to make lies in this storage."""
+        """Whether an input without a recipe lies in this storage."""
         return any(root_of(s.array) is root for s in self.inputs if type(s) is Constant)
 
     def run(self, roots: dict[Value, Any]) -> dict[Value, Any]:
-        """The roots of the outputs that somebody knows, given those of its inputs."""
+        """The roots of the outputs that are still referred to, given the roots of the inputs."""
         arrays = []
         for source in self.inputs:
             if type(source) is ValueView:
@@ -252,7 +252,9 @@ class RecipeRecorder(Switch):
         return None
 
     def value_of(self, tensor: Tensor) -> Value | None:
-        """What a tensor that is about to be saved is a view of; None: nobody saw it made."""
+        """The value that a tensor about to be saved is a view of; None if its making was not
+        observed.
+        """
         root = root_of(tensor._array)
         value = self.find(root, tensor.counter[0])
         recipe = self._here.calls[-1] if self._here.calls else None

@@ -35,7 +35,7 @@ def eigh(xp: Any, self: Any) -> tuple[Any, Any]:
 
 def _distances(xp: Any, self: Any) -> Any:
     found = self[..., None, :] - self[..., :, None]
-    if isinstance(found, np.ndarray):  # on a device nobody looks: the gradient is inf or nan there
+    if isinstance(found, np.ndarray):  # no check on a device: the gradient is inf or nan
         n = found.shape[-1]
         if np.any((found == 0).sum((-1, -2)) > n):
             raise LinAlgError(

@@ -16,7 +16,7 @@ from ..table import COSTLY, NONE, row
 from .reduce import picked, picked_jvp, picked_vjp, spread, widened
 
 Shape = tuple[int, ...]
-STABLE_BELOW = 1 << 11  # shorter sorts are stable though nobody asks: it costs little
+STABLE_BELOW = 1 << 11  # shorter sorts are always stable: it costs little
 SELECT_BELOW = 4  # selecting k of n first pays where k < n / 4
 
 

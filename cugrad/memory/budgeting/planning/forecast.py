@@ -16,7 +16,7 @@ from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
 __all__ = ["Forecast", "Forecaster"]
 
 BESIDE = 1e-3  # of its seconds, that a copy costs though ops run beside it: memory serves both
-NEVER = -2  # the event in which nobody wants a value any more, where nobody ever does
+NEVER = -2  # stands for the last event that uses a value, if none does
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,6 @@ def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
     assert search.least is not None
     chosen, found = search.best or search.least
     placed, least = search.least
-    ends = search.forecaster.ends(chosen)  # what nobody will want again is sent nowhere, nor held
+    ends = search.forecaster.ends(chosen)  # what is not used again is neither sent nor held
     chosen = [p if end >= 0 else RECOMPUTE for p, end in zip(chosen, ends)]
     return Plan(tuple(chosen), found, least.peak, holders(step, placed, least))

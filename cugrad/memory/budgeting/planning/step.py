@@ -16,7 +16,8 @@ class StepEvent:
 
     `base` is the most bytes in use during it that belong to no value: parameters, gradients on
     their way, what the op itself needs. `own` is what it takes beyond what is there as it begins,
-    or as what it reads is back; `room` what of that is not what it makes; None: nobody has looked.
+    or as what it reads is back; `room` what of that is not what it makes; None: it was not
+    measured.
     """
 
     seconds: float
