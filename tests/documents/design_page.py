@@ -74,7 +74,7 @@ def entry(home: Path) -> str:
         count = len(list(home.glob("*.py")))
         label, sentence = f"`{name}/`, {count} files", first_sentence(home / "__init__.py")
     else:
-        label, sentence = f"`{name}`", first_sentence(home)
+        label, sentence = f"`{home.stem}`, 1 file", first_sentence(home)
     depth = 2 * name.count("/")
     return textwrap.fill(
         f"- {label}: {sentence}", COLUMNS, initial_indent=" " * depth,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from functools import cache
 from pathlib import Path
@@ -82,6 +83,27 @@ def test_what_a_page_names_exists(page: Path) -> None:
     assert not faults, "\n".join(faults)
 
 
+def words_in(folder: Path) -> set[str]:
+    """The names in a folder's files, and those of the files."""
+    paths = [path for path in folder.rglob("*") if path.suffix == ".py" or path.is_dir()]
+    texts = [without_docstring(path.read_text()) for path in paths if path.is_file()]
+    return {path.stem for path in paths}.union(*(re.findall(r"\w+", text) for text in texts))
+
+
+def without_docstring(text: str) -> str:
+    return text.partition('"""')[2].partition('"""')[2]
+
+
+def names_in(text: str) -> set[str]:
+    """Those in backticks that are one word."""
+    return {each for each in quoted(text) if each.isidentifier()}
+
+
+def test_names_in_the_design_page_are_in_the_library() -> None:
+    unknown = names_in(design_page.PAGE.read_text()) - words_in(PACKAGE)
+    assert not unknown, f"{unknown}: no file of the library has these names"
+
+
 def test_the_checker_sees() -> None:
     assert not faults_of("`ops/table.py::Op.jvp`, `ops/`, `ops/table.py`, `x * y`, `Op.jvp`")
     assert len(faults_of("`ops/nothing.py`")) == 1
@@ -95,3 +117,6 @@ def test_a_room_says_what_lives_there_and_where_to_begin(path: Path) -> None:
     assert "egin" in rest, "want a paragraph: what lives there, who imports what, where to begin"
     faults = faults_of(text, (path.parent, PACKAGE, ROOT))
     assert not faults, "\n".join(faults)
+    others = {each.name for each in PACKAGE.rglob("*") if each.is_dir()} | set(dir(builtins))
+    unknown = names_in(text) - words_in(path.parent) - others
+    assert not unknown, f"{unknown}: no file of the room has these names"

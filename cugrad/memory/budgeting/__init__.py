@@ -1,7 +1,7 @@
 """A limit for a step: what is kept, moved or made again is planned from a step that was measured.
 
 `context` has `budget`; begin there, then read `planning`, which knows no tensor and no device.
-`step_recorder` and `measuring` see a step, `known_steps` what came of plans, `limiting` keeps a
-step within its limit, `placing` does with each value what the plan says, `report` says so. `rates`
-has what links and disks do in a second.
+`step_recorder` and `measuring` see a step, `known_steps` has what came of plans, `limiting` keeps a
+step within its limit, `placing` does with each value what the plan says, and `report` prints it.
+`rates` has what links and disks do in a second. Only `memory` imports from here.
 """
