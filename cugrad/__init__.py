@@ -129,7 +129,7 @@ globals().update(functions.accepting({
     name: globals()[name]
     for name in (*creation.__all__, *random.__all__, *drawing.__all__)
     if name[0].islower() and callable(globals().get(name))
-}))  # fmt: skip
+}, functions.TAKES_OUT))  # fmt: skip
 globals().update(legacy.TYPES)
 array_api.fill(globals(), linalg, fft)
 

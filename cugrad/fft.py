@@ -326,4 +326,5 @@ def _shifted(input: Tensor, dim: Any, by: Any) -> Tensor:
     return roll(input, tuple([by(shape[d]) for d in dims]), dims) if dims else input.clone()
 
 
-globals().update(accepting({n: globals()[n] for n in __all__}, __name__, ("fftshift", "ifftshift")))
+_TAKE_OUT = set(__all__) - {"fftshift", "ifftshift"}
+globals().update(accepting({n: globals()[n] for n in __all__}, _TAKE_OUT, __name__))

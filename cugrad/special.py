@@ -119,4 +119,5 @@ def log_softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -
 
 
 _FUNCTIONS = {name: globals()[name] for name in __all__}
-globals().update(accepting(_FUNCTIONS, __name__, ("softmax", "log_softmax")))
+_TAKE_OUT = _FUNCTIONS.keys() - {"softmax", "log_softmax"}
+globals().update(accepting(_FUNCTIONS, _TAKE_OUT, __name__))

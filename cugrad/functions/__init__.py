@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ops.table import TABLE
 from . import queries
 from .calls.declaring import declared
 from .calls.out import accepting
-from .creation import grids, ranges
+from .creation import factories, grids, random, ranges
 from .indexing import index, scatter
 from .indexing.index import getitem, setitem
 from .maths import (
@@ -36,8 +37,8 @@ from .maths.reduce import vector_norm
 from .shapes import arranging, copies, layouts, padding, splitting, strided, view_copies, views
 
 __all__ = [
-    "FUNCTIONS", "METHODS", "PROPERTIES", "accepting", "declared", "einsum", "getitem", "setitem",
-    "vector_norm",
+    "FUNCTIONS", "METHODS", "PROPERTIES", "TAKES_OUT", "accepting", "declared", "einsum", "getitem",
+    "setitem", "vector_norm",
 ]  # fmt: skip
 
 # Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
@@ -46,10 +47,16 @@ _FILES = (
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
     padding, ranges, layouts, elementary,
 )  # fmt: skip
-FUNCTIONS: dict[str, Callable[..., Any]] = accepting(declared(
+_PLAIN = declared(
     arithmetic.FUNCTIONS, elementary.FUNCTIONS, {"einsum": einsum},
     *({name: getattr(file, name) for name in file.__all__} for file in _FILES),
-))  # fmt: skip
+)  # fmt: skip
+# Those that take out=: rows say it themselves, files beside their `__all__`.
+TAKES_OUT: frozenset[str] = frozenset().union(
+    (name for name in arithmetic.FUNCTIONS if name not in TABLE or TABLE[name].out),
+    *(getattr(file, "TAKES_OUT", ()) for file in (*_FILES, factories, random)),
+)
+FUNCTIONS: dict[str, Callable[..., Any]] = accepting(_PLAIN, TAKES_OUT)
 METHODS: dict[str, Callable[..., Any]] = declared(
     *(file.METHODS for file in _FILES), inplace.METHODS
 )

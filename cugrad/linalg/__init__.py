@@ -70,15 +70,21 @@ METHODS: dict[str, Callable[..., Any]] = {
     "svd": older.svd, "triangular_solve": least_squares.triangular_solve,
 }  # fmt: skip
 METHODS = _cast(METHODS)
-FUNCTIONS = accepting({
+_OF_TORCH = {
     **METHODS, **{name: getattr(distances, name) for name in distances.__all__},
     "chain_matmul": older.chain_matmul, "frobenius_norm": older.frobenius_norm,
     "lu_unpack": factors.lu_unpack, "nuclear_norm": older.nuclear_norm,
     "tensordot": products.tensordot,
-})  # fmt: skip
+}  # fmt: skip
+TAKES_OUT = _OF_TORCH.keys() - {
+    "bilinear", "cdist", "det", "frobenius_norm", "logdet", "lu", "matrix_exp", "nuclear_norm",
+    "pca_lowrank", "pdist", "pinverse", "svd_lowrank",
+}  # fmt: skip
+FUNCTIONS = accepting(_OF_TORCH, TAKES_OUT)
 METHODS["addr_"] = in_place(older.addr)
 _HERE = _cast({name: globals()[name] for name in __all__})
-globals().update(accepting(_HERE, __name__, ("diagonal", "matrix_exp", "vander")))
+_OUT_HERE = _HERE.keys() - {"diagonal", "matrix_exp", "vander"}
+globals().update(accepting(_HERE, _OUT_HERE, __name__))
 
 
 explain(__name__)

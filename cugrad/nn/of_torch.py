@@ -43,6 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 # In torch itself these have out=.
-log_softmax, softmax, threshold = accepting({
-    name: getattr(functional, name) for name in ("log_softmax", "softmax", "threshold")
-}).values()  # fmt: skip
+_TAKE_OUT = ("log_softmax", "softmax", "threshold")
+log_softmax, softmax, threshold = accepting(
+    {name: getattr(functional, name) for name in _TAKE_OUT}, _TAKE_OUT
+).values()

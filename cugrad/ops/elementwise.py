@@ -156,7 +156,7 @@ def _relu(xp: Any, self: Any) -> Any:
     return xp.maximum(self, 0)
 
 
-row("relu", "self", _relu, ELEMENTWISE,
+row("relu", "self", _relu, ELEMENTWISE, out=False,
     self=lambda g, result: g * (result != 0))  # not > 0: a nan lets it pass  # fmt: skip
 row("erf", "self", "erf", ELEMENTWISE, promote="float",
     self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))))  # fmt: skip
@@ -235,7 +235,7 @@ for _name, _function in (
     ("logical_not", "logical_not"), ("bitwise_not", "invert"), ("isnan", "isnan"),
     ("isinf", "isinf"), ("isfinite", "isfinite"),
 ):  # fmt: skip
-    row(_name, "self", _function, public=True)
+    row(_name, "self", _function, public=True, out=not _name.startswith("is"))
 
 # Complex parts ------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ row("real", "self", lambda xp, self: xp.real(self).copy(), ELEMENTWISE, holomorp
     self=lambda g: g, jvp=lambda m, self_t: m.real(self_t), public=False)  # fmt: skip
 row("imag", "self", lambda xp, self: xp.imag(self).copy(), ELEMENTWISE, holomorphic=False,
     self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t), public=False)  # fmt: skip
-row("conj", "self", "conj", ELEMENTWISE, holomorphic=False,
+row("conj", "self", "conj", ELEMENTWISE, holomorphic=False, out=False,
     self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t))  # fmt: skip
 
 
@@ -261,7 +261,7 @@ def _turn(m: Any, g: Any, self: Any) -> Any:
     return g * (self * 1j) / (m.square(m.abs(self)) + (self == 0))
 
 
-row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float",
+row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float", in_place=False,
     self=_turn,
     jvp=lambda m, self, self_t: (
         m.imag(m.conj(self) * self_t) / (m.square(m.abs(self)) + (self == 0))

@@ -190,7 +190,7 @@ row("nan_to_num", "self", _nan_to_num, ELEMENTWISE,
 row("heaviside", "self values",
     lambda xp, self, values: xp.where(self == 0, values, self > 0).astype(self.dtype, copy=False),
     promote=SAME, doc="0 where self < 0, 1 where self > 0, values where self == 0",
-    public=True)  # fmt: skip
+    public=True, in_place=False)  # fmt: skip
 row("signbit", "self", lambda xp, self: xp.signbit(self) if self.dtype.kind not in "biu" else
     self < 0, public=True)  # fmt: skip
 row("isposinf", "self", lambda xp, self: self == inf, public=True)

@@ -72,9 +72,9 @@ def _gamma_density(m: Any, self: Any, other: Any) -> Any:
     return m.exp((self - 1) * m.log(other) - other - m.lgamma(self))
 
 
-row("igamma", "self other", _of_two("gammainc"), ELEMENTWISE, promote=FLOAT,
+row("igamma", "self other", _of_two("gammainc"), ELEMENTWISE, promote=FLOAT, in_place=False,
     other=lambda m, g, self, other: g * _gamma_density(m, self, other))  # fmt: skip
-row("igammac", "self other", _of_two("gammaincc"), ELEMENTWISE, promote=FLOAT,
+row("igammac", "self other", _of_two("gammaincc"), ELEMENTWISE, promote=FLOAT, in_place=False,
     other=lambda m, g, self, other: -g * _gamma_density(m, self, other))  # fmt: skip
 
 # The error function and the normal distribution ---------------------------------------------------

@@ -55,7 +55,7 @@ class Op:
         "name", "inputs", "optional", "variadic", "params", "defaults", "forward", "ufunc", "kind",
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
-        "inherits", "cost", "flops", "refuses", "fits", "public", "also",
+        "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,8 @@ class Op:
         fits: bool = False,
         public: bool | None = None,
         also: str = "",
+        out: bool = True,
+        in_place: bool = True,
         dense: bool | str = False,
         doc: str = "",
         **formulas: Formula,
@@ -103,6 +105,8 @@ class Op:
         derived = name.startswith("special_") or name.endswith("_backward")
         self.public = kind == ELEMENTWISE and not derived if public is None else public
         self.also = tuple(also.split())  # public functions that run it, beside one of its name
+        self.out = out  # whether its public function takes out=
+        self.in_place = in_place  # whether its method with an underscore is the row, in place
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward

@@ -15,8 +15,7 @@ import pytest
 import cugrad as torch
 from cugrad import memory, profiler
 from cugrad.absent import PUBLIC
-from cugrad.functions import FUNCTIONS
-from cugrad.functions.calls.out import TAKES_OUT
+from cugrad.functions import FUNCTIONS, TAKES_OUT
 from tests.documents.test_absent import home, public_names
 
 

@@ -11,42 +11,20 @@ from ...autograd.forward.dual import highest
 from ...autograd.mode import no_grad, state
 from ...backends import backend_of
 from ...dtypes import type_name
+from ...ops.table import TABLE
 from ...tensor import Tensor
 from ..shapes.strided import in_its_memory
 from .mistakes import MISTAKES, explained
 from .signatures import Signature
 
-__all__ = ["ALIASES", "TAKES_OUT", "accepting", "called", "layout", "renaming", "strided"]
+__all__ = ["ALIASES", "accepting", "called", "layout", "renaming", "strided"]
 
 # What PyTorch's parser reads under NumPy's names, and the names it has for them.
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input",
            "x2": "other"}  # fmt: skip
 
-# Functions of torch itself that have out=; those of linalg, fft and special nearly all do.
-_NAMES = """
-abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any
-arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan
-atan2 atanh baddbmm bernoulli bitwise_and bitwise_left_shift bitwise_not bitwise_or
-bitwise_right_shift bitwise_xor bmm bucketize cat ceil chain_matmul cholesky cholesky_inverse
-cholesky_solve clamp clamp_max clamp_min clip column_stack complex concat concatenate conj_physical
-copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack
-empty eq erf erfc erfinv exp exp2 expm1 eye fix float_power floor floor_divide fmax fmin fmod frac
-frexp full gather gcd ge geqrf ger greater greater_equal gt hardshrink heaviside histc histogram
-hstack hypot i0 igamma igammac index_add index_copy index_reduce index_select inner inverse isin
-isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma linspace log log10 log1p
-log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor
-logit logspace logsumexp lt lu_solve lu_unpack masked_select matmul matrix_power max maximum mean
-median min minimum mm mode msort mul multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian
-nanquantile nansum narrow_copy ne neg negative nextafter nonzero norm normal not_equal ones orgqr
-ormqr outer polar polygamma pow prod qr quantile rad2deg rand randint randn randperm range
-reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce searchsorted
-sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square stack std sub
-subtract sum svd take take_along_dim tan tanh tensordot threshold topk triangular_solve tril triu
-true_divide trunc var vdot vstack where xlogy zeros
-"""
 _JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack",
           "column_stack"}  # fmt: skip
-TAKES_OUT = frozenset(_NAMES.split())
 
 
 def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,13 +42,10 @@ def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def accepting(
     functions: dict[str, Callable[..., Any]],
+    takes_out: Collection[str],
     room: str = "cugrad",
-    but: Collection[str] = (),
 ) -> dict[str, Callable[..., Any]]:
-    """The functions with `out=` where PyTorch's have it, and all with its aliases of arguments.
-
-    `but` are the functions of a room other than torch itself that have no `out`.
-    """
+    """The functions with PyTorch's aliases of arguments; those named in `takes_out` with `out=`."""
     made = {}
     for name, function in functions.items():
         code = _code(function)
@@ -78,8 +53,8 @@ def accepting(
         if code is None or code.co_flags & 0x08:  # **more: a compiled row calls `called` itself
             made[name] = function
             continue
-        has = name in TAKES_OUT if room == "cugrad" else name not in but
-        call = _wrapped(name, function, frozenset(names), has and "out" not in names)
+        has = name in takes_out and "out" not in names
+        call = _wrapped(name, function, frozenset(names), has)
         call.__module__ = room  # where pickle finds it
         call.__qualname__ = name
         made[name] = call
@@ -124,7 +99,7 @@ def called(function: Callable[..., Any], values: dict[str, Any], more: dict[str,
     for key in more:
         if ALIASES.get(key) in given:
             raise TypeError(f"{name}() got multiple values for argument '{ALIASES[key]}'")
-    return _call(name, function, names, name in TAKES_OUT, (), {**given, **more})
+    return _call(name, function, names, TABLE[name].out, (), {**given, **more})
 
 
 def _call(

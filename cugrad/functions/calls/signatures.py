@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from inspect import Parameter
 from types import MappingProxyType
 from typing import Any
@@ -19,16 +19,14 @@ class Signature(inspect.Signature):
     """A signature with `out=None`, made when it is asked for.
 
     Of a compiled row, whose first argument is `input` and which all may be given by name, it is
-    that of the row; `out` then only for the names in `takes_out`.
+    that of the row, which says whether there is an `out`.
     """
 
     __slots__ = ("_function", "_op", "_out")
 
-    def __init__(
-        self, function: Callable[..., Any], op: Op | None = None, takes_out: Collection[str] = ()
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], op: Op | None = None) -> None:
         self._function, self._op = function, op
-        self._out = op is None or op.name in takes_out
+        self._out = op is None or op.out
         self._return_annotation = function.__annotations__.get("return", "Tensor")
 
     @property

@@ -26,6 +26,7 @@ __all__ = [
     "full_like", "ones", "ones_like", "scalar_tensor", "tensor", "zeros",
     "zeros_like",
 ]  # fmt: skip
+TAKES_OUT = frozenset(["complex", "empty", "eye", "full", "ones", "zeros"])
 
 
 def _place(device: Any) -> tuple[Any, Device]:

@@ -27,6 +27,9 @@ __all__ = [
     "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
     "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state",
 ]  # fmt: skip
+TAKES_OUT = frozenset([
+    "bernoulli", "multinomial", "normal", "rand", "randint", "randn", "randperm",
+])  # fmt: skip
 
 FIRST_SEED = 67280421310721  # of a new Generator, PyTorch's
 

@@ -20,6 +20,7 @@ from .factories import _finish, _numpy_dtype, _place, _shape
 __all__ = [
     "arange", "empty_permuted", "empty_strided", "linspace", "logspace", "range", "vander",
 ]  # fmt: skip
+TAKES_OUT = frozenset(__all__) - {"empty_permuted", "empty_strided", "vander"}
 
 
 def _number(value: Any) -> Any:

@@ -19,6 +19,7 @@ from .subscripts import FULL, parse, picked
 __all__ = [
     "argwhere", "gather", "index_select", "masked_select", "nonzero", "take", "take_along_dim",
 ]  # fmt: skip
+TAKES_OUT = frozenset(__all__) - {"argwhere"}
 
 
 def getitem(self: Tensor, index: Any) -> Tensor:

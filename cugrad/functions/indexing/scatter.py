@@ -21,6 +21,7 @@ __all__ = [
     "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "masked_scatter",
     "put", "scatter", "scatter_add", "scatter_reduce",
 ]  # fmt: skip
+TAKES_OUT = frozenset(__all__) - {"index_fill", "index_put", "masked_scatter", "put"}
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 

@@ -19,7 +19,7 @@ from ...ops.promotion import fit_scalar, result_dtype
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor
 from ..calls.arguments import array_of, cast, refused
-from ..calls.out import TAKES_OUT, called
+from ..calls.out import called
 from ..calls.signatures import Signature
 from ..creation.factories import tensor
 from .words import words_of
@@ -231,7 +231,7 @@ def _of_row(op: Op) -> Callable[..., Any]:
     function: Any = compile_function(op, public=True, called=called)
     function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
     function.__doc__ = _PLAIN[op.name].__doc__
-    function.__signature__ = Signature(function, op, TAKES_OUT)
+    function.__signature__ = Signature(function, op)
     return function
 
 
@@ -377,11 +377,9 @@ INPLACE: dict[str, Callable[..., Any]] = {
     "add_": _add_, "sub_": _sub_, "div_": _div_, "clamp_": _clamp_, "copy_": _copy_,
     "fill_": _fill_, "zero_": _zero_, "round_": _round_,
 }  # fmt: skip
-# An angle is real, and has no place in complex numbers; `inplace` has the methods of the others.
-_NOT_INPLACE = ("angle", "heaviside", "igamma", "igammac")
 INPLACE.update({
     op.name + "_": _inplace(op) for op in _ROWS
-    if op.inputs[0] == "self" and op.name not in _NOT_INPLACE and op.name + "_" not in INPLACE
+    if op.inputs[0] == "self" and op.in_place and op.name + "_" not in INPLACE
 })  # fmt: skip
 INPLACE.update({alias + "_": INPLACE[name + "_"] for alias, name in ALIASES.items()})
 

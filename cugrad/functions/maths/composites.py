@@ -21,6 +21,7 @@ from .arithmetic import sub
 from .reduce import sum
 
 __all__ = ["diff", "float_power", "isreal", "ldexp", "mvlgamma", "positive", "rsub", "trace"]
+TAKES_OUT = frozenset(__all__) - {"isreal", "positive", "rsub", "trace"}
 
 
 def positive(input: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ __all__ = [
     "conj_physical", "fill", "frexp", "is_conj", "is_neg", "is_nonzero", "is_same_size",
     "is_signed", "polar", "resolve_conj", "resolve_neg",
 ]  # fmt: skip
+TAKES_OUT = frozenset(["conj_physical", "frexp", "polar"])
 
 
 def frexp(input: Tensor) -> tuple[Tensor, Tensor]:

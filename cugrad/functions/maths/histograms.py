@@ -12,6 +12,7 @@ from ..calls.arguments import array_of, fresh, return_type
 from ..creation.ranges import linspace
 
 __all__ = ["bincount", "histc", "histogram", "histogramdd"]
+TAKES_OUT = frozenset(__all__) - {"bincount", "histogramdd"}
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:

@@ -16,6 +16,7 @@ __all__ = [
     "addbmm", "addmm", "addmv", "baddbmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv",
     "outer", "vdot",
 ]  # fmt: skip
+TAKES_OUT = frozenset(__all__)
 
 
 def _inner_mismatch(function: str, a: Any, b: Any) -> RuntimeError:

@@ -19,6 +19,7 @@ __all__ = [
     "cumsum", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "prod", "std", "std_mean",
     "sum", "var", "var_mean",
 ]  # fmt: skip
+TAKES_OUT = frozenset(__all__) - {"count_nonzero", "std_mean", "var_mean"}
 
 
 def sum(

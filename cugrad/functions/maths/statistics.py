@@ -20,6 +20,7 @@ from .reduce import sum, vector_norm
 __all__ = [
     "corrcoef", "cov", "dist", "nanmean", "nanquantile", "nansum", "quantile", "renorm",
 ]  # fmt: skip
+TAKES_OUT = frozenset(__all__) - {"corrcoef", "cov", "dist"}
 
 
 # Without nan --------------------------------------------------------------------------------------

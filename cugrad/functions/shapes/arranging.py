@@ -17,6 +17,7 @@ __all__ = [
     "column_stack", "diag", "diag_embed", "diagflat", "dstack", "fliplr", "flipud", "hstack",
     "pixel_shuffle", "pixel_unshuffle", "rot90", "row_stack", "vstack",
 ]  # fmt: skip
+TAKES_OUT = frozenset(["column_stack", "diag", "dstack", "hstack", "row_stack", "vstack"])
 
 
 # Turning ------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ __all__ = [
     "cat", "concat", "concatenate", "flip", "masked_fill", "repeat_interleave",
     "roll", "stack", "tile", "tril", "triu",
 ]  # fmt: skip
+TAKES_OUT = frozenset(__all__) - {"flip", "masked_fill", "repeat_interleave", "roll", "tile"}
 
 
 def flip(input: Tensor, dims: Any) -> Tensor:

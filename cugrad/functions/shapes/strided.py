@@ -22,6 +22,7 @@ __all__ = [
     "as_strided", "as_strided_scatter", "diagonal_scatter", "resize_as_", "select_scatter",
     "slice_scatter", "real", "imag", "view_as_complex", "view_as_real",
 ]  # fmt: skip
+TAKES_OUT = frozenset(["slice_scatter"])
 
 
 # Strides ------------------------------------------------------------------------------------------

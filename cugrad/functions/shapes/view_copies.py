@@ -79,6 +79,7 @@ _VIEWS: dict[str, Callable[..., Any]] = {
 FUNCTIONS = {name: _copying(name, view) for name, view in _VIEWS.items()}
 globals().update(FUNCTIONS)
 __all__ = tuple(FUNCTIONS)
+TAKES_OUT = frozenset(["narrow_copy"])
 
 
 # In place -----------------------------------------------------------------------------------------
