@@ -147,18 +147,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # Sealed state ------------------------------------------------------------
 
 
-# The global state a test must leave as it found it: module -> its thread-local. A thread-local that
-# gains an attribute is watched without a change here.
-THREAD_LOCALS = {
-    "cugrad.autograd.mode": "state",
-    "cugrad.autograd.anomaly_mode": "anomaly",
-    "cugrad.tensor": "fresh",
-    "cugrad.device": "_state",
-    "cugrad.dtypes": "_default",
-    "cugrad.ops.random": "replayed",
-    "cugrad.autograd.autocast": "settings",
-    "cugrad.autograd.engine.backward_pass": "task",
-}
+# What programs set for good, which `kept` lets be.
+LASTING = {"cugrad.autograd.anomaly_mode": "anomaly", "cugrad.dtypes": "_default"}
 
 
 @functools.cache
@@ -175,20 +165,21 @@ def fields_of(state: object) -> dict[str, Any]:
 
 
 def watched() -> list[tuple[str, object]]:
-    return [
-        (f"{module}.{name}", getattr(importlib.import_module(module), name))
-        for module, name in THREAD_LOCALS.items()
-    ]
+    """The global state that a test must leave as it found it: whatever registers with `kept`."""
+    lasting = [getattr(importlib.import_module(module), name) for module, name in LASTING.items()]
+    of_threads = importlib.import_module("cugrad.kept").LOCALS
+    return [(f"{type(x).__module__}.{type(x).__name__}", x) for x in (*of_threads, *lasting)]
 
 
 @pytest.fixture(autouse=True)
 def sealed_state(placed: None) -> Iterator[None]:
     """Fails a test that leaks global state, and puts the state back: one leak fails one test."""
-    before = {name: fields_of(state) for name, state in watched()}
+    states = watched()
+    before = {name: fields_of(state) for name, state in states}
     environment = dict(os.environ)
     yield
     leaks = []
-    for name, state in watched():
+    for name, state in states:
         after = fields_of(state)
         for field in after.keys() | before[name].keys():
             found, wanted = after.get(field), before[name].get(field)

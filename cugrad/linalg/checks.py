@@ -8,6 +8,7 @@ from ..autograd.mode import no_grad
 from ..autograd.recording.record import recorded
 from ..functions.calls.arguments import array_of
 from ..ops.dims import broadcast_shapes
+from ..ops.linalg import matrices
 from ..tensor import Tensor
 
 __all__ = ["batches_of", "float_matrix", "hermitian", "mH", "matrix", "square"]
@@ -83,5 +84,4 @@ def hermitian(A: Tensor, upper: bool) -> Tensor:
 
 def mH(x: Tensor) -> Tensor:
     """The adjoint of matrices."""
-    x = recorded.mT(x)
-    return recorded.conj(x) if x._array.dtype.kind == "c" else x
+    return matrices.mH(recorded, x)

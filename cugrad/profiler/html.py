@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..autograd.recording.node import SEQ_LIMIT
 from .correlation.joining import Correlation
 
 __all__ = ["memory_page", "report_page"]
@@ -23,7 +24,7 @@ def memory_page(timeline: dict[str, Any], title: str = "Memory over a step") -> 
     (True, False)
     """
     note = "Memory in use when each op and each backward node had ended."
-    return _page(title, note, timeline, "memory.js")
+    return _page(title, note, {**timeline, "seq_limit": SEQ_LIMIT}, "memory.js")
 
 
 def report_page(found: Correlation, title: str, note: str = "") -> str:

@@ -18,7 +18,7 @@ import os
 from tests.support import ROOT
 import cugrad
 import numpy as np
-from cugrad.autograd import mode
+from cugrad.autograd import mode, transforms
 """
 LEAK = """
 def test_leak_{number}():
@@ -31,13 +31,14 @@ def test_after_{number}():
     (x * x).sum().backward()
 """
 LEAKS = {
-    "cugrad.set_grad_enabled(False)": "state.grad_enabled",
-    "cugrad.set_default_dtype(cugrad.float64)": "_default.dtype",
-    "cugrad.set_default_device('cpu')": "_state.default",
-    "mode.push_hooks((id, id))": "state.hooks",
-    "cugrad.set_anomaly_enabled(True)": "anomaly.enabled",
-    "cugrad.inference_mode().__enter__()": "fresh.counter",
-    "mode.push_observer(object())": "state.observers",
+    "cugrad.set_grad_enabled(False)": "State.grad_enabled",
+    "cugrad.set_default_dtype(cugrad.float64)": "_Default.dtype",
+    "cugrad.set_default_device('cpu')": "_DeviceState.default",
+    "mode.push_hooks((id, id))": "State.hooks",
+    "cugrad.set_anomaly_enabled(True)": "Anomaly.enabled",
+    "cugrad.inference_mode().__enter__()": "Fresh.counter",
+    "mode.push_observer(object())": "State.observers",
+    "transforms.active(transforms.GRAD).__enter__()": "Running.transforms",
     "os.environ['CUGRAD_LEAK'] = '1'": "os.environ",
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ..copies import check_copy
 from . import memory as memory
 from .namespace import CupyNamespace
 from .probe import why_uncompilable
@@ -124,19 +125,7 @@ class CupyBackend:
         size. Between page-locked host memory and a device, or within a device; with ordinary host
         memory CUDA may wait. Legal while a graph is being captured.
         """
-        if dst.nbytes != src.nbytes:
-            raise ValueError(
-                f"copy_async: got {src.dtype} {src.shape} -> {dst.dtype} {dst.shape}, "
-                "want equal numbers of bytes"
-            )
-        rows = dst.flags.c_contiguous and src.flags.c_contiguous
-        columns = dst.flags.f_contiguous and src.flags.f_contiguous
-        dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (dst, src))
-        if not (rows or columns) and (not dense or dst.shape == src.shape):
-            raise ValueError(
-                f"copy_async: got strides {src.strides} -> {dst.strides}, "
-                "want both arrays contiguous in the same order"
-            )
+        check_copy(dst, src)
         if src.nbytes == 0:
             return
         runtime = cupy.cuda.runtime

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...kept import Switch
+from ..copies import check_copy
 from ..numpy.backend import HostRng
 from .array import SimulatedArray, run
 from .machine import Machine, SimulatedEvent, SimulatedStream
@@ -166,19 +167,7 @@ class SimulatedBackend:
 
     def copy_async(self, dst: Array, src: Array, stream: SimulatedStream) -> None:
         """Queues a copy of bytes on `stream`; the caller keeps both alive until it is done."""
-        if dst.nbytes != src.nbytes:
-            raise ValueError(
-                f"copy_async: got {src.dtype} {src.shape} -> {dst.dtype} {dst.shape}, "
-                "want equal numbers of bytes"
-            )
-        rows = dst.flags.c_contiguous and src.flags.c_contiguous
-        columns = dst.flags.f_contiguous and src.flags.f_contiguous
-        dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (dst, src))
-        if not (rows or columns) and (not dense or dst.shape == src.shape):
-            raise ValueError(
-                f"copy_async: got strides {src.strides} -> {dst.strides}, "
-                "want both arrays contiguous in the same order"
-            )
+        check_copy(dst, src)
         if src.nbytes:
             self.machine.copy(dst, src, stream)
 

@@ -136,7 +136,7 @@ const chart = element("div", { class: "chart", id: "chart" });
 const second = element("div", { class: "chart" });
 
 function name(each) {
-  const number = each.seq < 2 ** 63 ? `, seq ${each.seq}` : "";
+  const number = each.seq < data.seq_limit ? `, seq ${each.seq}` : "";
   return `${each.name} (${each.phase}${number})`;
 }
 
