@@ -115,12 +115,12 @@ def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
 def unshared(tangent: Tensor, level: Level, others: Sequence[Tensor | None]) -> Tensor:
     """The tangent, or a copy where its memory is that of another tensor's, which may change.
 
-    It is where it is owned, and where it is that of an operand: these others are the tangents.
+    It is where it is owned; of an op, whose operands have these other tangents, also where it is
+    one of those, or a view: of one of them, or of one number in many places.
     """
     root = tangent if tangent._base is None else tangent._base
-    if id(root) not in level.owners and not any(
-        root is (each if each._base is None else each._base) for each in others if each is not None
-    ):
+    is_own = root is tangent or not others
+    if is_own and id(root) not in level.owners and not any(tangent is each for each in others):
         return tangent
     with below(level) if level in state.levels else nullcontext():
         copy: Tensor = recorded.clone(tangent)
