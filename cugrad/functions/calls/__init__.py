@@ -2,7 +2,8 @@
 
 `arguments.py` checks arguments, `declaring.py` sees that a name has one declaration, `out.py` adds
 `out=` and NumPy's names of arguments, `mistakes.py` says which argument had a wrong type, and
-`signatures.py` what `help` shows. Begin with `arguments.py`. It calls no function of other rooms.
+`signatures.py` what `help` shows. Begin with `arguments.py`. All rooms of functions import from
+here.
 """
 
 from __future__ import annotations

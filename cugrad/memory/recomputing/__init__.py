@@ -1,4 +1,5 @@
 """Saved tensors that are not kept: what made them runs again in backward.
 
-`context` has `recompute`; begin there. `recipes` write down how values were made.
+`context` has `recompute`; begin there. `recipes` writes down how values were made, and runs those
+ops again. `budgeting` imports both.
 """
