@@ -84,7 +84,11 @@ row("erfinv", "self", _of("erfinv"), ELEMENTWISE, promote=FLOAT,
 row("special_erfcx", "self", _of("erfcx"), ELEMENTWISE, promote=FLOAT,
     self=lambda g, self, result: g * (self * result * 2 - 2 / sqrt(pi)))  # fmt: skip
 row("special_log_ndtr", "self", _of("log_ndtr"), ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * sqrt(2 / pi) / m.special_erfcx(self * -sqrt(0.5)))  # fmt: skip
+    self=lambda m, g, self, result: m.where(
+        self < 0,  # the clamps: no inf in the branch not taken
+        g * sqrt(2 / pi) / m.special_erfcx(m.clamp(self, None, 0) * -sqrt(0.5)),
+        g * m.exp(m.square(m.clamp(self, 0, None)) * -0.5 - m.clamp(result, -0.7, None))
+        / sqrt(2 * pi)))  # fmt: skip
 row("special_ndtri", "self", _of("ndtri"), ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result: g * (m.exp(result * result * 0.5) * sqrt(2 * pi)))  # fmt: skip
 

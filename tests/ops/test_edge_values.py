@@ -138,3 +138,14 @@ def test_the_gradient_of_logit_at_its_ends(eps: float | None, device: str) -> No
         (g,) = lib.autograd.grad(lib.logit(x, eps).sum(), x)
         grads.append(g.tolist())
     np.testing.assert_allclose(*grads, rtol=1e-12)
+
+
+@pytest.mark.parametrize("at", [-300.0, -40.0, -1.0, 0.0, 1.0, 40.0, 300.0])
+def test_derivatives_of_log_ndtr_are_numbers_far_out(lib: Any, at: float) -> None:
+    grad, found = lib.func.grad, lib.special.log_ndtr
+    slopes = []
+    for _ in range(2):
+        found = grad(found)
+        slopes.append(found(lib.tensor(at, dtype=lib.float64)).item())
+    mills = math.sqrt(2 / math.pi) / lib.special.erfcx(lib.tensor(-at / 2**0.5).double()).item()
+    assert slopes == pytest.approx([mills, -mills * (mills + at)], rel=1e-3, abs=1e-300)
