@@ -885,6 +885,11 @@ sample("softplus", away((3, 4), 0.25), beta=2.0, threshold=0.5)
 sample("softplus", exactly([-1000.0, 1000.0, 0.0]))
 sample("mish", (3, 4), reference=lambda np, x: x * np.tanh(np.log1p(np.exp(x))))
 sample("mish", exactly([-700.0, 700.0, 0.0, 25.0]))
+sample("huber", exactly([-3.0, -0.2, 0.4, 1.7]), delta=0.7,
+       torch=lambda torch, x, delta=1.0: torch.nn.functional.huber_loss(
+           x, torch.zeros_like(x), reduction="none", delta=delta),
+       reference=lambda np, x, delta=1.0: np.where(
+           np.abs(x) <= delta, x * x / 2, (np.abs(x) - delta / 2) * delta))  # fmt: skip
 sample("log_sigmoid", (3, 4), torch=_nn("logsigmoid"),
        reference=lambda np, x: -np.logaddexp(0, -x))  # fmt: skip
 sample("log_sigmoid", exactly([-1000.0, 1000.0, 0.0]))
@@ -984,6 +989,7 @@ sample("cumprod", (2, 0), dim=1)
 
 REAL_ONLY |= {
     "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "prelu_kernel",
+    "huber",
     "hardtanh", "hardsigmoid", "hardswish", "hardshrink", "softshrink", "threshold", "xlogy",
     "logaddexp", "logaddexp2", "logit", "erfc", "deg2rad", "rad2deg", "hypot", "copysign", "fmax",
     "fmin", "clamp_min", "clamp_max", "frac", "nan_to_num", "heaviside", "signbit", "isposinf",

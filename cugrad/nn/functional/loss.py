@@ -116,11 +116,7 @@ def smooth_l1_loss(
     first, second = _broadcast(input, _numbers(target, input))
     if beta == 0:
         return reduced((first - second).abs(), reduction)
-    difference = first - second
-    size = difference.abs()
-    small = recorded.clamp(difference, -beta, beta)  # no inf in the branch not taken
-    near = small * small * (0.5 / beta)
-    return reduced(recorded.where(size < beta, near, size - 0.5 * beta), reduction)
+    return reduced(recorded.huber(first - second, beta) / beta, reduction)
 
 
 @autocasts
@@ -136,11 +132,7 @@ def huber_loss(
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     first, second = _broadcast(input, _numbers(target, input))
-    difference = first - second
-    size = difference.abs()
-    small = recorded.clamp(difference, -delta, delta)  # no inf in the branch not taken
-    near = small * small * 0.5
-    losses = recorded.where(size <= delta, near, (size - 0.5 * delta) * delta)
+    losses = recorded.huber(first - second, delta)
     if weight is not None:
         _check_weight(weight, input)
         losses = losses * weight

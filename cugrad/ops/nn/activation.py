@@ -89,6 +89,17 @@ def _mish_gradient(m: Any, g: Any, self: Any) -> Any:
 row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient, public=False)
 
 
+def _huber(xp: Any, self: Array, delta: float = 1.0) -> Array:
+    x = wide(xp, self)
+    size = xp.abs(x)
+    return narrow(xp.where(size <= delta, x * x * 0.5, (size - 0.5 * delta) * delta), self)
+
+
+row("huber", "self", _huber, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, delta: g * m.clamp(self, -delta, delta), public=False,
+    doc="half the square of what is within delta, and from there on a line")  # fmt: skip
+
+
 def _log_sigmoid(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
     return narrow(xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
