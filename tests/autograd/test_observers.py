@@ -169,3 +169,27 @@ def test_a_leaf_changed_under_no_grad_asks_for_no_history(name: str) -> None:
         assert w.tolist() == [2, 2, 1]
         w.sum().backward()
         assert w.grad.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("observed", [
+    lambda: cugrad.profiler.profile(), lambda: cugrad.autograd.profiler.profile(),
+    lambda: cugrad.profiler.MemoryTimeline(), lambda: cugrad.memory.recompute(),
+])  # fmt: skip
+def test_who_looks_on_asks_for_no_node(observed: Any, device: str) -> None:
+    """A view whose base has changed gets its node when it is used: gradients add up in one order.
+
+    What is computed of it beside, and has no gradient, asks for none.
+    """
+    for beside in ("signbit", "isnan", "argmax", "long", "bool", "floor", "exp"):
+        grads = []
+        for context in (contextlib.nullcontext, observed):
+            with context():
+                x = cugrad.tensor([1.608, 1.322, -1.328], dtype=cugrad.float64, requires_grad=True)
+                view = x[None]
+                with cugrad.no_grad():
+                    view += cugrad.tensor([[0.768, -0.692, 0.564]], dtype=cugrad.float64)
+                getattr(view, beside)()
+                made = view._node is not None
+                total = sum((each**2).sum() * 0.5 + each.sum() * 0.3 for each in (x, view, x))
+                grads.append((made, *cugrad.autograd.grad(total, x)[0].tolist()))
+        assert grads[0] == grads[1], beside

@@ -308,8 +308,8 @@ def edge_of(t: Tensor) -> Any:
 
 def announced_seq(inputs: Any) -> int:
     """The number that observers get for an op before it runs, and that its node gets later. Views
-    whose base has changed get their new nodes first, because a node must be younger than all nodes
-    that it leads to.
+    whose base has changed, among the inputs that its node will lead to, get their new nodes first,
+    because a node must be younger than all of those.
     """
     if state.grad_enabled:
         for x in inputs:

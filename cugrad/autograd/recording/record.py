@@ -38,7 +38,7 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
 
 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
-    seq = announced_seq(args[0] if op.variadic else args)
+    seq = announced_seq(_leading(op, args, params))
     result, observers, begun = None, state.observers, 0
     given = (*args, *params.values()) if params else args
     try:
@@ -54,6 +54,14 @@ def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
     finally:
         for observer in reversed(observers[:begun]):
             observer.op_end(op.name, seq, result)
+
+
+def _leading(op: Op, args: Any, params: dict[str, Any]) -> list[Any]:
+    """Those of an op's inputs that its node would lead to; none where it makes whole numbers."""
+    if "dtype" in params and not is_differentiable(params["dtype"]):
+        return []
+    inputs, formulas = args[0] if op.variadic else args, op.formulas
+    return [x for i, x in enumerate(inputs) if formulas[0 if op.variadic else i] is not None]
 
 
 def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int) -> Any:
