@@ -95,7 +95,7 @@ def function_of(op: Any) -> Callable[..., Any] | None:
     place: Any = cugrad
     *rooms, name = op.name.split(".")
     for room in rooms:
-        place = place.__dict__.get(room)
+        place = getattr(place, room, None)
         if place is None:
             return None
     found = getattr(place, name, None) if place is not cugrad else cugrad.__dict__.get(name)

@@ -90,7 +90,7 @@ def test_traces_are_what_the_format_asks_for(tmp_path: Path) -> None:
     )
     exp = next(e for e in events if e["name"] == "exp" and e["ph"] == "X")
     assert exp["args"]["Input Dims"] == [[3]] and "Sequence number" in exp["args"]
-    assert "test_profiler_sessions.py" in exp["args"]["Call stack"]
+    assert "test_sessions.py" in exp["args"]["Call stack"]
     prof.export_chrome_trace(tmp_path / "trace.json.gz")
     assert len(check_trace(tmp_path / "trace.json.gz")) == len(events)
     prof.function_events.export_chrome_trace(tmp_path / "list.json")

@@ -182,7 +182,9 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
         )
     if value.dtype != home.dtype:
         _check_cast(op, value.dtype, home.dtype)
-    if _shows_twice(home):  # a place is written where one of its elements has changed
+    flags = home.flags
+    if not (flags.c_contiguous or flags.f_contiguous) and _shows_twice(home):
+        # a place in memory is written where one of the elements that show it has changed
         backend.xp.copyto(home, value, casting="unsafe", where=value != home)
     else:
         backend.xp.copyto(home, value, casting="unsafe")
@@ -190,8 +192,6 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
 
 def _shows_twice(array: Any) -> bool:
     """Whether there are more elements than places in memory, as in what `unfold` makes."""
-    if array.flags.c_contiguous or array.flags.f_contiguous:
-        return False
     steps = zip(array.strides, array.shape, strict=True)
     return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
 

@@ -208,7 +208,9 @@ def new_node(
     node.rare = None
     node.edges = tuple([edge_of(x) if mask >> i & 1 else None for i, x in enumerate(inputs)])
     if len(op.inputs) > 1:  # nothing is saved for the gradient of a view without a history
-        mask = sum(1 << i for i, edge in enumerate(node.edges) if edge is not None)
+        for i, edge in enumerate(node.edges):
+            if edge is None:
+                mask &= ~(1 << i)
     plan = node.plan = plan_of(op, 1 if op.variadic else mask)
     entries = []
     for name in plan.saves:
