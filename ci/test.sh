@@ -79,6 +79,7 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
 status=0
 say "style: ruff"
 ruff check --output-format concise . || status=1
+ruff format --check --quiet . || { echo "not as the formatter has it: run ruff format ."; status=1; }
 say "types: mypy"
 mypy || status=1
 if [ -n "$fetching" ] && ! wait "$fetching"; then

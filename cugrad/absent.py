@@ -158,7 +158,9 @@ ABSENT: dict[str, dict[str, str]] = {
     "nn.parallel": {DISTRIBUTED: "DistributedDataParallel distributed comm"},
     "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
     "nn.Module": {
-        COMPILED: "compile", DISTRIBUTED: "share_memory", OTHER_DEVICE: "ipu mtia xpu",
+        COMPILED: "compile",
+        DISTRIBUTED: "share_memory",
+        OTHER_DEVICE: "ipu mtia xpu",
         INTERNAL: "T_destination call_super_init dump_patches",
     },
     "optim": {
@@ -166,7 +168,8 @@ ABSENT: dict[str, dict[str, str]] = {
             ASGD Adadelta Adafactor Adagrad Adamax LBFGS Muon NAdam RAdam RMSprop Rprop adadelta
             adagrad adamax asgd lbfgs lr_scheduler nadam radam rmsprop rprop swa_utils
         """,
-        SPARSE: "SparseAdam sparse_adam", INTERNAL: "swap_in_optimizer_params_and_state",
+        SPARSE: "SparseAdam sparse_adam",
+        INTERNAL: "swap_in_optimizer_params_and_state",
     },
     "optim.Optimizer": {INTERNAL: "OptimizerP*Hook profile_hook_step"},
     "cuda": {

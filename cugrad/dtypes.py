@@ -87,9 +87,7 @@ LIMITED = (uint16, uint32, uint64)
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64,
        complex64, complex128)  # fmt: skip
 _BY_NAME = {d.name: d for d in (*ALL, *LIMITED)}
-_BY_NUMPY: dict[np.dtype[Any], dtype] = {
-    d.numpy: d for d in _BY_NAME.values() if d is not bfloat16
-}
+_BY_NUMPY: dict[np.dtype[Any], dtype] = {d.numpy: d for d in _BY_NAME.values() if d is not bfloat16}
 
 
 def _named(name: str) -> dtype:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 __all__ = ["LOCALS", "NOTHING", "Guarded", "Switch", "kept", "of_thread", "whole"]
 
+
 class _Nothing:
     """A context in which nothing is done; a method of C's that takes whatever it is given, and
     whose answer is false, spares a `with` two frames of Python's.

@@ -152,8 +152,10 @@ class GradScaler:
             return
         scale = self._started("update")
         if isinstance(new_scale, Tensor):
-            if new_scale.numel() != 1 or new_scale._requires_grad or (
-                new_scale.device.type != self._device
+            if (
+                new_scale.numel() != 1
+                or new_scale._requires_grad
+                or (new_scale.device.type != self._device)
             ):
                 raise AssertionError(
                     "new_scale should be a float or a 1-element torch.cuda.FloatTensor or "

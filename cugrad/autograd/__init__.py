@@ -33,9 +33,7 @@ __all__ = [
 
 def variable(*args: Any, **kwargs: Any) -> Any:
     """Removed in PyTorch; calling it is a RuntimeError. The class is `Variable`."""
-    raise RuntimeError(
-        "torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead"
-    )
+    raise RuntimeError("torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead")
 
 
 def _is_checkpoint_valid() -> bool:

@@ -204,9 +204,7 @@ def autocasts(function: Callable[P, R]) -> Callable[P, R]:
         flat = [*args, *kwargs.values()]
         cast = _cast_nested(name, flat)
         with nothing_cast():
-            return function(
-                *cast[: len(args)], **dict(zip(kwargs, cast[len(args) :], strict=True))
-            )
+            return function(*cast[: len(args)], **dict(zip(kwargs, cast[len(args) :], strict=True)))
 
     return run
 

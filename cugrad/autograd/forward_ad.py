@@ -106,9 +106,7 @@ def check_dual(tensor: Tensor, tangent: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(f"make_dual(): {what} must be Tensor, not {type(x).__name__}")
         if not (x.is_floating_point() or x.is_complex()):
-            raise ValueError(
-                f"Expected {what} to be floating point or complex, but got: {x.dtype}"
-            )
+            raise ValueError(f"Expected {what} to be floating point or complex, but got: {x.dtype}")
     if tensor.shape != tangent.shape:
         raise RuntimeError(
             "Trying to set a forward gradient that has a different size than that of the original "

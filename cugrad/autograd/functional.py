@@ -247,9 +247,7 @@ def jacobian(
         many, outputs = tupled(func(*points), OUTPUTS, "jacobian")
         check_depends(outputs, "outputs", strict)
         if not vectorize:
-            rows = tuple(
-                _rows(o, i, points, create_graph, strict) for i, o in enumerate(outputs)
-            )
+            rows = tuple(_rows(o, i, points, create_graph, strict) for i, o in enumerate(outputs))
             return nested(settled(rows, create_graph), many, several)
         if strict:
             raise RuntimeError(
@@ -301,9 +299,7 @@ def _all_rows(outputs: Tensors, points: Tensors, create_graph: bool) -> tuple[Te
     """The Jacobians of all outputs, by one backward pass over a batch of unit vectors."""
     sizes = [o.numel() for o in outputs]
     flat = tuple(o.reshape(-1) for o in outputs)
-    found = gradients(
-        flat, points, _unit_vectors(outputs), create_graph, is_grads_batched=True
-    )
+    found = gradients(flat, points, _unit_vectors(outputs), create_graph, is_grads_batched=True)
     columns = []
     for g, x in zip(found, points, strict=True):
         if g is None:

@@ -144,9 +144,7 @@ def _check_forward(
     func: Function, inputs: tuple[Any, ...], setting: Tolerances, absent: bool
 ) -> None:
     """Compares Jacobians in forward mode, for complex inputs with respect to either part."""
-    indices = tuple(
-        i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_complex()
-    )
+    indices = tuple(i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_complex())
     if not indices:
         Check(func, inputs, setting, forward=True).run()
         if absent:

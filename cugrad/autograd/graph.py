@@ -73,8 +73,7 @@ def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
     several = (tensor,) if isinstance(tensor, Tensor) else tensor
     if not isinstance(several, Iterable):
         raise RuntimeError(
-            "increment_version expect a Iterable[Tensor] as input, got "
-            f"{type(tensor).__name__}"
+            f"increment_version expect a Iterable[Tensor] as input, got {type(tensor).__name__}"
         )
     for t in several:
         if not isinstance(t, Tensor):
@@ -160,6 +159,7 @@ class disable_saved_tensors_hooks(Switch, Context):
     Traceback (most recent call last):
     RuntimeError: no hooks here
     """
+
     def __init__(self, error_message: str) -> None:
         self.error_message = error_message
 

@@ -33,9 +33,7 @@ class RangeObserver(Observer, Protocol):
     None), `owner` the module, or the text that the user gives with a name.
     """
 
-    def range_begin(
-        self, name: str, scope: str, nbytes: int, stream: Any, owner: Any
-    ) -> None: ...
+    def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None: ...
     def range_end(self, name: str) -> None: ...
 
 
@@ -93,8 +91,12 @@ class State(threading.local):
         fields = vars(self)
         now = {**FIELDS, **fields, **changes}
         enabled = changes["grad_enabled"] = now["grad_mode"] and not now["inference"]
-        if now["observers"] or now["levels"] or anomaly.enabled or now["stand_in"] is not None or (
-            now["before_op"] is not None or now["autocast"] is not None
+        if (
+            now["observers"]
+            or now["levels"]
+            or anomaly.enabled
+            or now["stand_in"] is not None
+            or (now["before_op"] is not None or now["autocast"] is not None)
         ):
             changes["fast"] = UNUSUAL
         elif now["inference"]:

@@ -75,4 +75,3 @@ class Variable(metaclass=VariableMeta):
         made = data.detach()
         made.requires_grad = requires_grad
         return made
-

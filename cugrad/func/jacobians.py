@@ -163,4 +163,3 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
             [ 0., 12.]])
     """
     return jacfwd(jacrev(func, argnums), argnums)
-

@@ -285,9 +285,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 f"Tensor with dtype {o.dtype}"
             )
 
-    def vjp_fn(
-        cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
-    ) -> Any:
+    def vjp_fn(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         vectors, given_form = flatten(cotangents)
         if given_form != out_form:
             raise RuntimeError(
@@ -344,14 +342,10 @@ def jvp(
     for name, leaves in (("primals", points), ("tangents", along)):
         for x in leaves:
             if not isinstance(x, Tensor):
-                raise RuntimeError(
-                    f"{JVP}: Expected {name} to only contain Tensors, got {type(x)}"
-                )
+                raise RuntimeError(f"{JVP}: Expected {name} to only contain Tensors, got {type(x)}")
     for x, t in zip(points, along, strict=True):
         check_dual(x, t)
-    pair, aux = kept(
-        lambda: _pushed(func, points, along, form, has_aux, strict), state, running
-    )
+    pair, aux = kept(lambda: _pushed(func, points, along, form, has_aux, strict), state, running)
     return (*pair, aux) if has_aux else pair
 
 

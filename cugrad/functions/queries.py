@@ -159,9 +159,7 @@ class finfo(_Limits):
             info: Any = ml_dtypes.finfo(kind.numpy)
         else:
             info = np.finfo(kind.numpy)
-        super().__init__(
-            kind, info, ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
-        )
+        super().__init__(kind, info, ("resolution", "min", "max", "eps", "smallest_normal", "tiny"))
         digits = {"float16": 3, "bfloat16": 2, "float32": 6, "float64": 15}[kind.name]
         self.resolution = float(f"1e-{digits}")
 

@@ -112,9 +112,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     known: Any = words if isinstance(debug_mode, str) else range(3)
     if debug_mode not in known:
         listed = "one of `default`, `warn`, `error`" if known is words else "0, 1, or 2"
-        raise RuntimeError(
-            f"invalid value of debug_mode, expected {listed}, but got {debug_mode}"
-        )
+        raise RuntimeError(f"invalid value of debug_mode, expected {listed}, but got {debug_mode}")
     level = known.index(debug_mode)
     use_deterministic_algorithms(level > 0, warn_only=level == 1)
 

@@ -182,9 +182,7 @@ def _check_reflectors(function: str, A: Tensor, tau: Tensor, of: str) -> None:
     check_float(A, function)
     a, t = matrix(A, function, of), array_of(tau, function, "tau", 2)
     if a.dtype != t.dtype:
-        raise RuntimeError(
-            f"{function}: tau dtype {tau.dtype} does not match {of} dtype {A.dtype}"
-        )
+        raise RuntimeError(f"{function}: tau dtype {tau.dtype} does not match {of} dtype {A.dtype}")
     if t.ndim != a.ndim - 1 or t.shape[:-1] != a.shape[:-2]:
         raise RuntimeError(
             f"{function}: Expected batch dimensions of tau to be equal to {of}.shape[:-2], got tau "

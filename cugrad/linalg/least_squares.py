@@ -37,9 +37,7 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @fresh
-def lstsq(
-    A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
-) -> Any:
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """X that makes |A X - B| least, and itself least among those, by A's singular values.
 
     `driver` is LAPACK's: all of them compute the same X here; "gels" returns no rank, and only

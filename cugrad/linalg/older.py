@@ -62,9 +62,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 
 
 @autocasts
-def addr(
-    input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * the outer product of two vectors.
 
     >>> import cugrad as torch

@@ -238,8 +238,12 @@ def _lines(found: Report) -> list[str]:
             lines += [
                 f"peak        {size(found['saving_peak'])} while saving, "
                 f"{size(found['saving_peak_without'])} without offload"
-                + (f"; {size(found['device_peak'])} in all, {size(found['device_peak_without'])} "
-                   "or more without" if "device_peak" in found else ""),
+                + (
+                    f"; {size(found['device_peak'])} in all, {size(found['device_peak_without'])} "
+                    "or more without"
+                    if "device_peak" in found
+                    else ""
+                ),
             ]
         longest = [f"{_ms(s)} {name}" for name, s in list(found["stalls"].items())[:5]]
         if longest:

@@ -76,9 +76,7 @@ def _merged(dicts: State | Sequence[State]) -> State:
             f"{type(dicts)}"
         )
     if not all(isinstance(d, dict) for d in dicts):
-        raise ValueError(
-            "Expected all elements of parameter_and_buffer_dicts to be dictionaries"
-        )
+        raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
     merged: State = {}
     for part in dicts:
         twice = [name for name in part if name in merged]

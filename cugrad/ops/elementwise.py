@@ -124,6 +124,8 @@ row("acos", "self", "arccos", ELEMENTWISE, promote="float",
     self=lambda m, g, self: -g * m.rsqrt(1 - self * self))  # fmt: skip
 row("atan", "self", "arctan", ELEMENTWISE, promote="float",
     self=lambda g, self: g / (self * self + 1))  # fmt: skip
+
+
 def _squared_length(m: Any, x: Any, y: Any) -> Any:
     """Of a point; 1 for that where no angle is, so that its gradient is zero."""
     square = x * x + y * y
@@ -166,6 +168,8 @@ row("erf", "self", "erf", ELEMENTWISE, promote="float",
 row("abs", "self", "abs", ELEMENTWISE, holomorphic=False,
     self=lambda m, g, self: g * m.sgn(self),
     jvp=lambda m, self, self_t: m.real(m.conj(m.sgn(self)) * self_t))  # fmt: skip
+
+
 def _sign(xp: Any, self: Any) -> Any:
     """NumPy's sign, but of booleans too, and 0 where there is none, as PyTorch has it."""
     if _is_bool(self):
@@ -268,6 +272,7 @@ row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float", in
         if is_complex(self) else self_t * m.zero_like(self)))  # fmt: skip
 
 # Copies to another dtype or device ----------------------------------------------------------------
+
 
 def _to_dtype(xp: Any, self: Any, dtype: Any) -> Any:
     return (self if keeps_order(self) else self.copy("C")).astype(dtype)

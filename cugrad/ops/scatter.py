@@ -72,9 +72,7 @@ def _prod_src(
     zero = m.eq(src, 0)
     count = _zeros_in(m, _ones_where(m, zero, src), index, self, dim)
     alone = m.logical_and(zero, m.eq(count, 1))
-    rest = m.scatter_reduce(
-        self, index, m.masked_fill(src, alone, 1), dim, "prod", include_self
-    )
+    rest = m.scatter_reduce(self, index, m.masked_fill(src, alone, 1), dim, "prod", include_self)
     return m.where(
         alone, m.gather(rest, index, dim),
         m.gather(result, index, dim) / m.masked_fill(src, zero, 1),

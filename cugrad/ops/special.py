@@ -31,6 +31,8 @@ def _xlogy(xp: Any, self: Any, other: Any) -> Array:
 row("xlogy", "self other", _xlogy, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: m.where((self == 0) & (other <= 0), 0, m.xlogy(g, other)),
     other=lambda g, self, other: g * (self / other), refuses="c")  # fmt: skip
+
+
 def _logaddexp(xp: Any, self: Any, other: Any) -> Any:
     if all(getattr(x, "dtype", np.dtype(float)).kind != "c" for x in (self, other)):
         return xp.logaddexp(self, other)

@@ -50,9 +50,7 @@ def check_ways(
     if fused and foreach:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     if capturable:
-        raise NotImplementedError(
-            "capturable=True: CUDA graphs are not captured yet; leave it out"
-        )
+        raise NotImplementedError("capturable=True: CUDA graphs are not captured yet; leave it out")
 
 
 def scaled(xp: Any, array: Any, factor: float) -> Any:

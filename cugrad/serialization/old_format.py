@@ -90,8 +90,10 @@ def load_old(data: bytes, place_of: Location, safe: Safe) -> Any:
     start = file.at
     file.part(file.noted)
     keys = file.part(_none)
-    if type(keys) is not list or any(type(k) is not str for k in keys) or (
-        {*keys} != {*file.kinds} or len(keys) != len(file.kinds)
+    if (
+        type(keys) is not list
+        or any(type(k) is not str for k in keys)
+        or ({*keys} != {*file.kinds} or len(keys) != len(file.kinds))
     ):
         raise pickle.UnpicklingError("the file has not the list of its storages")
     found = {}

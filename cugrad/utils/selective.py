@@ -221,9 +221,7 @@ def create_selective_checkpoint_contexts(
         names = {name for op in policy_fn_or_list for name in _names_of(op)}
 
         def policy(context: Any, op: str, *args: Any) -> CheckpointPolicy:
-            return (
-                CheckpointPolicy.MUST_SAVE if op in names else CheckpointPolicy.PREFER_RECOMPUTE
-            )
+            return CheckpointPolicy.MUST_SAVE if op in names else CheckpointPolicy.PREFER_RECOMPUTE
 
     elif callable(policy_fn_or_list):
         policy = policy_fn_or_list

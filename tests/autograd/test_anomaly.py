@@ -65,8 +65,10 @@ def test_the_documented_example(lib: Any) -> None:
         "Error detected in MyFuncBackward. Traceback of forward call that caused the error:\n"
         '  File "'
     )
-    assert detected.index("in run\n") < detected.index("in run_fn\n") < detected.index(
-        "out = my.apply(a)  # the line in question\n"
+    assert (
+        detected.index("in run\n")
+        < detected.index("in run_fn\n")
+        < detected.index("out = my.apply(a)  # the line in question\n")
     )
 
 
@@ -287,7 +289,11 @@ def test_the_librarys_own_frames_are_left_out(lib: Any) -> None:
     with lib.autograd.set_detect_anomaly(True):
         y = model(lib.ones(1, 2))
     text = "".join(y.grad_fn.metadata["traceback_"])
-    assert "nn/modules/container.py" in text and "cugrad/autograd/" not in text and "fast path" not in text
+    assert (
+        "nn/modules/container.py" in text
+        and "cugrad/autograd/" not in text
+        and "fast path" not in text
+    )
 
 
 def test_the_warning_stands_at_the_line_that_runs_backward(lib: Any) -> None:

@@ -124,9 +124,7 @@ BACKWARD: dict[str, Case] = {
     "integers": backward(square, lambda t, x, y: ones(t, 3, dtype="int64")),
     "booleans": backward(square, lambda t, x, y: ones(t, 3, dtype="bool")),
     "complex for real": backward(square, lambda t, x, y: ones(t, 3, dtype="complex128")),
-    "real for complex": backward(
-        lambda t, x: x.to(t.complex128) * 1j, lambda t, x, y: ones(t, 3)
-    ),
+    "real for complex": backward(lambda t, x: x.to(t.complex128) * 1j, lambda t, x, y: ones(t, 3)),
     "complex for complex": backward(
         lambda t, x: x.to(t.complex128) * 1j, lambda t, x, y: ones(t, 3, dtype="complex128") * 1j
     ),
@@ -400,8 +398,9 @@ def test_a_gradient_on_another_device(name: str) -> None:
             return t.autograd.grad(y, x, g)
         return t.autograd.backward(y, g) if name == "backward" else y.backward(g)
 
-    ours, theirs = outcome(lambda t: call(t, "simulated"), cugrad), outcome(
-        lambda t: call(t, "meta"), torch
+    ours, theirs = (
+        outcome(lambda t: call(t, "simulated"), cugrad),
+        outcome(lambda t: call(t, "meta"), torch),
     )
     assert (ours[0], ours[1].replace("simulated:0", "meta")) == theirs
 

@@ -175,9 +175,15 @@ def test_what_is_switched_on_holds_in_the_depth() -> None:
     seen: list[Any] = []
 
     def bottom() -> None:
-        seen.append((threading.current_thread() is threading.main_thread(),
-                     torch.get_default_dtype(), torch.is_grad_enabled(),
-                     torch.is_anomaly_enabled(), len(vars(torch.autograd.mode.state)["hooks"])))
+        seen.append(
+            (
+                threading.current_thread() is threading.main_thread(),
+                torch.get_default_dtype(),
+                torch.is_grad_enabled(),
+                torch.is_anomaly_enabled(),
+                len(vars(torch.autograd.mode.state)["hooks"]),
+            )
+        )
 
     torch.set_default_dtype(torch.float64)
     try:

@@ -242,9 +242,7 @@ def test_levels_end_for_threads_and_memory() -> None:
     """A level is its thread's own; when it ends, nothing holds the tangents any more."""
     with fw.dual_level():
         seen: list[Any] = []
-        thread = threading.Thread(
-            target=lambda: seen.append(cugrad.autograd.mode.state.levels)
-        )
+        thread = threading.Thread(target=lambda: seen.append(cugrad.autograd.mode.state.levels))
         thread.start()
         thread.join()
         assert seen == [()]

@@ -220,7 +220,9 @@ FORWARD: dict[str, Callable[[Lib, Any, Any], Any]] = {
     "detach in place": lambda lib, fw, d: pair(lib, d.clone().detach_()),
     "into out": lambda lib, fw, d: error(lib.sin, d, out=lib.zeros(2, dtype=lib.float64)),
     "printed": lambda lib, fw, d: (
-        repr(d), repr(d.float() * 2), repr(fw.make_dual(lib.tensor(1.0), lib.tensor(2.0)))
+        repr(d),
+        repr(d.float() * 2),
+        repr(fw.make_dual(lib.tensor(1.0), lib.tensor(2.0))),
     ),
 }
 

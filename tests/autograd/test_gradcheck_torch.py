@@ -32,9 +32,7 @@ def complex_(t: Library, n: int) -> Any:
 # Functions, most of them wrong -----------------------------------------------------------------
 
 
-def square(
-    t: Library, backward: Any = None, jvp: Any = None, materialize: bool = True
-) -> Any:
+def square(t: Library, backward: Any = None, jvp: Any = None, materialize: bool = True) -> Any:
     """x * x as a custom Function, its derivatives those given: of (x, g) and of (x, tangent)."""
 
     def forward(ctx: Any, x: Any) -> Any:

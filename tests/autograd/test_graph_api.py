@@ -182,8 +182,9 @@ def test_a_packed_form_that_is_no_tensor_ends_the_pipe() -> None:
     hooks = cugrad.autograd.graph.saved_tensors_hooks
     x = cugrad.tensor([1.0, 2.0], requires_grad=True)
     outer: list[Any] = []
-    with hooks(lambda t: outer.append(t) or t, lambda t: t), hooks(
-        lambda t: t.tolist(), lambda v: cugrad.tensor(v), compose=True
+    with (
+        hooks(lambda t: outer.append(t) or t, lambda t: t),
+        hooks(lambda t: t.tolist(), lambda v: cugrad.tensor(v), compose=True),
     ):
         y = (x * x).sum()
     y.backward()

@@ -29,8 +29,11 @@ def ours_in_garbage() -> list[Any]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-    return [o for kind, home, o in found
-            if kind.partition(".")[0] in ("cugrad", "numpy", "cupy") or home.startswith("cugrad")]
+    return [
+        o
+        for kind, home, o in found
+        if kind.partition(".")[0] in ("cugrad", "numpy", "cupy") or home.startswith("cugrad")
+    ]
 
 
 def test_a_cycle_would_be_found(collector_off: None) -> None:
@@ -103,9 +106,7 @@ def custom(model: Any, x: Any, y: Any) -> None:
     "use", [plain, offloaded, twice, hooked, changed_in_place, dropped, custom],
     ids=lambda f: f.__name__,
 )  # fmt: skip
-def test_steps_leave_no_cycles(
-    use: Callable[..., None], collector_off: None, device: str
-) -> None:
+def test_steps_leave_no_cycles(use: Callable[..., None], collector_off: None, device: str) -> None:
     model = network().to(device)
     optimizer = optim.AdamW(model.parameters())
     x = torch.randn(8, 1, 8, 8, device=device)

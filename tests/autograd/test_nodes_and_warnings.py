@@ -370,6 +370,7 @@ def test_tangents_have_memory_of_their_own(lib: Lib) -> None:
 
 def test_copies_of_a_mutation_context(lib: Lib) -> None:
     with lib.autograd.graph.allow_mutation_on_saved_tensors() as context:
+
         def sizes() -> list[int]:
             return [len(context.cloned), len(context.tid_to_weakhandle)]
 

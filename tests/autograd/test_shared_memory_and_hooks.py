@@ -102,8 +102,15 @@ def shifted_onto_itself(t: Library) -> Any:
     return x.grad, a
 
 
-@case([[2, 6, 3], [[2, 1, 0], [0, 3, 2], [0, 0, 1]], [[2, 1, 0], [0, 3, 2], [0, 0, 1]],
-       [[8, 8, 0], [8, 20, 24], [0, 24, 10]], [[8, 8, 0], [8, 20, 24], [0, 24, 10]]])
+@case(
+    [
+        [2, 6, 3],
+        [[2, 1, 0], [0, 3, 2], [0, 0, 1]],
+        [[2, 1, 0], [0, 3, 2], [0, 0, 1]],
+        [[8, 8, 0], [8, 20, 24], [0, 24, 10]],
+        [[8, 8, 0], [8, 20, 24], [0, 24, 10]],
+    ]
+)
 def shifted_onto_itself_under_transforms(t: Library) -> Any:
     def f(x: Any) -> Any:
         a = x.clone()
@@ -115,8 +122,13 @@ def shifted_onto_itself_under_transforms(t: Library) -> Any:
         return f(x).pow(2).sum()
 
     x, func = t.tensor([1.0, 2.0, 3.0]), t.func
-    return (func.vmap(f)(x[None])[0], func.jacrev(f)(x), func.jacfwd(f)(x),
-            func.hessian(loss)(x), func.jacrev(func.jacrev(loss))(x))
+    return (
+        func.vmap(f)(x[None])[0],
+        func.jacrev(f)(x),
+        func.jacfwd(f)(x),
+        func.hessian(loss)(x),
+        func.jacrev(func.jacrev(loss))(x),
+    )
 
 
 @case([[2, 2, 2], [2, 2, 2]])
@@ -133,8 +145,16 @@ def operand_is_an_unrecorded_view(t: Library) -> Any:
 # Complex parts ---------------------------------------------------------------------------------
 
 
-@case([[3, 1], [True, True], "SelectBackward0", True, [[5 + 2j], [5 + 7j]],
-       "RuntimeError: imag is not implemented for tensors with non-complex dtypes"])
+@case(
+    [
+        [3, 1],
+        [True, True],
+        "SelectBackward0",
+        True,
+        [[5 + 2j], [5 + 7j]],
+        "RuntimeError: imag is not implemented for tensors with non-complex dtypes",
+    ]
+)
 def parts_are_views(t: Library) -> Any:
     z = t.ones(2, dtype=t.complex64, requires_grad=True)
     y = z * 1
@@ -145,8 +165,14 @@ def parts_are_views(t: Library) -> Any:
     again = w.clone()
     again.imag = 7
     x = t.ones(2)
-    return (z.grad.real, [y.real._is_view(), y.imag._base is y], y.real.grad_fn.name(),
-            x.real is x, [w, again], said(lambda: x.imag))
+    return (
+        z.grad.real,
+        [y.real._is_view(), y.imag._base is y],
+        y.real.grad_fn.name(),
+        x.real is x,
+        [w, again],
+        said(lambda: x.imag),
+    )
 
 
 # What may be assigned, deleted and returned ----------------------------------------------------
@@ -156,10 +182,15 @@ def change(x: Any, name: str, value: Any) -> str:
     return said(lambda: setattr(x, name, value))
 
 
-@case(["RuntimeError: Deleting tensor data is not allowed",
-       "RuntimeError: requires_grad must be a bool",
-       "RuntimeError: Deletion of _grad_fn not allowed",
-       "RuntimeError: Deletion of _backwards_hooks not allowed", "nothing"])
+@case(
+    [
+        "RuntimeError: Deleting tensor data is not allowed",
+        "RuntimeError: requires_grad must be a bool",
+        "RuntimeError: Deletion of _grad_fn not allowed",
+        "RuntimeError: Deletion of _backwards_hooks not allowed",
+        "nothing",
+    ]
+)
 def deletions(t: Library) -> Any:
     x = ones(t, 2)
     x.grad = t.ones(2)
@@ -167,20 +198,29 @@ def deletions(t: Library) -> Any:
     return [said(lambda name=name: delattr(x, name)) for name in names]  # type: ignore[misc]
 
 
-@case(["RuntimeError: requires_grad must be a bool",
-       "TypeError: requires_grad_",
-       "RuntimeError: only Tensors of floating point and complex dtype can require gradients",
-       "RuntimeError: only Tensors of floating point dtype can require gradients",
-       "RuntimeError: Only Tensors of floating point and complex dtype can require gradients",
-       "RuntimeError: data set to a tensor that requires gradients must be floating point or "
-       "complex dtype",
-       "TypeError: Variable data has to be a tensor"])
+@case(
+    [
+        "RuntimeError: requires_grad must be a bool",
+        "TypeError: requires_grad_",
+        "RuntimeError: only Tensors of floating point and complex dtype can require gradients",
+        "RuntimeError: only Tensors of floating point dtype can require gradients",
+        "RuntimeError: Only Tensors of floating point and complex dtype can require gradients",
+        "RuntimeError: data set to a tensor that requires gradients must be floating point or "
+        "complex dtype",
+        "TypeError: Variable data has to be a tensor",
+    ]
+)
 def assignments(t: Library) -> Any:
     x, whole = ones(t, 2), t.ones(2, dtype=t.int64)
-    return [change(x, "requires_grad", 3), said(lambda: x.requires_grad_(3)),
-            change(whole, "requires_grad", True), said(whole.requires_grad_),
-            said(lambda: t.ones(2, dtype=t.int64, requires_grad=True)),
-            change(x, "data", whole), change(x, "data", 3)]
+    return [
+        change(x, "requires_grad", 3),
+        said(lambda: x.requires_grad_(3)),
+        change(whole, "requires_grad", True),
+        said(whole.requires_grad_),
+        said(lambda: t.ones(2, dtype=t.int64, requires_grad=True)),
+        change(x, "data", whole),
+        change(x, "data", 3),
+    ]
 
 
 @case(["RuntimeError: Tensor post accumulate grad hooks should return None", [1, 1]])
@@ -193,8 +233,12 @@ def an_answer_of_a_post_hook(t: Library) -> Any:
     return said(x.sum().backward), x.grad
 
 
-@case(["RuntimeError: hook '<lambda>' has changed the type of value",
-       "(was torch.FloatTensor got torch.DoubleTensor)"])
+@case(
+    [
+        "RuntimeError: hook '<lambda>' has changed the type of value",
+        "(was torch.FloatTensor got torch.DoubleTensor)",
+    ]
+)
 def a_hook_changes_the_dtype(t: Library) -> Any:
     y = ones(t, 2) * 2
     y.register_hook(lambda g: g.double())
@@ -204,8 +248,12 @@ def a_hook_changes_the_dtype(t: Library) -> Any:
     return f"RuntimeError: {text.partition(' (')[0]}", "(" + text.partition("(")[2]
 
 
-@case(["result type Float can't be cast to the desired output type Long",
-       "result type ComplexFloat can't be cast to the desired output type Float"])
+@case(
+    [
+        "result type Float can't be cast to the desired output type Long",
+        "result type ComplexFloat can't be cast to the desired output type Float",
+    ]
+)
 def results_that_do_not_fit(t: Library) -> Any:
     def text(f: Callable[[], Any]) -> str:
         with pytest.raises(RuntimeError) as error:
@@ -219,8 +267,19 @@ def results_that_do_not_fit(t: Library) -> Any:
 # The graph as users see it ---------------------------------------------------------------------
 
 
-@case(["MulBackward0", "PowBackward0", "SumBackward0", "CopySlices", "DoublingBackward",
-       "AccumulateGrad", "torch::autograd::CopySlices", True, True])
+@case(
+    [
+        "MulBackward0",
+        "PowBackward0",
+        "SumBackward0",
+        "CopySlices",
+        "DoublingBackward",
+        "AccumulateGrad",
+        "torch::autograd::CopySlices",
+        True,
+        True,
+    ]
+)
 def classes_of_nodes(t: Library) -> Any:
     x = ones(t, 3)
     changed = x * 1
@@ -229,9 +288,12 @@ def classes_of_nodes(t: Library) -> Any:
     nodes = [y.grad_fn for y in made]
     nodes.append(nodes[1].next_functions[0][0])
     total = made[0].sum()
-    return [*[type(n).__name__ for n in nodes], changed.grad_fn.name(),
-            total.grad_fn.next_functions[0][0] is nodes[0],
-            all(isinstance(n, t.autograd.graph.Node) for n in nodes)]
+    return [
+        *[type(n).__name__ for n in nodes],
+        changed.grad_fn.name(),
+        total.grad_fn.next_functions[0][0] is nodes[0],
+        all(isinstance(n, t.autograd.graph.Node) for n in nodes),
+    ]
 
 
 @case([[4, 4], [8, 8], "RuntimeError: Trying to backward through the graph a second time"])
@@ -245,8 +307,14 @@ def backward_of_nodes_that_were_looked_at(t: Library) -> Any:
     return first, x.grad, said(y.backward)
 
 
-@case(["TypeError: expected 1 arguments", "TypeError: argument 0 is not a Variable",
-       "TypeError: expected 1 arguments", [2, 2]])
+@case(
+    [
+        "TypeError: expected 1 arguments",
+        "TypeError: argument 0 is not a Variable",
+        "TypeError: expected 1 arguments",
+        [2, 2],
+    ]
+)
 def calls_of_a_node(t: Library) -> Any:
     node, g = (ones(t, 2) * 2).grad_fn, t.ones(2)
     return said(node), said(lambda: node(3)), said(lambda: node(g, g)), node(g)[0]
@@ -280,8 +348,13 @@ def a_view_from_a_function_under_no_grad(t: Library) -> Any:
 # Passes ------------------------------------------------------------------------------------------
 
 
-@case([["inner", "inner", "end"], "RuntimeError: Final callbacks can only be installed during "
-       "backward pass", [1]])
+@case(
+    [
+        ["inner", "inner", "end"],
+        "RuntimeError: Final callbacks can only be installed during backward pass",
+        [1],
+    ]
+)
 def callbacks(t: Library) -> Any:
     order: list[str] = []
     queue = t.autograd.Variable._execution_engine.queue_callback

@@ -168,6 +168,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What recipes have copied because it was about to change."""
     found: list[str] = []
     for kind, field in ((recipes.Constant, "array"), (recipes.Value, "held")):
+
         def save(self: Any, root: Any, save: Any = kind.save, field: str = field) -> None:
             before = getattr(self, field)
             save(self, root)

@@ -42,7 +42,10 @@ ACROSS: dict[str, View] = {
 VIEWS = {**ALIKE, **ACROSS}
 CHAINS = [(name,) for name in VIEWS]
 CHAINS += [
-    (a, b) for a in VIEWS for b in VIEWS if (a in ACROSS or b in ACROSS)
+    (a, b)
+    for a in VIEWS
+    for b in VIEWS
+    if (a in ACROSS or b in ACROSS)
     if not (a in ("real", "imag") and b == "as_strided")  # which would see what lies between
 ]
 CHANGES: dict[str, Callable[[Any, Any], Any]] = {

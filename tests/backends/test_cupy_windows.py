@@ -23,6 +23,7 @@ from tests.support import fake_cuda
 if fake_cuda.REAL is not None:
     pytest.skip("the stand-in for CuPy is in its place", allow_module_level=True)
 
+
 def made() -> Any:
     """An array of CuPy's with 5 x 20 numbers, in memory that no GPU is needed to have."""
     host = np.zeros(100, np.float32)

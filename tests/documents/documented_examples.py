@@ -1,9 +1,9 @@
-'''The examples of PyTorch's documents on torch.autograd, as they stand there, as doctests.
+"""The examples of PyTorch's documents on torch.autograd, as they stand there, as doctests.
 
 Where a document only sketches (`...`, an undefined `model`), the least that makes it run is put in
 between the document's own lines; where it prints drawn numbers, they are asked a question instead.
 `DEVICE` stands for "cuda" where there is none. An example's id names its document and its subject.
-'''
+"""
 
 from __future__ import annotations
 
@@ -475,7 +475,9 @@ DISK = """
 ...         os.remove(self.name)
 """
 
-EXAMPLES[f"{HOOKS}: saving tensors to disk, incorrectly"] = DISK + """
+EXAMPLES[f"{HOOKS}: saving tensors to disk, incorrectly"] = (
+    DISK
+    + """
 >>> # Naive version - HINT: Don't do this
 >>> def pack_hook(tensor):
 ...     name = os.path.join(tmp_dir, str(uuid.uuid4()))
@@ -507,8 +509,11 @@ tensor([1., 1., 1., 1., 1.], requires_grad=True)
 Double access failed!
 >>> tmp_dir_obj.cleanup()
 """
+)
 
-EXAMPLES[f"{HOOKS}: saving tensors to disk"] = DISK + """
+EXAMPLES[f"{HOOKS}: saving tensors to disk"] = (
+    DISK
+    + """
 >>> def pack_hook(tensor):
 ...     temp_file = SelfDeletingTempFile()
 ...     torch.save(tensor, temp_file.name)
@@ -529,8 +534,11 @@ tensor([1., 1., 1., 1., 1.], requires_grad=True)
 (tensor([2., 2., 2., 2., 2.]), [])
 >>> tmp_dir_obj.cleanup()
 """
+)
 
-EXAMPLES[f"{HOOKS}: large tensors on disk, with DataParallel"] = DISK + """
+EXAMPLES[f"{HOOKS}: large tensors on disk, with DataParallel"] = (
+    DISK
+    + """
 >>> # Only save on disk tensors that have size >= 1000
 >>> SAVE_ON_DISK_THRESHOLD = 1000
 >>> def pack_hook(x):
@@ -574,6 +582,7 @@ EXAMPLES[f"{HOOKS}: large tensors on disk, with DataParallel"] = DISK + """
 (0, torch.Size([40, 50]))
 >>> tmp_dir_obj.cleanup()
 """
+)
 
 # Checkpoints --------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ def test_refusals(lib: Any, call: Any, kind: type, said: str) -> None:
 
 
 def test_randomness(lib: Any) -> None:
-    """"different" draws for each example, "same" once for all, also through dropout."""
+    """ "different" draws for each example, "same" once for all, also through dropout."""
     F = func_of(lib)
     x = lib.zeros(3, 50)
     same = F.vmap(lambda x: x + lib.rand(50), randomness="same")(x)

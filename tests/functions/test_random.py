@@ -221,6 +221,11 @@ finally:
     done.set()
 print("drawn")
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True,
-                          text=True, timeout=100, env={**os.environ, "CUGRAD_DEVICE": "cpu"})
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "CUGRAD_DEVICE": "cpu"},
+    )
     assert done.stdout.strip() == "drawn", done.stderr

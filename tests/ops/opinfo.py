@@ -73,9 +73,7 @@ def rebound(function: Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(function, types.FunctionType):
         return function
     names = {**function.__globals__, "torch": cugrad}
-    cells = tuple(
-        types.CellType(ours(c.cell_contents)) for c in function.__closure__ or ()
-    )
+    cells = tuple(types.CellType(ours(c.cell_contents)) for c in function.__closure__ or ())
     made = types.FunctionType(
         function.__code__, names, function.__name__, function.__defaults__, cells
     )
@@ -331,7 +329,7 @@ def faults_of_sample(op: Any, sample: Any, dtype: str, second: bool) -> Iterator
     if problem is not None:
         yield problem
         return
-    if (problem := sharing(result, theirs, [my_args, my_kwargs], [args, sample.kwargs])):
+    if problem := sharing(result, theirs, [my_args, my_kwargs], [args, sample.kwargs]):
         yield problem
     leaves = [t for t in tensors([args, sample.kwargs]) if t.requires_grad and t.is_leaf]
     my_leaves = differentiable([my_args, my_kwargs])
@@ -344,10 +342,16 @@ def faults_of_sample(op: Any, sample: Any, dtype: str, second: bool) -> Iterator
     if not outputs:
         return
     if op.supports_forward_ad:
-        theirs_t, refused = attempt(lambda: forward_mode(
-            torch, lambda a, k: process(wrap(op.op, *a, **k)), args, sample.kwargs, seed))
-        my_t, error = attempt(lambda: forward_mode(
-            cugrad, lambda a, k: my_process(my_wrap(mine, *a, **k)), my_args, my_kwargs, seed))
+        theirs_t, refused = attempt(
+            lambda: forward_mode(
+                torch, lambda a, k: process(wrap(op.op, *a, **k)), args, sample.kwargs, seed
+            )
+        )
+        my_t, error = attempt(
+            lambda: forward_mode(
+                cugrad, lambda a, k: my_process(my_wrap(mine, *a, **k)), my_args, my_kwargs, seed
+            )
+        )
         if refused is None and error is not None:
             yield f"{JVP} raises {said(error)}"
         elif refused is None and (problem := difference(my_t, theirs_t, dtype)):

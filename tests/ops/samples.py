@@ -56,7 +56,8 @@ FLOAT32_OUTPUTS: dict[str, str] = {
 
 # Rows whose arrays only vmap makes: tests/func/test_vmap.py runs them with every other row.
 NO_SAMPLE = dict.fromkeys(("vmap_wrap", "vmap_unwrap", "vmap_lift", "vmap_total"), "of vmap") | (
-    dict.fromkeys(("differentiable_unless", "demand_none"), "of formulas, which may refuse"))
+    dict.fromkeys(("differentiable_unless", "demand_none"), "of formulas, which may refuse")
+)
 
 # Rows that have no reference, and why. Row -> reason.
 NO_REFERENCE: dict[str, str] = {**NO_SAMPLE}
@@ -480,8 +481,13 @@ sample("index_zero", (4, 5), indices=([0, 2],), reference=_zeroed,
        torch=lambda torch, x, indices: torch.index_put(
            x, tuple(map(torch.tensor, indices)), torch.zeros((), dtype=x.dtype)))  # fmt: skip
 sample(
-    "not_implemented", (2, 3), integers((2, 3)), function="f", integer=False,
-    reference=lambda np, x, of, function: x, torch=lambda torch, x, of, function: x * 1,
+    "not_implemented",
+    (2, 3),
+    integers((2, 3)),
+    function="f",
+    integer=False,
+    reference=lambda np, x, of, function: x,
+    torch=lambda torch, x, of, function: x * 1,
 )
 sample("zero_like", (2, 3), reference=lambda np, x: np.zeros_like(x),
        torch=lambda torch, x: torch.zeros_like(x))  # fmt: skip
@@ -751,9 +757,7 @@ def _torch_max_pool(torch, x, kernel_size, stride=None, padding=0, dilation=1, c
     return values, numbers.to(torch.uint8)
 
 
-def _max_pool_indices(
-    np, offsets, input_size, kernel_size, stride=None, padding=0, dilation=1
-):
+def _max_pool_indices(np, offsets, input_size, kernel_size, stride=None, padding=0, dilation=1):
     stride, n = kernel_size if stride is None else stride, len(input_size)
     found = np.zeros(offsets.shape, np.int64)
     for at in np.ndindex(offsets.shape):

@@ -137,7 +137,16 @@ def _torch_cross_entropy(torch, x, target, weight=None, reduction="mean", ignore
 
 
 def _cross_entropy_backward(
-    np, g, x, target, weight, total, top=None, log_sum=None, reduction="mean", ignore_index=-100,
+    np,
+    g,
+    x,
+    target,
+    weight,
+    total,
+    top=None,
+    log_sum=None,
+    reduction="mean",
+    ignore_index=-100,
     label_smoothing=0.0,
 ):
     h = _nll_loss_backward(np, g, target, weight, total, x.shape, reduction, ignore_index)
@@ -320,6 +329,8 @@ for _shape, _last in (((4, 5), (5,)), ((2, 3, 4), (3, 4))):
     sample("rms_norm_backward", _shape, _shape, None, None, normalized_shape=_last)
 samples.REAL_ONLY |= {"native_layer_norm", "native_layer_norm_backward", "native_group_norm"}
 samples.REAL_ONLY |= {"rms_norm", "rms_norm_backward"}
+
+
 def _native_dropout(np, x, bits, mask_shape, p):
     mask = np.unpackbits(bits, count=math.prod(mask_shape)).reshape(mask_shape)
     return x * mask / (1 - p or 1)

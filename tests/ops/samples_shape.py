@@ -145,9 +145,17 @@ sample("constant_pad_nd", (3,), pad=((1, 1),), value=2.5, integer=False,
 for _mode in _MODES:
     for _pad, _shape in ((((2, 1),), (4,)), (((1, 2), (3, 1)), (3, 4)),
                          (((0, 0), (3, 3)), (2, 4))):  # fmt: skip
-        sample("pad_edges", _shape, pad=_pad, mode=_mode, reference=_edges, integer=False,
-               torch=_torch_edges if len(_shape) == sum(p != (0, 0) for p in _pad) else
-               lambda torch, x, pad, mode: torch.nn.functional.pad(x[None], pad[-1], mode)[0])
+        sample(
+            "pad_edges",
+            _shape,
+            pad=_pad,
+            mode=_mode,
+            reference=_edges,
+            integer=False,
+            torch=_torch_edges
+            if len(_shape) == sum(p != (0, 0) for p in _pad)
+            else lambda torch, x, pad, mode: torch.nn.functional.pad(x[None], pad[-1], mode)[0],
+        )
         _grown = tuple(n + a + b for n, (a, b) in zip(_shape, _pad))
         sample("pad_edges_backward", _grown, pad=_pad, mode=_mode, reference=_edges_backward)
 samples.NO_TORCH["pad_edges_backward"] = "an adjoint that formulas call"

@@ -20,8 +20,10 @@ def _polygamma(np, x, n):
 
 
 _ONE = {
-    "lgamma": ("gammaln", "gammaln", positive), "digamma": ("digamma", "digamma", positive),
-    "erfinv": ("erfinv", "erfinv", unit), "i0": ("i0", "i0", positive),
+    "lgamma": ("gammaln", "gammaln", positive),
+    "digamma": ("digamma", "digamma", positive),
+    "erfinv": ("erfinv", "erfinv", unit),
+    "i0": ("i0", "i0", positive),
     "special_ndtri": ("ndtri", "ndtri", lambda s: positive(s, 0.1, 0.9)),
     "special_modified_bessel_i0": ("i0", "modified_bessel_i0", positive),
     "special_modified_bessel_i1": ("i1", "modified_bessel_i1", positive),
@@ -33,8 +35,13 @@ _ONE = {
     **{f"special_bessel_{n}": (n, f"bessel_{n}", positive) for n in ("j0", "j1", "y0", "y1")},
 }
 for _row, (_scipy, _torch, _input) in _ONE.items():
-    sample(_row, _input((3, 4)), reference=_scipys(_scipy), torch=_torchs(_torch),
-           tolerance=100 if _row == "digamma" else 1)  # PyTorch's trigamma has nine digits
+    sample(
+        _row,
+        _input((3, 4)),
+        reference=_scipys(_scipy),
+        torch=_torchs(_torch),
+        tolerance=100 if _row == "digamma" else 1,
+    )  # PyTorch's trigamma has nine digits
 sample("special_airy_ai", (3, 4), reference=lambda np, x: scipy.special.airy(x)[0],
        torch=_torchs("airy_ai"))  # fmt: skip
 sample("special_spherical_bessel_j0", positive((3, 4)), reference=lambda np, x: np.sin(x) / x,

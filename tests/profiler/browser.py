@@ -26,6 +26,7 @@ for want, got in zip((3, 4), sys.argv[1:3]):
 os.execv(sys.argv[3], sys.argv[3:])
 """  # a shell may know no descriptors above 9
 
+
 def installed() -> str | None:
     """The browser to drive, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)

@@ -142,9 +142,7 @@ def write_nsys(path: Path, step: Step, new: bool = True) -> Path:
         f"CREATE TABLE {PREFIX}MEMCPY ({copy})",
         f"CREATE TABLE {PREFIX}MEMSET ({memset})",
     ]
-    rows: dict[str, list[tuple[Any, ...]]] = {
-        each.split("(")[0].split()[-1]: [] for each in schema
-    }
+    rows: dict[str, list[tuple[Any, ...]]] = {each.split("(")[0].split()[-1]: [] for each in schema}
     rest = (None, None, None) if new else ()
     events = rows["NVTX_EVENTS"]
     events.append((0, None, 75, None, None, None, "cugrad", base + 1, None, None, 1) + (None,) * 6
@@ -207,9 +205,7 @@ def write_nvprof(path: Path, step: Step) -> Path:
         f"CREATE TABLE {PREFIX}MEMSET (_id_ INTEGER PRIMARY KEY, value, start, end, deviceId, "
         "contextId, streamId, correlationId, bytes)",
     ]
-    rows: dict[str, list[tuple[Any, ...]]] = {
-        each.split("(")[0].split()[-1]: [] for each in schema
-    }
+    rows: dict[str, list[tuple[Any, ...]]] = {each.split("(")[0].split()[-1]: [] for each in schema}
     for i, (start, end, thread, text, payload) in enumerate(step.ranges, 1):
         owner = struct.pack("<iq", PROCESS, thread)
         markers = rows[f"{PREFIX}MARKER"]

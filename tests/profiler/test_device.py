@@ -180,8 +180,14 @@ def test_tools_see_the_same_ranges() -> None:
     finally:
         mode.pop_observer(ranges)
     text = "\n".join(seen)
-    for name in ("mine", "nn.Module: Linear", "linear, seq=", "offload: copy to host",
-                 "offload: stall", "AddmmBackward0, stashed seq=", "Optimizer.step#SGD.step"):
+    for name in (
+        "mine",
+        "nn.Module: Linear",
+        "linear, seq=",
+        "offload: copy to host",
+        "offload: stall",
+        "AddmmBackward0, stashed seq=",
+        "Optimizer.step#SGD.step",
+    ):
         assert name in text, name
     assert seen.count("end") * 2 == len(seen)
-

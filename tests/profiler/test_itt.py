@@ -98,7 +98,9 @@ def test_shapes(library: Path, tmp_path: Path) -> None:
 
 
 def test_threads_and_nesting(library: Path, tmp_path: Path) -> None:
-    script = STEP + """
+    script = (
+        STEP
+        + """
 import threading
 def double():
     with emit_itt():
@@ -108,13 +110,16 @@ threads = [threading.Thread(target=double) for _ in range(2)]
 for each in threads: each.start()
 for each in threads: each.join()
 """
+    )
     tasks = collected(script, library, tmp_path / "events.tsv")
     assert len({each.thread for each in tasks}) == 2
     assert [each.parents for each in tasks if each.parents].count(("MulBackward0",)) >= 2
 
 
 def test_an_exception_leaves_them_balanced(library: Path, tmp_path: Path) -> None:
-    script = STEP + """
+    script = (
+        STEP
+        + """
 try:
     with emit_itt():
         torch.ones(2) + torch.ones(3)
@@ -123,6 +128,7 @@ except RuntimeError:
 with emit_itt():
     torch.ones(2).exp()
 """
+    )
     tasks = collected(script, library, tmp_path / "events.tsv")
     assert [(each.name, each.parents) for each in tasks] == [("add", ()), ("exp", ())]
 

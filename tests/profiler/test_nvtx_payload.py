@@ -123,8 +123,9 @@ def test_no_tool_attached_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_library_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUGRAD_NVTX", "cupy")
-    with pytest.raises(ValueError, match="only the nvtx package carries payloads"), emit_nvtx(
-        payload=True
+    with (
+        pytest.raises(ValueError, match="only the nvtx package carries payloads"),
+        emit_nvtx(payload=True),
     ):
         pass
     monkeypatch.setenv("CUGRAD_NVTX", "none")

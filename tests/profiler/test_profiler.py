@@ -339,4 +339,3 @@ def test_memory_of_the_host() -> None:
     assert given_back == pytest.approx(-4_000_000, abs=4_100_000)
     assert "Self CPU Mem" in prof.key_averages().table()
     assert not tracemalloc.is_tracing()
-

@@ -40,7 +40,7 @@ def test_arithmetic_with_arrays_is_a_tensors(lib: Any) -> None:
 
 def test_an_array_times_a_tensor_is_recorded() -> None:
     x = cugrad.ones(3, requires_grad=True)
-    for y in (np.arange(3.0) * x, np.arange(3.0) - x, 2 ** x, np.ones(3) / x):
+    for y in (np.arange(3.0) * x, np.arange(3.0) - x, 2**x, np.ones(3) / x):
         assert isinstance(y, cugrad.Tensor) and y.grad_fn is not None
     assert (np.arange(3.0) - x).tolist() == [-1.0, 0.0, 1.0]
     assert (np.arange(3.0) < cugrad.ones(3)).tolist() == [True, False, False]

@@ -142,9 +142,7 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
         vectors = _vectors(given, grad_outputs, is_batched=True)
-        results = over_batch(
-            lambda *v: _results(given, wanted, v, keep, create_graph), vectors
-        )
+        results = over_batch(lambda *v: _results(given, wanted, v, keep, create_graph), vectors)
     else:
         results = _results(given, wanted, grad_outputs, keep, create_graph)
     unused = [i for i, g in enumerate(results) if g is None]

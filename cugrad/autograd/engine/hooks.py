@@ -162,6 +162,4 @@ def _all_checked(answer: Any, given: list[Any], hook: Any) -> list[Any]:
             f"{_name(hook)} has returned an incorrect number of values (got {len(answer)}, but "
             f"expected {len(given)})"
         )
-    return [
-        None if y is None else _checked(y, x, hook) for y, x in zip(answer, given, strict=True)
-    ]
+    return [None if y is None else _checked(y, x, hook) for y, x in zip(answer, given, strict=True)]

@@ -51,9 +51,7 @@ def apply_dual_inplace(
             [v if v is None or not shares_memory(v, t) else v.clone() for v in tangents]
         )
         before = _before(t)
-        olds = tuple(
-            [before if x is t else _before(x) if shares_memory(x, t) else x for x in args]
-        )
+        olds = tuple([before if x is t else _before(x) if shares_memory(x, t) else x for x in args])
         apply_dual_inplace(op, args, params, run, made)
         (found,) = tangent(op, olds, tangents, (t,), params)
         for node in made if found is not None else ():

@@ -126,6 +126,7 @@ class allow_mutation_on_saved_tensors(Switch, Context):
     >>> a.grad
     tensor([2., 2.])
     """
+
     def as_is(self) -> tuple[MutationContext, Hooks]:
         if state.before_write is not None:
             raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")

@@ -65,9 +65,7 @@ class OpPlan:
             grads = tuple(
                 [
                     None if edge is None or x is None else _adapt(m, x, shape, dtype)
-                    for edge, x, shape, dtype in zip(
-                        node.edges, grads, shapes, dtypes, strict=True
-                    )
+                    for edge, x, shape, dtype in zip(node.edges, grads, shapes, dtypes, strict=True)
                 ]
             )
         return grads

@@ -24,8 +24,10 @@ def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
             arrays.append(value._array)
             if value._requires_grad and formulas[0 if op.variadic else i] is not None:
                 mask |= 1 << i
-        elif type(value) in SCALARS or isinstance(value, np.ndarray) or (
-            value is None and op.inputs[0 if op.variadic else i] in op.optional
+        elif (
+            type(value) in SCALARS
+            or isinstance(value, np.ndarray)
+            or (value is None and op.inputs[0 if op.variadic else i] in op.optional)
         ):
             arrays.append(value)
         elif isinstance(value, np.generic):

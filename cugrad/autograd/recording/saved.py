@@ -249,8 +249,7 @@ def _is_needed(node: Any, index: int) -> bool:
 def changed(
     node: Any, index: int, shape: Any, maker: Any, output: int, found: int, wanted: Any
 ) -> InplaceError:
-    """The error for a saved tensor that was changed: output `output` of `maker`, if that is known.
-    """
+    """The error for a changed saved tensor: output `output` of `maker`, if that is known."""
     origin = "" if maker is None else f", which is output {output} of {maker.short_name()},"
     return InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
@@ -276,9 +275,7 @@ def unpacked(node: Any, index: int, entry: Packed) -> Tensor:
     if entry.shows_change(tensor) and (entry.output_nr >= 0 or _is_needed(node, index)):
         maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
         output = max(entry.output_nr, 0)
-        raise changed(
-            node, index, entry.shape, maker, output, entry.counter[0], entry.version
-        )
+        raise changed(node, index, entry.shape, maker, output, entry.counter[0], entry.version)
     return tensor
 
 

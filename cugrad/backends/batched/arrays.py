@@ -62,9 +62,7 @@ class BatchLevel:
             values = self.lift(array.values)  # this level's dimension stands inside the other's
             return array.level.backend(owner(values)).made(values)
         backend = owner(array)
-        return self.backend(backend).made(
-            backend.xp.broadcast_to(array, (self.size, *array.shape))
-        )
+        return self.backend(backend).made(backend.xp.broadcast_to(array, (self.size, *array.shape)))
 
     def unwrap(self, array: Array, axis: int = 0) -> Array:
         """The array with the hidden dimension in sight again, as dimension `axis`."""

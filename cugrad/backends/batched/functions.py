@@ -322,9 +322,7 @@ def _index_reduce(
 
 
 @rule("accumulate")
-def _accumulate(
-    backend: BatchedBackend, inner: Any, function: str, a: Any, axis: int
-) -> Any:
+def _accumulate(backend: BatchedBackend, inner: Any, function: str, a: Any, axis: int) -> Any:
     values = opened(backend, a)
     return closed(backend, inner(function, values, shifted(axis, values.ndim - 1)))
 

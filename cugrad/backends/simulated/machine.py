@@ -463,4 +463,3 @@ def _flat(array: Any) -> Any:
     if not array.flags.c_contiguous:
         array = array.transpose(sorted(range(array.ndim), key=lambda i: -array.strides[i]))
     return array.reshape(-1).view(np.uint8)
-

@@ -44,8 +44,10 @@ def refused(result: Tensor, inputs: Any, function: str, node: str = NO_NODE) -> 
     """A result whose derivative by these inputs is an error, where one of them may ask for it."""
     for x in inputs:
         asks = isinstance(x, Tensor) and (
-            x._requires_grad and state.grad_enabled
-            or bool(state.levels) and highest((x,)) is not None
+            x._requires_grad
+            and state.grad_enabled
+            or bool(state.levels)
+            and highest((x,)) is not None
         )
         if asks:
             result = recorded.not_implemented(result, x, function, node)

@@ -198,9 +198,7 @@ def _outputs(name: str, out: Any) -> tuple[Tensor, ...]:
     outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     for tensor in outs:
         if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"{name}(): argument 'out' must be Tensor, not {type(tensor).__name__}"
-            )
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
     return outs
 
 

@@ -188,9 +188,7 @@ def random_(
     from_ = 0 if from_ is None else from_
     check_bounds(from_, to, self.dtype)
     kind, shape = self._array.dtype, self._array.shape
-    return overwritten(
-        self, draw.integers(_source(generator), from_, to, shape, kind, self.device)
-    )
+    return overwritten(self, draw.integers(_source(generator), from_, to, shape, kind, self.device))
 
 
 def _one_past(kind: np.dtype[Any]) -> int:

@@ -167,6 +167,7 @@ class fork_rng(Switch, Context):
 
     `devices` are CUDA devices, all of them by default.
     """
+
     def __init__(self, devices: Iterable[Any] | None = None, enabled: bool = True) -> None:
         self.devices, self.enabled = None if devices is None else list(devices), enabled
 

@@ -1,5 +1,4 @@
-"""Values put, added or reduced into places named by index tensors or masks, as PyTorch spells it.
-"""
+"""Values put, added or reduced into places that index tensors or masks name, as PyTorch has it."""
 
 from __future__ import annotations
 
@@ -267,8 +266,7 @@ def index_reduce(
     """
     if reduce not in REDUCTIONS[1:]:
         raise RuntimeError(
-            "reduce argument must be either prod, mean, amax or amin, got "
-            f"{reduce} (index_reduce)"
+            f"reduce argument must be either prod, mean, amax or amin, got {reduce} (index_reduce)"
         )
     tall, dim, index, source = _slices("index_reduce", input, dim, index, source)
     shape = source._array.shape

@@ -294,9 +294,7 @@ FUNCTIONS["cumulative_prod"] = _cumulative("cumulative_prod", 1)
 
 
 @_standard
-def sort(
-    x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
-) -> Tensor:
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The elements in order along `axis`."""
     return x.sort(dim=axis, descending=descending, stable=stable)[0]
 
@@ -455,9 +453,9 @@ def fill(main: dict[str, Any], linalg: Any, fft: Any) -> None:
             found = getattr(source, name, None) or main.get(name)
             setattr(module, name, found)
         space[room] = module
-    space["linalg"].trace = lambda x, /, *, offset=0, dtype=None: (
-        main["diagonal"](x, offset, -2, -1).sum(-1, dtype=dtype)
-    )
+    space["linalg"].trace = lambda x, /, *, offset=0, dtype=None: main["diagonal"](
+        x, offset, -2, -1
+    ).sum(-1, dtype=dtype)
     space["linalg"].matrix_transpose = matrix_transpose
     space["linalg"].vecdot = space["vecdot"]
     space["matmul"], space["__array_api_version__"] = main["matmul"], VERSION

@@ -200,4 +200,3 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
             text += ", " + suffix
             last += len(suffix) + 2
     return text + ")"
-

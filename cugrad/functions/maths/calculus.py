@@ -194,9 +194,7 @@ def _slopes(input: Tensor, dim: int, space: Any, edge_order: int) -> Tensor:
 def _parabola(a: Tensor, b: Tensor, c: Tensor, h: Any, k: Any) -> Tensor:
     """The slope at a of the parabola through a, b and c, which lie h and k apart."""
     both = h + k
-    return (
-        a * (-(2 * h + k) / (h * both)) + b * (both / (h * k)) + c * (-h / (k * both))
-    )
+    return a * (-(2 * h + k) / (h * both)) + b * (both / (h * k)) + c * (-h / (k * both))
 
 
 METHODS: dict[str, Any] = {}

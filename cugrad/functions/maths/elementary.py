@@ -37,9 +37,7 @@ def frexp(input: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([ 0.7500, -0.5000]), tensor([2, 4], dtype=torch.int32))
     """
     if not is_floating(array_of(input, "frexp").dtype):
-        raise RuntimeError(
-            f"torch.frexp() only supports floating-point dtypes, got {input.dtype}"
-        )
+        raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, got {input.dtype}")
     return recorded.frexp(input)
 
 

@@ -27,8 +27,12 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
 
     def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
         before = self
-        if saves and state.grad_enabled and any(
-            isinstance(x, Tensor) and x._requires_grad for x in (self, *args, *options.values())
+        if (
+            saves
+            and state.grad_enabled
+            and any(
+                isinstance(x, Tensor) and x._requires_grad for x in (self, *args, *options.values())
+            )
         ):
             before = recorded.clone(self)
         with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is

@@ -314,8 +314,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     shape = array_of(input, "channel_shuffle").shape
     if len(shape) < 3:
         raise RuntimeError(
-            "channel_shuffle expects input with > 2 dims, but got input with sizes "
-            f"{list(shape)}"
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(shape)}"
         )
     if groups <= 0:
         raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of "
@@ -330,6 +329,5 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 
 METHODS = {
-    f.__name__: f
-    for f in (diag, diag_embed, diagflat, fill_diagonal_, fliplr, flipud, rot90)
+    f.__name__: f for f in (diag, diag_embed, diagflat, fill_diagonal_, fliplr, flipud, rot90)
 }

@@ -65,9 +65,7 @@ def _even_sizes(tensor: Tensor, size: Any, dim: int) -> tuple[tuple[int, ...], i
     return (size,) * full + ((rest,) if rest or not n else ()), dim
 
 
-def split_with_sizes(
-    input: Tensor, split_sizes: Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of pieces of the sizes listed along `dim`; RuntimeError unless they fill it."""
     sizes, dim = _listed_sizes(input, split_sizes, dim)
     return recorded.split_with_sizes(input, sizes, dim)

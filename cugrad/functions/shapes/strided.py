@@ -68,9 +68,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: Any = None
             [1, 2],
             [2, 3]])
     """
-    return recorded.as_strided(
-        input, *_geometry(input, size, stride, storage_offset)
-    )
+    return recorded.as_strided(input, *_geometry(input, size, stride, storage_offset))
 
 
 def _embedded(function: str, input: Tensor, src: Tensor, view: Any, order: str = "K") -> Tensor:
@@ -163,9 +161,7 @@ def view_as_real(input: Tensor) -> Tensor:
     tensor([[1., 2.]])
     """
     if array_of(input, "view_as_real").dtype.kind != "c":
-        raise RuntimeError(
-            f"view_as_real is only supported for complex tensors, got {input.dtype}"
-        )
+        raise RuntimeError(f"view_as_real is only supported for complex tensors, got {input.dtype}")
     return recorded.view_as_real(input)
 
 

@@ -77,8 +77,10 @@ class Tuning:
     def follows(self, shift: int, limit: int) -> bool:
         """Whether a step that begins with so much more in memory may follow the plan."""
         more = shift - self.shift
-        return -(limit >> 7) <= more <= 0 or more + self.most <= limit and (
-            more > 0 or self.plan.keeps_all
+        return (
+            -(limit >> 7) <= more <= 0
+            or more + self.most <= limit
+            and (more > 0 or self.plan.keeps_all)
         )
 
     def correct(self, limit: int, seen: StepOutcome, placements: frozenset[str]) -> None:
@@ -210,9 +212,7 @@ class SeenStep:
 
     def matches(self, number: int, name: str, nbytes: int) -> bool:
         return (
-            number < len(self.sizes)
-            and self.sizes[number] == nbytes
-            and self.names[number] == name
+            number < len(self.sizes) and self.sizes[number] == nbytes and self.names[number] == name
         )
 
     def fitting(self, limit: int, before: int) -> list[Tuning]:

@@ -236,9 +236,7 @@ class Measurement:
 
     # ------------------------------------------------------------------ what was learned
 
-    def step(
-        self, rates: Rates, placements: frozenset[str], small: int, backlog: int
-    ) -> Step:
+    def step(self, rates: Rates, placements: frozenset[str], small: int, backlog: int) -> Step:
         """The step, for a planner; waits for the device."""
         spans, n = self.spans, len(self.spans)
         assert self.forward is not None
@@ -262,9 +260,15 @@ class Measurement:
             before = span.end
         values = tuple([self._planned(seen, placements, small, rates) for seen in self.values])
         return Step(
-            events=tuple(events), forward=self.forward, values=values,
-            out_rate=rates.out, in_rate=rates.back, disk_out_rate=rates.disk_out,
-            disk_in_rate=rates.disk_back, lookahead=backlog, backlog=backlog,
+            events=tuple(events),
+            forward=self.forward,
+            values=values,
+            out_rate=rates.out,
+            in_rate=rates.back,
+            disk_out_rate=rates.disk_out,
+            disk_in_rate=rates.disk_back,
+            lookahead=backlog,
+            backlog=backlog,
         )
 
     def _planned(

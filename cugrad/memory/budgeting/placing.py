@@ -63,9 +63,7 @@ class Places:
         self.engine = None if device == "cpu" else engine_of(self.backend, index)
         self.limiter = Limiter(self.backend, self.engine, limit)
         self.under_way = min(limit // 32, 1 << 30)  # bytes that the link may hold, each way
-        self.options = OffloadOptions(
-            1, 0, self.under_way, self.under_way, host_limit, exact=True
-        )
+        self.options = OffloadOptions(1, 0, self.under_way, self.under_way, host_limit, exact=True)
         if self.engine is not None:
             self.options.room = self.limiter.room
         self._disk: OffloadOptions | None = None

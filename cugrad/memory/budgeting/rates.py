@@ -35,9 +35,7 @@ class Rates:
 _rates: dict[Any, Rates] = {}
 
 
-def rates_of(
-    backend: Backend, index: int | None, most: int, placements: frozenset[str]
-) -> Rates:
+def rates_of(backend: Backend, index: int | None, most: int, placements: frozenset[str]) -> Rates:
     """The rates of a device, measured once, with `most` bytes or fewer.
 
     Small copies are slow ones; and what is simulated may become another device.

@@ -66,9 +66,7 @@ class save_on_disk(_Offloading):
         )
         from .store import DiskStore  # milliseconds that `import cugrad` should not take
 
-        self.store = DiskStore(
-            directory, most, when_full=when_full, direct=direct, backlog=leaving
-        )
+        self.store = DiskStore(directory, most, when_full=when_full, direct=direct, backlog=leaving)
         options = OffloadOptions(
             least, 0, ahead, leaving, None, False, self.store, codec_named(compress),
             bool(timing),

@@ -177,9 +177,7 @@ class DiskStore(Guarded):
             if value is not None and (not isinstance(value, int) or value < 0):
                 raise ValueError(f"save_on_disk: {name}: got {value!r}, want bytes, a number >= 0")
         if when_full not in ("host", "error"):
-            raise ValueError(
-                f"save_on_disk: when_full: got {when_full!r}, want 'host' or 'error'"
-            )
+            raise ValueError(f"save_on_disk: when_full: got {when_full!r}, want 'host' or 'error'")
         self.directory, self.limit = scratch_directory(directory), limit
         self.when_full, self.backlog = when_full, backlog
         self.direct, self.named = direct, named

@@ -105,9 +105,7 @@ class CopyEngine(Guarded):
             geometry = (low, high, first, array.dtype, array.shape, array.strides)
         span = self.storages.known(root, counter, low, high, geometry, array.dtype)
         if span is None:
-            span = self._store(
-                session, options, array, counter, root, size, low, high, geometry
-            )
+            span = self._store(session, options, array, counter, root, size, low, high, geometry)
             self._release(options, session)
         elif span.family is not None and span.session is session:
             span.family.see(low, high, geometry, array.nbytes, span.index)
@@ -140,9 +138,7 @@ class CopyEngine(Guarded):
             source = root_of(array.copy(order="C"))
             low, high = 0, source.nbytes
         fresh = fresh_bytes(low, high, others) if others and geometry is None else high - low
-        span = Span(
-            session, options, self.ledger, stream, counter, root, low, high - low, geometry
-        )
+        span = Span(session, options, self.ledger, stream, counter, root, low, high - low, geometry)
         if stays == "last" and codec is not None and options.keep_last is None:
             stays = None  # which of two values is read must not depend on time
         encode = codec is not None and array.dtype == root.dtype

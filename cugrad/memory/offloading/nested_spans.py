@@ -79,8 +79,6 @@ def absorb(span: Span, inner: list[Span], gaps: list[tuple[int, int]]) -> None:
         shift, copy = s.low - span.low, s.copy
         for offset, part, start, nbytes in copy.pieces or [Piece(0, copy.block, 0, s.nbytes)]:
             skip = max(0, at - shift - offset)  # which another one has
-            pieces.append(
-                Piece(shift + offset + skip, part, start + skip, max(0, nbytes - skip))
-            )
+            pieces.append(Piece(shift + offset + skip, part, start + skip, max(0, nbytes - skip)))
         at = max(at, shift + s.nbytes)
     span.absorb(inner, pieces)

@@ -286,9 +286,7 @@ class Outbound:
             [(file, s.ref, flat.nbytes, s.stream, flat) for s, file, flat in leaving]
         )
         self.leaving_bytes = sum([entry[2] for entry in self._leaving])
-        self._staying = [
-            s.ref for s in live if s.held is not None or s.refused is not None
-        ]
+        self._staying = [s.ref for s in live if s.held is not None or s.refused is not None]
         while self._before_write in writes_watched:
             watch_writes(self._before_write, False)
         self._watches = False

@@ -76,9 +76,7 @@ class Storages:
 
     def mend(self) -> None:
         """Orders anew what an exception in `add` or `others` has left."""
-        self._many = {
-            key: Spans(refs) for key, refs in self._live.items() if len(refs) > FEW
-        }
+        self._many = {key: Spans(refs) for key, refs in self._live.items() if len(refs) > FEW}
 
     def all(self) -> list[Span]:
         """All spans, each once: one that is back is known by both of its roots."""
@@ -167,9 +165,7 @@ def fresh_bytes(low: int, high: int, others: Sequence[Span]) -> int:
     return max(found, 0)
 
 
-def relate(
-    session: Session, span: Span, others: Sequence[Span], part: Part, size: int
-) -> None:
+def relate(session: Session, span: Span, others: Sequence[Span], part: Part, size: int) -> None:
     """Takes note that a session saves a storage of this size in parts, of which one is new."""
     family = None
     for other in others:

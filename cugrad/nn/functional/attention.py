@@ -94,11 +94,11 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
         )
     if mask is not None:
         if causal:
-            raise RuntimeError(
-                f"{where}: Explicit attn_mask should not be set when is_causal=True"
-            )
-        if mask.dtype is not dtypes.bool_ and mask.dtype is not query.dtype and (
-            mask.dtype is not dtypes.float32
+            raise RuntimeError(f"{where}: Explicit attn_mask should not be set when is_causal=True")
+        if (
+            mask.dtype is not dtypes.bool_
+            and mask.dtype is not query.dtype
+            and (mask.dtype is not dtypes.float32)
         ):
             raise RuntimeError(
                 "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
@@ -200,9 +200,7 @@ def multi_head_attention_forward(
     elif any(w is None for w in weights):
         raise AssertionError("use_separate_proj_weight is True but a projection weight is None")
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-    q, k, v = [
-        recorded.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases)
-    ]
+    q, k, v = [recorded.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases)]
     mask = _float_mask(attn_mask, "attn_mask", query.dtype)
     padding = _float_mask(key_padding_mask, "key_padding_mask", query.dtype)
     mask = _checked_mask(mask, length, key.shape[0], count * num_heads)

@@ -150,9 +150,7 @@ def linear_cross_entropy(
         )
     places = tuple(linear_weight.shape[:-1])
     if linear_bias is not None and tuple(linear_bias.shape) != places:
-        raise RuntimeError(
-            f"expected linear_bias shape {places}, got {tuple(linear_bias.shape)}"
-        )
+        raise RuntimeError(f"expected linear_bias shape {places}, got {tuple(linear_bias.shape)}")
     if len(places) > 1 and input.dim() == 1:
         raise RuntimeError(
             f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} "

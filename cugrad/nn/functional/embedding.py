@@ -196,9 +196,7 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
     return FUNCTIONS["searchsorted"](ends.contiguous(), place, right=True) - 1, bags
 
 
-def _pooled(
-    vectors: Tensor, bag: Tensor, bags: int, counted: Tensor | None, mode: str
-) -> Tensor:
+def _pooled(vectors: Tensor, bag: Tensor, bags: int, counted: Tensor | None, mode: str) -> Tensor:
     shape = (bags, vectors.shape[1])
     empty = zeros(shape, dtype=vectors.dtype, device=vectors.device)
     if mode == "max":

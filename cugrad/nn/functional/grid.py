@@ -18,9 +18,7 @@ from ...tensor import Tensor
 __all__ = ["affine_grid", "grid_sample"]
 
 
-def affine_grid(
-    theta: Tensor, size: Sequence[int], align_corners: bool | None = None
-) -> Tensor:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """Where (N, *out, n) an affine map theta (N, n, n + 1) looks, for an output of `size`.
 
     >>> import cugrad as torch
@@ -155,8 +153,7 @@ def grid_sample(
             where = [low + steps[j] for low, j in zip(lows, corner)]
             if cubic:
                 where = [
-                    _brought_inside(x, size, padding_mode, aligned)
-                    for x, size in zip(where, sizes)
+                    _brought_inside(x, size, padding_mode, aligned) for x, size in zip(where, sizes)
                 ]
             values = _sampled(flat, where, sizes, inside)
             weight = weights[0][corner[0]]

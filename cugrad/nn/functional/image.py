@@ -158,9 +158,7 @@ def interpolate(
     sizes, factors = _output_size(input, size, scale_factor)
     if recompute_scale_factor:
         if size is not None:
-            raise ValueError(
-                "recompute_scale_factor is not meaningful with an explicit size."
-            )
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
         factors = None
     if antialias and not (mode in ("bilinear", "bicubic") and dims == 4):
         raise ValueError(
@@ -338,9 +336,7 @@ def local_response_norm(
     """
     dims, shape = input.dim(), tuple(input.shape)
     if dims < 3:
-        raise ValueError(
-            f"Expected 3D or higher dimensionality input (got {dims} dimensions)"
-        )
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {dims} dimensions)")
     if input.numel() == 0:
         return input
     squares, around = input * input, (size // 2, (size - 1) // 2)

@@ -112,9 +112,7 @@ def _check_classes(target: Tensor, classes: int) -> None:
 
 
 @autocasts
-def multilabel_margin_loss(
-    input: Tensor, target: Tensor, *, reduction: str = "mean"
-) -> Tensor:
+def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """The mean over classes j of the sum over target classes y of max(0, 1 - x[y] + x[j]).
 
     `target` has the shape of `input`, (N, C) or (C,): the target classes, ended by a -1; j runs
@@ -128,8 +126,7 @@ def multilabel_margin_loss(
         )
     if input.shape != target.shape:
         raise RuntimeError(
-            f"inconsistent target size: {list(target.shape)} for input of size: "
-            f"{list(input.shape)}"
+            f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
         )
     single = input.dim() < 2
     x, y = (input.reshape(1, -1), target.reshape(1, -1)) if single else (input, target)
@@ -247,9 +244,7 @@ def _label_rows(targets: Tensor, sizes: np.ndarray[Any, Any], blank: int) -> Ten
     return targets.to(dtypes.int64)[index]
 
 
-def _alignments(
-    log_probs: Tensor, labels: Tensor, inputs: Any, sizes: Any, blank: int
-) -> Tensor:
+def _alignments(log_probs: Tensor, labels: Tensor, inputs: Any, sizes: Any, blank: int) -> Tensor:
     """-log p(labels | inputs) by the forward recursion, all examples at once."""
     steps, count, _ = log_probs.shape
     longest = labels.shape[1]

@@ -154,8 +154,7 @@ def _max_unpool(
     for d, (got, usual, s) in enumerate(zip(size, default, strides)):
         if output_size is not None and not usual - s < got < usual + s:
             raise ValueError(
-                f"invalid output_size {size} (dim {d} must be between {usual - s} and "
-                f"{usual + s})"
+                f"invalid output_size {size} (dim {d} must be between {usual - s} and {usual + s})"
             )
     array, plane = indices._array, prod(size)
     if is_looked_at(array) and array.size and (array.min() < 0 or array.max() >= plane):

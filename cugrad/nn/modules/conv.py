@@ -42,16 +42,12 @@ class _ConvNd(OverDims, Module):
                 f"padding_mode must be one of {_MODES}, but got padding_mode='{padding_mode}'"
             )
         if self.transposed and padding_mode != "zeros":
-            raise ValueError(
-                f'Only "zeros" padding mode is supported for {type(self).__name__}'
-            )
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = self._numbers("kernel_size", kernel_size)
         self.stride = self._numbers("stride", stride)
-        self.padding = (
-            padding if isinstance(padding, str) else self._numbers("padding", padding)
-        )
+        self.padding = padding if isinstance(padding, str) else self._numbers("padding", padding)
         self.dilation = self._numbers("dilation", dilation)
         self.output_padding = self._numbers("output_padding", output_padding)
         self.groups = groups
@@ -157,7 +153,11 @@ class _Conv(_ConvNd):
 
 
 class Conv1d(_Conv, dims=1): ...
+
+
 class Conv2d(_Conv, dims=2): ...
+
+
 class Conv3d(_Conv, dims=3): ...
 
 
@@ -228,5 +228,9 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd, dims=1): ...
+
+
 class ConvTranspose2d(_ConvTransposeNd, dims=2): ...
+
+
 class ConvTranspose3d(_ConvTransposeNd, dims=3): ...

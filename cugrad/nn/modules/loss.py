@@ -214,15 +214,11 @@ class KLDivLoss(_Loss):
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__()
         self.log_target = log_target
-        self.reduction = (
-            reduction if reduction == "batchmean" else check_reduction(reduction)
-        )
+        self.reduction = reduction if reduction == "batchmean" else check_reduction(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """`functional.kl_div` with the settings of this module."""
-        return loss.kl_div(
-            input, target, log_target=self.log_target, reduction=self.reduction
-        )
+        return loss.kl_div(input, target, log_target=self.log_target, reduction=self.reduction)
 
 
 class HingeEmbeddingLoss(_Loss):

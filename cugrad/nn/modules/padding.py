@@ -62,7 +62,11 @@ class _ConstantPadNd(_PadNd):
 
 
 class ConstantPad1d(_ConstantPadNd, dims=1): ...
+
+
 class ConstantPad2d(_ConstantPadNd, dims=2): ...
+
+
 class ConstantPad3d(_ConstantPadNd, dims=3): ...
 
 
@@ -85,7 +89,11 @@ class _ZeroPadNd(_ConstantPadNd):
 
 
 class ZeroPad1d(_ZeroPadNd, ConstantPad1d, dims=1): ...
+
+
 class ZeroPad2d(_ZeroPadNd, ConstantPad2d, dims=2): ...
+
+
 class ZeroPad3d(_ZeroPadNd, ConstantPad3d, dims=3): ...
 
 
@@ -105,7 +113,11 @@ class _ReflectionPadNd(_PadNd):
 
 
 class ReflectionPad1d(_ReflectionPadNd, dims=1): ...
+
+
 class ReflectionPad2d(_ReflectionPadNd, dims=2): ...
+
+
 class ReflectionPad3d(_ReflectionPadNd, dims=3): ...
 
 
@@ -123,7 +135,11 @@ class _ReplicationPadNd(_PadNd):
 
 
 class ReplicationPad1d(_ReplicationPadNd, dims=1): ...
+
+
 class ReplicationPad2d(_ReplicationPadNd, dims=2): ...
+
+
 class ReplicationPad3d(_ReplicationPadNd, dims=3): ...
 
 
@@ -148,5 +164,9 @@ class _CircularPadNd(_PadNd):
 
 
 class CircularPad1d(_CircularPadNd, dims=1): ...
+
+
 class CircularPad2d(_CircularPadNd, dims=2): ...
+
+
 class CircularPad3d(_CircularPadNd, dims=3): ...

@@ -60,7 +60,11 @@ class _MaxPoolNd(OverDims, Module):
 
 
 class MaxPool1d(_MaxPoolNd, dims=1): ...
+
+
 class MaxPool2d(_MaxPoolNd, dims=2): ...
+
+
 class MaxPool3d(_MaxPoolNd, dims=3): ...
 
 
@@ -93,7 +97,11 @@ class _MaxUnpoolNd(OverDims, Module):
 
 
 class MaxUnpool1d(_MaxUnpoolNd, dims=1): ...
+
+
 class MaxUnpool2d(_MaxUnpoolNd, dims=2): ...
+
+
 class MaxUnpool3d(_MaxUnpoolNd, dims=3): ...
 
 
@@ -162,6 +170,8 @@ class _AvgPool(_AvgPoolNd):
 
 
 class AvgPool2d(_AvgPool, dims=2): ...
+
+
 class AvgPool3d(_AvgPool, dims=3): ...
 
 
@@ -190,7 +200,11 @@ class _AdaptiveAvgPoolNd(OverDims, Module):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd, dims=1): ...
+
+
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd, dims=2): ...
+
+
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd, dims=3): ...
 
 
@@ -220,7 +234,11 @@ class _AdaptiveMaxPoolNd(OverDims, Module):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd, dims=1): ...
+
+
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd, dims=2): ...
+
+
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd, dims=3): ...
 
 
@@ -262,7 +280,11 @@ class _LPPoolNd(OverDims, Module):
 
 
 class LPPool1d(_LPPoolNd, dims=1): ...
+
+
 class LPPool2d(_LPPoolNd, dims=2): ...
+
+
 class LPPool3d(_LPPoolNd, dims=3): ...
 
 
@@ -310,4 +332,6 @@ class _FractionalMaxPool(OverDims, Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool, dims=2): ...
+
+
 class FractionalMaxPool3d(_FractionalMaxPool, dims=3): ...

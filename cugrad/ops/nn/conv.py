@@ -220,6 +220,7 @@ row(
     cost=CONVOLUTION, flops=convolution_flops, also="conv1d conv2d conv3d",
 )  # fmt: skip
 
+
 def _again(
     m: Any, g: Any, weight: Any, grad_output_shape: tuple[int, ...], stride: Ints, padding: Ints,
     dilation: Ints, groups: int,

@@ -58,6 +58,7 @@ def _total(parts: Any) -> Any:
 
 # Sums, means, products ----------------------------------------------------------------------------
 
+
 def _by_overload(name: str) -> Any:
     """PyTorch numbers the nodes of a full reduction 0, and of one over dims 1."""
     return lambda params: f"{name}Backward{0 if params.get('dim') is None else 1}"

@@ -90,9 +90,7 @@ def _strided(xp: Any, array: Any, size: Shape, stride: Shape) -> Any:
     return xp.lib.stride_tricks.as_strided(array, tuple(size), steps)
 
 
-def _as_strided(
-    xp: Any, self: Any, size: Shape, stride: Shape, offset: int, layout: Shape
-) -> Any:
+def _as_strided(xp: Any, self: Any, size: Shape, stride: Shape, offset: int, layout: Shape) -> Any:
     own = layout_of(self)
     if all(n == 1 or a == b for n, a, b in zip(self.shape, own, layout)):
         flat, start = storage_of(self)
@@ -177,9 +175,7 @@ row(
 )  # fmt: skip
 
 
-def _unfold_backward(
-    xp: Any, grad: Any, shape: Shape, dimension: int, size: int, step: int
-) -> Any:
+def _unfold_backward(xp: Any, grad: Any, shape: Shape, dimension: int, size: int, step: int) -> Any:
     half = is_half(grad.dtype)
     out = xp.zeros(shape, "float32" if half and step < size else grad.dtype)
     if step >= size or not out.ndim:  # no two windows share a place
@@ -213,9 +209,7 @@ def _view_as_real(xp: Any, self: Any) -> Any:
     real = self.real
     if not self.size:  # no memory to be seen
         return xp.zeros((*self.shape, 2), real.dtype)
-    return xp.lib.stride_tricks.as_strided(
-        real, (*self.shape, 2), (*self.strides, real.itemsize)
-    )
+    return xp.lib.stride_tricks.as_strided(real, (*self.shape, 2), (*self.strides, real.itemsize))
 
 
 def is_complex_pairs(array: Any) -> bool:

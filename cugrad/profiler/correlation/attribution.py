@@ -80,8 +80,10 @@ class TraceRange:
 _SEQ = re.compile(r", (stashed )?seq(?:\s*=\s*(-?\d{1,20}))?(?=,|$)")
 _REST = re.compile(r", (?:op_id|sizes|input_op_ids|id)\s*=")
 _SIZES = re.compile(r", sizes\s*=\s*(\[[\[\]\d, ]*\])")
-_NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?"
-                   r"(?:torch::autograd::(\w+)|(\w*Backward\d*|AccumulateGrad|GraphRoot))$")
+_NODE = re.compile(
+    r"(?:autograd::engine::evaluate_function: )?"
+    r"(?:torch::autograd::(\w+)|(\w*Backward\d*|AccumulateGrad|GraphRoot))$"
+)
 
 
 def said_by(text: str, payload: int | None = None) -> Said:

@@ -18,7 +18,6 @@ Category = Literal["parameter", "input", "gradient", "activation", "saved"]
 CATEGORIES: tuple[Category, ...] = ("parameter", "input", "gradient", "activation", "saved")
 
 
-
 class Site(NamedTuple):
     """An op, and the line of the user's program that called it."""
 

@@ -127,22 +127,34 @@ def _launches(database: Database) -> Iterator[Any]:
     calls = [
         f"SELECT correlationId, processId, threadId, start FROM {KIND}{api}"
         for api in WAITS
-        if {"correlationId", "processId", "threadId", "start"}
-        <= database.columns(KIND + api)
+        if {"correlationId", "processId", "threadId", "start"} <= database.columns(KIND + api)
     ]
     parts = [
         part
         for kind, table in (
-            ("kernel", "CONCURRENT_KERNEL"), ("kernel", "KERNEL"), ("copy", "MEMCPY"),
-            ("copy", "MEMCPY2"), ("memset", "MEMSET"),
+            ("kernel", "CONCURRENT_KERNEL"),
+            ("kernel", "KERNEL"),
+            ("copy", "MEMCPY"),
+            ("copy", "MEMCPY2"),
+            ("memset", "MEMSET"),
         )  # fmt: skip
         if (part := _part(database, kind, KIND + table, calls))
     ]
     if not parts:
         return
-    for time, process, thread, kind, name, start, end, device, stream, nbytes, *memory in (
-        database.rows(" UNION ALL ".join(parts) + " ORDER BY 1, 6")
-    ):
+    for (
+        time,
+        process,
+        thread,
+        kind,
+        name,
+        start,
+        end,
+        device,
+        stream,
+        nbytes,
+        *memory,
+    ) in database.rows(" UNION ALL ".join(parts) + " ORDER BY 1, 6"):
         if kind == "copy":
             name = copy_name(*memory)
         else:

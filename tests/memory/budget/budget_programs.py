@@ -235,4 +235,3 @@ class Drawn(NamedTuple):
 
 def _fails(grad: Any) -> None:
     raise KeyError("mine")
-

@@ -40,8 +40,12 @@ class _Machine:
 
     def copy(self, link: str, ready: float, i: int) -> float:
         """When a copy ends that may begin once it is ready and the one before is over."""
-        rate = {"out": self.step.out_rate, "in": self.step.in_rate,
-                "disk out": self.step.disk_out_rate, "disk in": self.step.disk_in_rate}[link]
+        rate = {
+            "out": self.step.out_rate,
+            "in": self.step.in_rate,
+            "disk out": self.step.disk_out_rate,
+            "disk in": self.step.disk_in_rate,
+        }[link]
         self.free[link] = max(self.free[link], ready) + self.values[i].nbytes / rate
         return self.free[link]
 

@@ -49,8 +49,16 @@ class Network:
         return len(self.sizes) - 1
 
     def op(
-        self, name: str, inputs: Sequence[int], nbytes: int, *, flops: float = 0.0,
-        saves: Sequence[int] = (), result: bool = False, also: int = 0, drawn: bool = False,
+        self,
+        name: str,
+        inputs: Sequence[int],
+        nbytes: int,
+        *,
+        flops: float = 0.0,
+        saves: Sequence[int] = (),
+        result: bool = False,
+        also: int = 0,
+        drawn: bool = False,
     ) -> int:
         """An op whose result has `nbytes`; it saves inputs, its `result`, a sibling of `also`."""
         event, inputs = len(self.ops), tuple(dict.fromkeys(inputs))
@@ -207,9 +215,17 @@ def drawn(seed: int, most: int = 12) -> Step:
                 allowed.discard(RECOMPUTE)
             nbytes = draw(0, 100)
             values.append(  # fmt: skip
-                StepValue(nbytes, born, max(born, 0), tuple(uses), tuple(inputs * (born >= 0)),
-                      frozenset(allowed | {KEEP}), {COMPRESS: nbytes // 2},
-                      random.choice([0.0, 0.25]), random.choice([-1, draw(forward, n - 1)]))
+                StepValue(
+                    nbytes,
+                    born,
+                    max(born, 0),
+                    tuple(uses),
+                    tuple(inputs * (born >= 0)),
+                    frozenset(allowed | {KEEP}),
+                    {COMPRESS: nbytes // 2},
+                    random.choice([0.0, 0.25]),
+                    random.choice([-1, draw(forward, n - 1)]),
+                )
             )
     for i, v in enumerate(values):
         dies = max([v.dies, *[w.born for w in values if i in w.inputs]])

@@ -84,7 +84,6 @@ class Run:
         """Two square parameters."""
         return self.leaf(6, 6, seed=1), self.leaf(6, 6, seed=2)
 
-
     def is_unharmed(
         self, y: Any, x: Any, of: Callable[[Any], Any], unseen: bool = False
     ) -> None:  # fmt: skip

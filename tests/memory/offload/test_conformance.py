@@ -86,7 +86,9 @@ PLACEMENTS = {
         lambda: saved_tensors_hooks(lambda t: t, lambda t: t), copies=False, copies_on_host=False
     ),
     "to numpy": Placement(
-        lambda: saved_tensors_hooks(on_host, from_host), shares=False, copies=True,
+        lambda: saved_tensors_hooks(on_host, from_host),
+        shares=False,
+        copies=True,
         copies_on_host=True,
     ),
     "save_on_cpu": Placement(lambda: memory.save_on_cpu(), moves=True, copies=True),
@@ -108,12 +110,16 @@ PLACEMENTS = {
     "offload exact codec": offload(compress=Exact()),
     "offload spills to disk": offload(host_limit=1536, spill=tempfile.gettempdir()),
     "save_on_disk": Placement(
-        lambda: memory.save_on_disk(min_bytes=0), moves=True, copies=True,
+        lambda: memory.save_on_disk(min_bytes=0),
+        moves=True,
+        copies=True,
         copies_on_host=True,
     ),
     "save_on_disk exact codec": Placement(
         lambda: memory.save_on_disk(min_bytes=0, compress=Exact(), lookahead=0, backlog=0),
-        moves=True, copies=True, copies_on_host=True,
+        moves=True,
+        copies=True,
+        copies_on_host=True,
     ),
 }
 MAIN = ("save_on_cpu pinned", "offload", "offload learns")

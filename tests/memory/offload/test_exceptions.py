@@ -41,9 +41,7 @@ CONTEXTS: dict[str, Any] = {
     "learns": lambda path: offload(min_bytes=0),
     "pageable": lambda path: save_on_cpu(),
     "encoded": lambda path: offload(min_bytes=0, compress=CODEC),
-    "some on disk": lambda path: offload(
-        min_bytes=0, keep_last=0, host_limit=4096, spill=path
-    ),
+    "some on disk": lambda path: offload(min_bytes=0, keep_last=0, host_limit=4096, spill=path),
     "on disk": lambda path: save_on_disk(path, min_bytes=0),
 }
 

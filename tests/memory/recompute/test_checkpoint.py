@@ -123,9 +123,7 @@ def test_keywords_and_containers(lib: Any) -> None:
         return [(a * b * scale).sin(), {"x": (c * more[0]).exp()}], "text", None
 
     x, y, z = (leaf(lib, 3, seed=k) for k in range(3))
-    out = kit(lib).checkpoint(
-        f, {"both": (x, (y, x))}, scale=2.0, more=[z], use_reentrant=False
-    )
+    out = kit(lib).checkpoint(f, {"both": (x, (y, x))}, scale=2.0, more=[z], use_reentrant=False)
     assert out[1:] == ("text", None)
     (out[0][0].sum() + out[0][1]["x"].sum()).backward()
     found = numbers(x.grad, y.grad, z.grad)

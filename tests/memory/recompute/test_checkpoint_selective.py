@@ -51,9 +51,7 @@ POLICIES = {
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 @pytest.mark.parametrize("name", POLICIES)
 def test_gradients_are_bitwise_those_without(name: str, device: str) -> None:
-    contexts = functools.partial(
-        create_selective_checkpoint_contexts, POLICIES[name]
-    )
+    contexts = functools.partial(create_selective_checkpoint_contexts, POLICIES[name])
 
     def run(x: Any, w: Any) -> Any:
         return checkpoint(layer, x, w, use_reentrant=False, context_fn=contexts)

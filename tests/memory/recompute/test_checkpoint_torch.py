@@ -486,6 +486,7 @@ def test_device_states_and_types(lib: Any) -> None:
 
 def test_the_default_device_is_what_it_was(lib: Any) -> None:
     """What the function makes lands where it did, though backward runs elsewhere."""
+
     def f(x: Any) -> Any:
         made.append(lib.ones(2).device.type)
         return (x * 2).exp().sin()

@@ -142,9 +142,7 @@ def test_random_numbers_of_a_batch() -> None:
 def test_many_threads_share_a_graph(function: str) -> None:
     """Each pass runs the region for itself; what one has computed is not another's."""
     x, w = (values(4, 4, seed=k).requires_grad_() for k in range(2))
-    found = kit(cugrad).checkpoint(
-        FUNCTIONS[function], cugrad, x * 1, w * 1, use_reentrant=False
-    )
+    found = kit(cugrad).checkpoint(FUNCTIONS[function], cugrad, x * 1, w * 1, use_reentrant=False)
     y = sum(t.square().sum() for t in (found if isinstance(found, tuple) else (found,)))
     results: list[Any] = []
     failures: list[BaseException] = []

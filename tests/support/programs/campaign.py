@@ -299,9 +299,14 @@ def shaken(program: Program, number: int) -> str:
         step = steps.get(literal[2])
         if step is None:
             return literal[0]
-        return re.sub(
-            r"\d+\.\d+", lambda x: repr(float(x[0]) * (1 + step * r.choice((-1, 0, 1)))), literal[1]
-        ) + literal[0][len(literal[1]) :]
+        return (
+            re.sub(
+                r"\d+\.\d+",
+                lambda x: repr(float(x[0]) * (1 + step * r.choice((-1, 0, 1)))),
+                literal[1],
+            )
+            + literal[0][len(literal[1]) :]
+        )
 
     pattern = r"(t\.tensor\([^a-z]*(?:j[^a-z]*)*), dtype=t\.(\w+)"
     return re.sub(pattern, moved, program.source(probed=True))

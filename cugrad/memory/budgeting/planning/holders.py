@@ -33,8 +33,12 @@ def holders(step: Step, placements: Sequence[str], found: Forecast) -> str:
         for v, place in zip(step.values, placements)
         if v.born <= at <= v.dies
         or at in v.uses
-        or place == KEEP and v.uses and v.dies < at <= v.uses[-1]
-        or place == RECOMPUTE and v.uses and v.uses[0] <= at <= v.uses[-1]
+        or place == KEEP
+        and v.uses
+        and v.dies < at <= v.uses[-1]
+        or place == RECOMPUTE
+        and v.uses
+        and v.uses[0] <= at <= v.uses[-1]
     ]
     largest = sorted(here, key=lambda pair: -pair[0])[:3]
     names = [f"{size(n)} of {name or 'an input'}" for n, name in largest if n]

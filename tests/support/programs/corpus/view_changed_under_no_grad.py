@@ -5,7 +5,7 @@ import cugrad as t  # or torch
 log = []
 v2 = t.tensor([-0.2, 0.8, -1.2], dtype=t.float64, requires_grad=True)
 v8 = v2.squeeze()
-v8.register_hook(lambda g: log.append('h9'))
+v8.register_hook(lambda g: log.append("h9"))
 v9 = v8 + 1
 with t.no_grad():
     v8.mul_(0.3)
