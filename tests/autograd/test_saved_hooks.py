@@ -7,6 +7,7 @@ import os
 import pickle
 import uuid
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -576,6 +577,46 @@ def test_a_tangent_that_was_written_to_is_noticed() -> None:
         dual[1].mul_(5)
         with raises("a tangent of shape", InplaceError):
             cugrad.autograd.grad(y, x)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["constant", "made a leaf again"])
+@pytest.mark.parametrize("packed", [False, True], ids=["kept", "packed"])
+@pytest.mark.parametrize("made_by", ["mul", "matmul", "sin", "Function"])
+def test_what_was_saved_and_then_detached_in_place(
+    lib: Any, made_by: str, packed: bool, again: bool
+) -> None:
+    """Its history is that which it had. A custom Function without hooks gets the tensor itself."""
+
+    class Product(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any, b: Any) -> Any:
+            ctx.save_for_backward(a, b)
+            return a * b
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            a, b = ctx.saved_tensors
+            return g * b, g * a
+
+    functions = {"mul": lib.mul, "matmul": lib.matmul, "Function": Product.apply}
+    functions["sin"] = lambda _, b: b.sin()
+    a = leaf(lib, 1.5)
+    b = a * 2
+    with hooks(lib, lambda t: t, lambda t: t) if packed else nullcontext():
+        y = functions[made_by](a, b)
+    b.detach_().requires_grad_(again)
+    if lib is not cugrad and not packed and made_by != "Function":
+        with raises("that has been detached in-place"):
+            lib.autograd.grad(y.sum(), a)
+        return
+    (first,) = lib.autograd.grad(y.sum(), a, create_graph=True)
+    (second,) = lib.autograd.grad(first.sum(), a)
+    if made_by == "sin":
+        assert lib.allclose(first, 2 * (2 * a).cos())
+        assert lib.allclose(second, -4 * (2 * a).sin())
+    else:
+        assert first.item() == 6
+        assert second.item() == (2 if made_by == "Function" and not packed else 4)
 
 
 # save_on_cpu, as documented -----------------------------------------------------------------------

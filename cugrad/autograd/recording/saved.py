@@ -309,9 +309,7 @@ def tensor_at(node: Any, index: int) -> Any:
     entry = node.saved[index]
     if isinstance(entry, Tensor):
         check_version(node, index)
-        if entry._node is None and not entry._requires_grad:
-            return attached(node, index, entry)
-        return entry
+        return attached(node, index, entry) if entry._node is None else entry
     if type(entry) is tuple:
         check_version(node, index)
         array, _, _, output_nr = entry

@@ -61,6 +61,10 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
         contexts = [name for name in contexts if name not in COPYING | {"identity"}]
     if ".detach_()" in text:  # of what is saved, which a copy does not follow; PyTorch says so
         contexts = [name for name in contexts if name not in COPYING]
+    if ".detach_()" in text and ".apply(" in text:
+        # What a custom Function has saved, as the tensor itself, has no history any more; what a
+        # hook has packed has the history that it had. PyTorch's double backward differs so too.
+        contexts = [name for name in contexts if name != "identity"]
     if "to_numpy" in text:
         places = ["thread"]  # nor those of a device
     return contexts, places
