@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .dims import keeps_order
+from .precision import of_dtype_of
 from .table import ELEMENTWISE, LINEAR, NONE, row
 
 Shape = tuple[int, ...]
@@ -240,7 +241,7 @@ def _index_add_jvp(
 row(
     "index_add", "self index source", _index_add, NONE,
     self=lambda g: g,
-    source=lambda m, g, index, dim, alpha: m.index_select(g, index, dim) * alpha,
+    source=lambda m, g, index, dim, alpha: of_dtype_of(m, g, m.index_select(g, index, dim) * alpha),
     jvp=_index_add_jvp,
 )  # fmt: skip
 

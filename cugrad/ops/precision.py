@@ -6,7 +6,7 @@ from typing import Any
 
 from ..dtypes import is_half
 
-__all__ = ["narrow", "sum_of", "wide"]
+__all__ = ["narrow", "of_dtype_of", "sum_of", "wide"]
 
 Array = Any
 
@@ -19,6 +19,11 @@ def wide(xp: Any, x: Array) -> Array:
 def narrow(x: Array, like: Array) -> Array:
     """`x` in the dtype of `like`."""
     return x.astype(like.dtype, copy=False)
+
+
+def of_dtype_of(m: Any, like: Any, x: Any) -> Any:
+    """`narrow` in a formula: NumPy makes float32 of bfloat16 and a Python float."""
+    return x if x.dtype == like.dtype else m.to_dtype(x, like.dtype)
 
 
 def sum_of(*terms: Any) -> Any:

@@ -9,6 +9,7 @@ from math import inf, prod
 from typing import Any
 
 from ...dtypes import is_floating, is_half
+from ..precision import of_dtype_of
 from ..table import LINEAR, NONE, in_order, row
 
 Shape = tuple[int, ...]
@@ -308,7 +309,8 @@ def _var(xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: b
 
 def _centred(m: Any, self: Any, self_shape: Shape, dim: Dims, correction: float) -> Any:
     """(x - mean) / degrees of freedom: half the slope of the variance."""
-    return (self - m.mean(self, dim, True)) / _freedom(self_shape, dim, correction)
+    centred = self - m.mean(self, dim, True)
+    return of_dtype_of(m, self, centred / _freedom(self_shape, dim, correction))
 
 
 def _var_vjp(
@@ -477,7 +479,8 @@ def _norm_slope(
     if ord == 2:
         return m.masked_fill(self / norm, origin, 0)
     ratio = m.masked_fill(size / norm, m.eq(size, 0), 1)  # direction is 0 there
-    return m.masked_fill(direction * ratio ** (ord - 1), origin, 0)
+    slope = of_dtype_of(m, size, ratio ** (ord - 1))
+    return m.masked_fill(direction * slope, origin, 0)
 
 
 row(
