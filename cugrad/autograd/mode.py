@@ -60,6 +60,15 @@ class Anomaly:
 anomaly = Anomaly()
 
 
+def _fast(unusual: bool, inference: bool, hooks: Any, recording: bool) -> int:
+    """Which ways ops may go, while no observer is there."""
+    if unusual or anomaly.enabled:
+        return UNUSUAL
+    if inference:
+        return INFERRING
+    return (PACKING if hooks else RECORDING) if recording else PLAIN
+
+
 class State(threading.local):
     """What this thread has switched on. One read of `fast` tells whether anything unusual is.
 
@@ -91,19 +100,18 @@ class State(threading.local):
         fields = vars(self)
         now = {**FIELDS, **fields, **changes}
         enabled = changes["grad_enabled"] = now["grad_mode"] and not now["inference"]
-        if (
-            now["observers"]
-            or now["levels"]
-            or anomaly.enabled
-            or now["stand_in"] is not None
-            or (now["before_op"] is not None or now["autocast"] is not None)
-        ):
-            changes["fast"] = UNUSUAL
-        elif now["inference"]:
-            changes["fast"] = INFERRING
-        else:
-            changes["fast"] = (PACKING if now["hooks"] else RECORDING) if enabled else PLAIN
+        changes["fast"] = UNUSUAL
+        if not now["observers"]:
+            watched = (now[name] is not None for name in ("stand_in", "before_op", "autocast"))
+            unusual = bool(now["levels"]) or any(watched)
+            changes["fast"] = _fast(unusual, now["inference"], now["hooks"], enabled)
         fields.update(changes)
+
+    def fast_unobserved(self) -> int:
+        """What `fast` would be without observers."""
+        watched = self.stand_in is not None or self.before_op is not None
+        unusual = watched or self.autocast is not None or bool(self.levels)
+        return _fast(unusual, self.inference, self.hooks, self.grad_enabled)
 
     @staticmethod
     def fast_of_new_threads() -> int:

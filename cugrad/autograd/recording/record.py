@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backends import backend_of
@@ -56,11 +56,13 @@ def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
             observer.op_end(op.name, seq, result)
 
 
-def _leading(op: Op, args: Any, params: dict[str, Any]) -> list[Any]:
+def _leading(op: Op, args: Any, params: dict[str, Any]) -> Sequence[Any]:
     """Those of an op's inputs that its node would lead to; none where it makes whole numbers."""
     if "dtype" in params and not is_differentiable(params["dtype"]):
         return []
     inputs, formulas = args[0] if op.variadic else args, op.formulas
+    if None not in formulas:
+        return inputs
     return [x for i, x in enumerate(inputs) if formulas[0 if op.variadic else i] is not None]
 
 
@@ -69,7 +71,7 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
     fields, before = vars(state), {"observers": state.observers, "fast": UNUSUAL}
     try:
         try:
-            state.switch(observers=())
+            fields.update(observers=(), fast=state.fast_unobserved())
             result = getattr(recorded, op.name)(*args, **params)
         finally:
             fields.update(before)
