@@ -109,7 +109,7 @@ class _Forward(_Observing):
         self._calls.append(None if _is_no_op(name) else args)
 
     def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
+        Switch.__exit__(self, *exc)  # `super()` is a call, at which a signal may come
         self._store.is_complete = True
 
     def op_end(self, name: str, seq: int, result: Any) -> None:

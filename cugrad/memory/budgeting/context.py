@@ -167,7 +167,7 @@ class budget(saved_tensors_hooks):
         _entered.budget = self._thread = None
 
     def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
+        saved_tensors_hooks.__exit__(self, *exc)  # `super()` is a call, at which a signal may come
         self._end(failed=exc[0] is not None)
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:

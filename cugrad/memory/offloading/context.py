@@ -54,8 +54,8 @@ class _Offloading(saved_tensors_hooks):
         super().change(before)
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
+    def put_back(self, before: Any) -> None:
+        super().put_back(before)
         for engine in self._engines.values():
             engine.release_finished()
 

@@ -100,7 +100,7 @@ class trace_kernels(Switch):
         trace_kernels._active = None
 
     def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
+        Switch.__exit__(self, *exc)  # `super()` is a call, at which a signal may come
         for correlation, activity in self._records:
             span = self._numbered.get(self._owners.get(correlation, -1))
             (self.outside if span is None else span.activities).append(activity)
