@@ -133,3 +133,16 @@ def test_an_index_outside_is_an_error(device: str, line: str) -> None:
     with cugrad.cuda.check_indices(), pytest.raises((IndexError, RuntimeError), match="9|out of"):
         eval(line, {"x": x, "i": i, "v": v, "T": cugrad})
     assert not cugrad.cuda.are_indices_checked()
+
+
+@pytest.mark.parametrize("op", ["masked_scatter", "index_reduce"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3)])
+def test_a_source_without_elements_is_part_of_the_graph(op: str, shape: tuple[int, ...]) -> None:
+    """Its gradient has no elements either, but is there."""
+    x, source = cugrad.ones(2, *shape[1:]), cugrad.zeros(shape, requires_grad=True)
+    if op == "masked_scatter":
+        out = x.masked_scatter(cugrad.zeros(x.shape, dtype=cugrad.bool), source)
+    else:
+        out = x.index_reduce(0, cugrad.zeros(0, dtype=cugrad.int64), source, "prod")
+    assert out.requires_grad and cugrad.equal(out, x)
+    assert cugrad.autograd.grad(out.sum(), source)[0].shape == shape

@@ -270,8 +270,8 @@ def index_reduce(
         )
     tall, dim, index, source = _slices("index_reduce", input, dim, index, source)
     shape = source._array.shape
-    if not source._array.size:
-        return recorded.clone(input)
+    if not source._array.size:  # there is nothing to reduce, but a graph
+        return _restored(recorded.index_add(tall, index, source, dim, 1), input)
     column = index._array.reshape((-1,) + (1,) * (len(shape) - dim - 1))
     wide = make(backend_of(column).xp.broadcast_to(column, shape))
     out = scatter_reduce(tall, dim, wide, source, reduce, include_self=include_self)
@@ -438,8 +438,10 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             "masked_scatter: expected self and source to have at least as many elements as the "
             f"mask has ones, {int(order[-1])}, but source has {values.size}"
         )
-    if not values.size:
-        return recorded.clone(recorded.expand(input, shape))
+    if not values.size:  # there is nothing to take, but a graph
+        if not is_differentiable(values.dtype):
+            return recorded.clone(recorded.expand(input, shape))
+        return recorded.where(make(where), recorded.sum(source), input)
     order = xp.clip(order - 1, 0, values.size - 1)  # what stands before the first one is not used
     flat = recorded.reshape(source, (values.size,))
     chosen = recorded.reshape(recorded.index_select(flat, make(order), 0), shape)

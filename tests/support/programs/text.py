@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,6 +148,12 @@ def laid(x):
     strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
     return x if x.is_contiguous() else x.clone(memory_format=t.contiguous_format)
 """,
+    "lies": """
+def lies(x):
+    if isinstance(x, t.Tensor) and not x._is_view() and x.numel():
+        strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
+    return x
+""",
     "to_numpy": """
 def to_numpy(x):
     return x.detach().numpy().copy()
@@ -174,11 +180,15 @@ class Statement:
         for inner in self.body:
             yield from inner.lines(checked, indent + "    ")
 
-    def laid_out(self) -> Statement:
-        """Where it makes a tensor, one that lies in memory in the order of its dims."""
+    def laid_out(self, helper: str) -> Statement:
+        """What it makes, if that is a tensor, as the helper gives it."""
         made = re.fullmatch(r"(v\d+) = (?!t\.(?:tensor|zeros)\()(.*)", self.head)
-        head = f"{made[1]} = laid({made[2]})" if made else self.head
-        return replace(self, head=head, body=tuple([inner.laid_out() for inner in self.body]))
+        head = f"{made[1]} = {helper}({made[2]})" if made else self.head
+        return replace(self, head=head, body=tuple([x.laid_out(helper) for x in self.body]))
+
+    def changed(self, change: Callable[[str], str]) -> Statement:
+        body = tuple([inner.changed(change) for inner in self.body])
+        return replace(self, head=change(self.head), body=body)
 
     def count(self) -> int:
         return 1 + sum(inner.count() for inner in self.body)
@@ -200,8 +210,13 @@ class Program:
     def plain(self) -> Program:
         return replace(self, contexts=())
 
-    def laid_out(self) -> Program:
-        return replace(self, statements=tuple([s.laid_out() for s in self.statements]))
+    def laid_out(self, helper: str = "laid") -> Program:
+        """With results that lie in the order of their dims; `lies` only looks how they do."""
+        return replace(self, statements=tuple([s.laid_out(helper) for s in self.statements]))
+
+    def changed(self, change: Callable[[str], str]) -> Program:
+        """With other lines."""
+        return replace(self, statements=tuple([s.changed(change) for s in self.statements]))
 
     def source(self, checked: bool = False, probed: bool = False) -> str:
         """The text of the program, of `t` and, where there are contexts, of `context`.
