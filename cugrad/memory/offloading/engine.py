@@ -310,7 +310,8 @@ class CopyEngine(Guarded):
         if type(place) is Returning and place.flat is not None:
             flat, arrived = place.flat, place.arrived
         else:
-            flat, arrived = span.held, None  # encoded, and perhaps not yet gone
+            # encoded, and perhaps not yet gone; else what is held may have been changed in place
+            flat, arrived = None if span.form is None else span.held, None
             if flat is None:
                 flat, arrived = self._fetch(span, compute)
                 if type(place) is not Returning:

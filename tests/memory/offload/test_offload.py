@@ -17,6 +17,7 @@ from cugrad.backends import get, simulated
 from cugrad.memory import OffloadStats, lower_bound, offload
 from cugrad.memory.geometry import root_of
 from cugrad.memory.offloading.engine import CopyEngine, engine_of
+from cugrad.memory.offloading.outbound import Outbound
 
 pytestmark = pytest.mark.host_only
 
@@ -799,3 +800,24 @@ def test_a_codec_of_your_own() -> None:
     assert np.array_equal(back[1], back[0].T) and hooks.stats.moved_to_host_bytes == 32
     with pytest.raises((TypeError, ValueError), match="compress"):
         offload(compress="zip")
+
+
+@pytest.mark.parametrize("where", ["save_on_cpu", "save_on_disk"])
+def test_what_changes_before_its_copy_is_noted_comes_back_from_the_copy(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that has ended may wait in its queue for one before it that has not."""
+    contexts = {
+        "save_on_cpu": lambda: cugrad.memory.save_on_cpu(pin_memory=True),
+        "save_on_disk": lambda: cugrad.memory.save_on_disk(min_bytes=0),
+    }
+    device = "simulated" if where == "save_on_cpu" else "cpu"
+    x = cugrad.ones(64, device=device, requires_grad=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Outbound, "release_finished", lambda self, *_: None)
+        with contexts[where]():
+            y = x.exp()
+            total = y.sum()
+            y.add_(1)
+        (g,) = cugrad.autograd.grad(total, x)
+    assert (g == x.detach().exp()).all().item()
