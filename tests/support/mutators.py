@@ -123,7 +123,10 @@ def changed_pickle(draw: Random, data: bytes, seeds: list[bytes]) -> bytes:
             found[at] = changed_bytes(draw, found[at] or b"N", seeds)
         if sum(map(len, found)) > LARGEST or not found:
             break
-    return b"".join(found)[:LARGEST]
+    whole = bytearray()
+    for part in found:  # not all at once: the process has little memory, as what it tests
+        whole += part[: LARGEST - len(whole)]
+    return bytes(whole)
 
 
 def _expand(draw: Random, found: list[bytes]) -> None:
