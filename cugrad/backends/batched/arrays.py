@@ -130,20 +130,27 @@ def lifted_to(array: Array, levels: Any) -> Array:
     return array
 
 
+def is_number(value: Any) -> bool:
+    """Whether this is no array: a Python number, None, or a number of NumPy's, as those are that
+    stand for Python's beside bfloat16. What is lifted lies on a device; these lie on none.
+    """
+    return not hasattr(value, "dtype") or isinstance(value, np.generic)
+
+
 def missing_levels(arrays: Any) -> list[list[BatchLevel]] | None:
     """For each array the levels that others have and it lacks; None where nothing is missing."""
     of = [levels_of(a) for a in arrays]
     union = {level for levels in of for level in levels}
-    if all(len(levels) == len(union) or not hasattr(a, "dtype")
+    if all(len(levels) == len(union) or is_number(a)
            for a, levels in zip(arrays, of, strict=True)):  # fmt: skip
         return None
     ordered = sorted(union, key=lambda level: level.number)
-    return [[x for x in ordered if x not in levels] if hasattr(a, "dtype") else []
+    return [[] if is_number(a) else [x for x in ordered if x not in levels]
             for a, levels in zip(arrays, of, strict=True)]  # fmt: skip
 
 
 def unify(arrays: Any) -> list[Any]:
-    """The arrays, all lifted to the same levels; Python numbers and None stay."""
+    """The arrays, all lifted to the same levels; numbers and None stay."""
     missing = missing_levels(arrays)
     if missing is None:
         return list(arrays)
@@ -337,7 +344,7 @@ def _inplace(self: BatchedArray, other: Any, name: str, change: Callable[..., An
             values = self.values
             self.values = change(values, other.values)
             return self
-    elif not hasattr(other, "dtype"):
+    elif is_number(other):
         self.values = change(self.values, other)
         return self
     self[...] = getattr(self.backend.xp, name)(self, other)
