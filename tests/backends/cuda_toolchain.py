@@ -1,25 +1,18 @@
-"""Compiles CUDA sources without a GPU: with NVRTC to machine code, and with a C++ compiler for the
-host.
-
-The host build runs kernels thread by thread, which shows their numbers; it says nothing about
-speed, races or launch limits.
-"""
+"""Compiles CUDA sources to machine code without a GPU, with NVRTC."""
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import pkgutil
-import shutil
-import subprocess
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.support import cuda_on_cpu
 
 ARCHITECTURES = ("80", "90")  # and the oldest that the installed NVRTC still knows, see oldest()
 
@@ -87,48 +80,9 @@ def compile_cuda(source: str, arch: str, names: tuple[str, ...] = ()) -> bytes:
         nvrtc.destroyProgram(program)
 
 
-# What CUDA provides and a host compiler does not.
-HOST_SHIM = r"""
-#include <cmath>
-#include <cstdint>
-#define __device__
-#define __host__
-#define __global__
-#define __forceinline__ inline
-struct Index { unsigned x = 0, y = 0, z = 0; };
-static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
-static inline unsigned __umulhi(unsigned a, unsigned b)
-{ return (unsigned)(((unsigned long long)a * b) >> 32); }
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
-{ return (unsigned long long)(((unsigned __int128)a * b) >> 64); }
-static inline void sincospi(double x, double* s, double* c)
-{ *s = std::sin(M_PI * x); *c = std::cos(M_PI * x); }
-static inline void sincospif(float x, float* s, float* c)
-{ *s = (float)std::sin(M_PI * (double)x); *c = (float)std::cos(M_PI * (double)x); }
-using std::isnan; using std::isinf;
-
-// Runs a kernel on the host, one thread after another.
-template <class Kernel, class... Args>
-static void launch(unsigned grid, unsigned block, Kernel kernel, Args... args)
-{
-    gridDim.x = grid; blockDim.x = block;
-    for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x)
-        for (threadIdx.x = 0; threadIdx.x < block; ++threadIdx.x) kernel(args...);
-}
-"""
-
-
-def host_library(source: str, entries: str, folder: Path) -> ctypes.CDLL:
-    """`source` and the `extern "C"` functions `entries`, built for the host; skips without a
-    compiler.
-    """
-    compiler = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler (g++, clang++ or c++)")
-    (folder / "kernels.cpp").write_text(HOST_SHIM + source + entries)
-    flags = ["-std=c++17", "-O2", "-w", "-shared", "-fPIC", "-o", "kernels.so"]
-    done = subprocess.run(
-        [compiler, *flags, "kernels.cpp"], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(folder / "kernels.so"))
+def host_compiler() -> None:
+    """Skips the test, with the reason, where kernels cannot be built for the CPU."""
+    try:
+        cuda_on_cpu.compiler()
+    except cuda_on_cpu.NoCompiler as error:
+        pytest.skip(str(error))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +33,7 @@ from cugrad.backends.cupy import (
 from cugrad.backends.cupy.kernels import philox
 from tests.backends import cuda_toolchain as toolchain
 from tests.backends.test_gemm_plan import CASES
+from tests.support.cuda_on_cpu import Program
 
 pytestmark = pytest.mark.host_only
 
@@ -285,47 +285,19 @@ def test_shapes_that_do_not_fit_are_refused(blas: Blas) -> None:
 
 # Random numbers: the Python side's arguments are those that the kernels take
 
-C_TYPES = {"u64": np.uint64, "int": np.int32, "long long": np.int64}
-C_ELEMENTS = {"float": np.float32, "double": np.float64, "long long": np.int64}
 
-
-def parameters_of(kernel: str) -> list[str]:
-    """The C types that a kernel of philox.SOURCE takes."""
-    found = re.search(rf"__global__ void {kernel}\(([^)]*)\)", philox.SOURCE)
-    assert found is not None, f"no kernel {kernel}"
-    return [item.strip().rpartition(" ")[0] for item in found.group(1).split(",")]
-
-
-ENTRIES = "".join(
-    f'extern "C" void host_{name}(unsigned grid, unsigned block, '
-    + ", ".join(f"{c} p{i}" for i, c in enumerate(parameters_of(name)))
-    + f") {{ launch(grid, block, {name}, "
-    + ", ".join(f"p{i}" for i in range(len(parameters_of(name))))
-    + "); }\n"
-    for name in philox.NAMES
-)
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return toolchain.host_library(philox.SOURCE, ENTRIES, tmp_path_factory.mktemp("rng"))
+PHILOX = Program(philox.SOURCE)
 
 
 @pytest.fixture
-def rng(host: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[cupy_random.CudaRng]:
+def rng(monkeypatch: pytest.MonkeyPatch) -> Iterator[cupy_random.CudaRng]:
     """A CudaRng whose launches run on the host, each argument checked against the kernel's."""
+    toolchain.host_compiler()
 
     def kernel(name: str) -> Any:
         def launch(grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
-            types = parameters_of(name)
-            assert len(args) == len(types)
-            assert args[0].dtype == C_ELEMENTS[types[0].rstrip("* ")]
-            values: list[Any] = [args[0].ctypes.data_as(ctypes.c_void_p)]
-            for value, wanted in zip(args[1:], types[1:]):
-                assert type(value) is C_TYPES[wanted], f"{name}: {value!r} for {wanted}"
-                values.append(np.ctypeslib.as_ctypes_type(value.dtype)(int(value)))
             assert 1 <= grid[0] <= cupy_random.MAX_BLOCKS
-            getattr(host, "host_" + name)(ctypes.c_uint(grid[0]), ctypes.c_uint(block[0]), *values)
+            PHILOX.kernel(name)(grid, block, args)
 
         return launch
 

@@ -16,21 +16,19 @@ import ctypes
 import importlib.machinery
 import operator
 import os
-import re
 import subprocess
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from tests.support import ROOT
+from tests.support.cuda_on_cpu import Program
 
 Host = np.ndarray[Any, Any]
 
@@ -627,58 +625,40 @@ def _matrices(
     return np.lib.stride_tricks.as_strided(memory, (batch, rows, columns), steps, writeable=True)
 
 
-@cache
-def host_kernels(source: str) -> ctypes.CDLL:
-    """The kernels of a CUDA source, built for the host with the C types that they declare."""
-    from tests.backends.cuda_toolchain import host_library
-
-    entries = ""
-    for name, arguments in re.findall(r"__global__ void (\w+)\(([^)]*)\)", source):
-        types = [item.strip().rpartition(" ")[0] for item in arguments.split(",")]
-        names = ", ".join(f"p{i}" for i in range(len(types)))
-        declared = ", ".join(f"{t} p{i}" for i, t in enumerate(types))
-        entries += (
-            f'extern "C" void host_{name}(unsigned grid, unsigned block, {declared}) '
-            f"{{ launch(grid, block, {name}, {names}); }}\n"
-        )
-    return host_library(source, entries, Path(tempfile.mkdtemp()))
-
-
 class RawModule:
-    """A module of kernels that run on the host; arguments must be arrays and sized scalars."""
+    """Kernels that run on the host from their source, watched for faults if CHECKS is set."""
 
     def __init__(self, code: str, options: tuple[str, ...] = (), **rest: Any) -> None:
-        self.code = code
+        self._program = Program(code, checks=CHECKS)
 
     def get_function(self, name: str) -> Any:
         def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
-            values: list[Any] = []
-            for value in args:
-                if isinstance(value, ndarray):
-                    values.append(ctypes.c_void_p(value._host.ctypes.data))
-                else:
-                    assert isinstance(value, np.generic), f"{name}: {value!r} has no fixed size"
-                    values.append(np.ctypeslib.as_ctypes_type(value.dtype)(value.item()))
-            assert len(grid) == len(block) == 1 and grid[0] > 0, "one-dimensional launches only"
-            threads = [ctypes.c_uint(grid[0]), ctypes.c_uint(block[0])]
-            getattr(host_kernels(self.code), f"host_{name}")(*threads, *values)
+            kernel(grid, block, [bare_argument(a) for a in args], shared_mem)
 
+        kernel = self._program.kernel(name)
         return launch
+
+
+def bare_argument(value: Any) -> Any:
+    """What a kernel gets: the memory of a device array, or a number that has a size."""
+    assert not isinstance(value, np.ndarray), "a host array is no argument of a kernel"
+    return value._host if isinstance(value, ndarray) else value
 
 
 class RawKernel:
     def __init__(self, code: str, name: str, options: tuple[str, ...] = (), **rest: Any) -> None:
-        self._run = RawModule(code).get_function(name)
+        self._code, self._name = code, name
 
     def compile(self, log_stream: Any = None) -> None: ...
 
     def __call__(self, grid: Any, block: Any, args: tuple[Any, ...], **kwargs: Any) -> None:
-        self._run(grid, block, args, **kwargs)
+        RawModule(self._code).get_function(self._name)(grid, block, args, **kwargs)
 
 
 # The stack of current streams, the allocator in force, and what made the host wait for the device.
 STATE = SimpleNamespace(stream=None, allocator=None, syncs=[])
 REAL: Any = None
+CHECKS = False  # whether kernels are watched for races and bounds: slower
 
 
 def install() -> None:

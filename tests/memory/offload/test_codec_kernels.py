@@ -14,6 +14,7 @@ from cugrad.backends.cupy import codecs as cupy_codecs
 from cugrad.backends.cupy.kernels import codecs as kernels
 from cugrad.backends.numpy.backend import NumpyNamespace
 from cugrad.memory.codecs import CODECS
+from tests.backends import cuda_toolchain as toolchain
 from tests.memory.offload.test_codecs import (
     DTYPES,
     all_halves,
@@ -22,7 +23,7 @@ from tests.memory.offload.test_codecs import (
     over_pairs,
     random_floats,
 )
-from tests.support import fake_cuda
+from tests.support.cuda_on_cpu import Program
 
 Host = np.ndarray[Any, Any]
 
@@ -36,20 +37,15 @@ class Fused(NumpyNamespace):
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A namespace whose codecs are kernels, run by the host."""
-    library = fake_cuda.host_kernels(kernels.SOURCE)
+    toolchain.host_compiler()
+    watched, blind = (Program(kernels.SOURCE, checks=checks) for checks in (True, False))
     launched: list[str] = []
 
     def kernel(name: str) -> Any:
         def launch(grid: Any, block: Any, args: Any) -> None:
             launched.append(name)
-            values = [
-                fake_cuda.ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray)
-                else np.ctypeslib.as_ctypes_type(a.dtype)(a.item())
-                for a in args
-            ]  # fmt: skip
-            getattr(library, f"host_codec_{name}")(
-                fake_cuda.ctypes.c_uint(grid[0]), fake_cuda.ctypes.c_uint(block[0]), *values
-            )
+            program = watched if args[-1] < 4000 else blind
+            program.kernel(f"codec_{name}")(grid, block, args)
 
         return launch
 

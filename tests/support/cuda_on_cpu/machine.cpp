@@ -1,0 +1,437 @@
+// Runs the threads of a block in turns on one thread of the host, and judges each access they make.
+//
+// The kernel is compiled with -fsanitize=thread but is not linked with that library: the functions
+// that the compiler calls before each load and store are defined here. Two accesses to a byte are
+// a race if one of them writes, not both are atomic, they are of two threads, and nothing orders
+// them: a barrier of the block, a __syncwarp of the warp, or, between blocks, a fence and an atomic
+// of the one that the other's atomic has seen. Which order really ran does not matter.
+#include <csetjmp>
+#include <cstdarg>
+#include <cstdlib>
+#include <map>
+#include <vector>
+#include <link.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include "words.h"
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+enum State { READY, AT_BARRIER, IN_WARP, DONE };
+struct Fibre {
+    ucontext_t start;
+    jmp_buf at;
+    bool started;
+    State state;
+    int line;
+    char* stack;
+    unsigned mask, present;  // of what it waits for in its warp, and who came
+    const char* what;
+    Brought value;
+};
+struct Access { uint32_t thread, epoch, warp_epoch, line; };  // thread counts from 1; 0 is none
+struct Cell { Access writes[2], reads[2]; };  // of two at least one is another thread's
+struct Range { char* low; size_t size; int read_only; Cell* cells; };
+struct Known { uint32_t epoch, thread; };  // what of another block comes before: see `ordered`
+constexpr size_t STACK = 64 << 10, GUARD = 4 << 10;
+constexpr size_t DYNAMIC = 227 << 10, PATIENCE = 100'000'000;
+constexpr uint32_t ATOMIC = 1u << 31;
+
+static std::vector<Fibre> fibres;
+static std::vector<Brought> brought;  // as it was when a warp met
+static std::vector<uint32_t> warp_epochs;
+static std::vector<Range> arrays;
+static std::map<uint32_t, Known> known;  // by block, of the block that runs
+static std::map<const void*, std::map<uint32_t, Known>> released;  // by the atomic that tells it
+static std::vector<bool> fenced;
+static Range fixed, dynamic, module;
+static jmp_buf scheduler;
+static char *message, *stacks, *host_stack;
+static size_t stack_count, slice, spent;
+static uint32_t epoch, first_epoch, block_number;
+static int current = -1, threads, exited, votes, barrier_votes, races, early_exit;
+static bool failed, in_turns;
+static void **arguments, (*kernel)(void**);
+static uint64_t seed;
+alignas(128) static thread_local unsigned char dynamic_memory[DYNAMIC];
+
+static uint32_t draw()
+{
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return seed >> 32;
+}
+static void leave()  // to the scheduler, and later back
+{
+    if (!_setjmp(fibres[current].at)) _longjmp(scheduler, 1);
+}
+extern "C" void on_cpu_fail(const char* format, ...)  // a launch ends with its first error
+{
+    va_list values;
+    va_start(values, format);
+    int n = vsnprintf(message, 900, format, values);
+    va_end(values);
+    failed = true;
+    if (current < 0) return;
+    sprintf(message + n, " [block (%u,%u,%u) thread (%u,%u,%u)]", blockIdx.x, blockIdx.y,
+            blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+    _longjmp(scheduler, 1);
+}
+extern "C" int on_cpu_lane() { return current % 32; }
+extern "C" void* on_cpu_dynamic() { return dynamic_memory; }
+extern "C" void on_cpu_fence() { fenced[current] = true; }
+extern "C" unsigned on_cpu_active()
+{
+    unsigned mask = 0;
+    for (int i = 0, w = current / 32 * 32; i < 32 && w + i < threads; i++)
+        if (fibres[w + i].state != DONE) mask |= 1u << i;
+    return mask;
+}
+extern "C" int on_cpu_barrier(int line, int holds)
+{
+    Fibre& f = fibres[current];
+    f.state = AT_BARRIER, f.line = line, votes += holds;
+    leave();
+    return barrier_votes;
+}
+extern "C" const Brought* on_cpu_meet(unsigned mask, const char* what, int line, const void* value,
+                                      size_t n, unsigned* present)
+{
+    if (!(mask >> on_cpu_lane() & 1))
+        on_cpu_fail("%s at line %d: its mask %08x lacks the lane %d that calls", what, line, mask,
+                    on_cpu_lane());
+    Fibre& f = fibres[current];
+    f.state = IN_WARP, f.mask = mask, f.what = what, f.line = line;
+    memcpy(f.value.bytes, value, n);
+    leave();
+    *present = f.present;
+    return &brought[current / 32 * 32];
+}
+
+// Judging -------------------------------------------------------------------------------------------
+
+static bool ordered(const Access& a, uint32_t me)  // does it come before, whatever the schedule?
+{
+    if (!a.thread || a.thread == me) return true;
+    uint32_t block = (a.thread - 1) / threads;
+    if (block != block_number) {
+        auto found = known.find(block);
+        if (found == known.end()) return false;
+        const Known& k = found->second;
+        return a.epoch < k.epoch || (a.epoch == k.epoch && a.thread == k.thread);
+    }
+    bool same_warp = int((a.thread - 1) % threads) / 32 == current / 32;
+    return a.epoch != epoch || (same_warp && a.warp_epoch < warp_epochs[current / 32]);
+}
+static const char* word(int how) { return how == READS ? "read" : how == WRITES ? "write" : "atomic"; }
+
+static void race(const Access& a, int how, const char* earlier, const char* where, size_t offset,
+                 uint32_t line)
+{
+    on_cpu_fail("race in %s at byte %zu: %s @%x, and %s of thread %u of block %u @%x, with no "
+                "barrier between", where, offset, word(how), line, earlier,
+                (a.thread - 1) % threads, (a.thread - 1) / threads, a.line & ~ATOMIC);
+}
+static void note(Cell* c, size_t n, int how, const char* where, size_t offset, uint32_t line,
+                 bool shared)
+{
+    uint32_t me = block_number * threads + current + 1;
+    Access now{me, epoch, warp_epochs[current / 32], how == UPDATES ? line | ATOMIC : line};
+    for (size_t i = 0; i < n; i++, c++) {
+        if (shared && c->writes[0].epoch < first_epoch) {  // of an earlier block, or never
+            *c = Cell{};
+            if (how != WRITES)
+                on_cpu_fail("%s of %s at byte %zu that no thread of the block has written yet (not "
+                            "set, or no barrier) @%x", word(how), where, offset + i, line);
+        }
+        if (races > !shared) {
+            for (auto& w : c->writes)
+                if (!ordered(w, me) && !(how == UPDATES && w.line & ATOMIC))
+                    race(w, how, w.line & ATOMIC ? "atomic" : "write", where, offset + i, line);
+            if (how != READS)
+                for (auto& r : c->reads)
+                    if (!ordered(r, me)) race(r, how, "read", where, offset + i, line);
+        }
+        Access* kept = how == READS ? c->reads : c->writes;
+        kept[!ordered(kept[0], me)] = now;
+    }
+}
+static void tell_others(const void* p)  // an atomic: who has seen it comes after what we fenced
+{
+    auto& told = released[p];
+    known.insert(told.begin(), told.end());
+    for (auto& [block, k] : told)
+        if (k.epoch >= known[block].epoch) known[block] = k;
+    if (!fenced[current]) return;
+    for (auto& [block, k] : known) told[block] = k;
+    told[block_number] = Known{epoch, block_number * threads + current + 1};
+}
+static bool inside(const Range& r, const char* a, size_t n)
+{
+    return a >= r.low && a + n <= r.low + r.size;
+}
+static void outside(const char* a, size_t n, int how, uint32_t line)
+{
+    if (arrays.empty()) on_cpu_fail("%s of %zu bytes outside of every array @%x", word(how), n, line);
+    size_t nearest = 0, least = SIZE_MAX;
+    for (size_t i = 0; i < arrays.size(); i++) {
+        const Range& r = arrays[i];
+        size_t distance = a < r.low ? r.low - a : a + n - (r.low + r.size);
+        if (distance < least) nearest = i, least = distance;
+    }
+    on_cpu_fail("%s of %zu bytes out of bounds: at byte %td of array %zu, which has %zu @%x",
+                word(how), n, a - arrays[nearest].low, nearest, arrays[nearest].size, line);
+}
+extern "C" void on_cpu_access(const void* p, size_t n, int how, void* pc)
+{
+    if (current < 0) return;
+    const char* a = (const char*)p;
+    uint32_t line = (char*)pc - module.low;  // a place in the code; the reader of it finds the line
+    if (++spent > PATIENCE)
+        on_cpu_fail("the block made 1e8 accesses without a barrier: does it wait for another? @%x",
+                    line);
+    if (in_turns && !--slice) slice = 4096, leave();  // another may hold a lock that this one awaits
+    if (in_turns ? a >= fibres[current].stack && a < fibres[current].stack + STACK
+                 : a >= (char*)__builtin_frame_address(0) && a < host_stack)
+        return;  // its own local variables
+    if (n <= 16 && (uintptr_t)a % n)
+        on_cpu_fail("misaligned %s of %zu bytes @%x", word(how), n, line);
+    if (inside(dynamic, a, n))
+        return note(dynamic.cells + (a - dynamic.low), n, how, "dynamic shared memory",
+                    a - dynamic.low, line, true);
+    if (a >= dynamic.low && a < dynamic.low + DYNAMIC)
+        on_cpu_fail("%s of %zu bytes at byte %zu of dynamic shared memory, which has %zu @%x",
+                    word(how), n, a - dynamic.low, dynamic.size, line);
+    if (inside(fixed, a, n))
+        return note(fixed.cells + (a - fixed.low), n, how, "shared memory", a - fixed.low, line,
+                    true);
+    size_t i = 0;
+    for (Range& r : arrays) {
+        if (inside(r, a, n)) {
+            char where[32];
+            snprintf(where, sizeof where, "array %zu", i);
+            if (r.read_only && how != READS)
+                on_cpu_fail("%s to %s, which is read-only @%x", word(how), where, line);
+            if (how == UPDATES) tell_others(p);
+            if (races > 1) note(r.cells + (a - r.low), n, how, where, a - r.low, line, false);
+            return;
+        }
+        i++;
+    }
+    if (!inside(module, a, n)) outside(a, n, how, line);  // the module's: __constant__, threadIdx
+}
+
+// What the compiler calls under -fsanitize=thread, and under -fsanitize=undefined
+extern "C" {
+#define PC __builtin_return_address(0)
+#define HOOK(n)                                                                           \
+    void __tsan_read##n(void* p) { on_cpu_access(p, n, READS, PC); }                      \
+    void __tsan_write##n(void* p) { on_cpu_access(p, n, WRITES, PC); }                    \
+    void __tsan_unaligned_read##n(void* p) { on_cpu_access(p, n, READS, PC); }            \
+    void __tsan_unaligned_write##n(void* p) { on_cpu_access(p, n, WRITES, PC); }
+HOOK(1) HOOK(2) HOOK(4) HOOK(8) HOOK(16)
+void __tsan_read_range(void* p, size_t n) { on_cpu_access(p, n, READS, PC); }
+void __tsan_write_range(void* p, size_t n) { on_cpu_access(p, n, WRITES, PC); }
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+struct Place { const char* file; uint32_t line, column; };
+#define FAULT(name)                                                                       \
+    void __ubsan_handle_##name(Place* at)                                                 \
+    {                                                                                     \
+        on_cpu_fail("undefined behaviour, " #name ", at line %u", at->line);              \
+    }
+FAULT(out_of_bounds) FAULT(shift_out_of_bounds) FAULT(divrem_overflow) FAULT(add_overflow)
+FAULT(sub_overflow) FAULT(mul_overflow) FAULT(negate_overflow) FAULT(builtin_unreachable)
+FAULT(missing_return) FAULT(type_mismatch_v1)
+}
+
+// Taking turns --------------------------------------------------------------------------------------
+
+static void fibre_main()
+{
+    for (;;) {
+        kernel(arguments);
+        fibres[current].state = DONE, exited++;
+        leave();
+    }
+}
+static void place(int thread)
+{
+    unsigned t = current = thread;
+    threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
+}
+static unsigned came(int warp, const Fibre& f)  // who of its mask has come; 0 while one is missing
+{
+    unsigned present = 0;
+    for (int i = 0; i < 32 && warp + i < threads; i++) {
+        const Fibre& g = fibres[warp + i];
+        if (!(f.mask >> i & 1) || g.state == DONE) continue;  // who has returned is not awaited
+        if (g.state != IN_WARP || g.mask != f.mask || g.line != f.line || strcmp(g.what, f.what))
+            return 0;
+        present |= 1u << i;
+    }
+    return present;
+}
+static bool release_warps()
+{
+    bool any = false;
+    for (int i = 0; i < threads; i++) {
+        int warp = i / 32 * 32;
+        unsigned present = fibres[i].state == IN_WARP ? came(warp, fibres[i]) : 0;
+        if (!present) continue;
+        if (!strcmp(fibres[i].what, "__syncwarp")) warp_epochs[warp / 32]++;  // shuffles order nothing
+        for (int j = 0; j < 32; j++)
+            if (present >> j & 1) {
+                Fibre& g = fibres[warp + j];
+                brought[warp + j] = g.value, g.present = present, g.state = READY;
+            }
+        any = true;
+    }
+    return any;
+}
+static void stuck()
+{
+    static const char* const where[] = {"runs", "waits at __syncthreads", "waits at ", "returned"};
+    char text[700];
+    int n = 0, shown = 0;
+    for (int i = 0; i < threads && shown < 4; i++) {
+        Fibre &f = fibres[i], &before = fibres[i ? i - 1 : 0];
+        if (i && f.state == before.state && (f.state == DONE || f.line == before.line)) continue;
+        const char* what = f.state == IN_WARP ? f.what : "";
+        n += snprintf(text + n, sizeof text - n, "; thread %d %s%s", i, where[f.state], what);
+        if (f.state != DONE) n += snprintf(text + n, sizeof text - n, " line %d", f.line);
+        shown++;
+    }
+    on_cpu_fail("threads of block (%u,%u,%u) do not meet%s", blockIdx.x, blockIdx.y, blockIdx.z,
+                text);
+}
+static bool release_barrier()
+{
+    int line = -1;
+    for (Fibre& f : fibres) {
+        if (f.state == DONE) continue;
+        if (f.state != AT_BARRIER || (line >= 0 && f.line != line)) return false;
+        line = f.line;
+    }
+    if (exited && !early_exit) return false;
+    epoch++, barrier_votes = votes, votes = 0, spent = 0;
+    for (Fibre& f : fibres)
+        if (f.state == AT_BARRIER) f.state = READY;
+    return true;
+}
+static void run_in_turns()
+{
+    std::vector<int> order(threads);
+    for (int i = 0; i < threads; i++) order[i] = i, fibres[i].state = READY;
+    while (exited < threads) {
+        for (int i = threads - 1; i > 0; i--) std::swap(order[i], order[draw() % (i + 1)]);
+        for (volatile int i = 0; i < threads; i = i + 1) {  // volatile: setjmp comes back to it
+            Fibre& f = fibres[order[i]];
+            if (f.state != READY) continue;
+            place(order[i]);
+            slice = 4096;
+            if (!_setjmp(scheduler)) {
+                if (f.started) _longjmp(f.at, 1);
+                f.started = true;
+                setcontext(&f.start);
+            }
+            if (failed) return;
+        }
+        current = -1;
+        bool ready = release_warps();
+        for (Fibre& f : fibres) ready |= f.state == READY;
+        if (!ready && exited < threads && !release_barrier()) return stuck();
+    }
+}
+static void run_one_by_one()  // threads that never meet
+{
+    for (volatile int i = 0; i < threads; i = i + 1) {
+        place(i);
+        if (!_setjmp(scheduler)) kernel(arguments);
+        if (failed) return;
+    }
+}
+static void run_block()
+{
+    char* end = dynamic.low + DYNAMIC;  // shared memory begins as nan; `fixed` has dynamic in it
+    memset(fixed.low, 0xFF, dynamic.low - fixed.low);
+    memset(dynamic.low, 0xFF, dynamic.size);
+    memset(end, 0xFF, fixed.low + fixed.size - end);
+    first_epoch = ++epoch, exited = votes = 0, spent = 0;
+    known.clear();
+    fenced.assign(threads, false);
+    in_turns ? run_in_turns() : run_one_by_one();
+    current = -1;
+}
+
+// Launching -----------------------------------------------------------------------------------------
+
+static int find_module(dl_phdr_info* info, size_t, void*)  // this library, and its shared memory
+{
+    char *base = (char*)info->dlpi_addr, *here = (char*)&fibres;
+    size_t end = 0, size = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        auto& part = info->dlpi_phdr[i];
+        if (part.p_type == PT_LOAD) end = part.p_vaddr + part.p_memsz;
+        if (part.p_type == PT_TLS) size = part.p_memsz;
+    }
+    if (here < base || here >= base + end) return 0;
+    module = {base, end, 0, nullptr};
+    fixed = {(char*)info->dlpi_tls_data, size, 0, nullptr};
+    return 1;
+}
+static void make_stacks()  // each ends at a page that nobody may touch; they are kept
+{
+    if (stack_count >= (size_t)threads) return;
+    stack_count = threads;
+    stacks = (char*)mmap(nullptr, stack_count * (STACK + GUARD), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t i = 0; i < stack_count; i++) mprotect(stacks + i * (STACK + GUARD), GUARD, PROT_NONE);
+}
+static void make_fibres()
+{
+    make_stacks();
+    for (int i = 0; i < threads; i++) {
+        Fibre& f = fibres[i];
+        f.stack = stacks + i * (STACK + GUARD) + GUARD;
+        getcontext(&f.start);
+        f.start.uc_stack.ss_sp = f.stack, f.start.uc_stack.ss_size = STACK;
+        makecontext(&f.start, fibre_main, 0);
+    }
+}
+struct Launch { unsigned grid[3], block[3], shared, races, early_exit, in_turns; uint64_t seed; };
+
+ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range* ranges, int count,
+                                 const Launch* how, char* error)
+{
+    kernel = entry, arguments = args, message = error, failed = false, epoch = 0;
+    gridDim = {how->grid[0], how->grid[1], how->grid[2]};
+    blockDim = {how->block[0], how->block[1], how->block[2]};
+    threads = blockDim.x * blockDim.y * blockDim.z;
+    races = how->races, early_exit = how->early_exit, in_turns = how->in_turns;
+    seed = how->seed * 0x9E3779B97F4A7C15u + 1;
+    for (int i = 0; i < 20; i++) draw();  // a small seed is mixed only after a while
+    host_stack = (char*)__builtin_frame_address(0);
+    ((volatile unsigned char*)dynamic_memory)[0] = 0;  // the thread's copy exists from here on
+    dl_iterate_phdr(find_module, nullptr);
+    dynamic = {(char*)dynamic_memory, how->shared, 0, nullptr};
+    arrays.assign(ranges, ranges + count);
+    fibres.assign(threads, Fibre{});
+    brought.assign((threads + 31) / 32 * 32, Brought{});
+    warp_epochs.assign((threads + 31) / 32, 0);
+    released.clear();
+    auto shadow = [](Range& r) { r.cells = (Cell*)calloc(r.size + 1, sizeof(Cell)); };
+    for (Range& r : arrays) shadow(r);
+    shadow(fixed), shadow(dynamic);  // pages that nobody touches cost nothing
+    if (in_turns) make_fibres();
+    size_t blocks = (size_t)gridDim.x * gridDim.y * gridDim.z, first = blocks ? draw() % blocks : 0;
+    for (size_t k = 0; k < blocks && !failed; k++) {
+        unsigned b = block_number = (first + k) % blocks;
+        blockIdx = {b % gridDim.x, b / gridDim.x % gridDim.y, b / gridDim.x / gridDim.y};
+        run_block();
+    }
+    for (Range& r : arrays) free(r.cells);
+    free(fixed.cells), free(dynamic.cells);
+    return failed;
+}
