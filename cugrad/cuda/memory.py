@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..absent import explain
+from ..backends.pinned import pinned_memory
 from .devices import DeviceLike, backend_at, is_initialized, is_simulated_device
 
 __all__ = [
@@ -87,11 +88,13 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 
 
 def empty_cache() -> None:
-    """Gives unused memory of the current device back to the driver; does nothing before CUDA is
-    used.
+    """Gives unused memory of the current device, and unused page-locked memory, back to the driver;
+    does nothing before CUDA is used.
     """
     if is_initialized():
-        backend_at(None)[0].empty_cache()
+        backend = backend_at(None)[0]
+        backend.empty_cache()
+        pinned_memory(backend).release()
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:

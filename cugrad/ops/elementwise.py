@@ -286,8 +286,11 @@ row("to_dtype", "self", _to_dtype, ELEMENTWISE,
 
 def _to_device(xp: Any, self: Any, device_type: str, index: int | None, home: Any) -> Any:
     backend = get(device_type)
+    host = backend_of(self).to_host(self)
+    host = host if host.flags.c_contiguous else host.copy()
     with backend.use_device(index):
-        return backend.asarray(backend_of(self).to_host(self)).copy()
+        array = backend.asarray(host)
+    return array.copy() if array is self else array
 
 
 row("to_device", "self", _to_device, LINEAR, node="ToCopyBackward0",

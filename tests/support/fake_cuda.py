@@ -6,8 +6,8 @@ The library then finds one usable CUDA device and all of it runs as on a GPU, Cu
 included. The fake is as strict as CuPy where NumPy is lenient: a host array among device arrays,
 an implicit conversion to NumPy, a name or a keyword that CuPy lacks, and a dtype without a loop
 all raise. Kernels launched by name are built for the host; cuBLAS reads its operands by pointer
-and leading dimension. Nothing is asynchronous: that is the simulated device's part. Needs CuPy
-installed, to know its signatures, and a C++ compiler.
+and leading dimension. Copies of page-locked memory are asynchronous (`fake_streams.py`); races are
+the simulated device's part. Needs CuPy installed, to know its signatures, and a C++ compiler.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import ROOT
+from tests.support import ROOT, fake_streams
 from tests.support.cuda_on_cpu import Program
+from tests.support.fake_streams import device_is_used, host_waits
 
 Host = np.ndarray[Any, Any]
 
@@ -40,6 +41,7 @@ Host = np.ndarray[Any, Any]
 def bare(value: Any) -> Any:
     """What NumPy gets for a value of ours; TypeError for a host array, as CuPy raises."""
     if isinstance(value, ndarray):
+        device_is_used()
         return value._host
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")
@@ -94,6 +96,15 @@ def count(host: Host, own: bool = True) -> None:
     if key not in LIVE:
         blocks = -(-host.nbytes // 512) * 512 if own else 0
         LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), blocks
+
+
+def memory_at(address: int) -> Host | None:
+    """The array that owns the device memory that an address lies in."""
+    for found, _ in list(LIVE.values()):
+        host = found()
+        if host is not None and 0 <= address - host.ctypes.data < host.nbytes:
+            return host
+    return None
 
 
 class Memory:
@@ -190,6 +201,7 @@ class ndarray:
             raise AttributeError(f"'cupy.ndarray' object has no attribute {name!r}")
         if name in ("item", "tolist", "nonzero"):
             synchronized(name, self._host)
+        device_is_used()
         found = getattr(self._host, name)
         if name == "flags":
             return SimpleNamespace(**{k: getattr(found, k) for k in FLAGS})
@@ -206,9 +218,11 @@ class ndarray:
         return method
 
     def __getitem__(self, index: Any) -> Any:
+        device_is_used()
         return clothed(self._host[bare_index(index, self._host.shape)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        device_is_used()
         self._host[bare_index(index, self._host.shape)] = bare(value)
 
     def __len__(self) -> int:
@@ -253,6 +267,7 @@ def parameters_of_method(name: str) -> tuple[tuple[str, ...], float]:
 def synchronized(what: str, host: Host) -> Host:
     """Notes that the host waits for the device here."""
     STATE.syncs.append(what)
+    host_waits()
     return host
 
 
@@ -285,6 +300,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     def method(self: ndarray, other: Any) -> Any:
         if not isinstance(other, (ndarray, int, float, complex, np.generic)):
             return NotImplemented if not isinstance(other, np.ndarray) else bare(other)
+        device_is_used()
         with np.errstate(all="ignore"):
             return clothed(getattr(self._host, name)(bare(other)))
 
@@ -293,6 +309,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
     def method(self: ndarray, other: Any) -> Any:
+        device_is_used()
         with np.errstate(all="ignore"):
             getattr(self._host, name)(bare(other))
         return self
@@ -310,7 +327,7 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: clothed(getattr(operator, name)(self._host))
+    return lambda self: clothed(getattr(operator, name)(bare(self)))
 
 
 for _name in ("neg", "pos", "abs", "invert"):
@@ -340,8 +357,7 @@ def function(name: str) -> Callable[..., Any]:
                     f"cupy.{name} takes {takes.names}, got {len(args)} and {set(kwargs)}"
                 )
         if name in HOST_INPUT and not isinstance(args[0], ndarray):
-            kwargs.pop("blocking", None)
-            return clothed(np.array(args[0], *args[1:], **kwargs))  # a copy: host to device
+            return from_host(args[0], kwargs.pop("blocking", False), *args[1:], **kwargs)
         if name in ("nonzero", "argwhere", "flatnonzero", "unique", "repeat", "array_equal"):
             STATE.syncs.append(name)
         if name == "take":
@@ -359,6 +375,23 @@ def function(name: str) -> Callable[..., Any]:
         return out if out is not None else clothed(host)
 
     return call
+
+
+def from_host(source: Any, blocking: bool, *args: Any, **kwargs: Any) -> Any:
+    """Host data on the device: what is page-locked is read where it lies, when the copy runs."""
+    made = clothed(np.array(source, *args, **kwargs))
+    host, stream = made._host, fake_streams.current()
+    if stream.capture is not None:
+        raise RuntimeError("the current stream is capturing, so H2D transfers are disallowed")
+    if isinstance(source, np.ndarray) and source.dtype == host.dtype and host.size > 1:
+        address = source.__array_interface__["data"][0]
+        dense = source.flags.forc and source.strides == host.strides
+        if dense and fake_streams.locked_at(address):
+            host.view(np.uint8).fill(255)
+            fake_streams.copy(host.ctypes.data, address, host.nbytes, True, stream, host)
+    if blocking:
+        host_waits()
+    return made
 
 
 class Module(ModuleType):
@@ -476,63 +509,21 @@ class Runtime(SimpleNamespace):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(REAL.cuda.runtime, name)
-        if callable(found):
+        if callable(found) and not isinstance(found, type):
             raise NotImplementedError(f"the fake runtime has no {name}")
         return found
 
     def memcpyAsync(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
-        ctypes.memmove(dst, src, size)
+        host = kind != REAL.cuda.runtime.memcpyDeviceToDevice
+        holds = [memory_at(dst), memory_at(src)] if host else []
+        fake_streams.copy(dst, src, size, host, fake_streams.of(stream), *holds)
 
     def getDeviceProperties(self, device: int) -> dict[str, Any]:
         return {"name": b"Fake", "major": 9, "minor": 0, "totalGlobalMem": 2**34,
                 "multiProcessorCount": 1, "warpSize": 32, "sharedMemPerBlock": 49152}  # fmt: skip
 
     def pointerGetAttributes(self, ptr: int) -> Any:
-        return SimpleNamespace(type=0)
-
-
-class Stream:
-    """A stream whose work is done when the call returns."""
-
-    null: Stream
-
-    def __init__(
-        self,
-        null: bool = False,
-        non_blocking: bool = False,
-        ptds: bool = False,
-        priority: Any = None,
-    ) -> None:
-        self.ptr = 0 if null else id(self)
-        self.device_id = -1 if null else 0
-        self.priority = priority or 0
-        self.done = True
-
-    def use(self) -> Stream:
-        STATE.stream = self
-        return self
-
-    def record(self, event: Any = None) -> Any:
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Any) -> None: ...
-    def synchronize(self) -> None: ...
-    def is_capturing(self) -> bool:
-        return False
-
-
-class Event:
-    """An event that has always happened."""
-
-    def __init__(
-        self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
-    ) -> None:
-        self.ptr, self.done = id(self), True
-
-    def record(self, stream: Any = None) -> None: ...
-    def synchronize(self) -> None: ...
+        return SimpleNamespace(type=1 if fake_streams.locked_at(ptr) else 0)
 
 
 class Device:
@@ -550,20 +541,6 @@ class Device:
     def use(self) -> None: ...
 
 
-class PinnedMemory:
-    """A size; the memory comes with the pointer."""
-
-    def __init__(self, size: int, flags: int = 0) -> None:
-        self.size = size
-
-
-class PinnedMemoryPointer(bytearray):
-    """Host memory that NumPy arrays can lie in."""
-
-    def __init__(self, mem: PinnedMemory, offset: int) -> None:
-        super().__init__(mem.size)
-
-
 class Pool:
     """The pool, which gives memory back at once."""
 
@@ -572,7 +549,8 @@ class Pool:
 
     total_bytes = used_bytes
 
-    def free_all_blocks(self, stream: Any = None) -> None: ...
+    def free_all_blocks(self, stream: Any = None) -> None:
+        fake_streams.synchronize()
 
 
 class Cublas(ModuleType):
@@ -597,6 +575,7 @@ def _gemm(
     ta: int, tb: int, m: int, n: int, k: int, A: int, At: int, lda: int, sa: int,
     B: int, Bt: int, ldb: int, sb: int, C: int, Ct: int, ldc: int, sc: int, batch: int, how: int,
 ) -> None:  # fmt: skip
+    device_is_used()
     wide = np.float64 if how == 70 else np.float32
     a = _matrices(A, At, (k, m) if ta else (m, k), lda, sa, batch).astype(wide)
     b = _matrices(B, Bt, (n, k) if tb else (k, n), ldb, sb, batch).astype(wide)
@@ -633,6 +612,7 @@ class RawModule:
 
     def get_function(self, name: str) -> Any:
         def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
+            device_is_used()
             kernel(grid, block, [bare_argument(a) for a in args], shared_mem)
 
         kernel = self._program.kernel(name)
@@ -655,8 +635,8 @@ class RawKernel:
         RawModule(self._code).get_function(self._name)(grid, block, args, **kwargs)
 
 
-# The stack of current streams, the allocator in force, and what made the host wait for the device.
-STATE = SimpleNamespace(stream=None, allocator=None, syncs=[])
+# The allocator in force, and what made the host wait for the device.
+STATE = SimpleNamespace(allocator=None, syncs=[])
 REAL: Any = None
 CHECKS = False  # whether kernels are watched for races and bounds: slower
 
@@ -668,18 +648,17 @@ def install() -> None:
     import cupyx as real_cupyx
 
     REAL = real
-    Stream.null = Stream(null=True)
-    STATE.stream = Stream.null
     runtime = Runtime(
         is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
-        getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=lambda: None,
+        getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=fake_streams.synchronize,
         memGetInfo=lambda: (2**33, 2**34), profilerStart=lambda: None, profilerStop=lambda: None,
     )  # fmt: skip
     cuda = Module(
-        "cupy.cuda", SimpleNamespace(), runtime=runtime, Stream=Stream, Event=Event, Device=Device,
-        PinnedMemory=PinnedMemory, PinnedMemoryPointer=PinnedMemoryPointer,
+        "cupy.cuda", SimpleNamespace(), runtime=runtime, Stream=fake_streams.Stream,
+        Event=fake_streams.Event, Device=Device, PinnedMemory=fake_streams.PinnedMemory,
+        PinnedMemoryPointer=fake_streams.PinnedMemoryPointer,
         UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,
-        get_current_stream=lambda device_id=-1: STATE.stream,
+        get_current_stream=fake_streams.current,
         get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=lambda: 1,
         get_allocator=lambda: STATE.allocator,
         set_allocator=lambda allocator=None: setattr(STATE, "allocator", allocator),

@@ -52,13 +52,16 @@ class CupyBackend:
         """`value` on the current device; a CUDA array stays on its own, and is itself if the dtype
         is right.
 
-        Host data is staged by CuPy and may still be on its way when this returns, in stream order.
+        Host data may be changed when this returns. CuPy stages it, and it may still be on its way,
+        in stream order; page-locked memory CuPy reads where it lies, so that is waited for.
         """
         if isinstance(value, cupy.ndarray):
             return value if dtype is None else value.astype(dtype, copy=False)
-        if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        if not isinstance(value, np.ndarray):
+            return cupy.asarray(value, dtype)
+        if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
-        return cupy.asarray(value, dtype)
+        return cupy.asarray(value, dtype, blocking=memory.is_pinned(value))
 
     def to_host(self, array: Array) -> np.ndarray[Any, Any]:
         """A NumPy copy; waits for the current stream. What is on the host already is itself."""

@@ -12,7 +12,12 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ..pinned import Held
+
 __all__ = ["PeakMeter", "empty_pinned", "is_pinned", "pointer_of"]
+
+
+OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, of the host's memory too
 
 
 class PeakMeter:
@@ -93,7 +98,8 @@ def _retrying(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
 
 
 def empty_pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A host array in page-locked memory of exactly its size, freed with the array's last view.
+    """A host array in page-locked memory of exactly its size, freed with the array's last view;
+    MemoryError where the host has no more.
 
     CuPy's own pinned pool rounds up to a power of two and hands a block out again while a copy may
     still be reading it. This allocation is slow and may synchronise the device: keep the array,
@@ -102,7 +108,12 @@ def empty_pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any
     size = prod(shape) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
-    memory = cupy.cuda.PinnedMemory(size, cupy.cuda.runtime.hostAllocPortable)
+    try:
+        memory = cupy.cuda.PinnedMemory(size, cupy.cuda.runtime.hostAllocPortable)
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status != OUT_OF_MEMORY:
+            raise
+        raise MemoryError(f"cannot page-lock {size:,} bytes of host memory: {error}") from None
     buffer: Any = cupy.cuda.PinnedMemoryPointer(memory, 0)
     return np.ndarray(shape, dtype, buffer)
 
@@ -111,7 +122,7 @@ def is_pinned(array: np.ndarray[Any, Any]) -> bool:
     """Whether the driver knows a host array's memory as page-locked, from whatever allocator."""
     base: Any = array
     while base is not None:
-        if isinstance(base, cupy.cuda.PinnedMemoryPointer):
+        if isinstance(base, (cupy.cuda.PinnedMemoryPointer, Held)):
             return True
         base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
     if array.size == 0:

@@ -181,6 +181,9 @@ class HostStream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
 
 HOST_STREAM = HostStream()
 

@@ -14,6 +14,7 @@ from ... import tensor as _tensor
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example
+from ...backends.pinned import pinned_memory
 from ...backends.wanted import known
 from ...device import default_device
 from ...device import device as Device
@@ -177,17 +178,21 @@ def tensor(
     with backend.use_device(place.index):
         array = _cast(array, kind)  # a copy, also of a NumPy array
         if pin_memory:
-            pinned = get_pinning_backend().empty_pinned(array.shape, array.dtype)
+            pinned = empty_pinned(array.shape, array.dtype)
             pinned[...] = array
             array = pinned
         return _finish(backend.asarray(array), requires_grad)
 
 
-def get_pinning_backend() -> Any:
-    """The backend that page-locks host memory: CUDA's where it is usable, else the host's."""
+def empty_pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """A host array that CUDA has page-locked, where it is usable."""
     from ...backends import is_usable
 
-    return get("cuda") if is_usable("cuda") else get("cpu")
+    return (
+        pinned_memory(get("cuda")).empty(shape, dtype)
+        if is_usable("cuda")
+        else np.empty(shape, dtype)
+    )
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -349,7 +354,7 @@ def empty(
     if pin_memory:
         if device is not None and Device(device).type != "cpu":
             raise RuntimeError("Only dense CPU tensors can be pinned")
-        pinned = get_pinning_backend().empty_pinned(_shape(sizes, size), _numpy_dtype(dtype))
+        pinned = empty_pinned(_shape(sizes, size), _numpy_dtype(dtype))
         return make(known(pinned))
     return _filled("empty", _shape(sizes, size), dtype, device, requires_grad)
 

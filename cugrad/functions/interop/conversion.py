@@ -14,6 +14,7 @@ from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example, raise_if_read
+from ...backends.pinned import pinned_memory
 from ...device import device as Device
 from ...tensor import Size, Tensor, make
 from ..creation import factories as creation
@@ -77,10 +78,10 @@ def _move_async(t: Tensor, place: Device, index: int | None) -> Tensor:
     source = t._array if t._array.flags.c_contiguous else t._array.copy()
     with device.use_device(index if place.type != "cpu" else device.device_index(source)):
         if place.type == "cpu":
-            target = device.empty_pinned(source.shape, source.dtype)
+            target = pinned_memory(device).empty(source.shape, source.dtype)
         else:
             target = backend.xp.empty(source.shape, source.dtype)
-        device.copy_async(target, source, device.current_stream())
+        pinned_memory(device).copy(target, source, device.current_stream())
     return make(target)
 
 
@@ -100,7 +101,7 @@ def pin_memory(self: Tensor) -> Tensor:
         raise RuntimeError(f"cannot pin '{type_(self)}' only dense CPU tensors can be pinned")
     if self.is_pinned():
         return self
-    pinned = creation.get_pinning_backend().empty_pinned(self._array.shape, self._array.dtype)
+    pinned = creation.empty_pinned(self._array.shape, self._array.dtype)
     pinned[...] = self._array
     return make(pinned)
 

@@ -15,6 +15,7 @@ from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import apply, recorded
 from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
+from ...backends.pinned import pinned_memory
 from ...ops.promotion import fit_scalar, result_dtype
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor
@@ -325,7 +326,7 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
                 check_inplace(self, "copy_")
                 device = ours if ours.device_type != "cpu" else theirs
                 stream = device.current_stream()
-                device.copy_async(self._array, src._array, stream)
+                pinned_memory(device).copy(self._array, src._array, stream)
                 if not non_blocking:
                     stream.synchronize()
                 changed(self)

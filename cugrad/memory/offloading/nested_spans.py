@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...backends import Backend
+from ...backends.slab import SlabBlock
 from .places import OnHost, Piece
-from .slab import SlabBlock
 from .span import Span
 
 __all__ = ["absorb", "bring", "covered_by", "gaps_between", "send"]

@@ -12,13 +12,13 @@ from ...autograd.mode import watch_writes, writes_watched
 from ...autograd.ranges import ranged
 from ...backends import Backend
 from ...backends.batched.arrays import plain
+from ...backends.slab import PinnedSlab, SlabBlock
 from ...tensor import Tensor
 from ..geometry import in_memory_order, memory_of, root_of
 from .nested_spans import absorb, covered_by, gaps_between, send
 from .options import OffloadOptions
 from .places import Leaving, OnDisk, OnHost, Pageable
 from .session import bytes_under_way
-from .slab import PinnedSlab, SlabBlock
 from .span import Span
 from .staging import HostCopy, Staging
 from .stats import Meter, wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .slab import SlabBlock
+from ...backends.slab import SlabBlock
 
 if TYPE_CHECKING:
     from .span import Span

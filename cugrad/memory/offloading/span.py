@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...backends.slab import SlabBlock
 from .ledger import Ledger
 from .places import (
     Absorbed,
@@ -17,7 +18,6 @@ from .places import (
     Restored,
     Returning,
 )
-from .slab import SlabBlock
 
 if TYPE_CHECKING:
     from .coalescing import Family

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.slab import PinnedSlab, SlabBlock
 from .places import OnDisk, OnHost, Pageable
-from .slab import PinnedSlab, SlabBlock
 from .span import Span
 
 __all__ = ["HostCopy", "Staging"]

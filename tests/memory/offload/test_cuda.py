@@ -11,10 +11,13 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.autograd.graph import save_on_cpu
+from cugrad.backends.pinned import pinned_memory
+from cugrad.backends.slab import PinnedSlab
 from cugrad.memory import offload
 from cugrad.memory.geometry import root_of
 from cugrad.memory.offloading.engine import engine_of
 from tests.support import fake_cuda
+from tests.support.fake_streams import PinnedMemory
 
 HAS_CUDA = backends.is_usable("cuda")
 on_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no usable GPU, and no fake one")
@@ -117,6 +120,25 @@ def test_a_failed_allocation_is_tried_again() -> None:
 
 
 @on_cuda
+def test_a_full_host_takes_what_it_can_and_pageable_memory_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if fake_cuda.REAL is None:
+        pytest.skip("only the fake CUDA can be told how much memory the host has")
+    backend, hooks = backends.get("cuda"), moving()
+    engine_of(backend, 0).drain()
+    engine_of(backend, 0).out.slab.release()
+    plain = gradient(nullcontext())
+    monkeypatch.setattr(PinnedMemory, "limit", 10_000)
+    assert gradient(hooks).tobytes() == plain.tobytes()
+    assert hooks.stats.pageable_bytes > 0
+    slab = PinnedSlab(backend)
+    assert slab.take(9_000) is not None and slab.take(11_000) is None  # less than it likes to lock
+    with pytest.raises(MemoryError, match="cannot page-lock 200,000 bytes of host memory"):
+        pinned_memory(backend).empty((50_000,), np.dtype(np.float32))
+
+
+@on_cuda
 def test_views_by_strides_are_of_the_storage_that_they_show() -> None:
     """CuPy's name no base."""
     t = cugrad.arange(64.0, device="cuda")
@@ -166,4 +188,4 @@ def test_a_gradient_that_is_a_view_by_strides_is_not_taken_as_it_is() -> None:
 @pytest.mark.skipif(HAS_CUDA, reason="the tests above have run")
 def test_over_the_fake_cuda() -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
-    assert "16 passed" in fake_cuda.passed(__file__)
+    assert "17 passed" in fake_cuda.passed(__file__)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...backends import Backend
-from ...kept import Guarded, whole
+from ..kept import Guarded, whole
+from .protocol import Backend
 
 __all__ = ["SlabBlock", "PinnedSlab"]
 
@@ -48,7 +48,7 @@ class PinnedSlab(Guarded):
     True
     """
 
-    def __init__(self, backend: Backend, limit: int | None = None, chunk: int = 1 << 26) -> None:
+    def __init__(self, backend: Backend, limit: int | None = None, chunk: int = 1 << 30) -> None:
         self.backend, self.limit, self.chunk = backend, limit, chunk
         self.allocated_bytes = 0  # page-locked
         self.peak_bytes = self._used = 0  # in blocks that are taken

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cugrad.backends import get
-from cugrad.memory.offloading.slab import FIRST, PinnedSlab
+from cugrad.backends.slab import FIRST, PinnedSlab
 
 pytestmark = pytest.mark.host_only
 
