@@ -6,7 +6,7 @@ import sys
 
 from ..ops.table import TABLE, Op
 from .recording.fast import is_fast, text_of
-from .recording.fast_plan import compiles_vjp, text_of_vjp
+from .recording.op_node import compiles_vjp, text_of_vjp
 
 
 def said(op: Op) -> str:

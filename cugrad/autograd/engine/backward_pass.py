@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -12,14 +11,14 @@ from sys import getrefcount
 from typing import Any
 
 from ...backends import backend_of
+from ...backends.owners import root_of
 from ...kept import of_thread
-from ...tensor import Tensor
+from ...tensor import Tensor, make
 from ..anomaly_mode import guarded
-from ..mode import anomaly, passing, show_node, state, switch_grad
+from ..mode import anomaly, show_node, state, will_change
 from ..recording.node import FREED, FREED_TEXT, NodeRare, Output, accumulator, end_of
 from ..recording.op_node import OpNode
-from ..threads import is_deep, run_in_thread
-from .accumulate import accumulate, accumulate_recorded
+from ..recording.recorded import recorded
 from .hooks import (
     has_hooks,
     has_node_hooks,
@@ -29,11 +28,10 @@ from .hooks import (
     run_tensor_hooks,
 )
 from .leaf_schedule import LeafSchedule
-from .logs import is_logged, logged
-from .reach import leads_to, needed_for, reachable
+from .reach import leads_to, reachable
 from .undefined import NOTHING, listeners
 
-__all__ = ["BackwardPass", "run_backward", "task"]
+__all__ = ["BackwardPass", "task"]
 
 next_pass = count().__next__
 
@@ -295,57 +293,71 @@ def wrapped(g: Any) -> Any:
     return g if g is NOTHING or isinstance(g, Tensor) else backend_of(g).wrap(g)
 
 
-def run_backward(
-    roots: list[tuple[Any, Any]],
-    *,
-    keep_graph: bool,
-    create_graph: bool,
-    targets: list[Any] | None,
-    accumulating: bool,
-) -> list[Any]:
-    """Sends gradients from `roots`, pairs of edge and gradient, through the graph.
+# Gradients of leaves ----------------------------------------------------------------------------
 
-    With `targets`, a list of edges, only what leads to them runs. Their gradients are accumulated
-    into leaves when `accumulating`, else returned in order, None where none arrived.
+
+def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
+    """Adds an array to `leaf.grad`: in place if there is one, else with the layout of the leaf.
+
+    An `exclusive` array has no other reference, so it may become the gradient itself.
     """
-    if task.running and is_deep():  # nested backward: a new thread has an empty stack
-        again = partial(
-            run_backward, roots, keep_graph=keep_graph, create_graph=create_graph,
-            targets=targets, accumulating=accumulating,
-        )  # fmt: skip
-        return run_in_thread(again, task)
-    captures: dict[Any, list[int]] | None = None
-    needed: set[Any] | None = None
-    starts = [end_of(edge) for edge, _ in roots]
-    if targets is not None:
-        keys = [(e.grad_fn, e.output_nr) if type(e) is Output else (e, 0) for e in targets]
-        needed = needed_for(starts, {node for node, _ in keys})
-        captures = {}
-        for index, key in enumerate(() if accumulating else keys):
-            captures.setdefault(key, []).append(index)
-    run = BackwardPass(starts, keep_graph, create_graph, captures, needed, accumulating)
-    first = roots[0][1]
-    if isinstance(first, Tensor):
-        first = first._array
-    elif not run.recording:
-        run.kind = type(first)
-    backend = backend_of(first)
-    watching = logged(reachable(starts)) if is_logged() else nullcontext()
+    array = leaf._array
+    backend = backend_of(array)
+    if type(g) is not type(array) and backend_of(g) is not backend:
+        g = backend.asarray(g)
+    known = leaf._grad
+    if known is not None:
+        will_change(known)
+        try:
+            known._array += g
+        except ValueError:  # NumPy refuses to write to expanded arrays
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the "
+                f"operation. (the .grad of shape {list(known.shape)} to which backward adds)"
+            ) from None
+        known.counter[0] += 1
+        return
+    if exclusive and root_of(g) is g and g.strides == array.strides and g.dtype == array.dtype:
+        leaf._grad = make(g)
+    else:
+        leaf._grad = make(_laid_out(g, array))
 
-    def pass_through() -> None:
-        switch_grad(create_graph)
-        task.running = (*task.running, run)
-        with backend.quiet(), watching:
-            for edge, g in roots:
-                run.send(edge, g)
-            run.run()
-        for callback in run.callbacks:
-            callback()
 
+def accumulate_recorded(leaf: Tensor, g: Tensor) -> None:
+    """Sets `leaf.grad` to a copy of `g` with the layout of the leaf, or to a new sum; recorded."""
+    known = leaf._grad
+    kept = recorded.copy(make(leaf._array), g) if known is None else known + g
+    like = (leaf if known is None else known)._array
+    if type(kept._array) is type(like) and kept._array.strides != like.strides:
+        if known is None or is_dense(like):
+            kept._array = _laid_out(kept._array, like)  # no one else has a reference yet
+    leaf._grad = kept
+
+
+def _laid_out(g: Any, like: Any) -> Any:
+    """A copy of an array with the strides of a dense one, and else row by row."""
+    xp = backend_of(like).xp
+    kept = xp.empty_like(like) if is_dense(like) else xp.empty(like.shape, like.dtype)
     try:
-        passing(pass_through)  # what hooks have switched on and not off again ends with the pass
-    finally:
-        run.callbacks.clear()  # they know the pass: a cycle
-    if targets is None:
-        return []
-    return [run.captured.get(i) for i in range(len(targets))]
+        xp.copyto(kept, g)
+    except ValueError:
+        raise RuntimeError(
+            f"the gradient of shape {list(g.shape)} does not fit the leaf, which was used in that "
+            f"shape and is of {list(like.shape)} now: give it its shape back before backward"
+        ) from None
+    return kept
+
+
+def is_dense(array: Any) -> bool:
+    """Whether the elements fill one block of memory with no overlap, in whatever order."""
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        return True
+    extent = array.itemsize
+    for stride, n in sorted(zip(array.strides, array.shape, strict=True)):
+        if n == 1:
+            continue
+        if stride != extent:
+            return False
+        extent *= n
+    return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from ...backends import backend_of
@@ -12,12 +14,15 @@ from ...backends.batched.arrays import BatchLevel
 from ...frames import warn_user
 from ...tensor import Tensor, make
 from ..graph import GradientEdge, Origin
-from ..mode import state
-from ..recording.node import AccumulateGrad, Output, edge_of
+from ..mode import passing, state, switch_grad
+from ..recording.node import AccumulateGrad, Output, edge_of, end_of
 from ..recording.recorded import recorded
+from ..threads import is_deep, run_in_thread
 from ..transforms import running
-from .backward_pass import run_backward
+from .backward_pass import BackwardPass, task
 from .batches import over_batch
+from .logs import is_logged, logged
+from .reach import needed_for, reachable
 
 __all__ = ["backward", "grad"]
 
@@ -175,6 +180,62 @@ def _results(
         roots, keep_graph=keep, create_graph=create_graph, targets=targets, accumulating=False
     )
     return [g if g is None or isinstance(g, Tensor) else make(g) for g in captured]
+
+
+def run_backward(
+    roots: list[tuple[Any, Any]],
+    *,
+    keep_graph: bool,
+    create_graph: bool,
+    targets: list[Any] | None,
+    accumulating: bool,
+) -> list[Any]:
+    """Sends gradients from `roots`, pairs of edge and gradient, through the graph.
+
+    With `targets`, a list of edges, only what leads to them runs. Their gradients are accumulated
+    into leaves when `accumulating`, else returned in order, None where none arrived.
+    """
+    if task.running and is_deep():  # nested backward: a new thread has an empty stack
+        again = partial(
+            run_backward, roots, keep_graph=keep_graph, create_graph=create_graph,
+            targets=targets, accumulating=accumulating,
+        )  # fmt: skip
+        return run_in_thread(again, task)
+    captures: dict[Any, list[int]] | None = None
+    needed: set[Any] | None = None
+    starts = [end_of(edge) for edge, _ in roots]
+    if targets is not None:
+        keys = [(e.grad_fn, e.output_nr) if type(e) is Output else (e, 0) for e in targets]
+        needed = needed_for(starts, {node for node, _ in keys})
+        captures = {}
+        for index, key in enumerate(() if accumulating else keys):
+            captures.setdefault(key, []).append(index)
+    run = BackwardPass(starts, keep_graph, create_graph, captures, needed, accumulating)
+    first = roots[0][1]
+    if isinstance(first, Tensor):
+        first = first._array
+    elif not run.recording:
+        run.kind = type(first)
+    backend = backend_of(first)
+    watching = logged(reachable(starts)) if is_logged() else nullcontext()
+
+    def pass_through() -> None:
+        switch_grad(create_graph)
+        task.running = (*task.running, run)
+        with backend.quiet(), watching:
+            for edge, g in roots:
+                run.send(edge, g)
+            run.run()
+        for callback in run.callbacks:
+            callback()
+
+    try:
+        passing(pass_through)  # what hooks have switched on and not off again ends with the pass
+    finally:
+        run.callbacks.clear()  # they know the pass: a cycle
+    if targets is None:
+        return []
+    return [run.captured.get(i) for i in range(len(targets))]
 
 
 # Arguments ----------------------------------------------------------------------------------------

@@ -22,9 +22,8 @@ from ...dtypes import is_floating
 from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import INFERRING, PACKING, UNUSUAL, state
-from .fast_plan import FastPlan, compiles_vjp
 from .node import Output, edge_of, next_seq
-from .op_node import NO_PARAMS, OpNode, plan_of
+from .op_node import NO_PARAMS, FastPlan, OpNode, compiles_vjp, plan_of
 from .record import apply
 from .saved import pack, versions_of
 from .templates import compiled, filled
