@@ -155,7 +155,7 @@ class BackwardPass:
     def run(self) -> None:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, kind, recording = self.heap, self.grads, self.kind, self.recording
-        keep, whole = self.keep_graph, self.needed is None
+        keep, whole, owned = self.keep_graph, self.needed is None, self.owned
         watched = self.captures is not None or bool(state.observers) or anomaly.enabled
         visit, visit_leaf, send, add = self.visit, self.visit_leaf, self.send, self.add
         if anomaly.enabled:
@@ -182,17 +182,22 @@ class BackwardPass:
             if results:
                 for edge, g in zip(node.edges, results):
                     if type(edge) is OpNode and g is not None and whole:
-                        if edge in grads:  # the rest is `send`, written out: the same benchmark
+                        waiting = grads.get(edge)  # `send`, written out: the same benchmark
+                        if waiting is None:
+                            grads[edge] = g
+                            if following is None:
+                                following = edge
+                            else:
+                                heappush(heap, (-edge.seq, edge))
+                        elif edge in owned:
                             add(edge, g)
-                            continue
-                        grads[edge] = g
-                        if following is None:
-                            following = edge
                         else:
-                            heappush(heap, (-edge.seq, edge))
+                            grads[edge] = waiting + g
+                            if not recording:
+                                owned.add(edge)
                     elif edge is not None:
                         send(edge, g)
-                results = None  # so that waiting gradients have no other reference
+                results = waiting = None  # so that gradients on their way have no other reference
             if following is not None:
                 if heap and heap[0][0] < -following.seq:
                     heappush(heap, (-following.seq, following))
@@ -219,7 +224,8 @@ class BackwardPass:
             gradients = run_pre_hooks(rare, gradients, self.recording)
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
-        if isinstance(node, OpNode) and all(x is None for x in gradients):  # none in, none out
+        nothing = gradients[0] is None and all(x is None for x in gradients)
+        if nothing and isinstance(node, OpNode):  # none in, none out
             if rare is not None and rare.post_hooks:
                 run_post_hooks(rare, [None] * len(node.edges), gradients, self.recording)
             if not self.keep_graph:

@@ -311,10 +311,10 @@ def announced_seq(inputs: Any) -> int:
     whose base has changed, among the inputs that its node will lead to, get their new nodes first,
     because a node must be younger than all of those.
     """
-    if state.grad_enabled:
-        for x in inputs:
-            if isinstance(x, Tensor) and x._requires_grad and x._node is None:
-                if x._rare is not None and x._rare.view is not None and x._rare.view.is_followed:
+    for x in inputs:
+        if isinstance(x, Tensor) and x._node is None and x._rare is not None:
+            if x._requires_grad and x._rare.view is not None and x._rare.view.is_followed:
+                if state.grad_enabled:
                     edge_of(x)
     return next_seq()
 
@@ -323,7 +323,8 @@ def take_seq(node: Node, seq: int) -> None:
     """Gives a node the number that observers were told, unless it leads to a younger node. Then it
     keeps its own number, because the engine sorts by numbers.
     """
-    for edge in node.edges:
-        if edge is not None and not isinstance(edge, Tensor) and edge.grad_fn.seq >= seq:
-            return
+    if node.seq != seq + 1:  # some node was made between the two
+        for edge in node.edges:
+            if edge is not None and not isinstance(edge, Tensor) and edge.grad_fn.seq >= seq:
+                return
     node.seq = seq

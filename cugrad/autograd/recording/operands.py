@@ -13,6 +13,8 @@ from ...ops.table import ELEMENTWISE, Op
 from ...tensor import Tensor
 from ..mode import state
 
+PYTHON_NUMBERS = (float, int)  # they are on every device
+
 __all__ = ["explain", "first_array", "not_a_tensor", "read_inputs", "run_forward"]
 
 
@@ -63,7 +65,7 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     if len(arrays) > 1:
         kind = type(arrays[0])
         for array in arrays:
-            if type(array) is not kind:
+            if type(array) is not kind and type(array) not in PYTHON_NUMBERS:
                 arrays = share_device(op, arrays)
                 break
     compute = None

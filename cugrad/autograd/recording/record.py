@@ -38,7 +38,8 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
 
 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
-    seq = announced_seq(_leading(op, args, params))
+    plain = not params and not op.variadic and None not in op.formulas
+    seq = announced_seq(args if plain else _leading(op, args, params))
     result, observers, begun = None, state.observers, 0
     given = (*args, *params.values()) if params else args
     try:
@@ -68,15 +69,15 @@ def _leading(op: Op, args: Any, params: dict[str, Any]) -> Sequence[Any]:
 
 def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int) -> Any:
     """Runs the op without observers, so that a profile shows what it costs without a profile."""
-    fields, before = vars(state), {"observers": state.observers, "fast": UNUSUAL}
+    fields, observers = vars(state), state.observers
     try:
         try:
-            fields.update(observers=(), fast=state.fast_unobserved())
+            fields["fast"], fields["observers"] = state.fast_unobserved(), ()
             result = getattr(recorded, op.name)(*args, **params)
         finally:
-            fields.update(before)
+            fields["fast"], fields["observers"] = UNUSUAL, observers
     except BaseException:  # an interrupt may have come in `finally`: see `kept`
-        fields.update(before)
+        fields["fast"], fields["observers"] = UNUSUAL, observers
         raise
     for out in result if type(result) is tuple else (result,):
         if out._requires_grad and out._node is not None:

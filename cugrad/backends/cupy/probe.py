@@ -4,7 +4,6 @@ for it.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 
 from ..forks import unforked
@@ -55,6 +54,8 @@ def _installation() -> str | None:
             f"{' and '.join(wheels)} are both installed and overwrite each other's files: "
             f"pip uninstall -y {names}, then {INSTALL}"
         )
+    import importlib.util  # slow to import, and not asked for where there is no CUDA
+
     if importlib.util.find_spec("cupy") is None:
         return f"CuPy is not installed: {INSTALL}"
     try:

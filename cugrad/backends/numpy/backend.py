@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -280,6 +279,13 @@ class HostRng:
         }
 
 
+def _tracer() -> Any:
+    """tracemalloc, imported when it is first asked: `import cugrad` is quicker without it."""
+    import tracemalloc
+
+    return tracemalloc
+
+
 class NumpyBackend:
     """Tensors in host memory."""
 
@@ -337,10 +343,10 @@ class NumpyBackend:
 
     def memory_allocated(self) -> int:
         """Bytes that Python and NumPy hold, as tracemalloc counts; 0 when it does not trace."""
-        return tracemalloc.get_traced_memory()[0]
+        return _tracer().get_traced_memory()[0]
 
     def max_memory_allocated(self) -> int:
-        return tracemalloc.get_traced_memory()[1]
+        return _tracer().get_traced_memory()[1]
 
     def memory_reserved(self) -> int:
         return self.memory_allocated()
@@ -349,8 +355,8 @@ class NumpyBackend:
         return self.max_memory_allocated()
 
     def reset_peak_memory_stats(self) -> None:
-        if tracemalloc.is_tracing():
-            tracemalloc.reset_peak()
+        if _tracer().is_tracing():
+            _tracer().reset_peak()
 
     def raise_peak_memory_stats(self, nbytes: int) -> None:
         """Nothing: tracemalloc cannot be told."""

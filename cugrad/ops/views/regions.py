@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ...backends.batched.arrays import levels_of, lifted_to, owner, plain
@@ -10,7 +9,6 @@ from ..table import LINEAR, raw, row
 from .strided import layout_of, sum_of
 
 
-@dataclass(frozen=True)
 class Region:
     """The part of a tensor that a chain of view ops leads to.
 
@@ -19,12 +17,23 @@ class Region:
     is a view in one layout may be a copy in another, and a change of that would be lost.
     """
 
-    steps: tuple[tuple[Any, dict[str, Any]], ...]  # the view ops and their parameters
-    shape: tuple[int, ...]  # of the whole tensor
-    strides: tuple[int, ...]  # of the whole tensor, in elements
-    whole_dtype: Any = None  # where the part is of another
-    levels: tuple[Any, ...] = ()  # of vmap, at which the whole tensor differs by example
-    part_levels: tuple[Any, ...] = ()  # and those at which the part does
+    __slots__ = ("steps", "shape", "strides", "whole_dtype", "levels", "part_levels")
+
+    def __init__(
+        self,
+        steps: tuple[tuple[Any, dict[str, Any]], ...],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        whole_dtype: Any = None,
+        levels: tuple[Any, ...] = (),
+        part_levels: tuple[Any, ...] = (),
+    ) -> None:
+        self.steps = steps  # the view ops and their parameters
+        self.shape = shape  # of the whole tensor
+        self.strides = strides  # of the whole tensor, in elements
+        self.whole_dtype = whole_dtype  # where the part is of another
+        self.levels = levels  # of vmap, at which the whole tensor differs by example
+        self.part_levels = part_levels  # and those at which the part does
 
     def __repr__(self) -> str:
         return f"Region({' '.join(op.name for op, _ in self.steps)} of {self.shape})"
