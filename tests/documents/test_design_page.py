@@ -104,6 +104,14 @@ def test_names_in_the_design_page_are_in_the_library() -> None:
     assert not unknown, f"{unknown}: no file of the library has these names"
 
 
+@pytest.mark.parametrize("title", ["An op and its backward", "A saved tensor that leaves"])
+def test_a_short_way_passes_eight_files(title: str) -> None:
+    text = design_page.PAGE.read_text().partition(f"### {title}")[2].partition("\n### ")[0]
+    steps = "\n".join(re.findall(r"^\d+\. .*(?:\n   .*)*", text, re.MULTILINE))
+    files = {each.partition("::")[0] for each in quoted(steps) if ".py" in each}
+    assert 5 <= len(files) <= 8, sorted(files)
+
+
 def test_the_checker_sees() -> None:
     assert not faults_of("`ops/table.py::Op.jvp`, `ops/`, `ops/table.py`, `x * y`, `Op.jvp`")
     assert len(faults_of("`ops/nothing.py`")) == 1
