@@ -19,6 +19,7 @@ PAGE = "docs/torch-compatibility.md"
 
 LATER = "not here yet"
 COMPILED = "Python runs as it is: use the function or module uncompiled"
+DATAPIPES = "PyTorch develops them no further: write an IterableDataset or a Dataset"
 DISTRIBUTED = "there is no package for several processes"
 KERNEL = "a kernel of one of PyTorch's engines: use the function of torch.nn.functional or torch"
 FUNCTIONAL = "the form that PyTorch's C++ has: use torch.nn.functional's, or the method"
@@ -229,7 +230,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         ALWAYS_FILLED: "deterministic",
         LATER: """
-            backcompat benchmark collect_env cpp_* _pytree data dlpack flop_counter hooks
+            backcompat benchmark collect_env cpp_* _pytree dlpack flop_counter hooks
             module_tracker tensorboard weak
         """,
         INTERNAL: """
@@ -238,6 +239,14 @@ ABSENT: dict[str, dict[str, str]] = {
             model_dump model_zoo serialization show_pickle viz rename_privateuse1_backend set_module
             swap_tensors throughput_benchmark
         """,
+    },
+    "utils.data": {
+        DATAPIPES: """
+            DFIterDataPipe DataChunk IterDataPipe MapDataPipe argument_validation datapipes
+            functional_datapipe graph graph_settings guaranteed_datapipes_determinism
+            non_deterministic runtime_validation*
+        """,
+        INTERNAL: "backward_compatibility",
     },
     "autograd": {
         INTERNAL: "NestedIOFunction enforce_grad_layout_policy profiler_legacy profiler_util",
@@ -317,7 +326,9 @@ PUBLIC = frozenset(
     backends.openmp backends.simulated cuda cuda.amp cuda.memory cuda.nvtx cuda.profiler
     cuda.sanitizer cuda.streams errors fft func linalg memory models nn nn.attention nn.functional
     nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils ops optim profiler
-    profiler.itt random serialization signal signal.windows special utils utils.checkpoint version
+    profiler.itt random serialization signal signal.windows special utils utils.checkpoint
+    utils.data utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
+    version
     """.split()  # noqa: SIM905
 )
 

@@ -2,14 +2,18 @@
 
 Most of it is `checkpoint.py`: begin there. `reentrant.py`, `selective.py` and `regions.py` are its
 ways. `rerun.py` runs a function a second time, in the surroundings of the first run that
-`surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ. No other
-room imports from here.
+`surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ. The room
+`data` has datasets and loaders. No other room imports from here.
 """
 
-from ..absent import explain
+import typing as _typing
+
+from ..lazy import lazily as _lazily
 from . import checkpoint
+
+if _typing.TYPE_CHECKING:  # what is imported when it is asked for
+    from . import data as data
 
 __all__ = ["checkpoint"]
 
-
-explain(__name__)
+__getattr__, __dir__ = _lazily(__name__, {"data": "data"})

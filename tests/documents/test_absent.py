@@ -17,7 +17,7 @@ from cugrad.absent import ABSENT, PAGE, Absent, reason_for
 
 MODULES = [
     "nn", "nn.functional", "nn.init", "nn.utils", "nn.parallel", "nn.parameter", "nn.attention",
-    "optim", "cuda", "cuda.memory", "utils", "utils.checkpoint", "autograd",
+    "optim", "cuda", "cuda.memory", "utils", "utils.checkpoint", "utils.data", "autograd",
     "autograd.graph", "autograd.profiler", "autograd.function", "autograd.grad_mode",
     "autograd.functional", "autograd.forward_ad", "profiler", "func", "linalg", "serialization",
     "random", "backends", "amp", "fft", "special", "signal", "version",
