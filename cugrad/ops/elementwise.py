@@ -10,8 +10,8 @@ from ..backends import backend_of, get
 from ..dtypes import is_floating
 from .dims import keeps_order
 from .flops import each_flops
+from .precision import is_complex
 from .promotion import SCALARS
-from .reductions.reduce import is_complex
 from .table import ELEMENTWISE, LINEAR, in_order, row
 
 # Arithmetic ---------------------------------------------------------------------------------------

@@ -6,9 +6,14 @@ from typing import Any
 
 from ..dtypes import is_half
 
-__all__ = ["narrow", "of_dtype_of", "sum_of", "wide"]
+__all__ = ["is_complex", "narrow", "of_dtype_of", "sum_of", "wide"]
 
 Array = Any
+
+
+def is_complex(x: Any) -> bool:
+    """Whether the elements of an array or a Tensor are complex."""
+    return str(x.dtype).rpartition(".")[2].startswith("complex")
 
 
 def wide(xp: Any, x: Array) -> Array:

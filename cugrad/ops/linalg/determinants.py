@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..reductions.reduce import is_complex
+from ..precision import is_complex, sum_of
 from ..table import COSTLY, NONE, row
-from .matrices import column_of, diagonal_of, mH, plus
+from .matrices import column_of, diagonal_of, mH
 
 
 def _cofactor(xp: Any, A: Any) -> Any:
@@ -68,7 +68,7 @@ def _slogdet(xp: Any, A: Any) -> tuple[Any, Any]:
 def _slogdet_vjp(m: Any, g: Any, A: Any, sign: Any) -> Any:
     sign_g, log_g = g
     if is_complex(A) and sign_g is not None:
-        log_g = plus(log_g, m.imag(m.conj(sign_g) * sign) * -1j)
+        log_g = sum_of(log_g, m.imag(m.conj(sign_g) * sign) * -1j)
     if log_g is None:  # the sign of a real matrix is constant
         return m.zero_like(A)
     return _scaled(m, log_g, mH(m, m.linalg_inv(A, False)))

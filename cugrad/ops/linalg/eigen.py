@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...backends.batched.arrays import plain
-from ..reductions.reduce import is_complex
+from ..precision import is_complex, sum_of
 from ..table import COSTLY, NONE, row
 from .eigh import distinct_gaps
 from .matrices import (
@@ -15,7 +15,6 @@ from .matrices import (
     gaps_of,
     mH,
     off_diagonal,
-    plus,
     real_part,
     row_of,
 )
@@ -52,7 +51,7 @@ def _eig_vjp(m: Any, g: Any, self: Any, eigenvalues: Any, eigenvectors: Any) -> 
         kept = real_part(m, diagonal_of(m, turned)) * (1 + 0j)
         turned = turned - m.matmul(Vh, eigenvectors) * row_of(m, kept)
         turned = off_diagonal(m, turned) / m.conj(distinct_gaps(m, eigenvalues))
-        inner = plus(turned, inner)
+        inner = sum_of(turned, inner)
     return _like(m, m.linalg_solve(Vh, m.matmul(inner, Vh), True), self)
 
 

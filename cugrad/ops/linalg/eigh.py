@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import LinAlgError
+from ..precision import sum_of
 from ..table import COSTLY, LINEAR, NONE, row
 from .matrices import (
     diag,
@@ -20,7 +21,6 @@ from .matrices import (
     hermitian_part,
     mH,
     off_diagonal,
-    plus,
     real_part,
     times,
 )
@@ -66,7 +66,7 @@ def _eigh_vjp(m: Any, g: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
     if vectors_g is not None:
         turned = m.matmul(mH(m, eigenvectors), vectors_g)
         skew = off_diagonal(m, turned - mH(m, turned)) * 0.5
-        inner = plus(skew / distinct_gaps(m, eigenvalues), inner)
+        inner = sum_of(skew / distinct_gaps(m, eigenvalues), inner)
     return m.matmul(times(m, eigenvectors, inner), mH(m, eigenvectors))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import LinAlgError
+from ..precision import sum_of
 from ..table import COSTLY, NONE, SAME, row
 from .eigh import eigh
-from .matrices import failure, mH, plus
+from .matrices import failure, mH
 from .svd import svd
 
 
@@ -82,7 +83,7 @@ def _solve_A(m: Any, g: Any, A: Any, result: Any, left: bool) -> Any:
 def _solve_jvp(m: Any, A: Any, A_t: Any, B_t: Any, result: Any, left: bool) -> Any:
     if A_t is not None:
         product = m.matmul(A_t, result) if left else m.matmul(result, A_t)
-        B_t = plus(B_t, -product)
+        B_t = sum_of(B_t, -product)
     return m.linalg_solve(A, B_t, left)
 
 

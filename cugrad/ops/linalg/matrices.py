@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import LinAlgError
-from ..reductions.reduce import is_complex
+from ..precision import is_complex
 
 
 def mH(m: Any, x: Any) -> Any:
@@ -38,11 +38,6 @@ def row_of(m: Any, x: Any) -> Any:
 
 def column_of(m: Any, x: Any) -> Any:
     return m.unsqueeze(x, len(x.shape))
-
-
-def plus(a: Any, b: Any) -> Any:
-    """The sum of two terms, of which either may be absent."""
-    return b if a is None else a if b is None else a + b
 
 
 def failure(function: str, text: str, index: int, ndim: int) -> LinAlgError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..precision import sum_of
 from ..table import COSTLY, NONE, row
-from .matrices import columns_from, diag, diagonal_of, first_columns, mH, plus, real_part
+from .matrices import columns_from, diag, diagonal_of, first_columns, mH, real_part
 
 Shape = tuple[int, ...]
 
@@ -43,14 +44,14 @@ def _qr_vjp(m: Any, g: Any, A_shape: Shape, Q: Any, R: Any, mode: str) -> Any:
         if gR is not None:
             R2, gR2 = columns_from(m, R, k), columns_from(m, gR, k)
             rest = m.matmul(Q, gR2)
-            gQ = plus(gQ, m.matmul(Q, m.matmul(R2, mH(m, gR2))))
+            gQ = sum_of(gQ, m.matmul(Q, m.matmul(R2, mH(m, gR2))))
         R, gR = first_columns(m, R, k), first_columns(m, gR, k)
     inner = None if gR is None else m.matmul(gR, mH(m, R))
     if gQ is not None:
-        inner = plus(inner, -m.matmul(mH(m, Q), gQ))
+        inner = sum_of(inner, -m.matmul(mH(m, Q), gQ))
     upper = m.triu(inner, 1)
     inner = upper + mH(m, upper) + diag(m, real_part(m, diagonal_of(m, inner)))
-    grad = plus(m.matmul(Q, inner), gQ)
+    grad = sum_of(m.matmul(Q, inner), gQ)
     grad = m.linalg_solve_triangular(mH(m, R), grad, False, False)
     if k >= A_shape[-1]:
         return grad

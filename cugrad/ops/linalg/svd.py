@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..reductions.reduce import is_complex
+from ..precision import is_complex, sum_of
 from ..table import COSTLY, NONE, row
 from .matrices import (
     column_of,
@@ -19,7 +19,6 @@ from .matrices import (
     gaps_of,
     mH,
     off_diagonal,
-    plus,
     real_part,
     row_of,
 )
@@ -44,24 +43,24 @@ def _svd_vjp(m: Any, g: Any, U: Any, S: Any, Vh: Any) -> Any:
     turn = beyond = None
     if gU is not None:
         turned = m.matmul(mH(m, U), gU)
-        inner = plus((turned - mH(m, turned)) / gaps * row_of(m, S), inner)
+        inner = sum_of((turned - mH(m, turned)) / gaps * row_of(m, S), inner)
         turn = turned
         if rows > k:
             outside = (gU - m.matmul(U, turned)) / row_of(m, S)
             beyond = m.matmul(outside, Vh)
     if gVh is not None:
         turned = m.matmul(Vh, mH(m, gVh))
-        inner = plus(column_of(m, S) * ((turned - mH(m, turned)) / gaps), inner)
+        inner = sum_of(column_of(m, S) * ((turned - mH(m, turned)) / gaps), inner)
         turn = -turned if turn is None else turn - turned
         if columns > k:
             outside = (gVh - m.matmul(mH(m, turned), Vh)) / column_of(m, S)
-            beyond = plus(m.matmul(U, outside), beyond)
+            beyond = sum_of(m.matmul(U, outside), beyond)
     if is_complex(U):
         diagonal = real_part(m, diagonal_of(m, inner)) * 0 if gS is None else gS
         inner = off_diagonal(m, inner) + diag(
             m, m.imag(diagonal_of(m, turn)) / (S * 2) * 1j + diagonal
         )
-    return plus(m.matmul(m.matmul(U, inner), Vh), beyond)
+    return sum_of(m.matmul(m.matmul(U, inner), Vh), beyond)
 
 
 def _svd_jvp(m: Any, A_t: Any, U: Any, S: Any, Vh: Any) -> Any:

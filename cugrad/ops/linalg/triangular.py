@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..precision import sum_of
 from ..table import COSTLY, NONE, SAME, row
-from .matrices import plus
 
 
 def _triangle(xp: Any, A: Any, upper: bool, unitriangular: bool) -> Any:
@@ -52,7 +52,7 @@ def _solve_triangular_jvp(
     if self_t is not None:
         inner = _of_triangle(m, self_t, upper, unitriangular)
         product = m.matmul(inner, result) if left else m.matmul(result, inner)
-        B_t = plus(B_t, -product)
+        B_t = sum_of(B_t, -product)
     return m.linalg_solve_triangular(self, B_t, upper, left, unitriangular)
 
 

@@ -1,18 +1,14 @@
-"""Rows of dropout, of masks that are kept as bits, and of embedding."""
+"""Rows of dropout, and of masks that are kept as bits."""
 
 from __future__ import annotations
 
 from math import prod
 from typing import Any
 
-from ...dtypes import is_half
 from ..precision import narrow
 from ..table import CAST, FLOAT, LINEAR, row
 
 Array = Any
-
-
-# Dropout ------------------------------------------------------------------------------------------
 
 
 def _native_dropout(
@@ -41,44 +37,3 @@ row(
     self=lambda m, g, bits: m.where_bits(g, bits),
     doc="self where the mask of its shape, packed in bits, is 1, else 0",
 )  # fmt: skip
-
-
-# Embedding ----------------------------------------------------------------------------------------
-
-
-def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1) -> Array:
-    return xp.take(weight, indices, axis=0)
-
-
-def _embedding_backward(
-    xp: Any, grad_output: Array, indices: Array, num_weights: int, padding_idx: int = -1
-) -> Array:
-    width = grad_output.shape[-1]
-    result = xp.zeros((num_weights, width), xp.float32 if is_half(grad_output.dtype) else
-                      grad_output.dtype)  # fmt: skip
-    values = xp.reshape(grad_output, (indices.size, width)).astype(result.dtype, copy=False)
-    xp.index_add(result, xp.reshape(indices, -1), values)
-    if padding_idx >= 0:
-        result[padding_idx] = 0
-    return narrow(result, grad_output)
-
-
-row(
-    "embedding", "weight indices", _embedding, LINEAR, promote=CAST,
-    weight=lambda m, g, indices, weight_shape, padding_idx: (
-        m.embedding_dense_backward(g, indices, weight_shape[0], padding_idx)),
-    doc="the rows of weight at indices; row padding_idx, if not negative, gets no gradient",
-)  # fmt: skip
-
-row(
-    "embedding_dense_backward", "grad_output indices", _embedding_backward, LINEAR, promote=CAST,
-    grad_output=lambda m, g, indices, padding_idx: _without(
-        m, m.embedding(g, indices, padding_idx), indices, padding_idx),
-    doc="adds each row of grad_output to row indices of num_weights rows; the adjoint of embedding",
-)  # fmt: skip
-
-
-def _without(m: Any, rows: Any, indices: Any, padding_idx: int) -> Any:
-    if padding_idx < 0:
-        return rows
-    return m.masked_fill(rows, m.unsqueeze(m.eq(indices, padding_idx), len(indices.shape)), 0.0)

@@ -9,7 +9,7 @@ from math import inf, prod
 from typing import Any
 
 from ...dtypes import is_floating, is_half
-from ..precision import of_dtype_of
+from ..precision import is_complex, of_dtype_of, sum_of, wide
 from ..table import LINEAR, NONE, in_order, row
 
 Shape = tuple[int, ...]
@@ -41,20 +41,9 @@ def mean_vjp(m: Any, g: Any, shape: Shape, dim: Dims, keepdim: bool) -> Any:
     return spread(m, g / (count(shape, dim) or 1), shape, dim, keepdim)
 
 
-def widened(array: Any) -> Any:
-    """Half precision as float32: squares and exponentials of it overflow early."""
-    return array.astype("float32") if is_half(array.dtype) else array
-
-
 def sum_dtype(array: Any) -> str | None:
     """Integers and bools add up in int64."""
     return "int64" if array.dtype.kind in "biu" else None
-
-
-def _total(parts: Any) -> Any:
-    """The sum of what outputs of a node send to an input; None for those without gradient."""
-    known = [part for part in parts if part is not None]
-    return known[0] if len(known) == 1 else known[0] + known[1]
 
 
 # Sums, means, products ----------------------------------------------------------------------------
@@ -214,7 +203,7 @@ row("min_all", "self", _amin, node="MinBackward1", self=_extreme_vjp, jvp=_extre
 def _aminmax_vjp(
     m: Any, g: Any, self: Any, min: Any, max: Any, self_shape: Shape, dim: Dims, keepdim: bool
 ) -> Any:
-    return _total([
+    return sum_of(*[
         None if x is None else _extreme_vjp(m, x, self, result, self_shape, dim, keepdim)
         for x, result in zip(g, (min, max), strict=True)
     ])  # fmt: skip
@@ -291,9 +280,9 @@ def _freedom(shape: Shape, dim: Dims, correction: float) -> float:
 def _var_mean(
     xp: Any, self: Any, dim: Dims = None, correction: float = 1, keepdim: bool = False
 ) -> tuple[Any, Any]:
-    wide = widened(self)
-    mean = xp.mean(wide, dim, None, True)
-    d = wide - mean
+    x = wide(xp, self)
+    mean = xp.mean(x, dim, None, True)
+    d = x - mean
     square = (d * d.conj()).real if d.dtype.kind == "c" else d * d
     total = xp.sum(square, dim, None, keepdim)
     total = total / _freedom(self.shape, dim, correction)
@@ -330,11 +319,6 @@ def _var_jvp(
 def _inner(m: Any, x: Any, y: Any) -> Any:
     """Re(conj(x) y), elementwise: what a real function's slope does to a tangent."""
     return m.real(m.conj(x) * y) if is_complex(x) else x * y
-
-
-def is_complex(x: Any) -> bool:
-    """Of an array or a Tensor."""
-    return str(x.dtype).rpartition(".")[2].startswith("complex")
 
 
 row(
@@ -375,7 +359,7 @@ def _std_mean(xp: Any, *args: Any) -> tuple[Any, Any]:
 def _with_mean(m: Any, g: Any, slope: Any, self_shape: Shape, dim: Dims, keepdim: bool) -> Any:
     """The gradient of a variance or deviation, by its `slope(g)`, and of the mean beside it."""
     parts = slope, lambda x: mean_vjp(m, x, self_shape, dim, keepdim)
-    return _total([None if x is None else part(x) for x, part in zip(g, parts, strict=True)])
+    return sum_of(*[None if x is None else part(x) for x, part in zip(g, parts, strict=True)])
 
 
 row(
@@ -412,12 +396,12 @@ row(
 
 
 def _logsumexp(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
-    wide = widened(self)
+    x = wide(xp, self)
     if not self.size:
-        return xp.log(xp.sum(wide, dim, None, keepdim)).astype(self.dtype)
-    top = xp.max(wide.real, dim, keepdims=True)
+        return xp.log(xp.sum(x, dim, None, keepdim)).astype(self.dtype)
+    top = xp.max(x.real, dim, keepdims=True)
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    out = xp.log(xp.sum(xp.exp(wide - top), dim, None, True)) + top
+    out = xp.log(xp.sum(xp.exp(x - top), dim, None, True)) + top
     if not keepdim:
         out = out.squeeze(dim)
     return out.astype(self.dtype)
@@ -445,10 +429,10 @@ def _vector_norm(
     if ord != 0 and count(self.shape, dim) == 1:
         ord = 1  # of one element all are its size, and no power of that is too large
     if ord == 2:
-        wide = widened(self)
-        square = wide.real**2 + wide.imag**2 if wide.dtype.kind == "c" else wide * wide
+        x = wide(xp, self)
+        square = x.real**2 + x.imag**2 if x.dtype.kind == "c" else x * x
         return xp.sqrt(xp.sum(square, dim, None, keepdim)).astype(self.real.dtype, copy=False)
-    size = widened(abs(self))
+    size = wide(xp, abs(self))
     if ord == 1:
         out = xp.sum(size, dim, None, keepdim)
     elif ord == inf:

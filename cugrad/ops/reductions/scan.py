@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtypes import is_half
+from ..precision import is_complex, wide
 from ..table import LINEAR, NONE, row
-from .reduce import is_complex, sum_dtype, widened
+from .reduce import sum_dtype
 
 row(
     "cumsum", "self",
@@ -77,11 +78,11 @@ def _running_extreme(function: str) -> Any:
     """The extreme up to each element, and the index of the last element that equals it."""
 
     def forward(xp: Any, self: Any, dim: int) -> tuple[Any, Any]:
-        wide = widened(self)
-        values = xp.accumulate(function, wide, dim)
-        reached = wide == values
-        if wide.dtype.kind == "f":
-            reached = reached | xp.isnan(wide)
+        x = wide(xp, self)
+        values = xp.accumulate(function, x, dim)
+        reached = x == values
+        if x.dtype.kind == "f":
+            reached = reached | xp.isnan(x)
         ends = (1,) * dim + (-1,) + (1,) * (self.ndim - dim - 1)
         here = xp.arange(self.shape[dim]).reshape(ends)
         indices = xp.accumulate("maximum", xp.where(reached, here, 0), dim)
@@ -113,7 +114,7 @@ def _log_add(xp: Any, a: Any, b: Any) -> Any:
 
 def _logcumsumexp(xp: Any, self: Any, dim: int) -> Any:
     if self.dtype.kind != "c":
-        out = xp.accumulate("logaddexp", widened(self), dim)
+        out = xp.accumulate("logaddexp", wide(xp, self), dim)
         return out.astype(self.dtype) if is_half(self.dtype) else out
     out, span, n, lead = self.copy(), 1, self.shape[dim], (slice(None),) * dim
     while span < n:  # as many passes as n has bits

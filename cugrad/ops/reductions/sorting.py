@@ -12,8 +12,9 @@ from typing import Any
 from ...backends.batched.arrays import any_batched
 from ...dtypes import is_floating, is_half
 from ..dims import keeps_order
+from ..precision import wide
 from ..table import COSTLY, NONE, row
-from .reduce import picked, picked_jvp, picked_vjp, spread, widened
+from .reduce import picked, picked_jvp, picked_vjp, spread
 
 Shape = tuple[int, ...]
 STABLE_BELOW = 1 << 11  # shorter sorts are always stable: it costs little
@@ -65,7 +66,7 @@ def _topk(
         indices = _argsort(xp, self, dim, largest)[_across(dim, slice(0, k))].copy()
         return xp.take_along_axis(self, indices, dim), indices
     kth, part = (n - k, slice(n - k, n)) if largest else (k - 1, slice(0, k))
-    found = xp.argpartition(widened(self), kth, dim)[_across(dim, part)]
+    found = xp.argpartition(wide(xp, self), kth, dim)[_across(dim, part)]
     indices = xp.sort(found.astype("int64", copy=False), dim)  # equals in order of appearance
     values = xp.take_along_axis(self, indices, dim)
     if not sorted:
@@ -94,7 +95,7 @@ row(
 
 def _at_place(xp: Any, self: Any, place: int, dim: int) -> Any:
     """The index of the element that would stand at `place` along dim, which is kept."""
-    order = xp.argpartition(widened(self), place, dim)
+    order = xp.argpartition(wide(xp, self), place, dim)
     return order[_across(dim, slice(place, place + 1))].astype("int64")  # no view of the whole
 
 
@@ -105,7 +106,7 @@ def _kthvalue(xp: Any, self: Any, k: int, dim: int = -1, keepdim: bool = False) 
 def _median(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
     indices = _at_place(xp, self, (self.shape[dim] - 1) // 2, dim)
     if is_floating(self.dtype):
-        top = xp.argmax(widened(self), dim, keepdims=True)  # the first nan, where there is one
+        top = xp.argmax(wide(xp, self), dim, keepdims=True)  # the first nan, where there is one
         wrong = xp.isnan(xp.take_along_axis(self, top, dim))
         indices = xp.where(wrong, top, indices)
     return picked(xp, self, indices, dim, keepdim)
@@ -150,7 +151,7 @@ for _name, _pick in (
 def _median_all(xp: Any, self: Any) -> Any:
     if not self.size:
         return xp.full((), nan).astype(self.dtype)
-    flat, place = widened(self).reshape(-1), (self.size - 1) // 2
+    flat, place = wide(xp, self).reshape(-1), (self.size - 1) // 2
     middle = xp.partition(flat, place)[place]
     if is_floating(self.dtype):
         top = xp.max(flat)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ..precision import wide
 from ..table import COSTLY, row
-from .reduce import widened
 
 
 def _bincount(xp: Any, self: Any, weights: Any = None, minlength: int = 0) -> Any:
@@ -20,8 +20,8 @@ row("bincount", "self weights?", _bincount, doc="how often 0, 1, 2, ... occur, o
 
 
 def _histc(xp: Any, self: Any, bins: int, low: float, high: float) -> Any:
-    wide = widened(self).reshape(-1)
-    inside = wide[(wide >= low) & (wide <= high)]
+    x = wide(xp, self).reshape(-1)
+    inside = x[(x >= low) & (x <= high)]
     place = ((inside - low) * (bins / (high - low))).astype("int64")
     counts = xp.bincount(xp.minimum(place, bins - 1), minlength=bins)
     return counts.astype(self.dtype)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...backends.batched.arrays import levels_of, lifted_to, owner, plain
+from ..precision import sum_of
 from ..table import LINEAR, raw, row
-from .strided import layout_of, sum_of
+from .strided import layout_of
 
 
 class Region:

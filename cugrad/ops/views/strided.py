@@ -13,6 +13,7 @@ import numpy as np
 from ...backends.batched.arrays import any_batched
 from ...backends.owners import root_of
 from ...dtypes import is_half
+from ..precision import sum_of
 from ..table import LINEAR, NONE, row
 
 Shape = tuple[int, ...]
@@ -277,13 +278,6 @@ row(
                None if angle_t is None else abs * m.cos(angle) * angle_t),
     ),
 )  # fmt: skip
-
-
-def sum_of(first: Any, second: Any) -> Any:
-    """Of two tangents of which one may be None."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
 
 
 def _view_dtype(xp: Any, self: Any, dtype: Any) -> Any:
