@@ -147,7 +147,12 @@ class Call:
     def run(self, inputs: tuple[Any, ...], m: Any = raw) -> tuple[Any, ...]:
         args = (list(inputs),) if self.op.variadic else inputs
         with self.backend.quiet():
-            found = getattr(m, self.case.row)(*args, **self.given)
+            try:
+                found = getattr(m, self.case.row)(*args, **self.given)
+            except NotImplementedError as error:
+                if "compute it on the CPU" in str(error):
+                    pytest.skip(str(error))
+                raise
         return found if isinstance(found, tuple) else (found,)
 
     def host(self, value: Any) -> Any:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 import cugrad
+from cugrad import backends
 from cugrad.ops.table import TABLE
 from cugrad.tensor import make
+from tests.conftest import usable_devices
 from tests.ops import samples
-from tests.ops.row_cases import HOST, Call, differentiable, is_array, ways
+from tests.ops.row_cases import Call, differentiable, is_array, ways
 from tests.ops.sampling import LINES, Sample
 
+PLACE = backends.get(usable_devices()[0])  # the CPU, or the device that the run is for
 ROWS = [
     name
     for name, op in TABLE.items()
@@ -33,7 +36,7 @@ def cases(line: Sample) -> Iterator[Sample]:
 
 def pairs(case: Sample) -> Iterator[tuple[Any, Any]]:
     """Each differentiable input, and its gradient: of a backward, and of a recorded one."""
-    call = Call(case, HOST)
+    call = Call(case, PLACE)
     arrays = enumerate(call.inputs)
     tensors = [make(x, i in call.differentiable) if is_array(x) else x for i, x in arrays]
     # no leaves, whose gradients are cast in any case

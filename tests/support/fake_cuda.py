@@ -18,16 +18,17 @@ import operator
 import os
 import subprocess
 import sys
+import warnings
 import weakref
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tests.support import ROOT, fake_streams
+from tests.support import ROOT, fake_loops, fake_streams
 from tests.support.cuda_on_cpu import Program
 from tests.support.fake_streams import device_is_used, host_waits
 
@@ -213,7 +214,9 @@ class ndarray:
             if not set(kwargs) <= set(names) or len(args) > positional:
                 raise TypeError(f"cupy.ndarray.{name} takes {names}, got {len(args)}, {[*kwargs]}")
             function = getattr(self._host, name)  # of an array that is there until the end
-            return clothed(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+            with np.errstate(all="ignore"):
+                host = function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
+            return clothed(host)
 
         return method
 
@@ -223,7 +226,8 @@ class ndarray:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         device_is_used()
-        self._host[bare_index(index, self._host.shape)] = bare(value)
+        with np.errstate(all="ignore"):
+            self._host[bare_index(index, self._host.shape)] = bare(value)
 
     def __len__(self) -> int:
         return len(self._host)
@@ -301,15 +305,43 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
         if not isinstance(other, (ndarray, int, float, complex, np.generic)):
             return NotImplemented if not isinstance(other, np.ndarray) else bare(other)
         device_is_used()
+        loop = loop_of(name, self, other)
         with np.errstate(all="ignore"):
-            return clothed(getattr(self._host, name)(bare(other)))
+            host = OPERATORS.get(name, getattr(ndarray_of_numpy, name))(self._host, bare(other))
+        return host if host is NotImplemented else clothed(fake_loops.fitted(host, loop))
 
     return method
+
+
+def loop_of(name: str, a: ndarray, b: Any) -> Any:
+    """The dtypes of the result of an operator, `__add__` or `__radd__` or their like."""
+    short = name.strip("_")
+    if short not in fake_loops.OPERATORS:
+        return fake_loops.results(fake_loops.OPERATORS[short[1:]], b, a)
+    if short == "pow" and a.dtype.kind in "ifc":
+        if type(b) is int and b == 2:
+            return fake_loops.results("square", a)
+        if type(b) is float and b == 0.5:
+            return fake_loops.results("sqrt", a)
+    return fake_loops.results(fake_loops.OPERATORS[short], a, b)
+
+
+# Operators whose results are others than NumPy's.
+OPERATORS: dict[str, Any] = {
+    "__mod__": fake_loops.DIFFERENT["mod"],
+    "__rmod__": lambda a, b: fake_loops.DIFFERENT["mod"](b, a),
+    "__floordiv__": fake_loops.DIFFERENT["floor_divide"],
+    "__rfloordiv__": lambda a, b: fake_loops.DIFFERENT["floor_divide"](b, a),
+}
+ndarray_of_numpy = np.ndarray
 
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
     def method(self: ndarray, other: Any) -> Any:
         device_is_used()
+        found = fake_loops.results(fake_loops.OPERATORS[name.strip("_")[1:]], self, other)
+        if found is not None:
+            fake_loops.check_output(name, found[0], self._host.dtype)
         with np.errstate(all="ignore"):
             getattr(self._host, name)(bare(other))
         return self
@@ -327,7 +359,11 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: clothed(getattr(operator, name)(bare(self)))
+    def method(self: ndarray) -> Any:
+        loop = fake_loops.results(fake_loops.OPERATORS[name], self)
+        return clothed(fake_loops.fitted(getattr(operator, name)(bare(self)), loop))
+
+    return method
 
 
 for _name in ("neg", "pos", "abs", "invert"):
@@ -338,24 +374,32 @@ for _name in ("neg", "pos", "abs", "invert"):
 # ----------------------------------------------------------------------------------------------
 
 HOST_INPUT = {"asarray", "array", "asanyarray", "ascontiguousarray"}  # these take host arrays
-NO_BFLOAT16 = {"where", "clip", "sort", "argsort", "matmul", "var", "std", "cumsum", "cumprod"}
+NO_BFLOAT16 = {"sort", "argsort", "matmul", "var", "std"}
+SCANS = {"cumsum", "cumprod"}  # along an axis they cast what they are given first
+
+
+def checker_of(path: str, real: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
+    """Raises TypeError for arguments that a function of CuPy's does not take."""
+    from tests.backends import cupy_contract as contract
+
+    takes = contract.without_self(contract.parameters_of(real))
+
+    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if takes is not None and not takes.any_keyword:
+            unknown = set(kwargs) - set(takes.names)
+            if unknown or (len(args) > takes.positional and not takes.any_positional):
+                raise TypeError(f"{path} takes {takes.names}, got {len(args)} and {set(kwargs)}")
+
+    return check
 
 
 def function(name: str) -> Callable[..., Any]:
     """CuPy's function of a name: NumPy's, with CuPy's arguments, arrays and loops."""
-    from tests.backends import cupy_contract as contract
-
-    real = getattr(REAL, name)
-    takes = contract.without_self(contract.parameters_of(real))
-    of_numpy = getattr(np, name)
+    check = checker_of(f"cupy.{name}", getattr(REAL, name))
+    of_numpy = fake_loops.DIFFERENT.get(name) or getattr(np, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if takes is not None and not takes.any_keyword:
-            unknown = set(kwargs) - set(takes.names)
-            if unknown or (len(args) > takes.positional and not takes.any_positional):
-                raise TypeError(
-                    f"cupy.{name} takes {takes.names}, got {len(args)} and {set(kwargs)}"
-                )
+        check(args, kwargs)
         if name in HOST_INPUT and not isinstance(args[0], ndarray):
             return from_host(args[0], kwargs.pop("blocking", False), *args[1:], **kwargs)
         if name in ("nonzero", "argwhere", "flatnonzero", "unique", "repeat", "array_equal"):
@@ -367,12 +411,14 @@ def function(name: str) -> Callable[..., Any]:
         if name == "take_along_axis":
             args = (args[0], args[1] % max(1, args[0].shape[args[2]]), *args[2:])
         values = [a for a in (*args, *kwargs.values()) if isinstance(a, ndarray)]
-        if name in NO_BFLOAT16 and any(v._host.dtype.name == "bfloat16" for v in values):
+        refuses = name in NO_BFLOAT16 or (name in SCANS and kwargs.get("axis") is None)
+        if refuses and any(v._host.dtype.name == "bfloat16" for v in values):
             raise TypeError(f"cupy.{name} has no loop for bfloat16")
+        loop = fake_loops.of_call(name, args, kwargs)
         with np.errstate(all="ignore"):
             out = kwargs.get("out")
             host = of_numpy(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
-        return out if out is not None else clothed(host)
+        return out if out is not None else clothed(fake_loops.fitted(host, loop))
 
     return call
 
@@ -425,11 +471,25 @@ class Module(ModuleType):
         if isinstance(real, ModuleType):
             return Module(f"{self.__name__}.{name}", real)
 
+        check = checker_of(f"{self.__name__}.{name}", real)
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            function = getattr(self._host, name)  # of an array that is there until the end
-            return clothed(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+            check(args, kwargs)
+            if self.__name__ == "cupy.linalg" and STATE.linalg == "raise":
+                STATE.syncs.append(f"linalg.{name}")
+            return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
         return call if callable(real) and not isinstance(real, type) else found
+
+
+@contextmanager
+def errstate(*, linalg: str) -> Iterator[None]:
+    """cupyx.errstate: under "raise" functions of linear algebra wait for the device."""
+    before, STATE.linalg = STATE.linalg, linalg
+    try:
+        yield
+    finally:
+        STATE.linalg = before
 
 
 class Generator:
@@ -451,6 +511,21 @@ def as_strided(x: ndarray, shape: Any = None, strides: Any = None) -> Any:
     return ndarray(shape, x.dtype, x.data, x.strides if strides is None else tuple(strides))
 
 
+def lu_factor(a: ndarray, dtype: Any) -> tuple[Any, ...]:
+    """cupy.linalg's own: the factors of each matrix, LAPACK's pivots, and whether all went well."""
+    import scipy.linalg
+
+    matrices = bare(a).astype(dtype).reshape(-1, *a.shape[-2:])
+    lu, pivots = np.empty_like(matrices), np.empty(matrices.shape[:2], np.int32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i, matrix in enumerate(matrices):
+            lu[i], pivots[i] = scipy.linalg.lu_factor(matrix, check_finite=False)
+    info = (np.diagonal(lu, 0, 1, 2) == 0).any(1).astype(np.int32)
+    found = lu.reshape(a.shape), pivots.reshape(a.shape[:-1]) + 1, info.reshape(a.shape[:-2])
+    return clothed(found)
+
+
 def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
     index = slices if isinstance(slices, tuple) else (slices,)
     masks = any(getattr(i, "dtype", np.dtype(int)).kind == "b" for i in index)
@@ -464,9 +539,8 @@ def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
 def erf(x: ndarray) -> Any:
     from math import erf as scalar
 
-    if x.dtype.name == "bfloat16":
-        raise TypeError("cupyx.scipy.special.erf has no loop for bfloat16")
-    return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
+    found = np.asarray(np.frompyfunc(scalar, 1, 1)(bare(x)))
+    return clothed(found.astype(fake_loops.results("erf", x)[0]))  # type: ignore[index]
 
 
 class Special(Module):
@@ -479,9 +553,10 @@ class Special(Module):
             raise AttributeError(f"cupyx.scipy.special has no {name}")
 
         def call(*arrays: ndarray) -> Any:
-            if any(x.dtype.name == "bfloat16" for x in arrays):
-                raise TypeError(f"cupyx.scipy.special.{name} has no loop for bfloat16")
-            return clothed(np.asarray(getattr(scipy.special, name)(*map(bare, arrays))))
+            loop = fake_loops.results(name, *arrays)
+            wide = [np.asarray(bare(x)) for x in arrays]
+            wide = [x.astype("f4") if x.dtype.name == "bfloat16" else x for x in wide]
+            return clothed(fake_loops.fitted(getattr(scipy.special, name)(*wide), loop))
 
         return call
 
@@ -495,9 +570,8 @@ SPECIAL = {
 def erfc(x: ndarray) -> Any:
     from math import erfc as scalar
 
-    if x.dtype.name == "bfloat16":
-        raise TypeError("cupyx.scipy.special.erfc has no loop for bfloat16")
-    return clothed(np.asarray(np.frompyfunc(scalar, 1, 1)(x._host)).astype(x.dtype))
+    found = np.asarray(np.frompyfunc(scalar, 1, 1)(bare(x)))
+    return clothed(found.astype(fake_loops.results("erfc", x)[0]))  # type: ignore[index]
 
 
 # The runtime
@@ -635,8 +709,9 @@ class RawKernel:
         RawModule(self._code).get_function(self._name)(grid, block, args, **kwargs)
 
 
-# The allocator in force, and what made the host wait for the device.
-STATE = SimpleNamespace(allocator=None, syncs=[])
+# The allocator in force, whether linear algebra looks for errors, and what made the host wait for
+# the device.
+STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[])
 REAL: Any = None
 CHECKS = False  # whether kernels are watched for races and bounds: slower
 
@@ -646,8 +721,10 @@ def install() -> None:
     global REAL
     import cupy as real
     import cupyx as real_cupyx
+    import cupyx.scipy.special as real_special
 
     REAL = real
+    fake_loops.read(real, real_special)
     runtime = Runtime(
         is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
         getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=fake_streams.synchronize,
@@ -666,21 +743,25 @@ def install() -> None:
         nvtx=SimpleNamespace(available=False),
     )  # fmt: skip
     lib = Module("cupy.lib", real.lib)
+    linalg = Module("cupy.linalg", real.linalg)
+    linalg._decomposition = SimpleNamespace(_lu_factor=lu_factor)
     lib.stride_tricks = SimpleNamespace(as_strided=as_strided)
     pool = Pool()
     cupy = Module(
-        "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, RawModule=RawModule, RawKernel=RawKernel,
+        "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, linalg=linalg,
+        RawModule=RawModule, RawKernel=RawKernel,
         random=SimpleNamespace(Generator=Generator, XORWOW=np.random.PCG64),
         get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
     )  # fmt: skip
     special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
+    scipy = Module("cupyx.scipy", SimpleNamespace(), special=special)
     libs = Module("cupy_backends.cuda.libs", SimpleNamespace(), cublas=Cublas("cublas"))
     sys.modules.update({
         "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
         "cupyx": Module(
-            "cupyx", real_cupyx, scatter_add=scatter_add, errstate=lambda *, linalg: nullcontext()
+            "cupyx", real_cupyx, scatter_add=scatter_add, errstate=errstate, scipy=scipy,
         ),
-        "cupyx.scipy": Module("cupyx.scipy", SimpleNamespace(), special=special),
+        "cupyx.scipy": scipy,
         "cupyx.scipy.special": special,
         "cupy_backends": Module("cupy_backends", SimpleNamespace()),
         "cupy_backends.cuda": Module("cupy_backends.cuda", SimpleNamespace()),

@@ -29,15 +29,32 @@ def is_half(dtype: np.dtype[Any]) -> bool:
     return dtype.name in ("float16", "bfloat16")
 
 
+ALWAYS_WORK = frozenset(["qr", "slogdet", "norm", "matrix_norm", "vector_norm"])
+
+
 class CheckedLinalg:
     """cupy.linalg, told to look whether a matrix was singular, as NumPy does: that waits for the
-    device.
+    device. What cannot fail does not wait.
     """
 
     LinAlgError = cupy.linalg.LinAlgError
 
+    @staticmethod
+    def det(a: Array) -> Array:
+        """The product of the pivots; CuPy's own goes through logarithms, which lose digits."""
+        if not a.size:
+            return cupy.ones(a.shape[:-2], a.dtype)
+        lu, pivots, _ = cupy.linalg._decomposition._lu_factor(a, a.dtype)
+        places = cupy.arange(1, a.shape[-1] + 1, dtype=pivots.dtype)
+        exchanges = cupy.count_nonzero(pivots != places, axis=-1)
+        sign = (1 - exchanges % 2 * 2).astype(a.dtype)
+        return cupy.prod(cupy.diagonal(lu, 0, -2, -1), axis=-1) * sign
+
     def __getattr__(self, name: str) -> Any:
         function = getattr(cupy.linalg, name)
+        if name in ALWAYS_WORK:
+            self.__dict__[name] = function
+            return function
 
         def checked(*args: Any, **kwargs: Any) -> Any:
             with cupyx.errstate(linalg="raise"):
@@ -168,6 +185,95 @@ class CupyNamespace:
         return out.astype(a.dtype)
 
     @staticmethod
+    def tril(m: Array, k: int = 0) -> Array:
+        """NumPy's tril; CuPy's answers float32 for bfloat16."""
+        kept = cupy.tri(*m.shape[-2:], k, bool)
+        return CupyNamespace.where(kept, m, m.dtype.type(0))
+
+    @staticmethod
+    def triu(m: Array, k: int = 0) -> Array:
+        """NumPy's triu; CuPy's answers float32 for bfloat16."""
+        left_out = cupy.tri(*m.shape[-2:], k - 1, bool)
+        return CupyNamespace.where(left_out, m.dtype.type(0), m)
+
+    @staticmethod
+    def round(a: Array, decimals: int = 0) -> Array:
+        """NumPy's round; CuPy's answers float32 for bfloat16."""
+        if decimals == 0 and a.dtype.kind not in "iub":
+            return cupy.rint(a)
+        return cupy.round(a, decimals).astype(a.dtype, copy=False)
+
+    @staticmethod
+    def logical_and(x1: Any, x2: Any) -> Array:
+        """Whether both are not 0; CuPy has no loops for complex numbers."""
+        return cupy.logical_and(_is_true(x1), _is_true(x2))
+
+    @staticmethod
+    def logical_or(x1: Any, x2: Any) -> Array:
+        """Whether one is not 0; CuPy has no loops for complex numbers."""
+        return cupy.logical_or(_is_true(x1), _is_true(x2))
+
+    @staticmethod
+    def logical_xor(x1: Any, x2: Any) -> Array:
+        """Whether just one is not 0; CuPy has no loops for complex numbers."""
+        return cupy.logical_xor(_is_true(x1), _is_true(x2))
+
+    @staticmethod
+    def logical_not(x: Array) -> Array:
+        """Whether it is 0; CuPy has no loops for complex numbers."""
+        return cupy.logical_not(_is_true(x))
+
+    @staticmethod
+    def remainder(x1: Any, x2: Any) -> Array:
+        """NumPy's remainder. CuPy's is x1 - floor(x1 / x2) * x2: nan for a divisor that is
+        infinite, and out of range where the quotient is not exact.
+        """
+        rest = cupy.fmod(x1, x2)
+        if rest.dtype.kind in "iub":
+            return cupy.remainder(x1, x2)
+        other_side = (rest != 0) & ((rest < 0) != (x2 < 0))
+        return CupyNamespace.where(other_side, rest + x2, rest)
+
+    @staticmethod
+    def floor_divide(x1: Any, x2: Any) -> Array:
+        """NumPy's floor_divide, which is exact. CuPy's is floor(x1 / x2), where the quotient has
+        been rounded, perhaps up to the next whole number.
+        """
+        rest = cupy.fmod(x1, x2)
+        if rest.dtype.kind in "iub":
+            return cupy.floor_divide(x1, x2)
+        if is_half(rest.dtype):  # as PyTorch, which rounds once
+            wide = [x.astype(np.float32) if hasattr(x, "dtype") else x for x in (x1, x2)]
+            return CupyNamespace.floor_divide(*wide).astype(rest.dtype)
+        exact = (x1 - rest) / x2
+        exact = exact - ((rest != 0) & ((rest < 0) != (x2 < 0)))
+        whole = cupy.floor(exact)
+        whole = whole + (exact - whole > 0.5)
+        rounded = cupy.true_divide(x1, x2)
+        whole = CupyNamespace.where(exact == 0, cupy.copysign(whole * 0, rounded), whole)
+        if not hasattr(x2, "dtype"):
+            return rounded if x2 == 0 else whole
+        return CupyNamespace.where(x2 == 0, rounded, whole)
+
+    @staticmethod
+    def argpartition(a: Array, kth: int, axis: int = -1) -> Array:
+        """NumPy's argpartition along an axis, where nan is the largest number: CuPy's compares with
+        < alone.
+
+        CuPy's is fast where `kth` is small: from the far half it counts from the other end.
+        """
+        keys, n = _order_keys(a), a.shape[axis]
+        if 2 * kth < n:
+            return cupy.argpartition(keys, kth, axis)
+        return cupy.flip(cupy.argpartition(~keys, n - 1 - kth, axis), axis)
+
+    @staticmethod
+    def partition(a: Array, kth: int, axis: int = -1) -> Array:
+        """NumPy's partition along an axis; see argpartition."""
+        order = CupyNamespace.argpartition(a, kth, axis)
+        return cupy.take_along_axis(a, order, axis)
+
+    @staticmethod
     def erf(x: Array) -> Array:
         """The error function, elementwise; half precision goes through float32."""
         from cupyx.scipy.special import erf
@@ -248,6 +354,26 @@ class CupyNamespace:
         return cupy.argsort(a.astype(np.float32) if is_half(a.dtype) else a, axis)
 
 
+def _is_true(value: Any) -> Any:
+    """Complex numbers as whether they are not 0; anything else as it is."""
+    return value != 0 if getattr(value, "dtype", np.dtype(bool)).kind == "c" else value
+
+
+def _order_keys(a: Array) -> Array:
+    """Integers in the order of an array's numbers, with nan above all.
+
+    As integers the bits of positive floats are in order; those of negative ones are, once all but
+    the sign are turned around.
+    """
+    if a.dtype.kind in "iub":
+        return a
+    wide = a.astype(np.float32) if is_half(a.dtype) else a
+    whole = np.dtype(f"i{wide.itemsize}")
+    bits, largest = wide.view(whole), np.iinfo(whole).max
+    keys = cupy.where(bits < 0, bits ^ largest, bits)
+    return cupy.where(wide == wide, keys, largest)
+
+
 def _bits(value: Any, bfloat16: np.dtype[Any]) -> Any:
     """The bit pattern of a bfloat16 array, or of a number as bfloat16: a Python int, which promotes
     nothing."""
@@ -267,5 +393,6 @@ def _reduce(reduction: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> 
 
 def _scan(scan: Any, a: Array, axis: int | None, dtype: Any) -> Array:
     if is_half(a.dtype) and dtype in (None, a.dtype):
-        return scan(a, axis=axis, dtype=np.float32).astype(a.dtype)
+        wide = a.astype(np.float32) if axis is None else a  # whose kernel reads no bfloat16
+        return scan(wide, axis=axis, dtype=np.float32).astype(a.dtype)
     return scan(a, axis=axis, dtype=dtype)
