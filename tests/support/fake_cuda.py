@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -440,6 +441,9 @@ def from_host(source: Any, blocking: bool, *args: Any, **kwargs: Any) -> Any:
     return made
 
 
+USED: set[str] = set()  # every name of CuPy's that was asked for
+
+
 class Module(ModuleType):
     """A fake module that answers for the names that CuPy has."""
 
@@ -450,9 +454,16 @@ class Module(ModuleType):
         self._real = real
         vars(self).update(names)
 
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if not name.startswith("__"):
+            USED.add(f"{super().__getattribute__('__name__')}.{name}")
+        return found
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        USED.add(f"{self.__name__}.{name}")
         real = getattr(self._real, name)  # AttributeError where CuPy lacks it
         if self.__name__ != "cupy":
             return self._below(name, real)
@@ -549,6 +560,7 @@ class Special(Module):
     def __getattr__(self, name: str) -> Any:
         import scipy.special
 
+        USED.add(f"{self.__name__}.{name}")
         if name.startswith("__") or name not in SPECIAL:
             raise AttributeError(f"cupyx.scipy.special has no {name}")
 
@@ -580,6 +592,10 @@ def erfc(x: ndarray) -> Any:
 
 class Runtime(SimpleNamespace):
     """cupy.cuda.runtime: the real one's constants, and what works without a device."""
+
+    def __getattribute__(self, name: str) -> Any:
+        USED.add(f"cupy.cuda.runtime.{name}")
+        return super().__getattribute__(name)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(REAL.cuda.runtime, name)
@@ -636,10 +652,12 @@ class Cublas(ModuleType):
         raise AttributeError(name)
 
     def gemmEx(self, *args: Any) -> None:
+        USED.add("cupy_backends.cuda.libs.cublas.gemmEx")
         handle, ta, tb, m, n, k, alpha, A, At, lda, B, Bt, ldb, beta, C, Ct, ldc, how, algo = args
         _gemm(ta, tb, m, n, k, A, At, lda, 0, B, Bt, ldb, 0, C, Ct, ldc, 0, 1, how)
 
     def gemmStridedBatchedEx(self, *args: Any) -> None:
+        USED.add("cupy_backends.cuda.libs.cublas.gemmStridedBatchedEx")
         (handle, ta, tb, m, n, k, alpha, A, At, lda, sa, B, Bt, ldb, sb, beta, C, Ct, ldc, sc,
          batch, how, algo) = args  # fmt: skip
         _gemm(ta, tb, m, n, k, A, At, lda, sa, B, Bt, ldb, sb, C, Ct, ldc, sc, batch, how)
@@ -713,6 +731,7 @@ class RawKernel:
 # the device.
 STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[])
 REAL: Any = None
+NAMES = "CUGRAD_FAKE_CUDA_NAMES"  # of the file for USED, in the environment
 CHECKS = False  # whether kernels are watched for races and bounds: slower
 
 
@@ -744,13 +763,17 @@ def install() -> None:
     )  # fmt: skip
     lib = Module("cupy.lib", real.lib)
     linalg = Module("cupy.linalg", real.linalg)
-    linalg._decomposition = SimpleNamespace(_lu_factor=lu_factor)
+    linalg._decomposition = Module(
+        "cupy.linalg._decomposition", SimpleNamespace(), _lu_factor=lu_factor
+    )
     lib.stride_tricks = SimpleNamespace(as_strided=as_strided)
     pool = Pool()
     cupy = Module(
         "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, linalg=linalg,
         RawModule=RawModule, RawKernel=RawKernel,
-        random=SimpleNamespace(Generator=Generator, XORWOW=np.random.PCG64),
+        random=Module(
+            "cupy.random", real.random, Generator=Generator, XORWOW=np.random.PCG64
+        ),
         get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
     )  # fmt: skip
     special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
@@ -769,15 +792,19 @@ def install() -> None:
     })  # fmt: skip
 
 
-def passed(*words: str, without: str = "") -> str:
+def passed(*words: str, without: str = "", names: Path | None = None) -> str:
     """What pytest prints of tests that all pass in a process whose CuPy is the fake.
 
-    `without` names a variable of the environment that the process shall not have.
+    `without` names a variable of the environment that the process shall not have, `names` a file
+    for the names of CuPy's that it used.
     """
     command = [sys.executable, "-m", "tests.support.fake_cuda", *words, "-q", "-n0"]
+    variables = {k: v for k, v in os.environ.items() if k != without} | {"CUGRAD_DEVICE": "cuda"}
+    if names is not None:
+        variables[NAMES] = str(names)
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider"], cwd=ROOT, capture_output=True, text=True,
-        env={k: v for k, v in os.environ.items() if k != without} | {"CUGRAD_DEVICE": "cuda"},
+        env=variables,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     return done.stdout
@@ -790,4 +817,7 @@ if __name__ == "__main__":
     from tests.support import fake_cuda  # the module that tests import, not __main__
 
     fake_cuda.install()
-    sys.exit(pytest.main(sys.argv[1:]))
+    outcome = pytest.main(sys.argv[1:])
+    if NAMES in os.environ:
+        Path(os.environ[NAMES]).write_text("\n".join(sorted(fake_cuda.USED)))
+    sys.exit(outcome)

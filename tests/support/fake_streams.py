@@ -82,6 +82,11 @@ class Stream:
         self.queue: deque[Marker | Callable[[], None]] = deque()
         self.capture: set[Stream] | None = None  # the streams of the graph that is captured
 
+    @classmethod
+    def from_external(cls, stream: Any) -> Stream:
+        _, ptr = stream.__cuda_stream__()
+        return of(ptr)
+
     def use(self) -> Stream:
         HERE.stream = self
         return self

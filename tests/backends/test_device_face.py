@@ -1,0 +1,100 @@
+"""What the protocol asks of every device, and what the library asks on rarer ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad.memory import offload
+
+
+def test_a_device_says_what_it_is(backend: Any, device: str) -> None:
+    if device == "cpu":
+        pytest.skip("the CPU is no device of CUDA's")
+    free, total = backend.memory_info()
+    about = backend.device_properties(backend.current_device())
+    assert 0 <= free <= total and about["totalGlobalMem"] > 0 and about["name"] and about["major"]
+    assert backend.device_count() >= 1
+    backend.set_device(0)
+    assert backend.current_device() == 0
+
+
+def test_memory_is_counted(backend: Any, device: str) -> None:
+    if device == "cpu":
+        pytest.skip("tracemalloc counts the CPU's")
+    backend.reset_peak_memory_stats()
+    before = backend.memory_allocated()
+    x = cugrad.ones(1000, device=device)
+    assert backend.memory_allocated() - before >= 4000
+    assert backend.max_memory_reserved() >= backend.memory_reserved() >= 4000
+    del x
+    assert backend.max_memory_allocated() >= before
+    backend.raise_peak_memory_stats(before + 10**6)
+    assert backend.max_memory_allocated() >= before + 10**6
+    backend.empty_cache()
+    backend.reset_peak_memory_stats()
+
+
+def test_streams_and_events(backend: Any, device: str) -> None:
+    begin, end, stream = backend.event(True), backend.event(True), backend.stream()
+    begin.record()
+    with backend.use_stream(stream):
+        x = cugrad.ones(10, device=device)
+        end.record()
+    backend.current_stream().wait_event(end)
+    assert x.sum().item() == 10
+    end.synchronize()
+    backend.synchronize()
+    assert begin.query() and end.query() and stream.query() and begin.elapsed_time(end) >= 0
+    assert not stream.is_capturing()
+    if device == "cuda":
+        assert backend.external_stream(stream).ptr == stream.ptr
+        backend.profiler_start()
+        backend.profiler_stop()
+
+
+def test_integers_divide_and_round(device: str) -> None:
+    values, by = np.array([7, -7, 6, 0, -1]), np.array([3, 3, -4, 5, 2])
+    x, y = cugrad.tensor(values, device=device), cugrad.tensor(by, device=device)
+    assert cugrad.remainder(x, y).tolist() == (values % by).tolist()
+    assert cugrad.floor_divide(x, y).tolist() == (values // by).tolist()
+    assert cugrad.max_pool1d(x[None], 2)[0].tolist() == [7, 6]
+    assert x.nonzero().tolist() == [[0], [1], [2], [4]]
+    assert cugrad.triu_indices(2, 2, device=device).tolist() == [[0, 0, 1], [0, 1, 1]]
+    found = cugrad.round(cugrad.tensor([1.234, -5.678], device=device), decimals=1)
+    assert found.tolist() == pytest.approx([1.2, -5.7])
+    assert x.float().round().dtype is cugrad.float32 and x.round().tolist() == values.tolist()
+
+
+def test_counts_are_drawn(device: str) -> None:
+    cugrad.manual_seed(0)
+    rate = cugrad.full((4000,), 3.0, device=device)
+    assert abs(cugrad.poisson(rate).mean().item() - 3) < 0.2
+    assert abs(cugrad.binomial(rate * 4, rate / 6).mean().item() - 6) < 0.2
+
+
+@pytest.mark.parametrize("dtype", [cugrad.float32, cugrad.float64])
+@pytest.mark.parametrize("codec", ["fp8", "int8", "bf16"])
+def test_codecs_decode_what_they_encode(device: str, codec: str, dtype: Any) -> None:
+    if device == "cpu":
+        pytest.skip("nothing leaves the CPU")
+    x = cugrad.rand(64, 64, device=device, requires_grad=True, dtype=dtype)
+    with offload(min_bytes=0, keep_last=0, compress=codec):
+        y = (x * x).exp().sum()
+    y.backward()
+    wanted = (x * x).exp() * 2 * x
+    assert (x.grad - wanted).abs().max().item() < 0.5
+
+
+def test_an_optimizer_steps(device: str) -> None:
+    w = cugrad.ones(5, device=device, requires_grad=True)
+    for make in (cugrad.optim.Adam, cugrad.optim.AdamW, cugrad.optim.SGD):
+        optimizer = make([w], lr=0.1)
+        (w * w).sum().backward()
+        before = w.detach().clone()
+        optimizer.step()
+        assert (w < before).all()
+        optimizer.zero_grad()

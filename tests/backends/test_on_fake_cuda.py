@@ -1,0 +1,63 @@
+"""A part of the suite on the CuPy made of NumPy, in which every function of CuPy's is called."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, fake_cuda
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+
+from tests.backends import cupy_contract as contract
+
+pytestmark = pytest.mark.host_only
+
+if fake_cuda.REAL is not None:
+    pytest.skip("the stand-in for CuPy is in its place", allow_module_level=True)
+
+PART = [
+    "tests/ops/test_rows_raw.py::test_value",
+    "tests/ops/test_numbers_in_bfloat16.py",
+    "tests/backends/test_cuda_numbers.py",
+    "tests/backends/test_pinned.py",
+    "tests/backends/test_device_face.py",
+]
+CLASSES = {"ndarray", "Device", "Stream", "Event", "RawKernel"}  # fmt: skip
+PACKAGE = ROOT / "cugrad"
+
+
+def names_called() -> dict[str, str]:
+    """Every function of CuPy's that the backend calls, or a row by the namespace; and where."""
+    from cugrad.backends.cupy.namespace import CupyNamespace
+
+    found = {}
+    for path in sorted((PACKAGE / "backends" / "cupy").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for name, line, call in contract.uses_of(tree, contract.aliases_of(tree)):
+            if call is not None:
+                found[name] = f"{path.name}:{line}"
+    rows = [path.read_text() for path in PACKAGE.rglob("*.py") if "backends" not in path.parts]
+    for name in contract.forwards_of(rows):
+        if name not in vars(CupyNamespace) and callable(contract.resolve(f"cupy.{name}")):
+            found[f"cupy.{name}"] = "a row"
+    return found
+
+
+def test_this_part_of_the_suite_calls_every_function(tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    assert " passed" in fake_cuda.passed(*PART, names=names)
+    used = set(names.read_text().split())
+    unused = {name: where for name, where in names_called().items() if not is_among(name, used)}
+    assert unused == {}, "called by the library, and not by this part of the suite"
+
+
+def is_among(name: str, used: set[str]) -> bool:
+    """Whether a name was asked for: of a method, its class, whose objects tell nobody."""
+    parts = name.split(".")
+    classes = [".".join(parts[:i]) for i in range(2, len(parts)) if parts[i - 1] in CLASSES]
+    if "MemoryPool" in parts:
+        classes = ["cupy.get_default_memory_pool"]
+    return name in used or any(c in used for c in classes)
