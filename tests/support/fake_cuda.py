@@ -21,7 +21,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -44,6 +44,8 @@ def bare(value: Any) -> Any:
     """What NumPy gets for a value of ours; TypeError for a host array, as CuPy raises."""
     if isinstance(value, ndarray):
         device_is_used()
+        if value._base is not None or value._data is not None:
+            check_aligned(value._host)
         return value._host
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")
@@ -52,6 +54,13 @@ def bare(value: Any) -> Any:
     if isinstance(value, slice):
         return slice(bare(value.start), bare(value.stop), bare(value.step))
     return value
+
+
+def check_aligned(host: Host) -> None:
+    """CUDA's error for elements that do not begin at multiples of their size."""
+    step = min(host.itemsize, 16)
+    if step > 1 and host.size and host.__array_interface__["data"][0] % step:
+        raise fake_streams.failure(716)  # cudaErrorMisalignedAddress
 
 
 def clothed(value: Any) -> Any:
@@ -493,6 +502,25 @@ class Module(ModuleType):
         return call if callable(real) and not isinstance(real, type) else found
 
 
+def set_allocator(allocator: Any = None) -> None:
+    """Sets that of the process."""
+    if fake_streams.HERE.allocator is not None:
+        raise ValueError(
+            "Can't change the global memory allocator inside `using_allocator` context"
+        )
+    STATE.allocator = allocator
+
+
+@contextmanager
+def using_allocator(allocator: Any = None) -> Iterator[None]:
+    """Another one for this thread."""
+    before, fake_streams.HERE.allocator = fake_streams.HERE.allocator, allocator
+    try:
+        yield
+    finally:
+        fake_streams.HERE.allocator = before
+
+
 @contextmanager
 def errstate(*, linalg: str) -> Iterator[None]:
     """cupyx.errstate: under "raise" functions of linear algebra wait for the device."""
@@ -643,6 +671,22 @@ class Pool:
         fake_streams.synchronize()
 
 
+def get_cublas_handle() -> int:
+    """cuBLAS's handle; what STATE has says how often there is no memory for it."""
+    if STATE.without_handle:
+        STATE.without_handle -= 1
+        raise CUBLASError(3)
+    return 1
+
+
+class CUBLASError(RuntimeError):
+    """The real one's module does not load where there is no cuBLAS."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("CUBLAS_STATUS_ALLOC_FAILED")
+        self.status = status
+
+
 class Cublas(ModuleType):
     """cuBLAS's two products, reading and writing memory by pointer, in column-major order."""
 
@@ -729,7 +773,7 @@ class RawKernel:
 
 # The allocator in force, whether linear algebra looks for errors, and what made the host wait for
 # the device.
-STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[])
+STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[], without_handle=0)
 REAL: Any = None
 NAMES = "CUGRAD_FAKE_CUDA_NAMES"  # of the file for USED, in the environment
 CHECKS = False  # whether kernels are watched for races and bounds: slower
@@ -755,10 +799,9 @@ def install() -> None:
         PinnedMemoryPointer=fake_streams.PinnedMemoryPointer,
         UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,
         get_current_stream=fake_streams.current,
-        get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=lambda: 1,
-        get_allocator=lambda: STATE.allocator,
-        set_allocator=lambda allocator=None: setattr(STATE, "allocator", allocator),
-        using_allocator=lambda allocator=None: nullcontext(),
+        get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=get_cublas_handle,
+        get_allocator=lambda: fake_streams.HERE.allocator or STATE.allocator,
+        set_allocator=set_allocator, using_allocator=using_allocator,
         nvtx=SimpleNamespace(available=False),
     )  # fmt: skip
     lib = Module("cupy.lib", real.lib)

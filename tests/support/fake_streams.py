@@ -31,9 +31,10 @@ LOCKED: dict[int, weakref.ref[PinnedMemoryPointer]] = {}  # page-locked memory b
 
 
 class Here(threading.local):
-    """The current stream of a thread."""
+    """The current stream of a thread, and its allocator."""
 
     stream: Stream | None = None
+    allocator: Any = None
 
 
 HERE = Here()

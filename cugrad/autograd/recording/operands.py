@@ -89,6 +89,10 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
             value = op.forward(backend.xp, *operands, **params)
     except ValueError as error:
         raise explain(op, arrays, error) from None
+    except RuntimeError as error:
+        if not backend.made_room(error):
+            raise
+        value = op.forward(backend.xp, *operands, **params)
     except TypeError:
         if op.ufunc is None:
             raise

@@ -194,6 +194,10 @@ class CupyBackend:
         """Calls `reclaim` when an allocation fails, which is tried again if that answers true."""
         memory.retry_after(reclaim)
 
+    def made_room(self, error: Exception) -> bool:
+        """Whether an error said that the device is full, and there is more room now; see memory."""
+        return memory.made_room(error)
+
     # the rest
 
     def quiet(self) -> AbstractContextManager[Any]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..wanted import wanted
 from .gemm_plan import Copy, Gemm, plan
+from .memory import made_room
 
 __all__ = ["matmul"]
 
@@ -104,7 +105,12 @@ def _call(gemm: Gemm, a: Array, b: Array, out: Array) -> None:
     elif name == "float32" and wanted.tf32:
         compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32
     one, zero = _SCALARS[_SCALAR_OF[name]]
-    handle = cupy.cuda.get_cublas_handle()  # of this thread and device; takes the current stream
+    try:
+        handle = cupy.cuda.get_cublas_handle()  # of this thread and device, for the current stream
+    except RuntimeError as error:  # it is made at the first call, and takes memory
+        if not made_room(error):
+            raise
+        handle = cupy.cuda.get_cublas_handle()
     first_op = cublas.CUBLAS_OP_T if gemm.first_transposed else cublas.CUBLAS_OP_N
     second_op = cublas.CUBLAS_OP_T if gemm.second_transposed else cublas.CUBLAS_OP_N
     algorithm = cublas.CUBLAS_GEMM_DEFAULT

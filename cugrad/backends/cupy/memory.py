@@ -40,7 +40,7 @@ class PeakMeter:
         """Forgets the current device's peak and begins again from the bytes in use now."""
         with self._lock:
             if not self._watching:
-                cupy.cuda.set_allocator(self._metered(cupy.cuda.get_allocator()))
+                wrap_allocator(self._metered)
                 self._watching = True
         self._peaks[cupy.cuda.runtime.getDevice()] = self._pool.used_bytes()
 
@@ -80,8 +80,47 @@ def retry_after(reclaim: Callable[[], bool]) -> None:
     answers true.
     """
     if not _reclaimers:
-        cupy.cuda.set_allocator(_retrying(cupy.cuda.get_allocator()))
+        wrap_allocator(_retrying)
     _reclaimers.append(reclaim)
+
+
+def wrap_allocator(wrapped: Callable[[Any], Any]) -> None:
+    """Puts `wrapped(allocator)` in the place of the process's allocator.
+
+    In a thread of its own: in a `cupy.cuda.using_allocator`, as programs capture graphs in, a
+    thread sees that allocator and may not change the process's.
+    """
+    failures: list[BaseException] = []
+
+    def change() -> None:
+        try:
+            cupy.cuda.set_allocator(wrapped(cupy.cuda.get_allocator()))
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+# Errors of a device that is full, by their class: CUDA's, the driver's, those of its libraries.
+FULL = {
+    "CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, "CUSOLVERError": 2,
+}  # fmt: skip
+
+
+def made_room(error: Exception) -> bool:
+    """Whether an error says that the device is full, though not to the pool, as where a library
+    wants memory for a handle; what the pool keeps without need has then been given up.
+    """
+    if getattr(error, "status", None) != FULL.get(type(error).__name__, -1):
+        return False
+    for reclaim in _reclaimers:
+        reclaim()
+    cupy.get_default_memory_pool().free_all_blocks()
+    return True
 
 
 def _retrying(allocate: Callable[[int], Any]) -> Callable[[int], Any]:

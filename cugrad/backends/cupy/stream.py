@@ -15,6 +15,9 @@ AnyStream = Any
 AnyEvent = Any
 
 
+PER_THREAD = 2  # CUDA's handle of the default stream of whatever thread uses it
+
+
 class CudaStream:
     """A queue of device work that runs in order; a value that equals another view of the same
     queue.
@@ -25,6 +28,11 @@ class CudaStream:
     def __init__(self, native: Any) -> None:
         self.native = native  # a cupy.cuda.Stream
         self.ptr: int = native.ptr  # the address of the cudaStream_t; 0 is the legacy default
+        if self.ptr == PER_THREAD:
+            raise RuntimeError(
+                "CUDA's per-thread default stream is another one in each thread, and backward may "
+                "run in any: unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM, and use cuda.Stream()"
+            )
 
     @property
     def device_index(self) -> int | None:

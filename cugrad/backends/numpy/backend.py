@@ -367,6 +367,9 @@ class NumpyBackend:
     def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
         """The host's memory has no moment in which it is full and more could be made free."""
 
+    def made_room(self, error: Exception) -> bool:
+        return False
+
     def quiet(self) -> AbstractContextManager[Any]:
         """Arithmetic that overflows or divides by zero says nothing, as on a GPU."""
         return np.errstate(all="ignore")

@@ -40,6 +40,7 @@ __all__ = ["CopyEngine", "engine_of"]
 #   ahead    what will be unpacked next is brought back, up to `lookahead` bytes
 
 GATHER = 8  # a view of which this part, or less, is needed is gathered before it is moved
+ALIGNED = 16  # elements begin at multiples of their size, of which this is the largest
 METERED = 4  # sessions whose times are taken, and then one in 16
 
 
@@ -85,11 +86,23 @@ class CopyEngine(Guarded):
 
     # ------------------------------------------------------------------ out
 
+    def _refuse_capture(self) -> Any:
+        """The current stream; RuntimeError if a CUDA graph is being captured from it."""
+        stream = self.backend.current_stream()
+        if stream.is_capturing():
+            raise RuntimeError(
+                "offload: a CUDA graph is being captured, and copies to the host and back are made "
+                "anew in each step, which a graph that is replayed cannot do; capture without "
+                "offload, save_on_cpu and save_on_disk, or run the step without a graph"
+            )
+        return stream
+
     @whole
     def pack(self, tensor: Tensor, options: OffloadOptions) -> SavedView | None:
         """Sends the tensor's storage out, unless that has been done; None for one too small."""
         array, counter = tensor._array, tensor.counter
         backend = self.backend
+        self._refuse_capture()
         if type(array) is BatchedArray:
             array, backend = plain(array), backend_of(array)
         root, size, first, low, high = span_of(array, root_of(array))
@@ -220,7 +233,7 @@ class CopyEngine(Guarded):
     @whole
     def unpack(self, view: SavedView) -> tuple[Any, list[int] | None]:
         """The array, in a storage that its aliases share, and the version counter of that."""
-        span, compute = view.span, self.backend.current_stream()
+        span, compute = view.span, self._refuse_capture()
         if type(span.place) is Absorbed:
             span = view.moved()
         session, options = span.session, span.options
@@ -403,6 +416,7 @@ class CopyEngine(Guarded):
         ahead of need.
         """
         meter, stats, copy = span.session.meter, span.options.counts.stats, span.copy
+        skew = span.low % ALIGNED if span.form is None and span.gathered is None else 0
         read = None  # a block for the time of the copy
         if type(copy) is not OnHost:
             if self.out.staging.serves(copy.file):
@@ -410,11 +424,14 @@ class CopyEngine(Guarded):
             if read is None:
                 with ranged("offload: copy to device", "copy", copy.nbytes):
                     flat = self.backend.asarray(copy.file.read())
+                    if skew:
+                        flat, unaligned = self._room_for(copy.nbytes, skew), flat
+                        flat[...] = unaligned
                 stats.moved_back_bytes += flat.nbytes
                 return flat, None
         nbytes, stream = copy.nbytes, self.inward
         try:
-            flat = self.backend.xp.empty(nbytes, BYTE)  # its block may be in use there
+            flat = self._room_for(nbytes, skew)  # the block may be in use there
             stream.wait_event(compute.record_event())
             if read is None:
                 stream.wait_event(copy.copied)
@@ -442,6 +459,13 @@ class CopyEngine(Guarded):
         stats.moved_back_bytes += nbytes
         self.ledger.coming[arrived] = flat
         return flat, arrived
+
+    def _room_for(self, nbytes: int, skew: int) -> Any:
+        """Memory on the device, from `skew` bytes after where the widest elements may begin."""
+        if not skew:
+            return self.backend.xp.empty(nbytes, BYTE)
+        whole = -(-(nbytes + skew) // ALIGNED) * ALIGNED  # a storage of elements of every size
+        return self.backend.xp.empty(whole, BYTE)[skew : skew + nbytes]
 
 
 _engines: dict[tuple[str, int | None], CopyEngine] = {}

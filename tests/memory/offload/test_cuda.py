@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,60 @@ def test_a_full_host_takes_what_it_can_and_pageable_memory_the_rest(
 
 
 @on_cuda
+def test_a_graph_that_is_captured_has_no_offload_in_it() -> None:
+    t = cugrad.ones(96, device="cuda")
+    hooks, stream = moving(), cugrad.cuda.Stream()
+    packed = hooks.pack_hook(t)
+    with cugrad.cuda.stream(stream):
+        native = backends.get("cuda").current_stream().native
+        native.begin_capture()
+        for forbidden in (lambda: hooks.pack_hook(t), lambda: hooks.unpack_hook(packed)):
+            with pytest.raises(RuntimeError, match="a CUDA graph is being captured"):
+                forbidden()
+        native.end_capture()
+    assert hooks.unpack_hook(packed).tolist() == t.tolist()
+
+
+@on_cuda
+def test_the_allocator_is_wrapped_wherever_that_is_asked_for() -> None:
+    """As where a graph is captured, in a pool of its own."""
+    import cupy
+
+    from cugrad.backends.cupy import memory as cupy_memory
+
+    before, own = cupy.cuda.get_allocator(), lambda size: None
+    with cupy.cuda.using_allocator(own):
+        cupy_memory.wrap_allocator(lambda allocate: ("wrapped", allocate))
+        assert cupy.cuda.get_allocator() is own
+    assert cupy.cuda.get_allocator() == ("wrapped", before)
+    cupy.cuda.set_allocator(before)
+
+
+@on_cuda
+def test_a_library_without_memory_gets_what_the_pool_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if fake_cuda.REAL is None:
+        pytest.skip("only the fake CUDA can be told to have no memory for a handle")
+    a = cugrad.ones(4, 4, device="cuda")
+    monkeypatch.setattr(fake_cuda.STATE, "without_handle", 1)
+    assert (a @ a).sum().item() == 64
+    monkeypatch.setattr(fake_cuda.STATE, "without_handle", 2)
+    assert (a @ a).sum().item() == 64  # the whole op again
+    monkeypatch.setattr(fake_cuda.STATE, "without_handle", 9)
+    with pytest.raises(RuntimeError, match="ALLOC_FAILED"):
+        a @ a
+
+
+@on_cuda
+def test_streams_are_the_same_in_every_thread() -> None:
+    from cugrad.backends.cupy.stream import CudaStream
+
+    with pytest.raises(RuntimeError, match="CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"):
+        CudaStream(SimpleNamespace(ptr=2))
+
+
+@on_cuda
 def test_views_by_strides_are_of_the_storage_that_they_show() -> None:
     """CuPy's name no base."""
     t = cugrad.arange(64.0, device="cuda")
@@ -168,6 +223,23 @@ def test_views_by_strides_leave_with_their_storage() -> None:
 
 
 @on_cuda
+@pytest.mark.parametrize("saving", [moving, lambda: moving(host_limit=0)])
+def test_what_comes_back_is_aligned_as_it_was(saving: Any) -> None:
+    """A part of a storage, and in it a view of wider elements, which NumPy reads anywhere."""
+    t = cugrad.arange(1000.0, device="cuda")
+    views = [t[1:301], cugrad.view_as_complex(t[2:300].reshape(-1, 2))]
+    wanted = [v.tolist() for v in views]
+    hooks = saving()
+    with hooks:
+        packed = [hooks.pack_hook(v) for v in views]
+    del t, views
+    back = [hooks.unpack_hook(p) for p in packed]
+    assert [(v + 0).tolist() for v in back] == wanted
+    assert hooks.stats.moved_to_host_bytes == 1200
+    assert len({v.untyped_storage().data_ptr() for v in back}) == 1
+
+
+@on_cuda
 def test_a_write_waits_for_what_is_leaving_of_the_same_memory() -> None:
     t = cugrad.arange(64.0, device="cuda")
     window = t.as_strided((8, 8), (7, 1))
@@ -188,4 +260,4 @@ def test_a_gradient_that_is_a_view_by_strides_is_not_taken_as_it_is() -> None:
 @pytest.mark.skipif(HAS_CUDA, reason="the tests above have run")
 def test_over_the_fake_cuda() -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
-    assert "17 passed" in fake_cuda.passed(__file__)
+    assert "23 passed" in fake_cuda.passed(__file__)
