@@ -119,6 +119,7 @@ from .version import __version__
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import nn as nn
     from . import optim as optim
+    from . import testing as testing
     from .nn.of_torch import *
 
 newaxis = None
@@ -138,13 +139,18 @@ __getattr__, __dir__ = _lazily(
     __name__,
     {
         "_C": "_C", "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
-        "serialization": "serialization save load",
+        "serialization": "serialization save load", "testing": "testing",
         "nn.of_torch": """
-            adaptive_avg_pool1d avg_pool1d celu celu_ conv1d conv2d conv3d conv_tbc
-            conv_transpose1d conv_transpose2d conv_transpose3d cosine_similarity
-            feature_dropout group_norm layer_norm log_softmax max_pool1d
-            max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance prelu
-            rms_norm rrelu rrelu_ selu selu_ softmax threshold threshold_
+            adaptive_avg_pool1d adaptive_max_pool1d addmv_ alpha_dropout alpha_dropout_
+            as_strided_ avg_pool1d batch_norm binary_cross_entropy_with_logits celu celu_
+            conj_physical_ conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d
+            conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss detach detach_
+            dropout dropout_ embedding embedding_bag feature_alpha_dropout
+            feature_alpha_dropout_ feature_dropout feature_dropout_ group_norm
+            hinge_embedding_loss index_put_ instance_norm kl_div layer_norm ldexp_ log_softmax
+            margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d
+            pairwise_distance poisson_nll_loss prelu rms_norm rrelu rrelu_ selu selu_ softmax
+            threshold threshold_ triplet_margin_loss
         """,
         "amp": """
             amp GradScaler autocast clear_autocast_cache get_autocast_dtype

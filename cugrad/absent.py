@@ -22,7 +22,6 @@ COMPILED = "Python runs as it is: use the function or module uncompiled"
 DATAPIPES = "PyTorch develops them no further: write an IterableDataset or a Dataset"
 DISTRIBUTED = "there is no package for several processes"
 KERNEL = "a kernel of one of PyTorch's engines: use the function of torch.nn.functional or torch"
-FUNCTIONAL = "the form that PyTorch's C++ has: use torch.nn.functional's, or the method"
 INTERNAL = "for PyTorch's own use"
 OTHER_DEVICE = "the devices are 'cpu', 'cuda' and 'simulated'"
 OLD_AUTOCAST = "deprecated in PyTorch: use torch.get_autocast_dtype, torch.is_autocast_enabled, " \
@@ -56,10 +55,10 @@ OUT_OF_MEMORY = "a full device raises MemoryError (CuPy's OutOfMemoryError): cat
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            cond distributions Event Stream float8_* from_file get_device get_device_module gru
-            gru_cell has_* hub istft lobpcg lstm lstm_cell masked norm_except_dim overrides package
-            quasirandom return_types rnn_* set_default_tensor_type set_flush_denormal
-            set_warn_always is_warn_always_enabled stft testing thread_safe_generator types
+            cond distributions Event Stream float8_* from_file functional get_device
+            get_device_module gru gru_cell has_* hub lobpcg lstm lstm_cell masked norm_except_dim
+            overrides package quasirandom return_types rnn_* set_default_tensor_type
+            set_flush_denormal set_warn_always is_warn_always_enabled thread_safe_generator types
             accelerator
         """,
         COMPILED: """
@@ -70,13 +69,6 @@ ABSENT: dict[str, dict[str, str]] = {
         KERNEL: """
             batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_* embedding_renorm_
             affine_grid_generator grid_sampler* hash_tensor
-        """,
-        FUNCTIONAL: """
-            adaptive_max_pool1d alpha_dropout* batch_norm binary_cross_entropy_with_logits
-            cosine_embedding_loss ctc_loss detach detach_ dropout dropout_ embedding embedding_bag
-            feature_alpha_dropout* feature_dropout_ functional hinge_embedding_loss instance_norm
-            kl_div margin_ranking_loss poisson_nll_loss triplet_margin_loss addmv_ as_strided_
-            conj_physical_ index_put_ ldexp_
         """,
         INTERNAL: """
             AVG AggregationType AliasDb *Type Argument ArgumentSpec Benchmark* Block BufferDict
@@ -112,7 +104,7 @@ ABSENT: dict[str, dict[str, str]] = {
         OUT_OF_MEMORY: "OutOfMemoryError",
     },
     "Tensor": {  # no patterns: each name is attached to the class
-        LATER: "as_subclass const_data_ptr istft stft module_load grad_dtype record_stream",
+        LATER: "as_subclass const_data_ptr module_load grad_dtype record_stream",
         DISTRIBUTED: "is_distributed is_shared share_memory_",
         INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
         OTHER_DEVICE: "ipu mtia xpu to_mkldnn",
@@ -230,8 +222,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         ALWAYS_FILLED: "deterministic",
         LATER: """
-            backcompat benchmark collect_env cpp_* _pytree dlpack flop_counter hooks
-            module_tracker tensorboard weak
+            backcompat benchmark collect_env cpp_* flop_counter module_tracker tensorboard weak
         """,
         INTERNAL: """
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend
@@ -273,8 +264,8 @@ ABSENT: dict[str, dict[str, str]] = {
     "random": {LATER: "thread_safe_generator"},
     "nn.attention": {
         LATER: """
-            bias experimental flex_attention varlen SDPBackend WARN_FOR_UNFUSED_KERNELS
-            *_flash_attention_impl* sdpa_kernel
+            bias experimental flex_attention varlen WARN_FOR_UNFUSED_KERNELS
+            *_flash_attention_impl*
         """,
     },
 }
@@ -326,9 +317,9 @@ PUBLIC = frozenset(
     backends.openmp backends.simulated cuda cuda.amp cuda.memory cuda.nvtx cuda.profiler
     cuda.sanitizer cuda.streams errors fft func linalg memory models nn nn.attention nn.functional
     nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils ops optim profiler
-    profiler.itt random serialization signal signal.windows special utils utils.checkpoint
-    utils.data utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
-    version
+    profiler.itt random serialization signal signal.windows special testing utils
+    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
+    utils.data.sampler utils.dlpack utils.hooks version
     """.split()  # noqa: SIM905
 )
 

@@ -30,6 +30,7 @@ from .maths import (
     products,
     reduce,
     sorting,
+    spectral,
     statistics,
 )
 from .maths.einsum import einsum
@@ -45,7 +46,7 @@ __all__ = [
 _FILES = (
     reduce, views, copies, composites, products, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
-    padding, ranges, layouts, elementary,
+    padding, ranges, layouts, elementary, spectral,
 )  # fmt: skip
 _PLAIN = declared(
     arithmetic.FUNCTIONS, elementary.FUNCTIONS, {"einsum": einsum},

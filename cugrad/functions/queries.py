@@ -148,6 +148,11 @@ class finfo(_Limits):
     """
 
     eps: float
+    max: float
+    min: float
+    resolution: float
+    smallest_normal: float
+    tiny: float
 
     def __init__(self, type: Dtype | None = None) -> None:
         kind = (type or dtypes.get_default_dtype()).to_real()
@@ -170,6 +175,9 @@ class iinfo(_Limits):
     >>> iinfo(dtypes.int8).max
     127
     """
+
+    max: int
+    min: int
 
     def __init__(self, type: Dtype) -> None:
         if type.category != dtypes.INTEGER:

@@ -34,6 +34,7 @@ class _Chosen:
     precision = "high" if wanted.tf32 else "highest"
     warn_only = False
     interop_threads = 1
+    attention = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -230,10 +231,57 @@ class Matmul:
         super().__setattr__(name, value)
 
 
+def attention_ways() -> dict[str, bool]:
+    """PyTorch's ways to compute attention, and whether each is enabled."""
+    return _Chosen.attention
+
+
+def set_attention_ways(ways: dict[str, bool]) -> None:
+    """Enables and disables all of them at once."""
+    _Chosen.attention = ways
+
+
+def _attention_switch(way: str) -> tuple[Callable[[bool], None], Callable[[], bool]]:
+    """`enable_flash_sdp` and `flash_sdp_enabled`, and so for each way."""
+
+    def enable(enabled: bool) -> None:
+        """Remembered, and changes nothing: there is one way to compute attention."""
+        set_attention_ways({**_Chosen.attention, way: bool(enabled)})
+
+    def is_enabled() -> bool:
+        """What was set, at first True."""
+        return _Chosen.attention[way]
+
+    enable.__name__, is_enabled.__name__ = f"enable_{way}_sdp", f"{way}_sdp_enabled"
+    return enable, is_enabled
+
+
 class cuda(Switches):
     """torch.backends.cuda: CUDA's libraries."""
 
     matmul = Matmul()
+
+    for _way in _Chosen.attention:
+        for _function in _attention_switch(_way):
+            locals()[_function.__name__] = staticmethod(_function)
+    del _way, _function
+
+    @staticmethod
+    def is_flash_attention_available() -> bool:
+        """False: PyTorch's flash attention is not used."""
+        return False
+
+    @staticmethod
+    def preferred_linalg_library(backend: str | None = None) -> str:
+        """What linear algebra runs on: CuPy's cuSOLVER, or NumPy's LAPACK; nothing else to choose.
+
+        RuntimeError for another word than PyTorch's "default", "cusolver" and "magma".
+        """
+        if backend not in (None, "default", "cusolver", "magma"):
+            raise RuntimeError(
+                f"Unknown input value. Choose from: default, cusolver, magma; got {backend!r}"
+            )
+        return "cusolver"
 
     @staticmethod
     def is_built() -> bool:

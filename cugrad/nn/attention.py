@@ -1,10 +1,77 @@
-"""PyTorch's import path torch.nn.attention: what it has is not here, and an error says why.
+"""torch.nn.attention: PyTorch's choice among ways to compute attention, of which there is one here.
 
 Attention is `nn.functional.scaled_dot_product_attention` and `nn.MultiheadAttention`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import Enum
+
 from ..absent import explain
+from ..contexts import Context
+from ..functions import switches
+from ..kept import Switch
+
+__all__ = ["SDPBackend", "sdpa_kernel"]
 
 explain(__name__)
+
+
+class SDPBackend(Enum):
+    """PyTorch's ways to compute attention."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+# What `backends.cuda.enable_..._sdp` calls them.
+WAYS = {
+    SDPBackend.FLASH_ATTENTION: "flash", SDPBackend.EFFICIENT_ATTENTION: "mem_efficient",
+    SDPBackend.MATH: "math", SDPBackend.CUDNN_ATTENTION: "cudnn",
+}  # fmt: skip
+
+
+class sdpa_kernel(Switch, Context):
+    """Within it `backends.cuda.*_sdp_enabled()` are true of these ways alone.
+
+    It changes nothing else: `scaled_dot_product_attention` has one way, whose values are those of
+    MATH. Which way is tried first (`set_priority`) has no meaning then.
+
+    TypeError for something that is no SDPBackend.
+
+    >>> import cugrad as torch
+    >>> with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+    ...     torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+    (False, True)
+    """
+
+    def __init__(
+        self, backends: SDPBackend | Iterable[SDPBackend], set_priority: bool = False
+    ) -> None:
+        chosen = [backends] if isinstance(backends, SDPBackend) else list(backends)
+        for backend in chosen:
+            if not isinstance(backend, SDPBackend):
+                raise TypeError(
+                    "sdpa_kernel(): backends must be an SDPBackend, or a list of them, got "
+                    f"{type(backend).__name__}"
+                )
+        self.backends, self.set_priority = chosen, set_priority
+
+    def as_is(self) -> dict[str, bool]:
+        return switches.attention_ways()
+
+    def change(self, before: dict[str, bool]) -> None:
+        chosen = {WAYS[backend] for backend in self.backends if backend in WAYS}
+        switches.set_attention_ways({way: way in chosen for way in before})
+
+    def put_back(self, before: dict[str, bool]) -> None:
+        switches.set_attention_ways(before)
+
+    def clone(self) -> sdpa_kernel:
+        """Another context with the same settings."""
+        return type(self)(self.backends, self.set_priority)

@@ -3,7 +3,8 @@
 Most of it is `checkpoint.py`: begin there. `reentrant.py`, `selective.py` and `regions.py` are its
 ways. `rerun.py` runs a function a second time, in the surroundings of the first run that
 `surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ. The room
-`data` has datasets and loaders. No other room imports from here.
+`data` has datasets and loaders. `_pytree.py`, `dlpack.py` and `hooks.py` are PyTorch's import paths
+for what lives in lower rooms. No other room imports from here.
 """
 
 import typing as _typing
@@ -12,8 +13,13 @@ from ..lazy import lazily as _lazily
 from . import checkpoint
 
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
+    from . import _pytree as _pytree
     from . import data as data
+    from . import dlpack as dlpack
+    from . import hooks as hooks
 
 __all__ = ["checkpoint"]
 
-__getattr__, __dir__ = _lazily(__name__, {"data": "data"})
+__getattr__, __dir__ = _lazily(
+    __name__, {name: name for name in ("_pytree", "data", "dlpack", "hooks")}
+)

@@ -204,3 +204,27 @@ def test_tf32_is_what_cublas_is_asked_for() -> None:
     finally:
         patch.undo()
     assert asked == [Blas.CUBLAS_COMPUTE_32F, Blas.CUBLAS_COMPUTE_32F_FAST_TF32]
+
+
+@pytest.mark.parametrize("way", ["flash", "mem_efficient", "math", "cudnn"])
+def test_a_way_to_compute_attention_is_remembered(way: str) -> None:
+    enable = getattr(torch.backends.cuda, f"enable_{way}_sdp")
+    is_enabled = getattr(torch.backends.cuda, f"{way}_sdp_enabled")
+    assert is_enabled()
+    try:
+        enable(False)
+        assert not is_enabled()
+    finally:
+        enable(True)
+
+
+@pytest.mark.parametrize("way", list(torch.nn.attention.WAYS))
+def test_sdpa_kernel_enables_what_it_names(way: torch.nn.attention.SDPBackend) -> None:
+    ways = torch.nn.attention.WAYS
+    with torch.nn.attention.sdpa_kernel([way]):
+        for other, name in ways.items():
+            enabled = getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
+            assert enabled == (other is way)
+    assert all(switches.attention_ways().values())
+    with pytest.raises(TypeError, match="must be an SDPBackend"):
+        torch.nn.attention.sdpa_kernel("math")  # type: ignore[arg-type]

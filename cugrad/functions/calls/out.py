@@ -23,6 +23,18 @@ __all__ = ["ALIASES", "accepting", "called", "layout", "renaming", "strided"]
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input",
            "x2": "other"}  # fmt: skip
 
+# Further names of arguments, which one function has: those of PyTorch's overloads, or of NumPy.
+_SECTIONS = {"indices": "indices_or_sections", "sections": "indices_or_sections"}
+_ALSO = {
+    "dsplit": _SECTIONS, "hsplit": _SECTIONS, "vsplit": _SECTIONS,
+    "isin": {"element": "elements", "test_element": "test_elements"},
+    "resize_as_": {"the_template": "other"},
+    "result_type": {"tensor": "tensor1", "scalar1": "tensor1", "scalar": "tensor1",
+                    "other": "tensor2", "scalar2": "tensor2"},
+    "split": {"split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections"},
+    **dict.fromkeys(("swapaxes", "transpose"), {"axis0": "dim0", "axis1": "dim1"}),
+}  # fmt: skip
+
 _JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack",
           "column_stack"}  # fmt: skip
 
@@ -35,7 +47,7 @@ def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
     torch.Size([2, 1])
     """
     code = _code(function)
-    if code is None or not {"dim", "keepdim"} & set(_names(code)):
+    if code is None or not ({"dim", "keepdim"} & set(_names(code)) or function.__name__ in _ALSO):
         return function
     return _wrapped(function.__name__, function, frozenset(_names(code)), takes_out=False)
 
@@ -114,7 +126,7 @@ def _call(
     options: dict[str, Any] = {}
     after = []
     for key, value in given.items():
-        known = ALIASES.get(key)
+        known = ALIASES.get(key) or _ALSO.get(name, {}).get(key)
         if key in names or key == "out" and takes_out:
             options[key] = value
         elif known in names:

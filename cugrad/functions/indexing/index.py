@@ -95,7 +95,7 @@ def _trimmed(value: Any, ndim: int) -> Any:
 
 
 @fresh
-def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on: elements picked along one dim.
 
     >>> import cugrad as torch
@@ -103,6 +103,8 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     tensor([[1, 1],
             [4, 3]])
     """
+    if sparse_grad:
+        raise NotImplementedError("gather(): sparse_grad=True: there are no sparse tensors")
     dim = reach("gather", input, dim, index)
     shape = index._array.shape
     if input._array.ndim and len(shape) == input._array.ndim:
