@@ -167,8 +167,8 @@ def report(node: Node | None) -> None:
     parent = False
     while True:
         name = "AccumulateGrad" if node is None else node.name()
-        known = {} if node is None or node.rare is None else node.rare.metadata or {}
-        lines = "".join(known.get("traceback_", ()))
+        metadata = {} if node is None or node.rare is None else node.rare.metadata or {}
+        lines = "".join(metadata.get("traceback_", ()))
         if not lines:
             warn_beside(
                 f"Error detected in {name}. No forward pass information available. Enable detect "
@@ -184,7 +184,7 @@ def report(node: Node | None) -> None:
                 f"Error detected in {name}. Traceback of forward call that caused the error:\n"
                 f"{lines}"
             )
-        node, parent = known.get("parent_"), True
+        node, parent = metadata.get("parent_"), True
         if node is None:
             return
 

@@ -99,13 +99,13 @@ settings = of_thread(AutocastState())
 
 def setting(device_type: str) -> AutocastSetting:
     """What autocast does on a type of device. RuntimeError for one that it does not know."""
-    found = settings.of.get(device_type)
-    if found is None:
+    entry = settings.of.get(device_type)
+    if entry is None:
         raise RuntimeError(
             f"User specified an unsupported autocast device_type '{device_type}'; "
             f"want one of {', '.join(settings.of)}"
         )
-    return found
+    return entry
 
 
 def switch_autocast(device_type: str, to: AutocastSetting) -> None:
@@ -181,9 +181,9 @@ def leave(nesting: int) -> None:
 
 def cast_inputs(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The inputs of a row in the dtypes that the thread's autocast wants."""
-    given = args[0] if op.variadic else args
-    cast = _cast(op.name, given)
-    if cast is given:
+    inputs = args[0] if op.variadic else args
+    cast = _cast(op.name, inputs)
+    if cast is inputs:
         return args
     return (cast,) if op.variadic else tuple(cast)
 
@@ -210,13 +210,13 @@ def autocasts(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _flat(values: Any) -> list[Tensor]:
-    found = []
+    tensors = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif type(value) in (list, tuple):
-            found.extend(_flat(value))
-    return found
+            tensors.extend(_flat(value))
+    return tensors
 
 
 def _cast_nested(name: str, values: list[Any]) -> list[Any]:
@@ -255,19 +255,21 @@ def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
             "with_logits\nor torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and "
             "BCEWithLogits are\nsafe to autocast."
         )
-    wanted = [_wanted(policy, value) for value in values]
+    target_dtypes = [_wanted(policy, value) for value in values]
     if policy == WIDEST and FLOAT32 not in [
-        value._array.dtype for value, dtype in zip(values, wanted, strict=True) if dtype is not None
+        value._array.dtype
+        for value, dtype in zip(values, target_dtypes, strict=True)
+        if dtype is not None
     ]:
         return values
     if all(
         dtype is None or value._array.dtype == dtype
-        for value, dtype in zip(values, wanted, strict=True)
+        for value, dtype in zip(values, target_dtypes, strict=True)
     ):
         return values
     return [
         value if dtype is None else converted(value, dtype)
-        for value, dtype in zip(values, wanted, strict=True)
+        for value, dtype in zip(values, target_dtypes, strict=True)
     ]
 
 
@@ -299,7 +301,7 @@ def converted(value: Tensor, dtype: Any) -> Tensor:
     ):
         return recorded.to_dtype(value, dtype)
     key = id(value), state.grad_enabled
-    found = settings.cache.get(key)
-    if found is None or found[1] != value._version or found[2]._array.dtype != dtype:
-        found = settings.cache[key] = value, value._version, recorded.to_dtype(value, dtype)
-    return found[2]
+    entry = settings.cache.get(key)
+    if entry is None or entry[1] != value._version or entry[2]._array.dtype != dtype:
+        entry = settings.cache[key] = value, value._version, recorded.to_dtype(value, dtype)
+    return entry[2]

@@ -176,10 +176,10 @@ class Function(metaclass=FunctionMeta):
         """Runs the function on its arguments and records it."""
         separate = cls.setup_context is not Function.setup_context
         if separate and (kwargs or getattr(cls.forward, "__defaults__", None)):
-            known = cls.__dict__.get("_signature")
-            if known is None or known[0] != cls.forward:
-                cls._signature = known = cls.forward, inspect.signature(cls.forward)
-            bound = known[1].bind(*args, **kwargs)
+            cached = cls.__dict__.get("_signature")
+            if cached is None or cached[0] != cls.forward:
+                cls._signature = cached = cls.forward, inspect.signature(cls.forward)
+            bound = cached[1].bind(*args, **kwargs)
             bound.apply_defaults()  # setup_context and backward know every argument
             args, kwargs = bound.args, bound.kwargs
         if not state.observers:
@@ -234,22 +234,22 @@ def _tangents(
             nr = next((i for i, x in enumerate(args) if x is a), None)
             if nr is not None and tangent_of(a, level) is not None:
                 tangents[nr] = written(a, level)
-        given = list(tangents)
-        versions = [t.counter[0] if isinstance(t, Tensor) else 0 for t in given]
+        incoming = list(tangents)
+        versions = [t.counter[0] if isinstance(t, Tensor) else 0 for t in incoming]
         if node.saved_for_forward is None:
             node.saved_for_forward = ()  # what was saved for backward is not for jvp to read
-        found = cls.jvp(node, *tangents)
+        outgoing = cls.jvp(node, *tangents)
     outputs = result[0] if isinstance(result[0], tuple) else (result[0],)
-    found = found if isinstance(found, tuple) else (found,)
-    if len(found) != len(outputs):
+    outgoing = outgoing if isinstance(outgoing, tuple) else (outgoing,)
+    if len(outgoing) != len(outputs):
         raise RuntimeError(
             f"Function's jvp returned an invalid number of forward gradients (expected "
-            f"{len(outputs)} but got {len(found)}) by {cls.__name__}"
+            f"{len(outputs)} but got {len(outgoing)}) by {cls.__name__}"
         )
-    for nr, (out, t) in enumerate(zip(outputs, found, strict=True)):
+    for nr, (out, t) in enumerate(zip(outputs, outgoing, strict=True)):
         if t is None or not isinstance(out, Tensor):
             continue
-        check_tangent(node, nr, out, t, args, given, versions)
+        check_tangent(node, nr, out, t, args, incoming, versions)
         if not among(node.dirty_tensors or (), out):
             set_tangent(out, level, t if nr in (node.viewing or ()) else unshared(t, level, ()))
     return result
@@ -373,17 +373,17 @@ def _connect(
     for nr, out in enumerate(outputs):
         if not isinstance(out, Tensor):
             continue
-        dirty, given = among(marked, out), among(args, out)
+        dirty, is_input = among(marked, out), among(args, out)
         if among(hidden, out) or not is_differentiable(out._array.dtype):
-            outputs[nr] = out.detach() if given and (out._requires_grad or not dirty) else out
+            outputs[nr] = out.detach() if is_input and (out._requires_grad or not dirty) else out
             continue
         if dirty and len(outputs) > 1 and out._base is not None:
             raise RuntimeError(DIRTY_VIEW)
         has_history = out._requires_grad and (out._node is not None or out._base is None)
-        if not dirty and (given or has_history):
+        if not dirty and (is_input or has_history):
             outputs[nr] = alias = make(out._array)
             alias._counter = out.counter
-            if given:  # as a view of the input, which in-place changes may not follow
+            if is_input:  # as a view of the input, which in-place changes may not follow
                 base = out if out._base is None else out._base
                 register(alias, base, (), CUSTOM)
             else:

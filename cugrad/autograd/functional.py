@@ -53,8 +53,8 @@ def vjp(
     (tensor([5., 5.]), (tensor([2., 2.]), tensor([3., 3.])))
     """
     with enable_grad():
-        several, given = tupled(inputs, "inputs", "vjp")
-        points = fresh(given, create_graph)
+        several, arguments = tupled(inputs, "inputs", "vjp")
+        points = fresh(arguments, create_graph)
         many, outputs = tupled(func(*points), OUTPUTS, "vjp")
         check_depends(outputs, "outputs", strict)
         vectors = None
@@ -67,8 +67,8 @@ def vjp(
                 "Tensor with a single element."
             )
     with enable_grad() if create_graph else nullcontext():
-        found = gradients(outputs, points, vectors, create_graph)
-        product = with_zeros(found, points, strict, create_graph, "back")
+        pulled = gradients(outputs, points, vectors, create_graph)
+        product = with_zeros(pulled, points, strict, create_graph, "back")
     return nested(settled(outputs, create_graph), many), nested(
         settled(product, create_graph), several
     )
@@ -91,8 +91,8 @@ def jvp(
     (tensor([5., 5.]), tensor([5., 5.]))
     """
     with enable_grad():
-        several, given = tupled(inputs, "inputs", "jvp")
-        points = fresh(given, create_graph)
+        several, arguments = tupled(inputs, "inputs", "jvp")
+        points = fresh(arguments, create_graph)
         vectors = _of_inputs(v, points, several, create_graph, "jvp")
         many, outputs = tupled(func(*points), OUTPUTS, "jvp")
         check_depends(outputs, "outputs", strict)
@@ -100,8 +100,8 @@ def jvp(
         pulled = gradients(outputs, points, along, create_graph=True)
         check_depends(pulled, "grad_inputs", strict)
     with enable_grad() if create_graph else nullcontext():
-        found = gradients(pulled, along, vectors, create_graph)
-        product = with_zeros(found, outputs, strict, create_graph, "back_trick")
+        pushed = gradients(pulled, along, vectors, create_graph)
+        product = with_zeros(pushed, outputs, strict, create_graph, "back_trick")
     return nested(settled(outputs, create_graph), many), nested(
         settled(product, create_graph), many
     )
@@ -120,15 +120,15 @@ def vhp(
     (tensor(9.), tensor([ 6., 12.]))
     """
     with enable_grad():
-        several, given = tupled(inputs, "inputs", "vhp")
-        points = fresh(given, create_graph)
+        several, arguments = tupled(inputs, "inputs", "vhp")
+        points = fresh(arguments, create_graph)
         vectors = _of_inputs(v, points, several, create_graph, "vhp")
         output = _scalar(func, points, strict, "vhp")
         first = gradients((output,), points, create_graph=True)
         check_depends(first, "jacobian", strict)
     with enable_grad() if create_graph else nullcontext():
-        found = gradients(first, points, vectors, create_graph)
-        product = with_zeros(found, points, strict, create_graph, "double_back")
+        second = gradients(first, points, vectors, create_graph)
+        product = with_zeros(second, points, strict, create_graph, "double_back")
     return settled((output,), create_graph)[0], nested(settled(product, create_graph), several)
 
 
@@ -147,8 +147,8 @@ def hvp(
     (tensor(1.), (tensor([2.]), tensor([2.])))
     """
     with enable_grad():
-        several, given = tupled(inputs, "inputs", "hvp")
-        points = fresh(given, create_graph)
+        several, arguments = tupled(inputs, "inputs", "hvp")
+        points = fresh(arguments, create_graph)
         vectors = _of_inputs(v, points, several, create_graph, "hvp")
         output = _scalar(func, points, strict, "hvp")
         first = gradients((output,), points, create_graph=True)
@@ -157,8 +157,8 @@ def hvp(
         pulled = gradients(first, points, along, create_graph=True)
         check_depends(first, "hessian", strict)
     with enable_grad() if create_graph else nullcontext():
-        found = gradients(pulled, along, vectors, create_graph)
-        product = with_zeros(found, points, strict, create_graph, "double_back_trick")
+        second = gradients(pulled, along, vectors, create_graph)
+        product = with_zeros(second, points, strict, create_graph, "double_back_trick")
     return settled((output,), create_graph)[0], nested(settled(product, create_graph), several)
 
 
@@ -242,8 +242,8 @@ def jacobian(
             )
         return _by_columns(func, inputs, strict, vectorize)
     with enable_grad():
-        several, given = tupled(inputs, "inputs", "jacobian")
-        points = fresh(given, create_graph)
+        several, arguments = tupled(inputs, "inputs", "jacobian")
+        points = fresh(arguments, create_graph)
         many, outputs = tupled(func(*points), OUTPUTS, "jacobian")
         check_depends(outputs, "outputs", strict)
         if not vectorize:
@@ -263,8 +263,8 @@ def _rows(output: Tensor, nr: int, points: Tensors, create_graph: bool, strict: 
     rows: list[list[Tensor]] = [[] for _ in points]
     flat = output.reshape(-1)
     for k in range(output.numel()):
-        found = gradients((flat[k],), points, retain_graph=True, create_graph=create_graph)
-        for i, (g, x) in enumerate(zip(found, points, strict=True)):
+        row = gradients((flat[k],), points, retain_graph=True, create_graph=create_graph)
+        for i, (g, x) in enumerate(zip(row, points, strict=True)):
             if strict and g is None:
                 raise RuntimeError(
                     f"Output {nr} of the user-provided function is independent of input {i}. This "
@@ -299,9 +299,9 @@ def _all_rows(outputs: Tensors, points: Tensors, create_graph: bool) -> tuple[Te
     """The Jacobians of all outputs, by one backward pass over a batch of unit vectors."""
     sizes = [o.numel() for o in outputs]
     flat = tuple(o.reshape(-1) for o in outputs)
-    found = gradients(flat, points, _unit_vectors(outputs), create_graph, is_grads_batched=True)
+    jacobians = gradients(flat, points, _unit_vectors(outputs), create_graph, is_grads_batched=True)
     columns = []
-    for g, x in zip(found, points, strict=True):
+    for g, x in zip(jacobians, points, strict=True):
         if g is None:
             g = zeros_like(x).expand(sum(sizes), *x.shape)
         parts = g.split(sizes, 0)
@@ -335,9 +335,9 @@ def _by_columns(func: Function, inputs: Any, strict: bool, vectorize: bool) -> A
                 make_dual(x, t.reshape(x.shape)) for x, t in zip(points, tangents, strict=True)
             ]
             many, outputs = tupled(func(*duals), OUTPUTS, "jacobian")
-            found = [unpack_dual(o) for o in outputs]
-            shapes[:] = [o.primal.shape for o in found]
-            return tuple(zeros_like(p) if t is None else t for p, t in found)
+            pairs = [unpack_dual(o) for o in outputs]
+            shapes[:] = [o.primal.shape for o in pairs]
+            return tuple(zeros_like(p) if t is None else t for p, t in pairs)
 
     pushed = over_batch(push, _unit_vectors(points))
     sizes = [x.numel() for x in points]
@@ -372,7 +372,7 @@ def hessian(
     >>> hessian(lambda x, y: (x * x * y).sum(), (torch.ones(1), torch.ones(1)))
     ((tensor([[2.]]), tensor([[2.]])), (tensor([[2.]]), tensor([[0.]])))
     """
-    several, given = tupled(inputs, "inputs", "hessian")
+    several, arguments = tupled(inputs, "inputs", "hessian")
     if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
 
@@ -382,12 +382,12 @@ def hessian(
     def first(*points: Tensor) -> Tensors:
         if outer_jacobian_strategy == "forward-mode":
             points = tuple(x.requires_grad_(True) for x in points)  # or `fresh` would detach them
-        found: Tensors = jacobian(scalar, points, create_graph=True)
-        check_depends(found, "jacobian", strict)
-        return found
+        jacobians: Tensors = jacobian(scalar, points, create_graph=True)
+        check_depends(jacobians, "jacobian", strict)
+        return jacobians
 
     rows = jacobian(
-        first, given, create_graph=create_graph, strict=strict, vectorize=vectorize,
+        first, arguments, create_graph=create_graph, strict=strict, vectorize=vectorize,
         strategy=outer_jacobian_strategy,
     )  # fmt: skip
     return nested(rows, several, several)

@@ -124,14 +124,14 @@ def _check_backward(func: Function, inputs: tuple[Any, ...], setting: Tolerances
     if not any(o.is_complex() for o in outputs):
         Check(func, inputs, setting).run()
         return
-    known = differentiable(outputs)
-    indices = tuple(i for i, o in enumerate(known) if o.is_complex())
+    checked = differentiable(outputs)
+    indices = tuple(i for i, o in enumerate(checked) if o.is_complex())
     for name in ("imag", "real"):
 
         def part(*args: Any, name: str = name) -> list[Any]:
-            found = as_tuple(func(*args))
+            outputs = as_tuple(func(*args))
             return [
-                getattr(o, name) if isinstance(o, Tensor) and o.is_complex() else o for o in found
+                getattr(o, name) if isinstance(o, Tensor) and o.is_complex() else o for o in outputs
             ]
 
         Check(part, inputs, setting, ComplexPart(PARTS[name], "outputs", indices)).run()
@@ -154,11 +154,11 @@ def _check_forward(
     for name in ("imag", "real"):
 
         def whole(*args: Any, name: str = name) -> Any:
-            given = list(args)
+            arguments = list(args)
             for i in indices:  # the other part stays as it is: any other might not be valid
                 x, y = (inputs[i].real, args[i]) if name == "imag" else (args[i], inputs[i].imag)
-                given[i] = x + y * 1j
-            return func(*given)
+                arguments[i] = x + y * 1j
+            return func(*arguments)
 
         parts = [getattr(x, name) if i in indices else x for i, x in enumerate(inputs)]
         part = ComplexPart(PARTS[name], "inputs", indices)
@@ -169,11 +169,11 @@ def _check_forward(
 
 
 def _check_inputs(inputs: Iterable[Any]) -> None:
-    found = False
+    any_requires_grad = False
     for index, x in enumerate(inputs):
         if not requires_grad(x):
             continue
-        found = True
+        any_requires_grad = True
         if x.dtype.name not in ("float64", "complex128"):
             warnings.warn(
                 f"Input #{index} requires gradient and is not a double precision floating point "
@@ -189,7 +189,7 @@ def _check_inputs(inputs: Iterable[Any]) -> None:
                 "correctly. You should call .contiguous on the input before passing it to "
                 "gradcheck."
             )
-    if not found:
+    if not any_requires_grad:
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, but none of them "
             "have requires_grad=True."
@@ -246,14 +246,20 @@ def gradgradcheck(
         seeds = tuple(_random_like(o, rng, gen_non_contig_grad_outputs) for o in outputs)
     else:
         seeds = as_tuple(grad_outputs)
-    wanted = [requires_grad(x) for x in (*tupled, *seeds)]  # forward mode detaches its inputs
+    needs_grad = [requires_grad(x) for x in (*tupled, *seeds)]  # forward mode detaches its inputs
 
     def gradient(*args: Any) -> tuple[Tensor, ...]:
-        given = [x.requires_grad_() if w else x for x, w in zip(args, wanted, strict=True)]
-        outputs = differentiable(func(*given[: len(tupled)]))
-        leaves = [x for x, w in zip(given[: len(tupled)], wanted, strict=False) if w]
-        found = grad(outputs, leaves, given[len(tupled) :], create_graph=True, allow_unused=True)
-        return tuple(g for g in found if g is not None)
+        arguments = [
+            x.requires_grad_() if needs else x for x, needs in zip(args, needs_grad, strict=True)
+        ]
+        outputs = differentiable(func(*arguments[: len(tupled)]))
+        leaves = [
+            x for x, needs in zip(arguments[: len(tupled)], needs_grad, strict=False) if needs
+        ]
+        gradients = grad(
+            outputs, leaves, arguments[len(tupled) :], create_graph=True, allow_unused=True
+        )
+        return tuple(g for g in gradients if g is not None)
 
     return gradcheck(
         gradient,

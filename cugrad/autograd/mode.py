@@ -278,8 +278,8 @@ class no_grad(_GradMode):
     enabled = False
 
     def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
-        made = super().__new__(cls)
-        return made if orig_func is None else decorated(cls, orig_func)
+        context = super().__new__(cls)
+        return context if orig_func is None else decorated(cls, orig_func)
 
 
 class enable_grad(_GradMode):
@@ -295,8 +295,8 @@ class enable_grad(_GradMode):
     enabled = True
 
     def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
-        made = super().__new__(cls)
-        return made if orig_func is None else decorated(cls, orig_func)
+        context = super().__new__(cls)
+        return context if orig_func is None else decorated(cls, orig_func)
 
 
 class set_grad_enabled(_GradMode):

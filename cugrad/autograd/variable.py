@@ -72,6 +72,6 @@ class Variable(metaclass=VariableMeta):
             data = make(get("cpu").xp.empty((0,), get_default_dtype().numpy))
         if not isinstance(data, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
-        made = data.detach()
-        made.requires_grad = requires_grad
-        return made
+        tensor = data.detach()
+        tensor.requires_grad = requires_grad
+        return tensor

@@ -54,8 +54,8 @@ def multiplies_by_grad_output(
     if not outputs:
         return
     zeros = [zeros_like(o) for o in outputs]
-    found = grad(outputs, leaves, zeros, retain_graph=True, allow_unused=True)
-    for g, leaf in zip(found, leaves, strict=True):
+    gradients = grad(outputs, leaves, zeros, retain_graph=True, allow_unused=True)
+    for g, leaf in zip(gradients, leaves, strict=True):
         if g is None:
             continue
         value = to_host(g)
@@ -90,14 +90,14 @@ def takes_absent_gradients(func: Any, inputs: Sequence[Any], leaves: Sequence[Te
         zeros = [zeros_like(o) for o in outputs]
         told = f"outputs {sorted(absent)} of {count} got no gradient, the others zeros"
         try:
-            found = grad(outputs, leaves, zeros, allow_unused=True)
+            gradients = grad(outputs, leaves, zeros, allow_unused=True)
         except RuntimeError as error:
             warn_user(ABSENT_WARNING)
             raise GradcheckError(
                 "Expected backward function to handle undefined output grads. "
                 f"{ABSENT_TEXT}: {told}, and it raised {error}"
             ) from error
-        if any(g is not None and not (to_host(g) == 0).all() for g in found):
+        if any(g is not None and not (to_host(g) == 0).all() for g in gradients):
             warn_user(ABSENT_WARNING)
             raise GradcheckError(
                 "Expected all input grads to be undefined or zero when all output grads are "
@@ -136,8 +136,8 @@ def batches_in_backward(output: Tensor, number: int, leaves: Sequence[Tensor]) -
     """Two vector-Jacobian products, computed as one batch, are what they are one by one."""
 
     def pull(v: Tensor) -> list[Tensor]:
-        found = grad(output, leaves, v, retain_graph=True, allow_unused=True)
-        return [zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
+        gradients = grad(output, leaves, v, retain_graph=True, allow_unused=True)
+        return [zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
 
     rng = np.random.default_rng(0)
     _compare(pull, output, rng, number, None, BATCH_TEXT)
@@ -152,10 +152,10 @@ def batches_in_forward_mode(func: Any, inputs: Sequence[Any]) -> None:
 
         def push(v: Tensor, index: int = index, leaf: Tensor = leaf) -> list[Tensor]:
             with dual_level():
-                given = [x.detach() if isinstance(x, Tensor) else x for x in inputs]
-                given[index] = make_dual(leaf.detach(), v)
-                found = [unpack_dual(o) for o in as_tuple(func(*given)) if o is not None]
-                return [zeros_like(p) if t is None else t for p, t in found]
+                arguments = [x.detach() if isinstance(x, Tensor) else x for x in inputs]
+                arguments[index] = make_dual(leaf.detach(), v)
+                duals = [unpack_dual(o) for o in as_tuple(func(*arguments)) if o is not None]
+                return [zeros_like(p) if t is None else t for p, t in duals]
 
         _compare(push, leaf, rng, None, index, BATCH_FORWARD_TEXT)
 
@@ -169,7 +169,7 @@ def _compare(
     if like.is_complex():
         values = values + 1j * rng.standard_normal(shape)
     vectors = [to_device(v, like) for v in values]
-    expected = [np.stack(found) for found in zip(*[
+    expected = [np.stack(products) for products in zip(*[
         [to_host(x) for x in product(v)] for v in vectors
     ], strict=True)]  # fmt: skip
     try:

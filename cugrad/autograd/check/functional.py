@@ -19,15 +19,15 @@ Found = tuple[Tensor | None, ...]
 
 def tupled(value: Any, what: str, name: str) -> tuple[bool, Tensors]:
     """Whether `value` is a tuple, and it as one; TypeError for what is no Tensor."""
-    given = value if isinstance(value, tuple) else (value,)
-    for i, x in enumerate(given):
+    values = value if isinstance(value, tuple) else (value,)
+    for i, x in enumerate(values):
         if not isinstance(x, Tensor):
-            which = f"value at index {i}" if given is value else f"given {what}"
+            which = f"value at index {i}" if values is value else f"given {what}"
             raise TypeError(
                 f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but the "
                 f"{which} has type {type(x)}."
             )
-    return given is value, given
+    return values is value, values
 
 
 def nested(rows: Any, *is_tuple: bool) -> Any:
@@ -147,11 +147,11 @@ def check_depends(tensors: Found, what: str, strict: bool) -> None:
 
 
 def with_zeros(
-    found: Found, like: Tensors, strict: bool, create_graph: bool, stage: str
+    grads: Found, like: Tensors, strict: bool, create_graph: bool, stage: str
 ) -> Tensors:
     """Zeros for absent gradients; in strict mode RuntimeError for them, and for constants."""
     results: list[Tensor] = []
-    for i, (g, x) in enumerate(zip(found, like, strict=True)):
+    for i, (g, x) in enumerate(zip(grads, like, strict=True)):
         if strict and g is None:
             raise RuntimeError(ABSENT[stage].format(i=i))
         if strict and create_graph and g is not None and not g.requires_grad:

@@ -116,11 +116,11 @@ class Check:
         """The derivative of every output along a direction; along both parts of a complex one."""
         re, im = vector if isinstance(vector, tuple) else (vector, None)
         dtype, eps = leaf._array.dtype, self.setting.eps
-        found = self.slopes(leaf, (eps * re).astype(dtype), where)
+        slopes = self.slopes(leaf, (eps * re).astype(dtype), where)
         if im is None:
-            return found
+            return slopes
         turned = self.slopes(leaf, (1j * eps * im).astype(dtype), where)
-        return [x + 1j * y for x, y in zip(found, turned, strict=True)]
+        return [x + 1j * y for x, y in zip(slopes, turned, strict=True)]
 
     def numerical(self, leaf: Tensor) -> list[Array]:
         """The Jacobian of every output with respect to `leaf`."""
@@ -129,8 +129,8 @@ class Check:
             unit = np.zeros(leaf.numel())
             unit[k] = 1
             where = tuple(int(i) for i in np.unravel_index(k, leaf.shape))
-            found = self.along(leaf, (unit, unit) if leaf.is_complex() else unit, where)
-            for jacobian, row in zip(rows, found, strict=True):
+            slopes = self.along(leaf, (unit, unit) if leaf.is_complex() else unit, where)
+            for jacobian, row in zip(rows, slopes, strict=True):
                 jacobian.append(row)
         return [
             np.stack(r) if r else np.zeros((0, o.numel()))
@@ -177,15 +177,15 @@ class Check:
         return first
 
     def columns(self, output: Tensor, seeds: Array) -> list[Array]:
-        found: list[list[Array]] = [[] for _ in self.leaves]
+        jacobians: list[list[Array]] = [[] for _ in self.leaves]
         for seed in seeds:
-            given = to_device(seed, output)
-            grads = grad(output, self.leaves, given, retain_graph=True, allow_unused=True)
-            for columns, g, leaf in zip(found, grads, self.leaves, strict=True):
+            vector = to_device(seed, output)
+            grads = grad(output, self.leaves, vector, retain_graph=True, allow_unused=True)
+            for columns, g, leaf in zip(jacobians, grads, self.leaves, strict=True):
                 columns.append(self.column(g, leaf))
         return [
             np.stack(c, axis=1) if c else np.zeros((leaf.numel(), 0))
-            for c, leaf in zip(found, self.leaves, strict=True)
+            for c, leaf in zip(jacobians, self.leaves, strict=True)
         ]
 
     def column(self, gradient: Tensor | None, leaf: Tensor) -> Array:
@@ -220,12 +220,12 @@ class Check:
         ]
 
     def tangent(self, output: Tensor) -> Array:
-        primal, found = unpack_dual(output)
-        if found is None:
+        primal, tangent = unpack_dual(output)
+        if tangent is None:
             return np.zeros(primal.numel())
-        if self.setting.check_grad_dtypes and primal.is_complex() != found.is_complex():
+        if self.setting.check_grad_dtypes and primal.is_complex() != tangent.is_complex():
             raise GradcheckError("Forward AD gradient has dtype mismatch.")
-        return to_host(found).reshape(-1)
+        return to_host(tangent).reshape(-1)
 
     # ------------------------------------------------------------------ comparisons
 
@@ -340,8 +340,8 @@ def to_host(x: Tensor) -> Array:
 
 def to_device(value: Array, like: Tensor) -> Tensor:
     """The values as a Tensor of the shape, dtype and device of another."""
-    given = value.reshape(like._array.shape).astype(like._array.dtype)
-    return make(backend_of(like._array).asarray(given))
+    array = value.reshape(like._array.shape).astype(like._array.dtype)
+    return make(backend_of(like._array).asarray(array))
 
 
 def direction(x: Tensor, rng: np.random.Generator) -> Array:

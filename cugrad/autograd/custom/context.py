@@ -82,8 +82,8 @@ class FunctionPlan:
         return f"saved_tensors[{index}]"
 
     def vjp(self, node: BackwardCFunction, g: Any) -> Any:
-        given = g if type(g) is tuple else (g,)
-        wrapped = [None if x is None else make(x) for x in given]
+        gradients = g if type(g) is tuple else (g,)
+        wrapped = [None if x is None else make(x) for x in gradients]
         with no_grad():
             results = node.call_backward(wrapped)
         return [None if r is None else r._array for r in results]

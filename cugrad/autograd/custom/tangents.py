@@ -32,7 +32,7 @@ def check_saved(node: BackwardCFunction, args: tuple[Any, ...], result: Any) -> 
 
 def check_tangent(
     node: BackwardCFunction, nr: int, out: Tensor, t: Any, args: tuple[Any, ...],
-    given: list[Any], versions: list[int],
+    tangents: list[Any], versions: list[int],
 ) -> None:  # fmt: skip
     """RuntimeError for what cannot be the tangent of output `nr`."""
     if not isinstance(t, Tensor):
@@ -52,7 +52,7 @@ def check_tangent(
             f"forward gradient is of size {list(t.shape)}."
         )
     if among(node.dirty_tensors or (), out):
-        changed = [a for a, before, version in zip(args, given, versions, strict=True)
+        changed = [a for a, before, version in zip(args, tangents, versions, strict=True)
                    if t is before and t.counter[0] != version]  # fmt: skip
         if not among(tuple(changed), out):
             raise RuntimeError(
@@ -61,7 +61,7 @@ def check_tangent(
                 "the corresponding gradient inplace."
             )
     elif nr in (node.viewing or ()) and not running.levels:  # a tangent inside vmap is a new view
-        _check_view(t, given[(node.viewing or {})[nr]])
+        _check_view(t, tangents[(node.viewing or {})[nr]])
 
 
 def _check_view(t: Tensor, of: Tensor | None) -> None:

@@ -144,14 +144,14 @@ def _by_rule(
     inside = _each(unwrapped, args)
     with lowered(outer):
         result = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *inside, **kwargs)
-    wanted = (
+    message = (
         "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree "
         "structure compatible with the output. "
     )
     if not isinstance(result, tuple):
-        raise RuntimeError(f"{wanted}Got a {type(result)} instead")
+        raise RuntimeError(f"{message}Got a {type(result)} instead")
     if len(result) != 2:
-        raise RuntimeError(f"{wanted}Got {len(result)} returns instead")
+        raise RuntimeError(f"{message}Got {len(result)} returns instead")
 
     def wrapped(output: Any, dim: Any) -> Any:
         if isinstance(output, dict):
@@ -168,8 +168,8 @@ def _by_rule(
             raise _incompatible(result)
         if not isinstance(output, Tensor):
             return output
-        for given, original, version in pairs:
-            if output is given:  # changed in place: the argument itself is the result
+        for argument, original, version in pairs:
+            if output is argument:  # changed in place: the argument itself is the result
                 if output._version != version:
                     _rewritten(original, output, level, dim)
                 return original

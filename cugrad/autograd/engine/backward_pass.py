@@ -231,13 +231,15 @@ class BackwardPass:
             if not self.keep_graph:
                 node.release()
             return [None] * len(node.edges)
-        given = tuple(gradients) if several else gradients[0]
+        incoming = tuple(gradients) if several else gradients[0]
         observers = state.observers
         if observers:
             show_node(observers, node, gradients)
         try:
             plan = node.plan
-            results = plan.vjp_recorded(node, given) if self.recording else plan.vjp(node, given)
+            results = (
+                plan.vjp_recorded(node, incoming) if self.recording else plan.vjp(node, incoming)
+            )
         finally:
             for observer in reversed(observers):
                 observer.node_end(node)
@@ -259,20 +261,20 @@ class BackwardPass:
         hooks: NodeRare | None = None if rare is None else rare.leaf
         g = None if g is NOTHING else g
         if hooks is not None:
-            given = g
+            original = g
             shared = getrefcount(g)
             (g,) = run_tensor_hooks(hooks, [g], self.recording)
         if self.captures is not None:
-            wanted = self.captures.get((leaf, 0))
-            if wanted is not None:
-                for index in wanted:
+            indices = self.captures.get((leaf, 0))
+            if indices is not None:
+                for index in indices:
                     self.captured[index] = g
                 return
         if hooks is not None and hooks.pre_hooks:
             (g,) = run_pre_hooks(hooks, [g], self.recording)
         if hooks is not None:  # which may have kept it, or made another
             count = getrefcount(g)
-            exclusive = exclusive and count <= shared if g is given else count <= UNSHARED
+            exclusive = exclusive and count <= shared if g is original else count <= UNSHARED
         observers = state.observers
         if observers:
             show_node(observers, accumulator(leaf), (g,))
@@ -311,18 +313,18 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     backend = backend_of(array)
     if type(g) is not type(array) and backend_of(g) is not backend:
         g = backend.asarray(g)
-    known = leaf._grad
-    if known is not None:
-        will_change(known)
+    grad = leaf._grad
+    if grad is not None:
+        will_change(grad)
         try:
-            known._array += g
+            grad._array += g
         except ValueError:  # NumPy refuses to write to expanded arrays
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the "
-                f"operation. (the .grad of shape {list(known.shape)} to which backward adds)"
+                f"operation. (the .grad of shape {list(grad.shape)} to which backward adds)"
             ) from None
-        known.counter[0] += 1
+        grad.counter[0] += 1
         return
     if exclusive and root_of(g) is g and g.strides == array.strides and g.dtype == array.dtype:
         leaf._grad = make(g)
@@ -332,11 +334,11 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
 
 def accumulate_recorded(leaf: Tensor, g: Tensor) -> None:
     """Sets `leaf.grad` to a copy of `g` with the layout of the leaf, or to a new sum; recorded."""
-    known = leaf._grad
-    kept = recorded.copy(make(leaf._array), g) if known is None else known + g
-    like = (leaf if known is None else known)._array
+    grad = leaf._grad
+    kept = recorded.copy(make(leaf._array), g) if grad is None else grad + g
+    like = (leaf if grad is None else grad)._array
     if type(kept._array) is type(like) and kept._array.strides != like.strides:
-        if known is None or is_dense(like):
+        if grad is None or is_dense(like):
             kept._array = _laid_out(kept._array, like)  # no one else has a reference yet
     leaf._grad = kept
 

@@ -42,9 +42,9 @@ def over_batch(
     level.asks_functions = False
     inside = [None if x is None else recorded.vmap_wrap(x, level, 0) for x in tensors]
     with active(level):
-        found = function(*inside)
+        outputs = function(*inside)
     results: list[Tensor | None] = []
-    for x in found:
+    for x in outputs:
         if x is not None and level not in batched.levels_of(x._array):
             x = recorded.vmap_lift(x, level)
         results.append(None if x is None else recorded.vmap_unwrap(x, level, 0))

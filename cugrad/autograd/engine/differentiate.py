@@ -84,12 +84,12 @@ def backward(
                 "`backward()`. Please only use `grad_tensors`."
             )
         grad_tensors = grad_variables
-    wanted = None if inputs is None else _wanted(inputs, "backward")
+    input_tuple = None if inputs is None else _wanted(inputs, "backward")
     roots = _roots(_several(tensors, "tensors"), grad_tensors, create_graph)
-    for x in wanted or ():
+    for x in input_tuple or ():
         if isinstance(x, Tensor):
             x.retain_grad()  # a leaf does anyway
-    targets = None if wanted is None else [_end(x) for x in wanted]
+    targets = None if input_tuple is None else [_end(x) for x in input_tuple]
     keep = create_graph if retain_graph is None else retain_graph
     if roots and create_graph:
         warn_user(CYCLE_TEXT)
@@ -137,7 +137,7 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
         )
-    given, wanted = _several(outputs, "outputs"), _wanted(inputs, "grad")
+    output_tuple, input_tuple = _several(outputs, "outputs"), _wanted(inputs, "grad")
     if not only_inputs:
         warnings.warn(
             "only_inputs argument is deprecated and is ignored now (defaults to True). To "
@@ -146,10 +146,12 @@ def grad(
         )  # fmt: skip
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
-        vectors = _vectors(given, grad_outputs, is_batched=True)
-        results = over_batch(lambda *v: _results(given, wanted, v, keep, create_graph), vectors)
+        vectors = _vectors(output_tuple, grad_outputs, is_batched=True)
+        results = over_batch(
+            lambda *v: _results(output_tuple, input_tuple, v, keep, create_graph), vectors
+        )
     else:
-        results = _results(given, wanted, grad_outputs, keep, create_graph)
+        results = _results(output_tuple, input_tuple, grad_outputs, keep, create_graph)
     unused = [i for i, g in enumerate(results) if g is None]
     if unused and not (materialize_grads if allow_unused is None else allow_unused):
         raise RuntimeError(
@@ -157,7 +159,7 @@ def grad(
             "graph. Set allow_unused=True if this is the desired behavior."
         )
     for i in unused if materialize_grads else ():
-        x = wanted[i]
+        x = input_tuple[i]
         if not isinstance(x, Tensor):
             raise RuntimeError(
                 "materialize_grads cannot be used when the given input is a GradientEdge"
@@ -169,11 +171,11 @@ def grad(
 
 
 def _results(
-    outputs: Any, wanted: Any, vectors: Any, keep: bool, create_graph: bool
+    outputs: Any, inputs: Any, vectors: Any, keep: bool, create_graph: bool
 ) -> list[Tensor | None]:
     """One gradient, or None, for each of the inputs."""
     roots = _roots(outputs, vectors, create_graph)
-    targets = [_end(x) for x in wanted]
+    targets = [_end(x) for x in inputs]
     if not roots:
         return [None] * len(targets)
     captured = run_backward(
@@ -263,10 +265,10 @@ def _wanted(inputs: Any, caller: str) -> tuple[Any, ...]:
             f"`inputs` argument to `{caller}()` must be a dict, not {type(inputs).__name__}. Other "
             "Mapping types are not supported."
         )
-    wanted = _several(inputs.values() if type(inputs) is dict else inputs, "inputs")
-    if not wanted:
+    input_tuple = _several(inputs.values() if type(inputs) is dict else inputs, "inputs")
+    if not input_tuple:
         raise RuntimeError(f"`inputs` argument to `{caller}()` cannot be empty.")
-    return wanted
+    return input_tuple
 
 
 def _end(x: Any) -> Any:
@@ -314,14 +316,14 @@ def _vectors(
 
     None where an output does not require gradients and none was given.
     """
-    given = (None,) * len(outputs) if gradients is None else _several(gradients, "gradients")
-    found = [
+    several = (None,) * len(outputs) if gradients is None else _several(gradients, "gradients")
+    vectors = [
         _vector(out, g, i, is_batched)
-        for i, (out, g) in enumerate(zip(outputs, given, strict=False))
+        for i, (out, g) in enumerate(zip(outputs, several, strict=False))
     ]
-    if len(given) != len(outputs):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
-    return found
+    if len(several) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(several)} gradients")
+    return vectors
 
 
 def _vector(out: Any, g: Any, i: int, is_batched: bool) -> Tensor | None:

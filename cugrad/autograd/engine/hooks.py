@@ -129,20 +129,21 @@ def _name(hook: Any) -> str:
     return f"hook '{getattr(hook, '__name__', '<unknown>')}'"
 
 
-def _checked(answer: Any, given: Tensor | None, hook: Any) -> Tensor:
+def _checked(answer: Any, gradient: Tensor | None, hook: Any) -> Tensor:
     """A Tensor that replaces a gradient: of its shape and dtype, on its device."""
     if not isinstance(answer, Tensor):
         raise TypeError(_wanted("Variable", answer))
-    if given is None:
+    if gradient is None:
         raise RuntimeError("can't replace a None gradient with a non-None value")
-    new, old = answer._array, given._array
+    new, old = answer._array, gradient._array
     if new.dtype != old.dtype:
         raise RuntimeError(
-            f"{_name(hook)} has changed the type of value (was {given.type()} got {answer.type()})"
+            f"{_name(hook)} has changed the type of value (was {gradient.type()} got "
+            f"{answer.type()})"
         )
     if backend_of(new) is not backend_of(old):
         raise RuntimeError(
-            f"{_name(hook)} has changed the type of value (was on {given.device} got "
+            f"{_name(hook)} has changed the type of value (was on {gradient.device} got "
             f"{answer.device})"
         )
     if new.shape != old.shape:
@@ -153,13 +154,15 @@ def _checked(answer: Any, given: Tensor | None, hook: Any) -> Tensor:
     return answer
 
 
-def _all_checked(answer: Any, given: list[Any], hook: Any) -> list[Any]:
+def _all_checked(answer: Any, gradients: list[Any], hook: Any) -> list[Any]:
     """The answer of a node's hook: a tuple, with None where there is no gradient."""
     if not isinstance(answer, tuple):
         raise TypeError(_wanted("tuple", answer))
-    if len(answer) != len(given):
+    if len(answer) != len(gradients):
         raise RuntimeError(
             f"{_name(hook)} has returned an incorrect number of values (got {len(answer)}, but "
-            f"expected {len(given)})"
+            f"expected {len(gradients)})"
         )
-    return [None if y is None else _checked(y, x, hook) for y, x in zip(answer, given, strict=True)]
+    return [
+        None if y is None else _checked(y, x, hook) for y, x in zip(answer, gradients, strict=True)
+    ]

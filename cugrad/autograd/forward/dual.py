@@ -85,13 +85,13 @@ def viewed(view: Tensor, home: Tensor) -> Tensor:
     origin, part = view._rare.view, home
     array = origin.base._array
     xp = backend_of(array).xp
-    for step, given in origin.steps:
-        found = getattr(recorded, step.name)(part, **given)
-        array = step.forward(xp, array, **given)
-        if type(found) is tuple:  # the one of several views that shows these bytes
+    for step, params in origin.steps:
+        tangents = getattr(recorded, step.name)(part, **params)
+        array = step.forward(xp, array, **params)
+        if type(tangents) is tuple:  # the one of several views that shows these bytes
             nr = next((i for i, a in enumerate(array) if xp.may_share_memory(a, view._array)), 0)
-            found, array = found[nr], array[nr]
-        part = found
+            tangents, array = tangents[nr], array[nr]
+        part = tangents
     return part
 
 
@@ -194,8 +194,10 @@ class reopened(Switch):
     the given tangents, which are triples: tensor, number of the level, tangent.
     """
 
-    def __init__(self, levels: tuple[Level, ...], given: list[tuple[Tensor, int, Tensor]]) -> None:
-        self._levels, self._given = levels, given
+    def __init__(
+        self, levels: tuple[Level, ...], tangents: list[tuple[Tensor, int, Tensor]]
+    ) -> None:
+        self._levels, self._tangents = levels, tangents
 
     def as_is(self) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
         open_ = state.levels
@@ -204,7 +206,7 @@ class reopened(Switch):
     def change(self, before: tuple[tuple[Level, ...], tuple[Level, ...]]) -> None:
         _, own = before
         state.switch(levels=own)
-        for tensor, nr, tangent in self._given:
+        for tensor, nr, tangent in self._tangents:
             if own[nr] is not self._levels[nr]:
                 _keep(tensor, tensor.rare, own[nr], tangent)
 
@@ -219,11 +221,11 @@ class reopened(Switch):
 def keep_tangents(copy: Tensor, tensor: Tensor) -> None:
     """Gives a copy of a tensor, which is about to change, copies of its tangents."""
     assert tensor._rare is not None and tensor._rare.tangents is not None
-    for level, known in tensor._rare.tangents.copy().items():
-        if known is None:
+    for level, t in tensor._rare.tangents.copy().items():
+        if t is None:
             continue
         with below(level) if level in state.levels else nullcontext():
-            _keep(copy, copy.rare, level, known.clone())
+            _keep(copy, copy.rare, level, t.clone())
 
 
 def highest(inputs: Any) -> Level | None:
@@ -247,8 +249,8 @@ def apply_dual(
     with below(level):
         result = apply_dual(op, args, params, run)
         results = result if type(result) is tuple else (result,)
-        found = tangent(op, tuple(inputs), tangents, results, params)
-    for out, t in zip(results, found, strict=True):
+        outgoing = tangent(op, tuple(inputs), tangents, results, params)
+    for out, t in zip(results, outgoing, strict=True):
         if t is not None:
             set_tangent(out, level, t if op.view else unshared(t, level, tangents))
     return result
@@ -281,11 +283,11 @@ def tangent(
                 for t in able]  # fmt: skip
     elif op.kind == LINEAR and op.variadic:
         able = [recorded.mul(p, 0) if t is None else t for p, t in zip(primals, able, strict=True)]
-    found = op.jvp(recorded, primals, tuple(able), results, params)
-    found = found if type(found) is tuple else (found,)
+    products = op.jvp(recorded, primals, tuple(able), results, params)
+    products = products if type(products) is tuple else (products,)
     return tuple([
         None if t is None or i not in op.differentiable else _shaped(t, out)
-        for i, (t, out) in enumerate(zip(found, results, strict=True))
+        for i, (t, out) in enumerate(zip(products, results, strict=True))
     ])  # fmt: skip
 
 

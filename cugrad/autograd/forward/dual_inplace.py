@@ -34,7 +34,7 @@ __all__ = ["apply_dual_inplace", "copied", "own", "shares_memory", "written"]
 
 def apply_dual_inplace(
     op: Op, args: tuple[Any, ...], params: dict[str, Any], run: Callable[..., Any],
-    made: list[Any],
+    nodes: list[Any],
 ) -> Tensor:  # fmt: skip
     """Runs an op whose result takes the place of its first input; `run` tells its node."""
     t: Tensor = args[0]
@@ -42,25 +42,25 @@ def apply_dual_inplace(
     if level is None:
         return run(op, args, params)
     tangents = tuple([tangent_of(x, level) for x in args])
-    known = tangents[0]
+    old = tangents[0]
     with below(level):
-        if known is not None and _base(t) is not t and state.grad_enabled:
+        if old is not None and _base(t) is not t and state.grad_enabled:
             if any(x._requires_grad for x in (*args, *tangents) if isinstance(x, Tensor)):
-                tangents = (known.clone(), *tangents[1:])  # it will be saved, then written to
+                tangents = (old.clone(), *tangents[1:])  # it will be saved, then written to
         tangents = tuple(
             [v if v is None or not shares_memory(v, t) else v.clone() for v in tangents]
         )
         before = _before(t)
         olds = tuple([before if x is t else _before(x) if shares_memory(x, t) else x for x in args])
-        apply_dual_inplace(op, args, params, run, made)
-        (found,) = tangent(op, olds, tangents, (t,), params)
-        for node in made if found is not None else ():
-            assert found is not None
+        apply_dual_inplace(op, args, params, run, nodes)
+        (new,) = tangent(op, olds, tangents, (t,), params)
+        for node in nodes if new is not None else ():
+            assert new is not None
             rare = node.get_rare()
             rare.tangents = rare.tangents or {}
-            rare.tangents.setdefault(level, {})[0] = found, found.counter[0]
+            rare.tangents.setdefault(level, {})[0] = new, new.counter[0]
             _remember(level, node)
-        _replace(t, level, known, found, tangents[1:])
+        _replace(t, level, old, new, tangents[1:])
     return t
 
 
@@ -92,32 +92,32 @@ def shares_memory(x: Any, t: Tensor) -> bool:
 
 
 def _replace(
-    t: Tensor, level: Level, known: Tensor | None, found: Tensor | None,
+    t: Tensor, level: Level, old: Tensor | None, new: Tensor | None,
     others: Sequence[Tensor | None],
 ) -> None:  # fmt: skip
-    """Gives `t`, just changed, the tangent `found`, zero where it had one and has none now."""
-    if found is None:
-        if known is None:
+    """Gives `t`, just changed, the tangent `new`, zero where it had one and has none now."""
+    if new is None:
+        if old is None:
             return
-        found = _zeros(t)
-    if known is None and t._rare is not None and level in (t._rare.tangents or ()):
-        found = _copy(found)  # a primal, whose tangent is no part of the dual tensor's
-        set_tangent(t, level, found)
-        own(found, t, level)
+        new = _zeros(t)
+    if old is None and t._rare is not None and level in (t._rare.tangents or ()):
+        new = _copy(new)  # a primal, whose tangent is no part of the dual tensor's
+        set_tangent(t, level, new)
+        own(new, t, level)
         return
     view = None if t._rare is None else t._rare.view
     if view is None:
-        if known is not None and known._requires_grad and not state.grad_enabled:
-            found = _copy(found, ())  # as with its tensor: the change is not recorded, and
-            found._requires_grad, found._node = True, edge_of(known)  # what was before it stays
-        set_tangent(t, level, unshared(found, level, others))
+        if old is not None and old._requires_grad and not state.grad_enabled:
+            new = _copy(new, ())  # as with its tensor: the change is not recorded, and
+            new._requires_grad, new._node = True, edge_of(old)  # what was before it stays
+        set_tangent(t, level, unshared(new, level, others))
         _forget_views(t, level)
         return
-    if known is None and tangent_of(view.base, level) is None:
+    if old is None and tangent_of(view.base, level) is None:
         home = _zeros(view.base)
         set_tangent(view.base, level, home)
         own(home, view.base, level)
-    written(t, level, found).copy_(found)
+    written(t, level, new).copy_(new)
 
 
 def own(tangent: Tensor, t: Tensor, level: Level) -> None:
@@ -131,20 +131,20 @@ def own(tangent: Tensor, t: Tensor, level: Level) -> None:
     level.owners[key] = weakref.ref(tangent, gone), weakref.ref(t)
 
 
-def written(t: Tensor, level: Level, found: Tensor | None = None) -> Tensor:
+def written(t: Tensor, level: Level, new: Tensor | None = None) -> Tensor:
     """The tangent of `t` to write to, in memory that no other tensor's tangent shares.
 
-    It has a place for each element of `found`, which inside vmap may differ by example.
+    It has a place for each element of `new`, which inside vmap may differ by example.
     """
-    base, known = _base(t), tangent_of(t, level)
+    base, current = _base(t), tangent_of(t, level)
     hidden = [at for at in levels_of(t._array) if at not in levels_of(base._array)]
-    batches = [] if found is None else [x for x in levels_of(found._array) if x not in hidden]
-    if known is not None:
-        root = known if known._base is None else known._base
+    batches = [] if new is None else [x for x in levels_of(new._array) if x not in hidden]
+    if current is not None:
+        root = current if current._base is None else current._base
         _, owner = level.owners.get(id(root), (None, None))
         if owner is not None and (owner() is base or owner() is t) and _holds(root, batches):
-            return known
-    home = known if base is t else tangent_of(base, level)
+            return current
+    home = current if base is t else tangent_of(base, level)
     if home is not None:
         mine = _copy(home, batches)
         set_tangent(base, level, mine)
@@ -152,8 +152,8 @@ def written(t: Tensor, level: Level, found: Tensor | None = None) -> Tensor:
         _forget_views(base, level)
         part = mine if base is t else viewed(t, mine)
     else:  # a dual tensor made of a plain one, or a view of it
-        assert known is not None
-        root = known if known._base is None else known._base
+        assert current is not None
+        root = current if current._base is None else current._base
         mine = _copy(root, batches)
         own(mine, base, level)
         for ref in base.rare.views or ():
@@ -164,7 +164,7 @@ def written(t: Tensor, level: Level, found: Tensor | None = None) -> Tensor:
                     set_tangent(other, level, mine)
                 elif theirs._base is root:
                     set_tangent(other, level, viewed(theirs, mine))
-        part = mine if known is root else viewed(known, mine)
+        part = mine if current is root else viewed(current, mine)
     set_tangent(t, level, part)
     return part
 
@@ -188,10 +188,10 @@ def _holds(home: Tensor, batches: list[Any]) -> bool:
 
 def _copy(home: Tensor, batches: Any = ()) -> Tensor:
     """A copy of `home` with its history, for each example of these batches."""
-    known = levels_of(home._array)
+    levels = levels_of(home._array)
     with enable_grad():  # an unrecorded change keeps the old history
         for level in reversed(batches):
-            if level not in known:
+            if level not in levels:
                 home = recorded.vmap_lift(home, level)
         copy: Tensor = recorded.clone(home)
     return copy

@@ -230,7 +230,7 @@ def _scope(op: Op) -> dict[str, Any]:
 
 def _forwards(op: Op) -> dict[type, Any]:
     """The array function, or the namespace, by array type; backends that come later add theirs."""
-    found: dict[type, Any] = {}
+    forwards: dict[type, Any] = {}
 
     def add(backend: Any) -> None:
         if op.ufunc is None:
@@ -238,10 +238,10 @@ def _forwards(op: Op) -> dict[type, Any]:
             value = lambda *args: forward(xp, *args)
         else:
             value = getattr(backend.xp, op.ufunc)
-        found[backend.array_types[0]] = value
+        forwards[backend.array_types[0]] = value
 
     backends.on_register(add)
-    return found
+    return forwards
 
 
 def _names(op: Op, public: bool) -> list[str]:

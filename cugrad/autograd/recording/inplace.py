@@ -39,14 +39,14 @@ def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -
         args = _lifted(op, args, params)
     if not state.levels:
         return _execute(op, args, params, seq)
-    made: list[Any] = []  # the node, whose saved result gets a tangent
-    run = functools.partial(_execute, seq=seq, made=made)
-    return apply_dual_inplace(op, args, params, run, made)
+    nodes: list[Any] = []  # the node, whose saved result gets a tangent
+    run = functools.partial(_execute, seq=seq, nodes=nodes)
+    return apply_dual_inplace(op, args, params, run, nodes)
 
 
 def _execute(
     op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0,
-    made: list[Any] | None = None,
+    nodes: list[Any] | None = None,
 ) -> Tensor:  # fmt: skip
     t: Tensor = args[0]
     check_inplace(t, op.name + "_")
@@ -56,7 +56,7 @@ def _execute(
     backend = backend_of(home)
     recording = bool(mask) and state.grad_enabled and is_differentiable(home.dtype)
     if not mask and t._requires_grad and op is not COPY:
-        return _overwritten(op, args, params, seq, made)
+        return _overwritten(op, args, params, seq, nodes)
     if recording:
         if t._rare is not None and t._rare.view is not None:
             t._rare.view.check(t, "is being modified inplace")
@@ -78,8 +78,8 @@ def _execute(
         after = make(home)
         after._counter = t._counter
         node = new_node(op, args, params, mask, compute, (after,), seq)
-        if made is not None:
-            made.append(node)
+        if nodes is not None:
+            nodes.append(node)
         rebase(t, node)
     else:
         changed(t)
@@ -87,7 +87,7 @@ def _execute(
 
 
 def _overwritten(
-    op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int, made: list[Any] | None
+    op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int, nodes: list[Any] | None
 ) -> Tensor:
     """An op without derivative, such as `eq_`: what it puts there has no history, as `copy_` does.
 
@@ -95,7 +95,7 @@ def _overwritten(
     """
     value = run_forward(op, read_inputs(op, args)[0], params)[0]
     t: Tensor = args[0]
-    return _execute(COPY, (t, make(backend_of(t._array).wrap(value))), NO_PARAMS, seq, made)
+    return _execute(COPY, (t, make(backend_of(t._array).wrap(value))), NO_PARAMS, seq, nodes)
 
 
 def _lifted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
@@ -196,12 +196,12 @@ def _shows_twice(array: Any) -> bool:
     return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
 
 
-def _check_cast(op: Op, got: Any, wanted: Any) -> None:
-    got, wanted = dtype_of(got), dtype_of(wanted)
-    if got.category > wanted.category:
+def _check_cast(op: Op, got: Any, target: Any) -> None:
+    got, target = dtype_of(got), dtype_of(target)
+    if got.category > target.category:
         raise RuntimeError(
             f"result type {type_name(got)} can't be cast to the desired output type "
-            f"{type_name(wanted)} "
+            f"{type_name(target)} "
             f"({op.name}_: use the out-of-place op, or convert the tensor first)"
         )
 

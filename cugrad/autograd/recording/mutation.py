@@ -46,13 +46,13 @@ class MutationContext:
     def pack(self, tensor: Tensor) -> PreservedTensor:
         counter, array = tensor.counter, tensor._array
         key = (id(counter), counter[0], id(array), array.shape, array.strides)
-        known = self.tid_to_weakhandle.get(key)
-        if known is None:
-            known = PreservedTensor(tensor, key)
+        preserved = self.tid_to_weakhandle.get(key)
+        if preserved is None:
+            preserved = PreservedTensor(tensor, key)
             self._counters[id(counter)] = counter
-            self._storages.setdefault(id(counter), []).append(weakref.ref(known))
-            self.tid_to_weakhandle[key] = known  # last: then all the rest is there
-        return known
+            self._storages.setdefault(id(counter), []).append(weakref.ref(preserved))
+            self.tid_to_weakhandle[key] = preserved  # last: then all the rest is there
+        return preserved
 
     def unpack(self, kept: PreservedTensor) -> Tensor:
         if not self._open or kept.tensor is None:

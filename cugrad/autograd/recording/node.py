@@ -173,9 +173,9 @@ class Node:
         for i, g in enumerate(grad_outputs):
             if g is not None and not isinstance(g, Tensor):
                 raise TypeError(f"argument {i} is not a Variable")
-        given = grad_outputs[0] if len(grad_outputs) == 1 else grad_outputs
-        found = tuple(self.plan.vjp_recorded(self, given))
-        return found[0] if len(found) == 1 else found
+        incoming = grad_outputs[0] if len(grad_outputs) == 1 else grad_outputs
+        gradients = tuple(self.plan.vjp_recorded(self, incoming))
+        return gradients[0] if len(gradients) == 1 else gradients
 
     def get_rare(self) -> NodeRare:
         if self.rare is None:
@@ -272,12 +272,12 @@ def leaf_rare(leaf: Tensor) -> NodeRare:
 def accumulator(leaf: Tensor) -> AccumulateGrad:
     """The AccumulateGrad of a leaf, the same object while there is a reference to it."""
     rare = leaf.rare
-    found = None if rare.accumulator is None else rare.accumulator()
-    if found is None:
-        found = AccumulateGrad(leaf)
-        rare.accumulator = weakref.ref(found)
-        found.rare = rare.leaf
-    return found
+    node = None if rare.accumulator is None else rare.accumulator()
+    if node is None:
+        node = AccumulateGrad(leaf)
+        rare.accumulator = weakref.ref(node)
+        node.rare = rare.leaf
+    return node
 
 
 def as_function(edge: Any) -> tuple[Any, int]:

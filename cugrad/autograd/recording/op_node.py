@@ -128,11 +128,11 @@ class FastPlan(OpPlan):
 
     def packed(self) -> OpPlan:
         """The plan when hooks have packed what is saved."""
-        found = self._packed
-        if found is None:
-            found = self._packed = OpPlan(self.op, self.mask)
-            found.vjp = _compile_vjp(self.op, self.mask, self._number, packed=True)
-        return found
+        plan = self._packed
+        if plan is None:
+            plan = self._packed = OpPlan(self.op, self.mask)
+            plan.vjp = _compile_vjp(self.op, self.mask, self._number, packed=True)
+        return plan
 
 
 def _compile_vjp(op: Op, mask: int, number: bool, packed: bool = False) -> Callable[..., Any]:
@@ -276,10 +276,10 @@ _new_node = OpNode.__new__
 
 def plan_of(op: Op, mask: int) -> OpPlan:
     """The one plan of an op and a set of inputs that need a gradient."""
-    found = _plans.get((op, mask))
-    if found is None:
-        found = _plans[op, mask] = OpPlan(op, mask)
-    return found
+    plan = _plans.get((op, mask))
+    if plan is None:
+        plan = _plans[op, mask] = OpPlan(op, mask)
+    return plan
 
 
 def new_node(

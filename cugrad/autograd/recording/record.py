@@ -41,12 +41,12 @@ def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
     plain = not params and not op.variadic and None not in op.formulas
     seq = announced_seq(args if plain else _leading(op, args, params))
     result, observers, begun = None, state.observers, 0
-    given = (*args, *params.values()) if params else args
+    inputs = (*args, *params.values()) if params else args
     try:
         try:
             state.call = op, args, params, run is not _unobserved
             for observer in observers:
-                observer.op_begin(op.name, seq, given)
+                observer.op_begin(op.name, seq, inputs)
                 begun += 1
         finally:
             state.call = None

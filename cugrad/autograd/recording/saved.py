@@ -187,13 +187,13 @@ def keep_result(tensor: Tensor, output_nr: int) -> Any:
 
 def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
     """The versions of the saved inputs, None when all are 0; RuntimeError if one has none."""
-    found = []
+    versions = []
     for entry in saved:
         counter = entry._counter if isinstance(entry, Tensor) else None
         if counter is UNCOUNTED:
             raise RuntimeError(INFERENCE_TEXT)
-        found.append(0 if counter is None else counter[0])
-    return tuple(found) if any(found) else None
+        versions.append(0 if counter is None else counter[0])
+    return tuple(versions) if any(versions) else None
 
 
 def attached(node: Any, index: int, entry: Tensor) -> Tensor:
@@ -210,19 +210,19 @@ def check_version(node: Any, index: int) -> None:
     """InplaceError when saved entry `index`, which no hook has packed, was changed in place."""
     entry = node.saved[index]
     if isinstance(entry, Tensor):
-        found = 0 if entry._counter is None else entry._counter[0]
-        wanted = 0 if node.versions is None else node.versions[index]
-        if found == wanted or not _is_needed(node, index):
+        version = 0 if entry._counter is None else entry._counter[0]
+        expected = 0 if node.versions is None else node.versions[index]
+        if version == expected or not _is_needed(node, index):
             return
         shape, (maker, output) = entry.shape, _maker(entry)
     else:
-        found, wanted = 0 if entry[1] is None else entry[1][0], entry[2]
-        if found == wanted:
+        version, expected = 0 if entry[1] is None else entry[1][0], entry[2]
+        if version == expected:
             return
         shape, maker, output = entry[0].shape, node, entry[3]
     if node.saved is FREED:  # another thread has freed it, and its versions with it
         raise RuntimeError(FREED_TEXT)
-    raise changed(node, index, shape, maker, output, found, wanted)
+    raise changed(node, index, shape, maker, output, version, expected)
 
 
 def _maker(entry: Tensor) -> tuple[Any, int]:
@@ -247,15 +247,15 @@ def _is_needed(node: Any, index: int) -> bool:
 
 
 def changed(
-    node: Any, index: int, shape: Any, maker: Any, output: int, found: int, wanted: Any
+    node: Any, index: int, shape: Any, maker: Any, output: int, version: int, expected: Any
 ) -> InplaceError:
     """The error for a changed saved tensor: output `output` of `maker`, if that is known."""
     origin = "" if maker is None else f", which is output {output} of {maker.short_name()},"
     return InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: the tensor of shape {list(shape)} that {node.name()} saved as "
-        f"{node.plan.saved_name(index)!r}{origin} is at version {found}; expected version "
-        f"{wanted} instead. Hint: {CHANGED_THERE if anomaly.enabled else CHANGE_A_COPY}"
+        f"{node.plan.saved_name(index)!r}{origin} is at version {version}; expected version "
+        f"{expected} instead. Hint: {CHANGED_THERE if anomaly.enabled else CHANGE_A_COPY}"
     )
 
 
@@ -288,20 +288,20 @@ def spelled(array: Any) -> str:
 
 def arrays(node: Any) -> tuple[Any, ...]:
     """Everything that a node saved, as arrays, each checked to be what it was."""
-    found = []
+    values = []
     for index, entry in enumerate(node.saved):
         if isinstance(entry, Tensor):
             if entry._counter is not None:
                 check_version(node, index)
-            found.append(entry._array)
+            values.append(entry._array)
         elif type(entry) is tuple:
             check_version(node, index)
-            found.append(entry[0])
+            values.append(entry[0])
         elif type(entry) is Packed:
-            found.append(unpacked(node, index, entry)._array)
+            values.append(unpacked(node, index, entry)._array)
         else:
-            found.append(entry)
-    return tuple(found)
+            values.append(entry)
+    return tuple(values)
 
 
 def tensor_at(node: Any, index: int) -> Any:
@@ -365,8 +365,8 @@ def read(node: Any, name: str) -> Any:
         return tuple(map(_index, params[name])) if op.held and name == "indices" else params[name]
     if node.is_freed:
         raise RuntimeError(FREED_TEXT)
-    found = tuple(tensor_at(node, i) for i in indices)
-    return found if node.plan.op.variadic else found[0]
+    values = tuple(tensor_at(node, i) for i in indices)
+    return values if node.plan.op.variadic else values[0]
 
 
 def _index(part: Any) -> Any:
@@ -383,8 +383,8 @@ def read_raw(node: Any, name: str) -> Any:
         raise AttributeError(f"{node.name()} saved no tensor {name!r}")
     if node.is_freed and node.plan.op.variadic:
         raise RuntimeError(FREED_TEXT)
-    found = tuple(SavedTensor(node, i) for i in indices)
-    return found if node.plan.op.variadic else found[0]
+    saved = tuple(SavedTensor(node, i) for i in indices)
+    return saved if node.plan.op.variadic else saved[0]
 
 
 def names(node: Any) -> Iterator[str]:

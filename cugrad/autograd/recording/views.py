@@ -270,9 +270,9 @@ def rebase(t: Tensor, node: Any) -> None:
     base._node, base._requires_grad = latest, True
     if view is not None:
         view.version, view.maker = base.counter[0], view.maker or ""
-    for other, known in _views_of(base):
+    for other, other_view in _views_of(base):
         other._requires_grad = True
-        known.forget(other)
+        other_view.forget(other)
     if len(base.counter) > 2:
         _moved(base.counter)
 
