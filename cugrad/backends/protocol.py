@@ -59,13 +59,18 @@ class Backend(Protocol):
     """
 
     name: str
-    readable: bool  # else there are many values for one, and `run_row` runs the rows
+    readable: bool  # else there are many values for one
+    runs_rows: bool  # by `run_row`, in a way of its own; else a row's forward runs with `xp`
     stands_in: bool  # for any device that a program names: it is simulated
     device_type: str
     array_types: tuple[type, ...]
     xp: Any
 
-    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any: ...  # not readable
+    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any: ...
+    def row_function(self, op: Any) -> Callable[..., Any]: ...  # as run_row, by position
+    def gradients_function(
+        self, op: Any, mask: int, raw: Any
+    ) -> Callable[..., Any] | None: ...  # of a row in one kernel; `g, saved, meta` of a node
     def wrap(self, value: Any) -> Array: ...
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array: ...
     def to_host(self, array: Array) -> np.ndarray[Any, Any]: ...

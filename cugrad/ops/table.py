@@ -350,10 +350,10 @@ def _raw_function(op: Op) -> Callable[..., Any]:
             backend = BY_ARRAY_TYPE.get(type(args[0])) if alone else None
             if backend is None:
                 backend, args = _on_one_backend(args)
-            if backend.readable:
-                value = forward(backend.xp, *args, **params)
-            else:
+            if backend.runs_rows:
                 value = backend.run_row(op, args, params)
+            else:
+                value = forward(backend.xp, *args, **params)
             return backend.wrap(value) if single else tuple(map(backend.wrap, value))
 
     call.__name__ = op.name

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -78,6 +80,56 @@ def compile_cuda(source: str, arch: str, names: tuple[str, ...] = ()) -> bytes:
         return nvrtc.getCUBIN(program)
     finally:
         nvrtc.destroyProgram(program)
+
+
+class Resources(NamedTuple):
+    """What a kernel needs for a thread: registers, and bytes of local memory, where spills go."""
+
+    registers: int
+    frame: int
+
+
+def resources(code: bytes) -> dict[str, Resources]:
+    """The resources of each kernel of a cubin, by its (mangled) name: NVIDIA's ELF attributes."""
+    table, size, count = struct.unpack_from("<Q", code, 40)[0], *struct.unpack_from("<HH", code, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, table + i * size) for i in range(count)]
+    symbols = next(s for s in sections if s[1] == 2)  # SHT_SYMTAB
+    names = sections[symbols[6]][4]
+
+    def name(index: int) -> str:
+        start = names + struct.unpack_from("<I", code, symbols[4] + 24 * index)[0]
+        return code[start : code.index(b"\0", start)].decode()
+
+    registers, frames = {}, {}
+    for section in sections:
+        if section[1] != 0x70000000 or section[7]:  # the .nv.info of the whole module
+            continue
+        place, end = section[4], section[4] + section[5]
+        while place < end:
+            form, attribute, length = struct.unpack_from("<BBH", code, place)
+            if form == 4 and attribute in (0x2F, 0x11):  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
+                index, value = struct.unpack_from("<II", code, place + 4)
+                (registers if attribute == 0x2F else frames)[name(index)] = value
+            place += 4 + (length if form == 4 else 0)
+    return {kernel: Resources(n, frames[kernel]) for kernel, n in registers.items()}
+
+
+def compile_together(sources: Sequence[str], arch: str) -> list[Resources]:
+    """Compiles sources of one kernel each in one run of NVRTC; what each needs, in their order."""
+    heads = dict.fromkeys(line for s in sources for line in re.findall("#include.*\n", s))
+    parts = [
+        f"namespace n{k} {{\n{re.sub('#include.*', '', source)}}}\n".replace(
+            'extern "C" __global__', "__global__"
+        )
+        for k, source in enumerate(sources)
+    ]
+    found = resources(compile_cuda("".join([*heads, *parts]), arch))
+    numbers = {}
+    for mangled in found:  # _ZN4n416...: of the namespace n416
+        length = re.match(r"_ZN(\d+)n", mangled)
+        assert length is not None, mangled
+        numbers[int(mangled[length.end() : length.end() + int(length[1]) - 1])] = mangled
+    return [found[numbers[k]] for k in range(len(sources))]
 
 
 def host_compiler() -> None:

@@ -180,7 +180,7 @@ WRONG = {
                      "x[t + 1] = 0;  // here"),
     "before_the_start": ("read of 4 bytes out of bounds: at byte -4 of array 0",
                          "float v = x[t - 1];  // here\n __syncthreads(); x[t] = v;"),
-    "a_vector_past_the_end": ("read of 4 bytes out of bounds", "if (t < 61) {\n"
+    "a_vector_past_the_end": ("bytes out of bounds: at byte", "if (t < 61) {\n"
                               "float4 v = ((float4*)x)[t];  // here\n"
                               "__syncwarp(__activemask()); x[t] = v.x + v.w; }"),
     "misaligned": ("type_mismatch", "\n if (t == 0) { float4 v = *(float4*)(x + 1);  // here\n"

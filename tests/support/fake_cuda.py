@@ -749,26 +749,54 @@ class RawModule:
     def get_function(self, name: str) -> Any:
         def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
             device_is_used()
-            kernel(grid, block, [bare_argument(a) for a in args], shared_mem)
+            owners = [found() for found, _ in list(LIVE.values())] if CHECKS else []
+            kernel(grid, block, [bare_argument(a) for a in args], shared_mem, arrays=owners)
 
         kernel = self._program.kernel(name)
         return launch
 
 
 def bare_argument(value: Any) -> Any:
-    """What a kernel gets: the memory of a device array, or a number that has a size."""
-    assert not isinstance(value, np.ndarray), "a host array is no argument of a kernel"
+    """What a kernel gets: the memory of a device array, a number, or a host array's bytes."""
+    if isinstance(value, np.ndarray):
+        return np.frombuffer(value.tobytes(), f"V{value.nbytes}")[0]
     return value._host if isinstance(value, ndarray) else value
 
 
 class RawKernel:
     def __init__(self, code: str, name: str, options: tuple[str, ...] = (), **rest: Any) -> None:
         self._code, self._name = code, name
+        self._run: Any = None
 
     def compile(self, log_stream: Any = None) -> None: ...
 
     def __call__(self, grid: Any, block: Any, args: tuple[Any, ...], **kwargs: Any) -> None:
-        RawModule(self._code).get_function(self._name)(grid, block, args, **kwargs)
+        if COLLECTED is not None:
+            COLLECTED.append(self)
+            return
+        if self._run is None:
+            self.take(RawModule(self._code))
+        self._run(grid, block, args, **kwargs)
+
+    def take(self, module: RawModule) -> None:
+        self._run = module.get_function(self._name)
+
+
+@contextmanager
+def compiled_together() -> Iterator[None]:
+    """Kernels that are launched inside do nothing; behind it all of them are there, compiled in
+    few runs of the compiler.
+    """
+    global COLLECTED
+    COLLECTED = []
+    try:
+        yield
+    finally:
+        kernels, COLLECTED = dict.fromkeys(k for k in COLLECTED if k._run is None), None
+    modules = [RawModule(kernel._code) for kernel in kernels]
+    Program.compile_together([module._program for module in modules])
+    for kernel, module in zip(kernels, modules, strict=True):
+        kernel.take(module)
 
 
 # The allocator in force, whether linear algebra looks for errors, and what made the host wait for
@@ -776,6 +804,7 @@ class RawKernel:
 STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[], without_handle=0)
 REAL: Any = None
 NAMES = "CUGRAD_FAKE_CUDA_NAMES"  # of the file for USED, in the environment
+COLLECTED: list[RawKernel] | None = None  # kernels that will be compiled together
 CHECKS = False  # whether kernels are watched for races and bounds: slower
 
 
@@ -835,14 +864,16 @@ def install() -> None:
     })  # fmt: skip
 
 
-def passed(*words: str, without: str = "", names: Path | None = None) -> str:
+def passed(*words: str, without: str = "", names: Path | None = None, fused: bool = False) -> str:
     """What pytest prints of tests that all pass in a process whose CuPy is the fake.
 
     `without` names a variable of the environment that the process shall not have, `names` a file
-    for the names of CuPy's that it used.
+    for the names of CuPy's that it used. `fused` is whether rows are kernels of their own there:
+    each takes a while to compile.
     """
     command = [sys.executable, "-m", "tests.support.fake_cuda", *words, "-q", "-n0"]
-    variables = {k: v for k, v in os.environ.items() if k != without} | {"CUGRAD_DEVICE": "cuda"}
+    variables = {k: v for k, v in os.environ.items() if k != without}
+    variables |= {"CUGRAD_DEVICE": "cuda", "CUGRAD_FUSED": str(int(fused))}
     if names is not None:
         variables[NAMES] = str(names)
     done = subprocess.run(

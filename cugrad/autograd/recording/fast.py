@@ -233,7 +233,9 @@ def _forwards(op: Op) -> dict[type, Any]:
     forwards: dict[type, Any] = {}
 
     def add(backend: Any) -> None:
-        if op.ufunc is None:
+        if backend.runs_rows:
+            value = backend.row_function(op)
+        elif op.ufunc is None:
             xp, forward = backend.xp, op.forward
             value = lambda *args: forward(xp, *args)
         else:

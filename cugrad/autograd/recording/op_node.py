@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+from ...backends import on_register
 from ...ops.table import ELEMENTWISE, SAME, Op, raw
 from ...tensor import Tensor
 from ..anomaly_mode import note
@@ -36,6 +37,29 @@ class OpPlan:
         self.adapts = op.kind == ELEMENTWISE or op.promote is not None
         self.vjp = self._vjp_raw
 
+    def fused(self) -> OpPlan:
+        """Itself, with gradients by backends that run rows in their own way."""
+        if self.op.kind == ELEMENTWISE:
+            on_register(self._fuse)
+        return self
+
+    def _fuse(self, backend: Any) -> None:
+        fused = backend.gradients_function(self.op, self.mask, raw) if backend.runs_rows else None
+        if fused is None:
+            return
+        others, kind = self.vjp, backend.array_types[0]
+
+        def vjp(node: OpNode, g: Any) -> Any:
+            if type(g) is not kind:
+                return others(node, g)
+            saved, meta = saving.arrays(node), node.meta
+            grads = fused(g, saved, meta)
+            if grads is None:
+                return self._vjp(node, g, raw, saved)
+            return self._adapted(raw, node, grads) if meta is not None else grads
+
+        self.vjp = vjp
+
     def packed(self) -> OpPlan:
         """The plan for a node whose saved entries hooks have packed."""
         return self
@@ -65,14 +89,16 @@ class OpPlan:
         grads = formula(m, g, saved, shapes, params)
         if conjugates:
             grads = _conj(m, grads)
-        if self.adapts:
-            grads = tuple(
-                [
-                    None if edge is None or x is None else _adapt(m, x, shape, dtype)
-                    for edge, x, shape, dtype in zip(node.edges, grads, shapes, dtypes, strict=True)
-                ]
-            )
-        return grads
+        return self._adapted(m, node, grads) if self.adapts else grads
+
+    def _adapted(self, m: Any, node: OpNode, grads: Any) -> Any:
+        shapes, _, dtypes, _, _ = node.meta
+        return tuple(
+            [
+                None if edge is None or x is None else _adapt(m, x, shape, dtype)
+                for edge, x, shape, dtype in zip(node.edges, grads, shapes, dtypes, strict=True)
+            ]
+        )
 
 
 def _conj(m: Any, g: Any) -> Any:
@@ -125,6 +151,7 @@ class FastPlan(OpPlan):
         super().__init__(op, mask)
         self.vjp = _compile_vjp(op, mask, number)
         self._number, self._packed = number, None  # type: bool, OpPlan | None
+        self.fused()
 
     def packed(self) -> OpPlan:
         """The plan when hooks have packed what is saved."""
@@ -132,6 +159,7 @@ class FastPlan(OpPlan):
         if plan is None:
             plan = self._packed = OpPlan(self.op, self.mask)
             plan.vjp = _compile_vjp(self.op, self.mask, self._number, packed=True)
+            plan.fused()
         return plan
 
 
@@ -278,7 +306,7 @@ def plan_of(op: Op, mask: int) -> OpPlan:
     """The one plan of an op and a set of inputs that need a gradient."""
     plan = _plans.get((op, mask))
     if plan is None:
-        plan = _plans[op, mask] = OpPlan(op, mask)
+        plan = _plans[op, mask] = OpPlan(op, mask).fused()
     return plan
 
 

@@ -80,10 +80,10 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     backend = backend_of(first_array(op, arrays))
     operands = (arrays,) if op.variadic else arrays
     try:
-        if backend.readable:
-            value = op.forward(backend.xp, *operands, **params)
-        else:
+        if backend.runs_rows:
             value = backend.run_row(op, operands, params)
+        else:
+            value = op.forward(backend.xp, *operands, **params)
     except RuntimeWarning:  # warnings are errors here; overflow is not one
         with backend.quiet():
             value = op.forward(backend.xp, *operands, **params)

@@ -388,7 +388,7 @@ class BatchedBackend:
     """What arrays of one level answer to `backend_of`: the device is that of their values."""
 
     name = "batched"
-    readable = False
+    readable, runs_rows = False, True
     array_types: tuple[type, ...] = (BatchedArray,)
 
     def __init__(self, level: BatchLevel, parent: Any) -> None:

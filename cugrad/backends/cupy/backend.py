@@ -11,6 +11,7 @@ import numpy as np
 
 from ..copies import check_copy
 from . import memory as memory
+from .fused.rows import backward_of, forward_of
 from .namespace import CupyNamespace
 from .probe import why_uncompilable
 from .random import CudaRng
@@ -30,7 +31,7 @@ class CupyBackend:
     """
 
     name = "cupy"
-    readable, stands_in = True, False
+    readable, runs_rows, stands_in = True, True, False
     device_type = "cuda"
     array_types: tuple[type, ...] = (cupy.ndarray,)
     xp = CupyNamespace()
@@ -39,8 +40,25 @@ class CupyBackend:
         reason = why_uncompilable()
         if reason is not None:
             raise RuntimeError(f"device 'cuda' cannot be used: {reason}")
+        self._rows: dict[Any, Callable[..., Any]] = {}  # by op
         self._peaks = memory.PeakMeter()
         self._reserved: dict[int | None, int] = {}  # by device, the most that was seen
+
+    # rows
+
+    def row_function(self, op: Any) -> Callable[..., Any]:
+        """A row's forward: one kernel where one can be made of the row, else CuPy's functions."""
+        found = self._rows.get(op)
+        if found is None:
+            found = self._rows[op] = forward_of(op, self.xp)
+        return found
+
+    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any:
+        return self.row_function(op)(*operands, **params)
+
+    def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
+        """The gradients of an elementwise row in one kernel, see `fused.rows.backward_of`."""
+        return backward_of(op, mask, raw) if op.kind == "elementwise" else None
 
     # arrays
 

@@ -290,7 +290,7 @@ class NumpyBackend:
     """Tensors in host memory."""
 
     name = "numpy"
-    readable, stands_in = True, False
+    readable, runs_rows, stands_in = True, False, False
     device_type = "cpu"
     array_types: tuple[type, ...] = (np.ndarray, np.generic)
     xp = NumpyNamespace()

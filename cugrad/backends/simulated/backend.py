@@ -87,7 +87,7 @@ class SimulatedBackend:
     CUDA, share one machine, but their arrays do not mix.
     """
 
-    readable, stands_in = True, True
+    readable, runs_rows, stands_in = True, False, True
 
     def __init__(self, device_type: str = "simulated") -> None:
         self.name, self.device_type = "simulated", device_type

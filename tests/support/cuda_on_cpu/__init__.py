@@ -21,6 +21,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -34,15 +35,17 @@ HERE = Path(__file__).parent
 HEADERS = ("cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "math_constants.h")  # words.h is all
 PLAIN = ("-std=gnu++17", "-fPIC", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE")
 CHECKED = (
-    "-O1", "-g1", "-gdwarf-4", "-ffp-contract=off", "-fno-extern-tls-init",
+    "-O0", "-g1", "-gdwarf-4", "-ffp-contract=off", "-fno-extern-tls-init",
     "-fsanitize=thread",
     "-fsanitize=alignment,bounds,shift,integer-divide-by-zero,signed-integer-overflow",
 )  # fmt: skip
 UNCHECKED = ("-O1", "-ffp-contract=off", "-fno-extern-tls-init")
+SHARED = ("-shared", "-Wl,-Bsymbolic")
 MEETING = re.compile(r"__sync|_sync\(|__shared__|__threadfence|atomic[A-Z]")
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
 MAX_SHARED = 227 * 1024
+ONE_AT_A_TIME = threading.Lock()  # the machine of a library runs one launch
 
 
 class KernelError(AssertionError):
@@ -64,7 +67,7 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
         ("races", ctypes.c_uint), ("early_exit", ctypes.c_uint), ("in_turns", ctypes.c_uint),
-        ("seed", ctypes.c_uint64),
+        ("seed", ctypes.c_uint64), ("first", ctypes.c_uint64), ("blocks", ctypes.c_uint64),
     ]  # fmt: skip
 
 
@@ -135,41 +138,59 @@ def header(flags: Sequence[str]) -> Path:
     return plain
 
 
+def library(sources: Sequence[str], checks: bool) -> Path:
+    """The library of all kernels of some sources, each in a namespace of its own."""
+    flags = CHECKED if checks else UNCHECKED
+    machine = (HERE / "machine.cpp").read_text()
+    runs = built(".o", {"machine.cpp": machine}, *UNCHECKED, "-c", "machine.cpp")
+    texts, parts = {}, []
+    for k, source in enumerate(sources):
+        text = DYNAMIC.sub(r"\1* \2 = (\1*)on_cpu_dynamic();", source)
+        texts[f"source{k}.cu"] = text.replace('extern "C" __global__', "__global__")
+        entries = [f"ON_CPU_ENTRY(n{k}_{name}, n{k}::{name})\n" for name in KERNEL.findall(source)]
+        parts.append(f'namespace n{k} {{\n#include "source{k}.cu"\n}}\n' + "".join(entries))
+    texts["kernels.cpp"] = "".join(parts)
+    words = "-include", str(header(flags))
+    if not checks:
+        return built(".so", texts, *flags, *words, *SHARED, "kernels.cpp", str(runs))
+    kernels = built(".o", texts, *flags, *words, "-c", "kernels.cpp")  # linked without libtsan
+    return built(".so", {}, *SHARED, str(kernels), str(runs))
+
+
 class Program:
-    """A CUDA source, compiled when the first kernel runs; `checks=False` runs faster and blind."""
+    """A CUDA source, compiled when its first kernel runs; `checks=False` runs faster and blind."""
 
     def __init__(self, source: str, *, checks: bool = True) -> None:
         self.source, self.checks = source, checks
         self.names = tuple(KERNEL.findall(source))
         self.in_turns = MEETING.search(source) is not None
-        self._library: ctypes.CDLL | None = None
+        self.path: Path | None = None
+        self._number = 0  # among the sources of its library
         self._kernels: dict[str, Kernel] = {}
 
-    @property
-    def library(self) -> ctypes.CDLL:
-        if self._library is None:
-            self._library = ctypes.CDLL(str(self.path()))
-        return self._library
+    def load(self) -> ctypes.CDLL:
+        if self.path is None:
+            self.path = library([self.source], self.checks)
+        return ctypes.CDLL(str(self.path))
 
-    def path(self) -> Path:
-        flags = CHECKED if self.checks else UNCHECKED
-        machine = (HERE / "machine.cpp").read_text()
-        runs = built(".o", {"machine.cpp": machine}, *UNCHECKED, "-c", "machine.cpp")
-        texts = {
-            "source.cu": DYNAMIC.sub(r"\1* \2 = (\1*)on_cpu_dynamic();", self.source),
-            "kernels.cpp": '#include "source.cu"\n'
-            + "".join(f"ON_CPU_ENTRY({name})\n" for name in self.names),
-        }
-        words = "-include", str(header(flags))
-        kernels = built(".o", texts, *flags, *words, "-c", "kernels.cpp")
-        return built(".so", {}, "-shared", "-Wl,-Bsymbolic", str(kernels), str(runs))
+    @staticmethod
+    def compile_together(programs: Sequence[Program], most: int = 64) -> None:
+        """Compiles many sources in few runs of g++: each run costs as much as some kernels."""
+        for checks in (True, False):
+            left = [p for p in programs if p.checks is checks and p.path is None]
+            for start in range(0, len(left), most):
+                some = left[start : start + most]
+                path = library([p.source for p in some], checks)
+                for number, program in enumerate(some):
+                    program.path, program._number = path, number
 
     def kernel(self, name: str) -> Kernel:
         found = self._kernels.get(name)
         if found is None:
             if name not in self.names:
                 raise KeyError(f"no kernel {name!r} in the source, which has {self.names}")
-            found = self._kernels[name] = Kernel(self, name)
+            library = self.load()
+            found = self._kernels[name] = Kernel(self, library, name, f"n{self._number}_{name}")
         return found
 
 
@@ -181,19 +202,20 @@ class Kernel:
 
     `arrays` are those that a struct points to. `seed` draws the order of blocks and threads.
     `races`: 2 looks in shared and global memory, 1 in shared memory, 0 nowhere. `early_exit` lets
-    threads return before a barrier of the others.
+    threads return before a barrier of the others. `only` is a range of blocks; others do not run.
     """
 
-    def __init__(self, program: Program, name: str) -> None:
-        self.program, self.name = program, name
+    def __init__(self, program: Program, library: ctypes.CDLL, name: str, label: str) -> None:
+        self.program, self.name, self._library = program, name, library
         text = ctypes.create_string_buffer(4096)
-        getattr(program.library, f"tell_{name}")(text)
+        getattr(library, f"tell_{label}")(text)
         self.types = text.value.decode().split()  # "*f4" is a pointer to float, "V24" a struct
-        self._entry = ctypes.cast(getattr(program.library, f"run_{name}"), ctypes.c_void_p)
+        self._entry = ctypes.cast(getattr(library, f"run_{label}"), ctypes.c_void_p)
 
     def __call__(
         self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0,
         *, arrays: Sequence[Any] = (), seed: int = 0, races: int = 2, early_exit: bool = False,
+        only: range = range(0),
     ) -> None:  # fmt: skip
         if len(args) != len(self.types):
             raise TypeError(f"{self.name}: got {len(args)} arguments, want {len(self.types)}")
@@ -202,11 +224,14 @@ class Kernel:
         ranges = [_range(a) for a in (*args, *arrays) if isinstance(a, np.ndarray)]
         how = self._launch(grid, block, shared_mem)
         how.seed, how.races, how.early_exit = seed, races, early_exit
+        how.first, how.blocks = only.start, len(only)
         error = ctypes.create_string_buffer(2048)
-        if self.program.library.on_cpu_launch(
-            self._entry, pointers, (Range * len(ranges))(*ranges), len(ranges), ctypes.byref(how),
-            error,
-        ):  # fmt: skip
+        with ONE_AT_A_TIME:
+            failed = self._library.on_cpu_launch(
+                self._entry, pointers, (Range * len(ranges))(*ranges), len(ranges),
+                ctypes.byref(how), error,
+            )  # fmt: skip
+        if failed:
             text = re.sub(r"@([0-9a-f]+)", self._line, error.value.decode())
             raise KernelError(f"{self.name}: {text}")
 
@@ -240,10 +265,10 @@ class Kernel:
         """The line of a place in the code, through functions that were inlined."""
         place = hex(int(found[1], 16) - 1)
         done = subprocess.run(
-            ["addr2line", "-i", "-e", str(self.program.path()), place],
+            ["addr2line", "-i", "-e", str(self.program.path), place],
             capture_output=True, text=True,
         )  # fmt: skip
-        lines = re.findall(r"source\.cu:(\d+)", done.stdout)
+        lines = re.findall(r"source\d+\.cu:(\d+)", done.stdout)
         return f"(line {lines[0]})" if lines else f"(at {place})"
 
 

@@ -400,7 +400,10 @@ static void make_fibres()
         makecontext(&f.start, fibre_main, 0);
     }
 }
-struct Launch { unsigned grid[3], block[3], shared, races, early_exit, in_turns; uint64_t seed; };
+struct Launch {
+    unsigned grid[3], block[3], shared, races, early_exit, in_turns;
+    uint64_t seed, first, blocks;  // `blocks` of them from `first` on; 0 are all, in a drawn order
+};
 
 ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range* ranges, int count,
                                  const Launch* how, char* error)
@@ -426,7 +429,8 @@ ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range
     shadow(fixed), shadow(dynamic);  // pages that nobody touches cost nothing
     if (in_turns) make_fibres();
     size_t blocks = (size_t)gridDim.x * gridDim.y * gridDim.z, first = blocks ? draw() % blocks : 0;
-    for (size_t k = 0; k < blocks && !failed; k++) {
+    if (how->blocks) first = how->first;
+    for (size_t k = 0; k < (how->blocks ? how->blocks : blocks) && !failed; k++) {
         unsigned b = block_number = (first + k) % blocks;
         blockIdx = {b % gridDim.x, b / gridDim.x % gridDim.y, b / gridDim.x / gridDim.y};
         run_block();

@@ -184,6 +184,7 @@ template <class To, class From> ON_CPU_PLAIN To on_cpu_bits(From x)
     memcpy(&found, &x, sizeof found);
     return found;
 }
+inline double __longlong_as_double(long long x) { return on_cpu_bits<double>(x); }
 inline int __float_as_int(float x) { return on_cpu_bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return on_cpu_bits<unsigned>(x); }
 inline float __int_as_float(int x) { return on_cpu_bits<float>(x); }
@@ -267,6 +268,6 @@ template <class... A> ON_CPU_CALL void on_cpu_call(void (*kernel)(A...), void** 
     on_cpu_unpack(kernel, args, std::index_sequence_for<A...>());
 }
 #define ON_CPU_VISIBLE extern "C" __attribute__((visibility("default")))
-#define ON_CPU_ENTRY(name)                                                             \
-    ON_CPU_VISIBLE void run_##name(void** args) { on_cpu_call(&name, args); }          \
-    ON_CPU_VISIBLE void tell_##name(char* out) { on_cpu_describe_all(&name, out); }
+#define ON_CPU_ENTRY(label, name)                                                      \
+    ON_CPU_VISIBLE void run_##label(void** args) { on_cpu_call(&name, args); }         \
+    ON_CPU_VISIBLE void tell_##label(char* out) { on_cpu_describe_all(&name, out); }

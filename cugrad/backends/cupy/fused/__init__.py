@@ -1,0 +1,7 @@
+"""Kernels made from rows: what a row and its formulas do to an element, as one kernel each way.
+
+`rows` is what the backend asks, and the place to begin reading: it traces a row (see `traced`),
+keeps a plan for each kind of operands, and declines what no kernel can do. `layouts` says how the
+operands lie, `expressions` writes a graph as CUDA C, `source` writes the kernel around it, `launch`
+compiles and starts it. Only `cugrad/backends/cupy` imports from here.
+"""

@@ -1,0 +1,131 @@
+"""Compiles generated kernels, once each, and starts them with all arguments packed into one."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from ...traced.arrays import Traced
+from .expressions import signature, used, value_of
+from .layouts import Layout, Operand, layout_of, needs_alignment
+from .source import THREADS, fields, kernel_source, struct_format
+
+__all__ = ["Graph", "New", "KernelPlan", "kernel_of"]
+
+Array = Any  # cupy.ndarray
+
+# One multiplication and one addition are two roundings, as they are where each is a kernel.
+OPTIONS = ("--fmad=false",)
+
+_kernels: dict[Any, Any] = {}
+
+
+class Graph(NamedTuple):
+    """What a kernel computes: `results` of the inputs that `nodes` name by their index.
+
+    `inputs` and `outputs` are dtypes by name; `numbers` are those that it is told at each launch,
+    where another value shall not be another kernel.
+    """
+
+    name: str
+    nodes: Sequence[Traced]
+    results: Sequence[Traced]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    numbers: tuple[Traced, ...]
+
+
+def graph_of(name: str, results: Sequence[Traced], inputs: Sequence[str], told: bool) -> Graph:
+    """The graph of results in their own dtypes; `told` is whether numbers are arguments."""
+    nodes = used(results)
+    numbers = tuple([x for x in nodes if x.function == "number"]) if told else ()
+    outputs = tuple([x.dtype.name for x in results])
+    return Graph(name, nodes, tuple(results), tuple(inputs), outputs, numbers)
+
+
+def kernel_of(graph: Graph, layout: Layout) -> Any:
+    """The kernel of a graph for operands that lie so: one for all graphs of this form."""
+    form = signature(graph.nodes, graph.results, values=not graph.numbers)
+    key = graph.name, form, layout.kind, graph.inputs, graph.outputs
+    found = _kernels.get(key)
+    if found is None:
+        code = kernel_source(
+            graph.name, graph.nodes, graph.results, layout, graph.inputs, graph.outputs,
+            graph.numbers,
+        )  # fmt: skip
+        found = _kernels[key] = cupy.RawKernel(code, graph.name, OPTIONS)
+    return found
+
+
+class New(NamedTuple):
+    """An array to be made: strides are None where it lies in the order of its dims."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...] | None
+
+    def make(self) -> Array:
+        if self.strides is None:
+            return cupy.ndarray(self.shape, self.dtype)
+        size = 1
+        for n in self.shape:
+            size *= n
+        block = cupy.ndarray((size,), self.dtype)
+        return cupy.ndarray(self.shape, self.dtype, block.data, self.strides)
+
+
+class KernelPlan:
+    """A kernel for operands of certain shapes, strides and dtypes, and all that a launch needs."""
+
+    __slots__ = ("graph", "operands", "new", "kernel", "grid", "pack", "rest", "aligned", "slow")
+
+    def __init__(
+        self, graph: Graph, operands: Sequence[Operand], new: Sequence[New], layout: Layout
+    ) -> None:
+        self.graph, self.operands, self.new = graph, operands, new
+        self.kernel = kernel_of(graph, layout)
+        self.grid = (-(-layout.threads // THREADS),)
+        members = fields(layout, graph.inputs, graph.outputs, graph.numbers)
+        self.pack = struct.Struct(struct_format(members)).pack
+        self.rest = _values(members, layout, graph)
+        sizes = [x.itemsize for x in operands[:-1]] + [x.dtype.itemsize for x in new]
+        modes = layout.modes[:-1] + layout.modes[-1] * len(new)
+        self.aligned = needs_alignment(layout._replace(modes=modes), sizes)
+        self.slow: KernelPlan | None = None  # for arrays that begin at other addresses
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """New arrays with what the kernel computes of `arrays`."""
+        made = [new.make() for new in self.new]
+        pointers = [x.data.ptr for x in (*arrays, *made)]
+        for pointer, multiple in zip(pointers, self.aligned):
+            if pointer % multiple:
+                self.unaligned().launch(pointers)
+                return made
+        self.launch(pointers)
+        return made
+
+    def launch(self, pointers: Sequence[int]) -> None:
+        packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)  # passed by value
+        self.kernel(self.grid, (THREADS,), (packed,))
+
+    def unaligned(self) -> KernelPlan:
+        if self.slow is None:
+            layout = layout_of(self.new[0].shape, self.operands, packing=False)
+            assert layout is not None
+            self.slow = KernelPlan(self.graph, self.operands, self.new, layout)
+        return self.slow
+
+
+def _values(members: Any, layout: Layout, graph: Graph) -> tuple[Any, ...]:
+    """What follows the pointers in a kernel's argument."""
+    count = len(graph.inputs)
+    values: dict[str, Any] = {f"size{k}": n for k, n in enumerate(layout.shape)}
+    for operand in range(count + len(graph.outputs)):
+        for k, step in enumerate(layout.strides[min(operand, count)]):
+            values[f"step{operand}_{k}"] = step
+    values.update({f"number{k}": value_of(x) for k, x in enumerate(graph.numbers)})
+    return tuple([values[name] for _, name, letter in members if letter != "P"])

@@ -1,0 +1,228 @@
+"""The rows as kernels: traced once for each kind of operands, and left to CuPy where none can be.
+
+A row is declined, and runs as its chain of CuPy's functions, where tracing it says that it is no
+expression of its elements, where numbers are complex or whole, and where operands lie in more dims
+than a kernel knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ... import BY_ARRAY_TYPE
+from ...traced.arrays import Trace, Traced, Untraceable
+from ...traced.namespace import TracedBackend
+from ...wanted import wanted
+from .expressions import checked, used
+from .launch import KernelPlan, New, graph_of
+from .layouts import Operand, layout_of, strides_in_order
+
+__all__ = ["backward_of", "forward_of"]
+
+Array = Any  # cupy.ndarray
+
+BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
+
+MOST_PLANS = 4096  # of one row; then it begins anew
+ndarray = cupy.ndarray
+
+
+class Declined:
+    """Where a plan would be: why there is no kernel."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
+    """A row's forward as a function of arrays, numbers and parameters, by position or name."""
+    plain = partial(op.forward, xp) if op.ufunc is None else getattr(xp, op.ufunc)
+    if op.kind != "elementwise":
+        return plain
+    plans: dict[Any, Any] = {}
+
+    def forward(*args: Any, **params: Any) -> Any:
+        if not wanted.fused:
+            return plain(*args, **params)
+        if params:
+            named = {**op.defaults, **params}
+            names = [*op.inputs, *op.params]
+            args = (*args, *[named[n] for n in names[len(args) :]])
+        key: list[Any] = []
+        arrays = []
+        for x in args:
+            if type(x) is ndarray:
+                key += (x.dtype.num, x.shape, x.strides)
+                arrays.append(x)
+            else:
+                key += (type(x), repr(x))
+        plan = plans.get(tuple(key))
+        if plan is None:
+            plan = _kept(plans, tuple(key), lambda: forward_plan(op, args))
+        return plan.run(arrays)[0] if type(plan) is KernelPlan else plain(*args)
+
+    forward.plans = plans  # type: ignore[attr-defined]
+    return forward
+
+
+def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
+    """`backward(g, saved, meta)`: the gradients of the inputs in `mask`, None for the others; or
+    None where there is no kernel.
+
+    A gradient has the shape and dtype of its input, or, where that was broadcast, those of the op.
+    """
+    plans: dict[Any, Any] = {}
+
+    def backward(g: Array, saved: Sequence[Any], meta: Any) -> Any:
+        if not wanted.fused:
+            return None
+        key: list[Any] = [g.dtype.num, g.shape, g.strides]
+        arrays = [g]
+        for x in saved:
+            if type(x) is ndarray:
+                key += (x.dtype.num, x.shape, x.strides)
+                arrays.append(x)
+            else:
+                key += (type(x), repr(x))
+        if meta is not None:
+            shapes, params, dtypes, compute, _ = meta
+            key += (shapes, repr(params) if params else "", str(dtypes), compute)
+        plan = plans.get(tuple(key))
+        if plan is None:
+            plan = _kept(plans, tuple(key), lambda: BackwardPlan(op, mask, raw, g, saved, meta))
+        return plan.run(arrays) if type(plan) is BackwardPlan else None
+
+    backward.plans = plans  # type: ignore[attr-defined]
+    return backward
+
+
+def _kept(plans: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    try:
+        found = make()
+    except Untraceable as error:
+        found = Declined(str(error))
+    if len(plans) >= MOST_PLANS:
+        plans.clear()
+    plans[key] = found
+    return found
+
+
+def forward_plan(op: Any, args: Sequence[Any]) -> KernelPlan:
+    """A kernel of a row's forward for operands like these; Untraceable where there is none."""
+    trace = Trace()
+    arrays = [x for x in args if type(x) is ndarray]
+    given, told = _given(trace, args), len(arrays) < len(args)
+    result = op.forward(TracedBackend.xp, *given)
+    if type(result) is not Traced:
+        raise Untraceable("its result is no array")
+    _demand_floats(arrays, [result])
+    if all(x.function in ("input", "number", "astype") for x in used([result])):
+        raise Untraceable("it copies")
+    return plan_of(f"{op.name}_forward", trace, [result], arrays, told)
+
+
+class BackwardPlan:
+    """The gradients of a row: which are the incoming gradient as it is, and a kernel for others."""
+
+    __slots__ = ("plan", "places")
+
+    def __init__(
+        self, op: Any, mask: int, raw: Any, g: Array, saved: Sequence[Any], meta: Any
+    ) -> None:
+        shapes, params, dtypes, compute = None, {}, None, None
+        if meta is not None:
+            shapes, params, dtypes, compute, conjugates = meta
+            if conjugates:
+                raise Untraceable("its numbers are complex")
+        trace = Trace()
+        given = _given(trace, (g, *saved))
+        if compute is not None:
+            given[1:] = [trace.cast(x, compute) if type(x) is Traced else x for x in given[1:]]
+        grads = op.gradients(mask)(raw, given[0], given[1:], shapes or (), params)
+        arrays = [x for x in (g, *saved) if type(x) is ndarray]
+        results: list[Traced] = []
+        self.places: list[int | None] = []  # by input: -1 is `g`, others count the results
+        for i, x in enumerate(grads):
+            if x is None:
+                self.places.append(None)
+                continue
+            if type(x) is not Traced:
+                raise Untraceable("a gradient of it is a number")
+            whole = shapes is None or shapes[i] == g.shape
+            if whole and dtypes is not None and dtypes[i] is not None:
+                x = trace.cast(x, dtypes[i])
+            if x is given[0]:
+                self.places.append(-1)
+                continue
+            if all(x is not other for other in results):
+                results.append(x)
+            self.places.append(next(k for k, other in enumerate(results) if x is other))
+        _demand_floats(arrays, results)
+        told = bool(op.params) or len(arrays) <= len(saved)
+        self.plan = None
+        if results:
+            self.plan = plan_of(f"{op.name}_backward", trace, results, arrays, told)
+
+    def run(self, arrays: list[Array]) -> tuple[Any, ...]:
+        made = [] if self.plan is None else self.plan.run(arrays)
+        made.append(arrays[0])
+        return tuple([None if k is None else made[k] for k in self.places])
+
+
+def _given(trace: Trace, args: Sequence[Any]) -> list[Any]:
+    """Elements for arrays; everything else as it is."""
+    found, count = [], 0
+    for x in args:
+        if type(x) is ndarray:
+            found.append(trace.input(count, x.dtype))
+            count += 1
+        else:
+            found.append(x)
+    return found
+
+
+def _demand_floats(arrays: Sequence[Array], results: Sequence[Traced]) -> None:
+    if any(x.dtype.kind == "c" for x in (*arrays, *results)):
+        raise Untraceable("its numbers are complex")
+    if not any(x.dtype.kind in "fV" for x in arrays):
+        raise Untraceable("its numbers are whole")
+    if any(x.dtype.kind not in "fVb" for x in results):
+        raise Untraceable("its result is whole numbers")
+
+
+def plan_of(
+    name: str, trace: Trace, results: list[Traced], arrays: Sequence[Array], told: bool
+) -> KernelPlan:
+    """A plan for a kernel that is run with all of `arrays`."""
+    nodes = used(results)
+    checked(nodes)
+    shape = np.broadcast_shapes(*[x.shape for x in arrays])
+    if 0 in shape:
+        raise Untraceable("it has no elements")
+    operands = [Operand(x.dtype.itemsize, x.shape, x.strides) for x in arrays]
+    itemsize = results[0].dtype.itemsize
+    strides = None if trace.in_order else strides_in_order(shape, operands, itemsize)
+    new = [New(shape, x.dtype, _scaled(strides, itemsize, x.dtype.itemsize)) for x in results]
+    made = Operand(itemsize, shape, strides or _dense(shape, itemsize))
+    layout = layout_of(shape, [*operands, made])
+    if layout is None:
+        raise Untraceable("its operands lie in too many dims")
+    graph = graph_of(name, results, [x.dtype.name for x in arrays], told)
+    return KernelPlan(graph, [*operands, made], new, layout)
+
+
+def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def _scaled(strides: tuple[int, ...] | None, before: int, now: int) -> tuple[int, ...] | None:
+    return None if strides is None else tuple([s // before * now for s in strides])
