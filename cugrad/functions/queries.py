@@ -10,6 +10,7 @@ from .. import dtypes
 from ..backends import backend_of
 from ..backends.batched.arrays import unify
 from ..dtypes import dtype as Dtype
+from ..ops.dims import broadcast_shapes
 from ..ops.promotion import result_dtype
 from ..tensor import Tensor, make
 from .calls.arguments import array_of
@@ -70,6 +71,7 @@ def isclose(
         if value < 0:
             raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")
     _demand_one_device("isclose", input, other)
+    broadcast_shapes(input._array.shape, other._array.shape)  # or an error
     a, b = unify((input._array, other._array))
     backend = backend_of(a)
     if input.dtype.name in ("float16", "bfloat16"):

@@ -10,7 +10,7 @@ from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..dtypes import promote_types, type_name
 from ..functions.calls.arguments import array_of, cast, fresh
-from ..functions.maths.products import matmul, mm
+from ..functions.maths.products import matmul, mm, vdot
 from ..functions.shapes.views import diagonal, permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
@@ -52,9 +52,9 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 
 def cross_of_first(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """As linalg.cross; without `dim`, along the first dim of size 3."""
+    """As linalg.cross; without `dim`, along the first dim of `input` that has size 3."""
     if dim is None:
-        shape = broadcast_shapes(array_of(input, "cross").shape, array_of(other, "cross").shape)
+        shape = tuple(array_of(input, "cross").shape)
         if 3 not in shape:
             raise RuntimeError(f"no dimension of size 3 in input, got shape {shape} in cross")
         dim = shape.index(3)
@@ -66,16 +66,20 @@ cross_of_first.__name__ = cross_of_first.__qualname__ = "cross"
 
 @autocasts
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The sums of conj(x) y along `dim`."""
+    """The sums of conj(x) y along `dim`; two vectors have one size, other operands broadcast."""
     if array_of(x, "linalg.vecdot", "x").dtype != array_of(y, "linalg.vecdot", "y", 2).dtype:
         raise RuntimeError(
             "linalg.vecdot: Expected x and y to have the same dtype, but found x of type "
             f"{type_name(x.dtype)} and y of type {type_name(y.dtype)} instead"
         )
+    if x._array.ndim == y._array.ndim == 1:  # no sizes broadcast
+        canonical_dim(dim, 1)
+        return vdot(x, y)
     if x._array.dtype.kind == "c":
         x = recorded.conj(x)
     product = x * y
-    return recorded.sum(product, (canonical_dim(dim, product._array.ndim),))
+    dim = canonical_dim(dim, product._array.ndim)
+    return recorded.sum(product, (dim,) if product._array.ndim else ())
 
 
 def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

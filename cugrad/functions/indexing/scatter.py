@@ -85,12 +85,13 @@ def _along(
         raise RuntimeError(
             f"{function}: Expected index {list(wanted)} to be no larger than src {list(shape)}"
         )
-    row = getattr(recorded, name)
-    if input._array.ndim:
-        index, src = (x if x._array.ndim else recorded.unsqueeze(x, 0) for x in (index, src))
-        return row(input, index, src, dim, *rest)
-    ones = [recorded.reshape(x, (1,)) for x in (input, index, src)]
-    return recorded.reshape(row(*ones, 0, *rest), ())
+    out = getattr(recorded, name)(*map(_tall, (input, index, src)), dim, *rest)
+    return _restored(out, input)
+
+
+def _tall(x: Tensor) -> Tensor:
+    """A tensor with at least one dim."""
+    return x if x._array.ndim else recorded.unsqueeze(x, 0)
 
 
 @fresh
@@ -170,11 +171,7 @@ def scatter_reduce(
 
 
 def _cleared(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    if input._array.ndim:
-        index = index if index._array.ndim else recorded.unsqueeze(index, 0)
-        return recorded.scatter_zero(input, index, dim)
-    flat = recorded.reshape(input, (1,))
-    return recorded.reshape(recorded.scatter_zero(flat, recorded.reshape(index, (1,)), 0), ())
+    return _restored(recorded.scatter_zero(_tall(input), _tall(index), dim), input)
 
 
 # Along one dim, slice by slice --------------------------------------------------------------------
@@ -188,31 +185,32 @@ def vector_of(function: str, index: Tensor) -> Tensor:
             f"{function}(): Index is supposed to be a vector, but got dim: {ndim} "
             f"and size: {list(index._array.shape)}"
         )
-    return index if ndim else recorded.unsqueeze(index, 0)
+    return _tall(index)
 
 
 def _slices(
     function: str, input: Tensor, dim: int, index: Tensor, source: Tensor,
-    error: type[Exception] = RuntimeError, dtypes: type[Exception] = RuntimeError,
+    error: type[Exception] = RuntimeError, alike: bool = True,
 ) -> tuple[Tensor, int, Tensor, Tensor]:  # fmt: skip
-    """input, dim, index and source after the checks, all with at least one dim."""
+    """input, dim, index and source after the checks, all with at least one dim.
+
+    `alike`: input and source have equally many dims; else one without counts as one with one.
+    """
     array = array_of(input, function)
     dim = D.canonical_dim(dim, array.ndim)
     index = vector_of(function, index)
     kind = array_of(source, function, "source", 4).dtype
     if kind != array.dtype:
-        raise dtypes(
+        raise RuntimeError(
             f"{function}(): self and source expected to have the same dtype, but got (self) "
             f"{input.dtype} and (source) {source.dtype}"
         )
     check_index(function, index, array.shape[dim] if array.ndim else 1, dim, error)
-    if not array.ndim:
-        input = recorded.unsqueeze(input, 0)
-    if not source._array.ndim:
-        source = recorded.unsqueeze(source, 0)
+    many = source._array.ndim
+    input, source = _tall(input), _tall(source)
     shape = list(input._array.shape)
     shape[dim] = index._array.shape[0]
-    if list(source._array.shape) != shape:
+    if list(source._array.shape) != shape or alike and many != array.ndim:
         raise error(
             f"{function}(): got source of shape {list(source._array.shape)}, want {shape}: the "
             f"shape of self with as many places along dim {dim} as index has entries"
@@ -246,7 +244,8 @@ def index_add(
 @fresh
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the slices of `source` at the places along `dim` that `index` names."""
-    tall, dim, index, source = _slices("index_copy", input, dim, index, source, IndexError)
+    checked = _slices("index_copy", input, dim, index, source, IndexError, alike=False)
+    tall, dim, index, source = checked
     tall = tall.contiguous()  # which alone its layout follows
     out = picked(recorded.index_put, (tall, source), (*(FULL,) * dim, index._array))
     return _restored(out, input)
@@ -336,10 +335,19 @@ def _put_arguments(
             f"too many indices for tensor of dimension {array.ndim} (got {len(indices)})"
         )
     _, advanced = parse(array, tuple(indices), only_advanced=True)
-    masks = [x for x in indices if x is not None]
-    fills = len(masks) == 1 and masks[0].dtype == bool_ and not accumulate
+    given = [x for x in indices if x is not None]
+    fills = len(given) == 1 and given[0].dtype == bool_ and not accumulate
     if fills and array_of(values, "index_put", "values", 3).size == 1 and not values.is_complex():
-        values = recorded.to_dtype(values, array.dtype)  # as `masked_fill` takes it
+        # as `masked_fill` takes it
+        values = recorded.reshape(recorded.to_dtype(values, array.dtype), ())
+    else:
+        used = sum(x.ndim if x.dtype == bool_ else 1 for x in given)
+        wide = max([1 if x.dtype == bool_ else x.ndim for x in given], default=0)
+        if array_of(values, "index_put", "values", 3).ndim > wide + array.ndim - used:
+            raise RuntimeError(
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
+                f"to indexing result of {wide + array.ndim - used} dimensions"
+            )
     if array_of(values, "index_put", "values", 3).dtype != array.dtype:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "

@@ -32,6 +32,9 @@ def parse(array: Any, index: Any, only_advanced: bool = False) -> tuple[Index | 
     if only_advanced:
         items = [FULL if i is None else i for i in items]
     items = [_item(array, i) for i in items]
+    if only_advanced:  # an index without dims is an array, too
+        to_array = backend_of(array).asarray
+        items = [to_array(np.asarray(i)) if i.__class__ is int else i for i in items]
     items = _without_dots(items, array.ndim)
     basic: list[Any] = []
     advanced: list[Any] = []

@@ -40,10 +40,9 @@ def _widths(function: str, x: Tensor, shape: tuple[int, ...], dim: int) -> Tenso
     own = array_of(x, function, "x", 2).shape
     if x.dtype.name == "bool":
         raise RuntimeError(f"{function}: received a bool input for `x`, but bool is not supported")
-    if not own:
-        raise IndexError(f"{function}: x has no dimension to integrate along")
-    if len(own) == 1:
-        if own[0] != shape[dim]:
+    if len(own) < 2:
+        own = own or (1,)  # one point, and no distance
+        if own[0] != shape[dim] and x._array.ndim:
             raise RuntimeError(
                 f"{function}: There must be one `x` value for each sample point: got {own[0]} "
                 f"and {shape[dim]}"

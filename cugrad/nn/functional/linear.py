@@ -16,6 +16,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if weight.ndim == 1:  # one output, which has no dim
             out = matmul(input, weight)
             return out if bias is None else out + bias
+        if weight.ndim > 2:
+            raise RuntimeError(
+                f"linear(): expected weight to have 1 or 2 dimensions, but it is {weight.ndim}D"
+            )
         return recorded.linear(input, weight, bias)
     except MISTAKES as error:
         raise (explained(error) or error) from None

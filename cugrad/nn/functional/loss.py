@@ -191,12 +191,14 @@ def binary_cross_entropy_with_logits(
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
-    """The mean over classes, the last dim, of binary cross entropy with logits."""
+    """The mean over classes, the last dim of input, of binary cross entropy with logits."""
     check_reduction(reduction)
     losses = -(
         target * recorded.log_sigmoid(input) + (1 - target) * recorded.log_sigmoid(-input)
     )  # fmt: skip
-    return reduced((losses if weight is None else losses * weight).mean(-1), reduction)
+    losses = losses if weight is None else losses * weight
+    classes = input.dim() - 1
+    return reduced(losses.sum(classes) / input.size(classes), reduction)
 
 
 @autocasts
@@ -339,7 +341,8 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norm over the last dim of x1 - x2 + eps."""
-    return recorded.linalg_vector_norm(x1 - x2 + eps, p, (max(x1.dim(), x2.dim()) - 1,), keepdim)
+    dims = (max(x1.dim(), x2.dim()) - 1,) if x1.dim() or x2.dim() else ()
+    return recorded.linalg_vector_norm(x1 - x2 + eps, p, dims, keepdim)
 
 
 @autocasts
