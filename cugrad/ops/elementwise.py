@@ -306,7 +306,8 @@ def _copy(xp: Any, self: Any, src: Any) -> Any:
 
 row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="cast",
     self=lambda g: g * 0, src=lambda g: g,
-    jvp=lambda m, self, src_t: m.zero_like(self) if src_t is None else m.copy(self, src_t)
+    jvp=lambda m, self, src_t: (
+        m.zero_like(self) if src_t is None else m.copy(m.zero_like(self), src_t))
     )  # fmt: skip
 
 # Floating-point numbers by their parts ------------------------------------------------------------

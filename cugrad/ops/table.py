@@ -242,7 +242,8 @@ class Op:
             return self._own_jvp(m, primals, tangents, results, shapes, params)
         this, params = getattr(m, self.name), {**self.defaults, **params}
         if self.kind == LINEAR and self.variadic:
-            filled = [p * 0 if t is None else t for p, t in zip(primals, tangents, strict=True)]
+            pairs = zip(primals, tangents, strict=True)
+            filled = [m.zero_like(p) if t is None else t for p, t in pairs]
             return this(filled, **params)
         total = None
         for i, tangent in enumerate(tangents):

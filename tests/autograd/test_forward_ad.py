@@ -12,13 +12,17 @@ import pytest
 
 import cugrad
 from cugrad.autograd import grad
+from cugrad.autograd.recording.record import recorded
+from cugrad.ops.table import LINEAR
 from cugrad.tensor import make
 from tests.ops import samples
 from tests.ops.row_cases import (
+    Call,
     assert_close,
     differentiable,
     gradient_cases,
     inner,
+    is_array,
     over_lines,
     variant_named,
 )
@@ -289,3 +293,29 @@ def test_a_tangent_that_is_cast_and_expanded_is_one_of_many_places(lib: Any) -> 
             assert tangent.dtype is lib.float32 and tangent.stride() == (3, 1)
             tangent[0, 0] = 5.0
             assert fw.unpack_dual(x).tangent.item() == 1.0 and tangent[1, 1].item() != 5.0
+
+
+def depends_on_tangents_alone(op: Any) -> bool:
+    """Whether the tangent of an op does not depend on the values of its inputs."""
+    one = op.variadic or sum(formula is not None for formula in op.formulas) == 1
+    return op.name == "copy" or op.kind == LINEAR and one and op.name != "linalg_distances"
+
+
+@over_lines(depends_on_tangents_alone)
+def test_tangents_of_linear_rows_lead_to_no_primal(line: Any, backend: Any) -> None:
+    """A gradient of the tangent would ask for what the primals' nodes have saved, times zero."""
+    call = Call(line, backend)
+    for with_tangent in call.differentiable:
+        with fw.dual_level():
+            inputs = [
+                make(x, i in call.differentiable) if is_array(x) else x
+                for i, x in enumerate(call.inputs)
+            ]
+            x = inputs[with_tangent]
+            inputs[with_tangent] = fw.make_dual(x, cugrad.ones_like(x).detach())
+            found = getattr(recorded, line.row)(
+                *((inputs,) if call.op.variadic else inputs), **call.given
+            )
+            for out in found if isinstance(found, tuple) else (found,):
+                tangent = fw.unpack_dual(out).tangent
+                assert tangent is None or not tangent.requires_grad

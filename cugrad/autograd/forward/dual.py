@@ -11,7 +11,7 @@ from ...backends import backend_of
 from ...dtypes import is_differentiable
 from ...errors import InplaceError
 from ...kept import Switch
-from ...ops.table import ELEMENTWISE, LINEAR, Op
+from ...ops.table import ELEMENTWISE, Op
 from ...tensor import Tensor
 from ..mode import Level, state
 from ..recording.recorded import recorded
@@ -281,8 +281,6 @@ def tangent(
         shape = first._array.shape
         able = [t if t is None or t._array.shape == shape else recorded.expand(t, shape)
                 for t in able]  # fmt: skip
-    elif op.kind == LINEAR and op.variadic:
-        able = [recorded.mul(p, 0) if t is None else t for p, t in zip(primals, able, strict=True)]
     products = op.jvp(recorded, primals, tuple(able), results, params)
     products = products if type(products) is tuple else (products,)
     return tuple([
