@@ -70,6 +70,17 @@ def test_a_result_may_be_written_to_and_changes_nothing_else(name: str, device: 
         out.detach_()
 
 
+@pytest.mark.parametrize("name", ONE)
+def test_a_tangent_of_such_a_result_may_be_written_to(name: str, device: str) -> None:
+    fw = torch.autograd.forward_ad
+    with fw.dual_level():
+        x = fw.make_dual(torch.full((1, 1, 1, 1), 2.0), torch.full((1, 1, 1, 1), 3.0))
+        tangent = fw.unpack_dual(ONE[name](x)).tangent
+        if tangent is not None:
+            tangent.detach_().zero_()
+            assert fw.unpack_dual(x).tangent.item() == 3.0, "that of the argument has changed"
+
+
 def test_bin_edges_are_a_copy(device: str) -> None:
     edges = torch.tensor([0.0, 1.0, 2.0])
     found = torch.histogram(torch.tensor([0.5, 1.5]), edges)

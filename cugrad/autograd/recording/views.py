@@ -95,10 +95,15 @@ class View:
         raise RuntimeError(f"{subject} {reason.format(what)}")
 
     def release(self, view: Tensor) -> None:
-        """Ends the relation to a base that was a temporary, to which nothing else refers."""
+        """Ends the relation to a base that was a temporary, to which nothing else refers; and that
+        of the tangents, which are views of the temporary's.
+        """
         assert self.base._rare is not None and self.base._rare.views is not None
         self.base._rare.views[:] = [ref for ref in self.base._rare.views if ref() is not view]
         view.rare.view = None
+        for tangent in (view.rare.tangents or {}).values():
+            if tangent is not None and tangent._rare is not None and tangent._rare.view is not None:
+                tangent._rare.view.release(tangent)
 
     def forget(self, view: Tensor) -> None:
         """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
