@@ -79,7 +79,13 @@ row("igammac", "self other", _of_two("gammaincc"), ELEMENTWISE, promote=FLOAT, i
 
 # The error function and the normal distribution ---------------------------------------------------
 
-row("erfinv", "self", _of("erfinv"), ELEMENTWISE, promote=FLOAT,
+
+def _erfinv(xp: Any, self: Array) -> Array:
+    x = wide(xp, self)
+    return narrow(xp.copysign(xp.special.erfinv(x), x), self)  # SciPy's of -0.0 is 0.0
+
+
+row("erfinv", "self", _erfinv, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result: g * (m.exp(result * result) * (sqrt(pi) / 2)))  # fmt: skip
 row("special_erfcx", "self", _of("erfcx"), ELEMENTWISE, promote=FLOAT,
     self=lambda g, self, result: g * (self * result * 2 - 2 / sqrt(pi)))  # fmt: skip

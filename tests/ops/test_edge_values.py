@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cugrad
+from cugrad.ops.table import ELEMENTWISE, TABLE
 
 torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 NAN, INF = float("nan"), float("inf")
@@ -43,6 +44,32 @@ def test_where_numbers_end(name: str, device: str) -> None:
             values = [np.repeat(kind, len(kind)), np.tile(kind, len(kind))]
         for got, want in zip(*[found(lib, name, values) for lib in (cugrad, torch)], strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-300)
+
+
+def signs(lib: Any, name: str, dtype: str) -> list[bool]:
+    """The signs of what a function makes of numbers, of zeros too, and that they are numbers."""
+    function = getattr(lib, name, None) or getattr(lib.nn.functional, name)
+    values = [0.0, -0.0, 0.3, -0.3, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, -6.0]
+    out = function(lib.tensor(values, dtype=getattr(lib, dtype)))
+    return [(x > 0) - (x < 0) or 2 * math.copysign(1.0, x) for x in out.tolist() if x == x]
+
+
+SIGNLESS = "softshrink", "clamp", "imag"  # the first one's depends on the place in PyTorch
+ALONE = [
+    name for name, op in TABLE.items()
+    if op.kind == ELEMENTWISE and len(op.inputs) == 1 and name not in SIGNLESS
+    and (hasattr(torch, name) or hasattr(torch.nn.functional, name))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_zeros_have_the_sign_of_pytorchs(name: str, device: str) -> None:
+    for dtype in ("float64", "float32"):
+        try:
+            want = signs(torch, name, dtype)
+        except TypeError:  # for want of an argument
+            continue
+        assert signs(cugrad, name, dtype) == want, dtype
 
 
 @pytest.mark.parametrize("name", ["atan2", "angle", "relu", "abs"])

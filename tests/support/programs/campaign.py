@@ -59,6 +59,10 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
         contexts.remove("numpy")  # NumPy has no batched arrays to give
     if "disable_saved" in text:
         contexts = [name for name in contexts if name not in COPYING | {"identity"}]
+    if "increment_version" in text:
+        contexts.remove(
+            "offload learns"
+        )  # what stays on the device by a plan cannot leave any more
     if ".detach_()" in text:  # of what is saved, which a copy does not follow; PyTorch says so
         contexts = [name for name in contexts if name not in COPYING]
     if ".detach_()" in text and ".apply(" in text:
@@ -153,26 +157,31 @@ def in_both(program: Program) -> tuple[Seen, Seen]:
 
 
 def is_second_fault(program: Program, want: Seen, got: Seen) -> bool:
-    """Whether cugrad names one of a line's two faults, and PyTorch the other.
+    """Whether one library names one of a line's two faults, and the other the other.
 
-    Without the one that cugrad names PyTorch still refuses that line as it did, and the libraries
-    agree.
+    Without the one that can be taken away the library that did not name it still refuses that line
+    as it did, and the libraries agree.
     """
     one, two = want.failure, got.failure
     if one is None or two is None or one.line != two.line:
         return False
     line = program.source(probed=True).splitlines()[one.line - 1].strip()
-    if two.word == "unused":
-        lenient = "(lambda *a, **k: t.autograd.grad(*a, **k, allow_unused=True))("
-        other = line.replace("t.autograd.grad(", lenient)
-    elif two.word in ("made under no_grad", "several views"):
-        other = f"with t.no_grad(): {line}"
-    else:
-        return False
-    mended = program.changed(lambda head: other if head == line else head)
-    still, got = in_both(mended)
-    same = still.failure is not None and sort_of(still.failure) == sort_of(one)
-    return same and first_difference(mended, still, got) is None
+    for kept, gone in ((one, two), (two, one)):
+        if gone.word == "unused":
+            lenient = "(lambda *a, **k: t.autograd.grad(*a, **k, allow_unused=True))("
+            other = line.replace("t.autograd.grad(", lenient)
+        elif gone.word in ("made under no_grad", "several views"):
+            other = f"with t.no_grad(): {line}"
+        else:
+            continue
+        mended = program.changed(
+            lambda head, line=line, other=other: other if head == line else head
+        )
+        still, got = in_both(mended)
+        seen = (still if kept is one else got).failure
+        if seen is not None and sort_of(seen) == sort_of(kept):
+            return first_difference(mended, still, got) is None
+    return False
 
 
 def is_more(program: Program, want: Seen, got: Seen) -> bool:

@@ -444,6 +444,12 @@ def own(x: Any) -> None:
         raise Unfit("a layout that is open")
 
 
+def two(x: Any, y: Any) -> None:
+    """They are not one tensor: derivatives that cancel leave what was rounded of them."""
+    if x is y:
+        raise Unfit("a derivative that cancels")
+
+
 def dense(x: Any) -> None:
     """No element is shown twice: PyTorch copies what overlaps so that the copy overlaps."""
     if overlaps(x):
@@ -459,5 +465,5 @@ def overlaps(x: Any) -> bool:
 
 
 GUARDS: dict[str, Any] = {
-    "clear": clear, "apart": apart, "tame": tame, "own": own, "dense": dense,
+    "clear": clear, "apart": apart, "tame": tame, "own": own, "dense": dense, "two": two,
 }  # fmt: skip

@@ -168,7 +168,7 @@ BINARY = rows_of("""
 t.add({x}, {y}, alpha={c})
 t.sub({x}, {y}, alpha={c})
 t.rsub({x}, {y})
-{x}.atan2({y})  real | clear({x}, 0); clear({y}, 0)
+{x}.atan2({y})  real | clear({x}, 0); clear({y}, 0); two({x}, {y})
 t.maximum({x}, {y})  real | clear({x} - {y}, 0)
 t.minimum({x}, {y})  real | clear({x} - {y}, 0)
 t.fmax({x}, {y})  real | clear({x} - {y}, 0)
@@ -515,7 +515,7 @@ t.nn.init.constant_({x}, {c})  real
 {x}.baddbmm_({x}.clone(), {x}.clone())  3d square
 {x}.renorm_(2, 0, .4)  2d | clear({x}, 0)
 {x}.hypot_({y})  real | clear({x}, 0); clear({y}, 0)
-{x}.atan2_({y})  real | clear({x}, 0); clear({y}, 0)
+{x}.atan2_({y})  real | clear({x}, 0); clear({y}, 0); two({x}, {y})
 {x}.xlogy_({y} * {y} + .5)  real
 {x}.logit_(.1)  real | clear({x}, .1, .9)
 {x}.fill_diagonal_({c})  2d
