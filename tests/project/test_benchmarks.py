@@ -220,3 +220,17 @@ def test_verdicts(ours: list[float], theirs: list[float], verdict: str) -> None:
 def test_a_limit_needs_no_peer() -> None:
     assert Line("x", "B", [500.0], [], limit=450).verdict == "MISSED"
     assert Line("x", "B", [400.0], [], limit=450).verdict == "ok"
+
+
+def test_kernels_are_as_few_as_their_goals(tmp_path: Path) -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    results = tmp_path / "kernels.json"
+    run = subprocess.run(
+        [sys.executable, "benchmarks/kernels.py", "--check", "--json", str(results)],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    found = {line["name"]: line for line in json.loads(results.read_text())["counts"]}
+    assert len([name for name in found if name.startswith("row ")]) > 85
+    assert found["row mul"]["kernels"] == [1, 1] and found["gelu"]["passes"] == [2, 3]
+    assert found["softmax"]["kernels"][0] > 0 and found["Adam, a parameter"]["kernels"][0] > 0

@@ -1,0 +1,228 @@
+"""Kernels that ops launch on CUDA, and how often a tensor passes through memory, by count.
+
+Nothing is timed and no GPU is needed: a CuPy made of NumPy counts what it would launch. Passes are
+elements that are read and written, over the elements of the largest operand. Beside them stands
+what PyTorch's eager mode launches, from its sources.
+
+    python benchmarks/kernels.py [--check] [--only REGEX] [--json FILE] [-v]
+
+--check fails where an op launches more than its goal: a kernel each way for an elementwise row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+os.environ["CUGRAD_DEVICE"] = "cuda"
+
+from tests.support import fake_launches
+
+fake_launches.install()
+
+import numpy as np  # noqa: E402
+
+import cugrad as torch  # noqa: E402
+from benchmarks.common import provenance  # noqa: E402
+from cugrad.autograd.recording.recorded import recorded  # noqa: E402
+from cugrad.backends import get  # noqa: E402
+from cugrad.models import Block, resnet18  # noqa: E402
+from cugrad.ops.table import ELEMENTWISE, TABLE  # noqa: E402
+
+F: Any = torch.nn.functional
+BFLOAT16 = torch.bfloat16
+
+# What has no kernel of its own for a reason: copies, and functions that CUDA's library lacks.
+LEFT = """
+    real imag conj to_dtype digamma polygamma special_zeta igamma igammac erfinv special_erfcx
+    special_log_ndtr special_ndtri i0 special_i0e special_i1 special_i1e
+"""
+LEFT_TO_CUPY = LEFT.split()
+
+
+class Case(NamedTuple):
+    """`call(*make())` and its backward; goals are kernels, where they are held to."""
+
+    name: str
+    make: Callable[[], tuple[Any, ...]]
+    call: Callable[..., Any]
+    torch: str = ""
+    forward: int | None = None
+    backward: int | None = None
+
+
+class Counts(NamedTuple):
+    name: str
+    kernels: tuple[int, int]
+    passes: tuple[float, float]
+    torch: str
+    goal: tuple[int | None, int | None]
+    what: tuple[dict[str, int], dict[str, int]]
+
+    @property
+    def missed(self) -> bool:
+        pairs = zip(self.kernels, self.goal, strict=True)
+        return any(goal is not None and count > goal for count, goal in pairs)
+
+
+def tensor(*shape: int, dtype: Any = None) -> Any:
+    x = torch.tensor(np.random.default_rng(0).random(shape, np.float32) * 0.8 + 0.1)
+    return x.to(dtype or torch.float32).detach().requires_grad_()
+
+
+def measured(case: Case) -> Counts:
+    """Counts of the second call: the first makes what is kept."""
+    for _ in range(2):
+        args = case.make()
+        with fake_launches.counted() as forward:
+            y = case.call(*args)
+        y = y[0] if isinstance(y, tuple) else y
+        g = None if y.dim() == 0 else torch.ones_like(y)
+        leaves = [x for x in args if isinstance(x, torch.Tensor) and x.requires_grad]
+        leaves += case.call.parameters() if isinstance(case.call, torch.nn.Module) else []
+        with fake_launches.counted() as backward:  # without the copies that make `.grad`
+            torch.autograd.grad(y, leaves, g)
+    size = max([x.numel() for x in args if isinstance(x, torch.Tensor)], default=1)
+    ways = forward, backward
+    return Counts(
+        case.name, (forward.count, backward.count),
+        (forward.elements / size, backward.elements / size), case.torch,
+        (case.forward, case.backward), (dict(ways[0].kernels), dict(ways[1].kernels)),
+    )  # fmt: skip
+
+
+def rows() -> list[Case]:
+    """Every elementwise row: a kernel forward, a kernel backward."""
+    params = {"masked_fill": {"value": 0.5}, "threshold": {"threshold": 0.1, "value": 2.0},
+              "clamp": {"min": 0.2, "max": 0.6}}  # fmt: skip
+    found = []
+    for name, op in TABLE.items():
+        if op.kind != ELEMENTWISE or name in LEFT_TO_CUPY:
+            continue
+
+        def make(op: Any = op) -> tuple[Any, ...]:
+            masks = ("condition", "mask")
+            return tuple([tensor(8, 8).detach() > 0.5 if n in masks else tensor(8, 8)
+                          for n in op.inputs])  # fmt: skip
+
+        def call(*args: Any, name: str = name) -> Any:
+            return getattr(recorded, name)(*args, **params.get(name, {}))
+
+        goal = None if name == "lgamma" else 1  # its gradient is digamma
+        found.append(Case(f"row {name}", make, call, "1/1", 1, goal))
+    return found
+
+
+def ops() -> list[Case]:
+    """The ops of networks."""
+    index = torch.tensor(np.random.default_rng(0).integers(0, 8, (8,)))
+    places = torch.tensor(np.random.default_rng(0).integers(0, 8, (4, 4)))
+    mean, var = torch.zeros(4), torch.ones(4)
+    square = lambda dtype=None: lambda: (tensor(8, 8, dtype=dtype),)
+    heads = lambda dtype=None: lambda: tuple([tensor(2, 3, 8, 16, dtype=dtype) for _ in range(3)])
+    image = lambda: (tensor(2, 4, 8, 8),)
+    affine = lambda *s: lambda: (tensor(*s), tensor(s[1]), tensor(s[1]))
+    attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return [
+        Case("a * b", lambda: (tensor(8, 8), tensor(8, 8)), lambda a, b: a * b, "1/2", 1, 1),
+        Case("a * b, bfloat16", lambda: (*square(BFLOAT16)(), *square(BFLOAT16)()),
+             lambda a, b: a * b, "1/2", 1, 1),
+        Case("a * 2.5", square(), lambda a: a * 2.5, "1/1", 1, 1),
+        Case("relu", square(), F.relu, "1/1", 1, 1),
+        Case("gelu", square(), F.gelu, "1/1", 1, 1),
+        Case("gelu, bfloat16", square(BFLOAT16), F.gelu, "1/1", 1, 1),
+        Case("gelu, tanh", square(), lambda a: F.gelu(a, approximate="tanh"), "1/1", 1, 1),
+        Case("silu", square(), F.silu, "1/1", 1, 1),
+        Case("x + bias", lambda: (tensor(8, 16), tensor(16)), lambda x, b: x + b, "1/1", 1, 2),
+        Case("x * weight", lambda: (tensor(8, 16), tensor(16)), lambda x, w: x * w, "1/3", 1, 3),
+        Case("linear, 3-D", lambda: (tensor(2, 8, 16), tensor(32, 16), tensor(32)), F.linear,
+             "1/3"),
+        Case("matmul, 4-D", lambda: (tensor(2, 3, 8, 16), tensor(2, 3, 16, 8)), torch.matmul,
+             "1/2"),
+        Case("softmax", square(), lambda a: F.softmax(a, -1), "1/1"),
+        Case("cross_entropy", square(), lambda a: F.cross_entropy(a, index), "2/2"),
+        Case("layer_norm", lambda: (tensor(8, 16), tensor(16), tensor(16)),
+             lambda x, w, b: F.layer_norm(x, (16,), w, b), "1/2-3"),
+        Case("rms_norm", lambda: (tensor(8, 16), tensor(16)),
+             lambda x, w: F.rms_norm(x, (16,), w), "1/2-3"),
+        Case("batch_norm, training", affine(2, 4, 8, 8),
+             lambda x, w, b: F.batch_norm(x, mean, var, w, b, True), "1-2/1"),
+        Case("group_norm", affine(2, 4, 8, 8), lambda x, w, b: F.group_norm(x, 2, w, b), "2/3"),
+        Case("conv2d 3x3", lambda: (tensor(2, 4, 8, 8), tensor(8, 4, 3, 3), tensor(8)),
+             lambda x, w, b: F.conv2d(x, w, b, padding=1), "1-2/2-3"),
+        Case("max_pool2d 3x3", image, lambda x: F.max_pool2d(x, 3, 2, 1), "1/1-2"),
+        Case("avg_pool2d 2x2", image, lambda x: F.avg_pool2d(x, 2), "1/1"),
+        Case("attention, causal", heads(), attend, "1/2-3"),
+        Case("attention, causal, bfloat16", heads(BFLOAT16), attend, "1/2-3"),
+        Case("dropout", square(), lambda a: F.dropout(a, 0.1, True), "1/1"),
+        Case("embedding", lambda: (tensor(8, 16),), lambda w: F.embedding(places, w), "1/1"),
+        Case("gather", square(), lambda a: a.gather(1, places[:, :4]), "1/2"),
+        Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1"),
+        Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1"),
+        Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28"),
+        Case("ResNet-18", lambda: (tensor(2, 3, 32, 32),), resnet18(10, width=4), "62/130"),
+    ]  # fmt: skip
+
+
+def steps() -> list[Counts]:
+    """One step of an optimizer, for one parameter."""
+    found = []
+    for kind, settings in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {}),
+                           (torch.optim.AdamW, {})):  # fmt: skip
+        w = tensor(8, 8)
+        w.grad = torch.ones(8, 8)
+        optimizer = kind([w], lr=0.1, **settings)
+        optimizer.step()
+        with fake_launches.counted() as step:
+            optimizer.step()
+        found.append(Counts(f"{kind.__name__}, a parameter", (step.count, 0),
+                            (step.elements / 64, 0.0), "few for all", (None, None),
+                            (dict(step.kernels), {})))  # fmt: skip
+    return found
+
+
+def table(counts: list[Counts]) -> str:
+    lines = ["| op | kernels | passes | PyTorch's kernels |", "|---|---|---|---|"]
+    for c in counts:
+        kernels = f"{c.kernels[0]}/{c.kernels[1]}"
+        passes = f"{c.passes[0]:.3g}/{c.passes[1]:.3g}"
+        lines.append(f"| {c.name} | {kernels}{' (!)' * c.missed} | {passes} | {c.torch} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="fail where a goal is missed")
+    parser.add_argument("--only", default="", help="cases whose name has this")
+    parser.add_argument("--json", help="a file for the counts")
+    parser.add_argument("-v", action="store_true", help="name the kernels of each")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    get("cuda")
+    fake_launches.count_plans()
+    cases = [c for c in (*ops(), *rows()) if re.search(options.only, c.name)]
+    counts = [measured(case) for case in cases]
+    counts += [c for c in steps() if re.search(options.only, c.name)]
+    print(table(counts))
+    if options.v:
+        for c in counts:
+            print(c.name, *c.what, sep="\n    ")
+    if options.json:
+        found = [{**c._asdict(), "missed": c.missed} for c in counts]
+        Path(options.json).write_text(json.dumps({**provenance(), "counts": found}, indent=1))
+    missed = [c.name for c in counts if c.missed]
+    if missed:
+        print(f"more kernels than the goal: {', '.join(missed)}")
+    return int(options.check and bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""Counts what the fake CUDA device would launch: kernels, and the elements that they read or write.
+
+A function of CuPy's that makes an array is a kernel; a view is none. Some are several:
+`take_along_axis` makes its indices first, `mean` divides by a kernel of its own. Kernels that are
+launched by name count, and do not run: what they would have written stays whatever memory holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tests.support import fake_cuda
+
+__all__ = ["Launches", "counted", "install"]
+
+VIEW_NAMES = """
+    reshape transpose swapaxes broadcast_to moveaxis squeeze flip empty empty_like expand_dims
+    may_share_memory dtype real imag asarray iinfo ravel diagonal float16 float32 float64 int32
+    int64 bool_ ndim shape
+"""
+VIEWS = frozenset(VIEW_NAMES.split())
+METHODS = ("astype", "copy", "sum", "max", "min", "all", "any", "fill", "conj", "round", "clip")
+
+
+def kernels_of(name: str, args: Any) -> int:
+    """How many kernels a function of CuPy's launches."""
+    if name == "take_along_axis":
+        return 2 * args[0].ndim  # a range for each other dim, a mask of the index, the read
+    if name in ("stack", "concatenate"):
+        return len(args[0])
+    return 2 if name in ("mean", "tril", "triu") else 1
+
+
+class Launches:
+    """What was launched: kernels by name, and elements that passed through memory."""
+
+    def __init__(self) -> None:
+        self.kernels: Counter[str] = Counter()
+        self.elements = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self.kernels.values())
+
+    def note(self, name: str, arrays: Any, kernels: int = 1) -> None:
+        self.kernels[name] += kernels
+        self.elements += sum(x.size for x in arrays if isinstance(x, fake_cuda.ndarray))
+
+
+_now: Launches | None = None
+
+
+@contextmanager
+def counted() -> Iterator[Launches]:
+    """Counts what is launched inside."""
+    global _now
+    _now = Launches()
+    try:
+        yield _now
+    finally:
+        _now = None
+
+
+def note(name: str, arrays: Any, kernels: int = 1) -> None:
+    if _now is not None:
+        _now.note(name, arrays, kernels)
+
+
+def install() -> None:
+    """Puts the fake in the place of CuPy, counting, for this process."""
+    fake_cuda.function = _counting(fake_cuda.function)
+    for short in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"):
+        for prefix in ("", "r", "i"):
+            _count_method(f"__{prefix}{short}__", short)
+    for short in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "abs", "invert"):
+        _count_method(f"__{short}__", short)
+    _count_indexing()
+    _count_attributes()
+    _count_named()
+    fake_cuda.install()
+
+
+def _counting(function_of: Callable[[str], Any]) -> Callable[[str], Any]:
+    def function(name: str) -> Any:
+        call = function_of(name)
+        if name in VIEWS:
+            return call
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
+            if name == "ascontiguousarray" and result is args[0]:
+                return result
+            several = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
+            note(name, (*several, result), kernels_of(name, args))
+            return result
+
+        return counting
+
+    return function
+
+
+def _count_method(method: str, name: str) -> None:
+    before = getattr(fake_cuda.ndarray, method)
+
+    def counting(self: Any, *others: Any) -> Any:
+        result = before(self, *others)
+        if result is not NotImplemented:
+            note(name, (self, *others, result))
+        return result
+
+    setattr(fake_cuda.ndarray, method, counting)
+
+
+def _count_indexing() -> None:
+    read, write = fake_cuda.ndarray.__getitem__, fake_cuda.ndarray.__setitem__
+
+    def arrays_in(index: Any) -> int:
+        items = index if isinstance(index, tuple) else (index,)
+        return sum(isinstance(i, fake_cuda.ndarray) for i in items)
+
+    def getitem(self: Any, index: Any) -> Any:
+        result, arrays = read(self, index), arrays_in(index)
+        if arrays:
+            note("take", (result, result), arrays + 2 if arrays > 1 else 1)
+        return result
+
+    def setitem(self: Any, index: Any, value: Any) -> None:
+        arrays = arrays_in(index)
+        note("put", (value, value), arrays + 2 if arrays > 1 else 1)
+        write(self, index, value)
+
+    fake_cuda.ndarray.__getitem__ = getitem  # type: ignore[method-assign]
+    fake_cuda.ndarray.__setitem__ = setitem  # type: ignore[method-assign]
+
+
+def _count_attributes() -> None:
+    before = fake_cuda.ndarray.__getattr__
+
+    def getattribute(self: Any, name: str) -> Any:
+        found = before(self, name)
+        if name not in METHODS or not callable(found):
+            return found
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            same = name == "astype" and kwargs.get("copy") is False
+            result = found(*args, **kwargs)
+            if not (same and np.dtype(args[0]) == self._host.dtype):
+                note(name, (self, result))
+            return result
+
+        return method
+
+    fake_cuda.ndarray.__getattr__ = getattribute  # type: ignore[method-assign]
+
+
+def _count_named() -> None:
+    """Kernels that are launched by name, products, and sums by atomics."""
+
+    class Module:
+        def __init__(self, code: str, options: Any = (), **rest: Any) -> None: ...
+
+        def get_function(self, name: str) -> Any:
+            return lambda grid, block, args, **kwargs: note(name, args)
+
+    class Kernel:
+        def __init__(self, code: str, name: str, options: Any = (), **rest: Any) -> None:
+            self.name, self._code = name, code
+
+        def compile(self, log_stream: Any = None) -> None: ...
+
+        def __call__(self, grid: Any, block: Any, args: Any, **kwargs: Any) -> None:
+            note(self.name, args)
+
+    product, scatter = fake_cuda._gemm, fake_cuda.scatter_add
+
+    def gemm(*args: Any) -> None:
+        note("GEMM", ())
+        product(*args)
+
+    def scatter_add(a: Any, slices: Any, value: Any) -> None:
+        several = isinstance(slices, tuple)
+        note("scatter_add", (a, value, value), 2 + len(slices) if several else 1)
+        scatter(a, slices, value)
+
+    fake_cuda._gemm, fake_cuda.scatter_add = gemm, scatter_add
+    fake_cuda.RawModule, fake_cuda.RawKernel = Module, Kernel  # type: ignore[misc, assignment]
+
+
+def count_plans() -> None:
+    """Elements that generated kernels read and write: their one argument does not tell."""
+    from cugrad.backends.cupy.fused import launch
+
+    run = launch.KernelPlan.run
+
+    def counting(self: Any, arrays: Any) -> Any:
+        made = run(self, arrays)
+        if _now is not None:
+            _now.elements += sum(x.size for x in (*arrays, *made))
+        return made
+
+    launch.KernelPlan.run = counting  # type: ignore[method-assign]
