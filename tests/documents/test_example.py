@@ -103,8 +103,9 @@ def test_a_prediction_says_what_a_gpu_would_move_and_wait_for(tmp_path: Path) ->
 
 ON_A_STAND_IN = f"""
 import runpy
-from tests.support import fake_cuda
+from tests.support import fake_cuda, fake_streams
 fake_cuda.install()
+fake_streams.POLLS = 0  # a copy has ended when it is first asked for: backward finds nothing here
 runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 """
 
