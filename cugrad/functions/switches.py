@@ -110,11 +110,11 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     if not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     words = ("default", "warn", "error")
-    known: Any = words if isinstance(debug_mode, str) else range(3)
-    if debug_mode not in known:
-        listed = "one of `default`, `warn`, `error`" if known is words else "0, 1, or 2"
+    modes: Any = words if isinstance(debug_mode, str) else range(3)
+    if debug_mode not in modes:
+        listed = "one of `default`, `warn`, `error`" if modes is words else "0, 1, or 2"
         raise RuntimeError(f"invalid value of debug_mode, expected {listed}, but got {debug_mode}")
-    level = known.index(debug_mode)
+    level = modes.index(debug_mode)
     use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 

@@ -36,8 +36,8 @@ def array_of(value: Any, function: str, argument: str = "input", position: int =
 
 def cast(input: Tensor, dtype: Any) -> Tensor:
     """`input` in another dtype, itself where it has it already."""
-    wanted = as_dtype(dtype).numpy
-    return input if input._array.dtype == wanted else recorded.to_dtype(input, wanted)
+    target = as_dtype(dtype).numpy
+    return input if input._array.dtype == target else recorded.to_dtype(input, target)
 
 
 def refused(result: Tensor, inputs: Any, function: str, node: str = NO_NODE) -> Tensor:
@@ -85,8 +85,10 @@ def fresh(function: F) -> F:
         out = function(*args, **options)
         if isinstance(out, Tensor):
             return as_own(out, (*args, *options.values()))
-        made = [as_own(x, (*args, *options.values())) if isinstance(x, Tensor) else x for x in out]
-        return type(out)(*made) if hasattr(out, "_fields") else type(out)(made)
+        results = [
+            as_own(x, (*args, *options.values())) if isinstance(x, Tensor) else x for x in out
+        ]
+        return type(out)(*results) if hasattr(out, "_fields") else type(out)(results)
 
     return run  # type: ignore[return-value]
 

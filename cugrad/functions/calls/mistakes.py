@@ -53,9 +53,9 @@ def explained(error: BaseException, name: str = "") -> TypeError | None:
     is_foreign = bool(FOREIGN.search(text))
     if is_foreign:
         for frame in _frames(error.__traceback__):
-            found = _mistake(frame)
-            if found is not None:
-                return TypeError(found)
+            message = _mistake(frame)
+            if message is not None:
+                return TypeError(message)
     says_where = name in text or re.match(r"[\w.]+(\(\)|:) ", text)
     if isinstance(error, AttributeError) or not name or says_where:
         return None
@@ -110,14 +110,14 @@ def _mistake(frame: FrameType) -> str | None:
     for position, (key, parameter) in enumerate(parameters.items(), "self" not in parameters):
         if key in ("self", "dtype", "device", "requires_grad") or key not in frame.f_locals:
             continue
-        value, wanted = frame.f_locals[key], str(parameter.annotation)
+        value, annotation = frame.f_locals[key], str(parameter.annotation)
         if parameter.kind is parameter.VAR_POSITIONAL:
             wrong = [v for v in value if isinstance(v, (str, float))]
             if key == "sizes" and wrong:
                 got = type(wrong[0]).__name__
                 return f"{name}(): argument 'size' (position 1) must be tuple of ints, not {got}"
             continue
-        word = _wanted(value, wanted)
+        word = _wanted(value, annotation)
         if word is not None:
             got = type(value).__name__
             return f"{name}(): argument '{key}' (position {position}) must be {word}, not {got}"

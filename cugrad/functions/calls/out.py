@@ -58,19 +58,19 @@ def accepting(
     room: str = "cugrad",
 ) -> dict[str, Callable[..., Any]]:
     """The functions with PyTorch's aliases of arguments; those named in `takes_out` with `out=`."""
-    made = {}
+    wrapped = {}
     for name, function in functions.items():
         code = _code(function)
         names = () if code is None else _names(code)
         if code is None or code.co_flags & 0x08:  # **more: a compiled row calls `called` itself
-            made[name] = function
+            wrapped[name] = function
             continue
         has = name in takes_out and "out" not in names
         call = _wrapped(name, function, frozenset(names), has)
         call.__module__ = room  # where pickle finds it
         call.__qualname__ = name
-        made[name] = call
-    return made
+        wrapped[name] = call
+    return wrapped
 
 
 def _code(function: Callable[..., Any]) -> Any:
@@ -88,11 +88,11 @@ def _wrapped(
     name: str, function: Callable[..., Any], names: frozenset[str], takes_out: bool
 ) -> Callable[..., Any]:
     @wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            if given and not given.keys() <= names:
-                return _call(name, function, names, takes_out, args, given)
-            return function(*args, **given)
+            if kwargs and not kwargs.keys() <= names:
+                return _call(name, function, names, takes_out, args, kwargs)
+            return function(*args, **kwargs)
         except MISTAKES as error:
             better = explained(error, name)
             if better is None:
@@ -107,11 +107,11 @@ def _wrapped(
 def called(function: Callable[..., Any], values: dict[str, Any], more: dict[str, Any]) -> Any:
     """A compiled row with `more` keywords than those of its inputs and parameters, `values`."""
     names, name = frozenset(values), function.__name__
-    given = {k: v for k, v in values.items() if v is not None}
+    kwargs = {k: v for k, v in values.items() if v is not None}
     for key in more:
-        if ALIASES.get(key) in given:
+        if ALIASES.get(key) in kwargs:
             raise TypeError(f"{name}() got multiple values for argument '{ALIASES[key]}'")
-    return _call(name, function, names, TABLE[name].out, (), {**given, **more})
+    return _call(name, function, names, TABLE[name].out, (), {**kwargs, **more})
 
 
 def _call(
@@ -120,17 +120,17 @@ def _call(
     names: frozenset[str],
     takes_out: bool,
     args: tuple[Any, ...],
-    given: dict[str, Any],
+    kwargs: dict[str, Any],
 ) -> Any:
     """`function` with arguments that PyTorch's parser knows and the function itself does not."""
     options: dict[str, Any] = {}
     after = []
-    for key, value in given.items():
-        known = ALIASES.get(key) or _ALSO.get(name, {}).get(key)
+    for key, value in kwargs.items():
+        own_name = ALIASES.get(key) or _ALSO.get(name, {}).get(key)
         if key in names or key == "out" and takes_out:
             options[key] = value
-        elif known in names:
-            options[str(known)] = value
+        elif own_name in names:
+            options[str(own_name)] = value
         elif key in _PLACING and "device" in names:
             after.append(_PLACING[key](name, value))
         else:
@@ -144,10 +144,10 @@ def _call(
     outs = _outputs(name, out)
     _demand_no_gradient(name, (*args, *options.values(), *outs))
     if "dtype" in names:
-        wanted = options.setdefault("dtype", outs[0].dtype)
-        if wanted is not None and wanted is not outs[0].dtype:
+        dtype = options.setdefault("dtype", outs[0].dtype)
+        if dtype is not None and dtype is not outs[0].dtype:
             raise RuntimeError(
-                f"{name}(): dtype {wanted} does not match dtype of out tensor ({outs[0].dtype})"
+                f"{name}(): dtype {dtype} does not match dtype of out tensor ({outs[0].dtype})"
             )
     if "device" in names:
         options.setdefault("device", outs[0].device)

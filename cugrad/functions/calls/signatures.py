@@ -31,17 +31,21 @@ class Signature(inspect.Signature):
 
     @property
     def _parameters(self) -> MappingProxyType[str, Parameter]:
-        op, found = self._op, list[Parameter]()
+        op, parameters = self._op, list[Parameter]()
         if op is None:
-            found.extend(inspect.signature(self._function).parameters.values())
+            parameters.extend(inspect.signature(self._function).parameters.values())
         else:
             for name in ("input", *op.inputs[1:], *op.params):
                 default = None if name in op.optional else op.defaults.get(name, Parameter.empty)
-                found.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default))
+                parameters.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default))
         if self._out:
-            last = found[-1:] if found and found[-1].kind is Parameter.VAR_KEYWORD else []
-            found = [*found[: len(found) - len(last)], OUT, *last]
-        return MappingProxyType({p.name: p for p in found})
+            last = (
+                parameters[-1:]
+                if parameters and parameters[-1].kind is Parameter.VAR_KEYWORD
+                else []
+            )
+            parameters = [*parameters[: len(parameters) - len(last)], OUT, *last]
+        return MappingProxyType({p.name: p for p in parameters})
 
     @property
     def parameters(self) -> MappingProxyType[str, Parameter]:

@@ -225,22 +225,22 @@ def asarray(
     if source is None:
         if copy is False:
             raise ValueError("can't alias arbitrary sequence into a tensor.")
-        made = tensor(obj, dtype=dtype, device=device)
+        result = tensor(obj, dtype=dtype, device=device)
     else:
-        made = source if device is None and kind is None else source.to(device=device, dtype=kind)
-        if copy is False and made is not source:
-            what = "dtype" if made.dtype is not source.dtype else "device"
+        result = source if device is None and kind is None else source.to(device=device, dtype=kind)
+        if copy is False and result is not source:
+            what = "dtype" if result.dtype is not source.dtype else "device"
             raise ValueError(
                 f"can't alias tensor with {what} '{getattr(source, what)}' into {what} "
-                f"'{getattr(made, what)}'."
+                f"'{getattr(result, what)}'."
             )
-        if copy and made is source:
-            made = made.clone()
+        if copy and result is source:
+            result = result.clone()
     if requires_grad is None:
-        return made
-    if requires_grad and made.is_leaf:
-        return made.requires_grad_()
-    return made if requires_grad or not made._requires_grad else made.detach()
+        return result
+    if requires_grad and result.is_leaf:
+        return result.requires_grad_()
+    return result if requires_grad or not result._requires_grad else result.detach()
 
 
 def _shared(obj: Any, kind: dtypes.dtype | None) -> Tensor | None:

@@ -169,8 +169,8 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         size *= n
     check_integers("unravel_index", array, size, 0, ValueError)
     array = array.astype("int64")
-    found = [make(array // step % n) for step, n in zip(reversed(steps), extents)]
-    return tuple(found)
+    coordinates = [make(array // step % n) for step, n in zip(reversed(steps), extents)]
+    return tuple(coordinates)
 
 
 METHODS: dict[str, Any] = {}

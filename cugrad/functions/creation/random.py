@@ -90,9 +90,9 @@ class Generator:
     def set_state(self, new_state: Tensor) -> Generator:
         """Goes to a state of get_state(); TypeError unless uint8, RuntimeError for a wrong size."""
         if not isinstance(new_state, Tensor) or new_state.dtype is not dtypes.uint8:
-            found = new_state.dtype if isinstance(new_state, Tensor) else type(new_state).__name__
+            got = new_state.dtype if isinstance(new_state, Tensor) else type(new_state).__name__
             raise TypeError(
-                f"expected a torch.ByteTensor, but got {found}; "
+                f"expected a torch.ByteTensor, but got {got}; "
                 "want what get_state() or get_rng_state() returned"
             )
         if not isinstance(new_state._array, np.ndarray):
@@ -197,8 +197,8 @@ def default_generators(devices: Iterable[Any] | None = None) -> list[Generator]:
         if any(backend.device_type == "simulated" for backend in started()):
             devices = [*devices, "simulated:0"]
     places = [Device(device) for device in devices]
-    found = [_default_of(Device(place.type, place.index)) for place in places]
-    return [default_generator, *found]
+    generators = [_default_of(Device(place.type, place.index)) for place in places]
+    return [default_generator, *generators]
 
 
 # Tensors ------------------------------------------------------------------------------------------
@@ -306,10 +306,10 @@ def randperm(
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {n}: [{n}]; n must be non-negative"
         )
-    wanted = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
-    if wanted.category == dtypes.BOOL or wanted.is_complex:
-        raise NotImplementedError(f'"randperm" not implemented for {wanted}')
-    dtypes.check_fits(n, wanted)
+    target = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
+    if target.category == dtypes.BOOL or target.is_complex:
+        raise NotImplementedError(f'"randperm" not implemented for {target}')
+    dtypes.check_fits(n, target)
     kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
     return _finish(draw.permutation(_source(generator), n, kind, _place(device)), requires_grad)
 
@@ -377,12 +377,12 @@ def normal(
 
     RuntimeError for a negative number as `std`.
     """
-    given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
     if isinstance(std, Tensor) and can_be_read(std) and bool((std._array.real < 0).any()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     if not isinstance(std, Tensor) and std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if not given:
+    if not tensors:
         if size is None:
             raise TypeError("normal: got two numbers, want also size, such as size=(2, 3)")
         kind = _float_dtype("normal", dtype)
@@ -390,13 +390,13 @@ def normal(
             _source(generator), _shape(tuple(size)), kind, _place(device), mean, std
         )
         return _finish(array, requires_grad)
-    shape = np.broadcast_shapes(*[tuple(x.shape) for x in given])
-    kind = _float_dtype("normal", given[0].dtype)
-    noise = draw.normal(_source(generator), shape, kind, given[0].device)
+    shape = np.broadcast_shapes(*[tuple(x.shape) for x in tensors])
+    kind = _float_dtype("normal", tensors[0].dtype)
+    noise = draw.normal(_source(generator), shape, kind, tensors[0].device)
     mean, std = (x._array if isinstance(x, Tensor) else x for x in (mean, std))
     drawn = make((noise * std + mean).astype(kind, copy=False))
-    if given[0]._requires_grad and given[0]._array.shape == shape:
-        return recorded.copy(given[0], drawn)
+    if tensors[0]._requires_grad and tensors[0]._array.shape == shape:
+        return recorded.copy(tensors[0], drawn)
     return drawn
 
 
@@ -440,8 +440,8 @@ def multinomial(
             cumulated = xp.cumsum(weights, 1)
             steps = xp.reshape(cumulated / cumulated[:, -1:] + starts, -1)
             at = draw.uniform(source, (rows, num_samples), double, input.device) + starts
-            found = xp.searchsorted(steps, at, side="right")
-            chosen = xp.minimum(found - xp.arange(rows)[:, None] * n, n - 1)
+            positions = xp.searchsorted(steps, at, side="right")
+            chosen = xp.minimum(positions - xp.arange(rows)[:, None] * n, n - 1)
         else:
             clocks = draw.exponential(source, weights.shape, double, input.device)
             rings = xp.where(weights > 0, clocks / weights, xp.inf)

@@ -28,20 +28,20 @@ REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 def reach(function: str, input: Tensor, dim: int, index: Tensor) -> int:
     """The checks that gather and scatter share; the canonical dim."""
     shape = array_of(input, function).shape
-    wanted = array_of(index, function, "index", 3).shape
+    extents = array_of(index, function, "index", 3).shape
     dim = D.canonical_dim(dim, len(shape))
     if not index._array.size:
         check_index(function, index, 0, dim)
         return dim
-    if len(wanted) != len(shape) and max(len(wanted), len(shape)) > 1:
+    if len(extents) != len(shape) and max(len(extents), len(shape)) > 1:
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as input tensor "
-            f"({function}: got {len(wanted)} and {len(shape)})"
+            f"({function}: got {len(extents)} and {len(shape)})"
         )
-    for d, (n, m) in enumerate(zip(wanted, shape)):
+    for d, (n, m) in enumerate(zip(extents, shape)):
         if d != dim and n > m:
             raise RuntimeError(
-                f"Size does not match at dimension {d} expected index {list(wanted)} to be no "
+                f"Size does not match at dimension {d} expected index {list(extents)} to be no "
                 f"larger than self {list(shape)} apart from dimension {dim}"
             )
     check_index(function, index, shape[dim] if shape else 1, dim)
@@ -68,7 +68,7 @@ def _along(
 ) -> Tensor:
     """The row `name` after the checks of scatter."""
     dim = reach(function, input, dim, index)
-    shape, wanted = array_of(src, function, "src", 4).shape, index._array.shape
+    shape, extents = array_of(src, function, "src", 4).shape, index._array.shape
     if src._array.dtype != input._array.dtype:
         raise RuntimeError(
             f"{function}(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and "
@@ -76,14 +76,14 @@ def _along(
         )
     if not index._array.size:
         return recorded.clone(input)
-    if max(len(shape), 1) != max(len(wanted), 1):
+    if max(len(shape), 1) != max(len(extents), 1):
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as src tensor "
-            f"({function}: got {len(wanted)} and {len(shape)})"
+            f"({function}: got {len(extents)} and {len(shape)})"
         )
-    if any(n > m for n, m in zip(wanted or (1,), shape or (1,))):
+    if any(n > m for n, m in zip(extents or (1,), shape or (1,))):
         raise RuntimeError(
-            f"{function}: Expected index {list(wanted)} to be no larger than src {list(shape)}"
+            f"{function}: Expected index {list(extents)} to be no larger than src {list(shape)}"
         )
     out = getattr(recorded, name)(*map(_tall, (input, index, src)), dim, *rest)
     return _restored(out, input)

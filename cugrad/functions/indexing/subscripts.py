@@ -98,30 +98,30 @@ def _item(array: Any, item: Any) -> Any:
     if item is None or item is Ellipsis or item.__class__ in (int, slice):
         return item
     if isinstance(item, Tensor):
-        found = item._array
+        index = item._array
     elif isinstance(item, (bool, np.bool_, list, tuple, range, np.ndarray)) or (
         hasattr(item, "dtype") and hasattr(item, "shape")
     ):
-        found = _array_of_list(item)
+        index = _array_of_list(item)
     elif hasattr(item, "__index__"):
         return operator.index(item)
     else:
         raise _not_an_index(item)
-    if not found.ndim and found.dtype.kind in "iu" and type(found) is not BatchedArray:
-        return int(found)
-    if found.dtype.name == "uint8":
-        found = found.astype(bool)
-    if found.dtype.kind not in "bi":
+    if not index.ndim and index.dtype.kind in "iu" and type(index) is not BatchedArray:
+        return int(index)
+    if index.dtype.name == "uint8":
+        index = index.astype(bool)
+    if index.dtype.kind not in "bi":
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
     backend = backend_of(array)
-    if backend_of(found) is not backend and BatchedArray not in (type(array), type(found)):
+    if backend_of(index) is not backend and BatchedArray not in (type(array), type(index)):
         if backend.device_type == "cpu":
             raise RuntimeError(
                 "indices should be either on cpu or on the same device as the indexed tensor "
                 "(cpu); move them with index.cpu()"
             )
-        found = backend.asarray(found)
-    return found
+        index = backend.asarray(index)
+    return index
 
 
 def _array_of_list(item: Any) -> Any:

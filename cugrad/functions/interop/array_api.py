@@ -144,11 +144,11 @@ def can_cast(from_: Any, to: Dtype, /) -> bool:
 @_standard
 def result_type(*arrays_and_dtypes: Any) -> Dtype:
     """The dtype in which tensors, dtypes and Python numbers meet."""
-    given = [
+    operands = [
         (x if isinstance(x, Dtype) else x.dtype) if isinstance(x, (Tensor, Dtype)) else x
         for x in arrays_and_dtypes
     ]
-    return result_dtype([np.empty(1, x.numpy) if isinstance(x, Dtype) else x for x in given])
+    return result_dtype([np.empty(1, x.numpy) if isinstance(x, Dtype) else x for x in operands])
 
 
 @_standard
@@ -415,9 +415,9 @@ class Info:
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Dtype]:
         """The standard's dtypes of a kind, by name."""
-        known = [d for d in (*KINDS["bool"], *KINDS["numeric"])
+        supported = [d for d in (*KINDS["bool"], *KINDS["numeric"])
                  if d not in (dtypes.float16, dtypes.bfloat16)]  # fmt: skip
-        return {d.name: d for d in known if kind is None or isdtype(d, kind)}
+        return {d.name: d for d in supported if kind is None or isdtype(d, kind)}
 
     def devices(self) -> list[Any]:
         """The devices that can be used."""
@@ -450,8 +450,8 @@ def fill(main: dict[str, Any], linalg: Any, fft: Any) -> None:
     for room, (source, names) in rooms.items():
         module = types.ModuleType(f"{_namespace.__name__}.{room}")
         for name in names:
-            found = getattr(source, name, None) or main.get(name)
-            setattr(module, name, found)
+            function = getattr(source, name, None) or main.get(name)
+            setattr(module, name, function)
         space[room] = module
     space["linalg"].trace = lambda x, /, *, offset=0, dtype=None: main["diagonal"](
         x, offset, -2, -1

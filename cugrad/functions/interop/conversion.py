@@ -324,21 +324,21 @@ def _new(function: Callable[..., Tensor], *names: str) -> Callable[..., Tensor]:
     """The method of a function that makes tensors; `names` are those of what it is given."""
 
     def call(
-        self: Tensor, *given: Any, dtype: Any = None, device: Any = None,
+        self: Tensor, *args: Any, dtype: Any = None, device: Any = None,
         requires_grad: bool = False, **named: Any,
     ) -> Tensor:  # fmt: skip
         if named:
-            given += tuple([named.pop(name) for name in names[len(given) :] if name in named])
+            args += tuple([named.pop(name) for name in names[len(args) :] if name in named])
             for name in named:
                 raise TypeError(
                     f"new_{function.__name__}() got an unexpected keyword argument '{name}'"
                 )
-        made = function(
-            *given, dtype=dtype or self.dtype, device=device or self.device,
+        tensor = function(
+            *args, dtype=dtype or self.dtype, device=device or self.device,
             requires_grad=requires_grad,
         )  # fmt: skip
-        made._array = per_example(made._array, self._array)
-        return made
+        tensor._array = per_example(tensor._array, self._array)
+        return tensor
 
     return call
 

@@ -123,17 +123,17 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     (tensor([1, 2, 3]), array([1, 2, 3]))
     """
     if isinstance(ext_tensor, Tensor):
-        made = make(ext_tensor._array)
-        made._counter = ext_tensor.counter
+        tensor = make(ext_tensor._array)
+        tensor._counter = ext_tensor.counter
     else:
-        made = make(_imported(ext_tensor))
-    if device is not None and Device(device).type != made.device.type:
+        tensor = make(_imported(ext_tensor))
+    if device is not None and Device(device).type != tensor.device.type:
         if copy is False:
             raise BufferError(
-                f"from_dlpack: copy=False, but the move from {made.device} to {device} is a copy"
+                f"from_dlpack: copy=False, but the move from {tensor.device} to {device} is a copy"
             )
-        return made.to(device)
-    return made.clone() if copy else made
+        return tensor.to(device)
+    return tensor.clone() if copy else tensor
 
 
 def _imported(source: Any) -> Any:

@@ -47,8 +47,8 @@ def _public(function: Callable[..., Any]) -> Callable[..., Any]:
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     """`other * alpha`, in the dtype in which `input` and `other` meet."""
     if isinstance(other, Tensor) and other._array.dtype.kind in "biu" and type(alpha) is float:
-        given = [x._array if isinstance(x, Tensor) else x for x in (input, other)]
-        other = cast(other, result_dtype(given))
+        operands = [x._array if isinstance(x, Tensor) else x for x in (input, other)]
+        other = cast(other, result_dtype(operands))
         if other._array.dtype.kind in "biu":
             raise RuntimeError(
                 "For integral input tensors, argument alpha must not be a floating point number."
@@ -272,20 +272,20 @@ def _sorted_out(op: Op, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str
         raise TypeError(
             f"{op.name}_() takes {len(names)} positional arguments but {len(args)} were given"
         )
-    given = dict(zip(names, args, strict=False))
+    arguments = dict(zip(names, args, strict=False))
     for name, value in named.items():
         if name not in names:
             raise TypeError(f"{op.name}_() got an unexpected keyword argument '{name}'")
-        if name in given:
+        if name in arguments:
             raise TypeError(f"{op.name}_() got multiple values for argument '{name}'")
-        given[name] = value
-    missing = [name for name in op.inputs[1:] if name not in given]
+        arguments[name] = value
+    missing = [name for name in op.inputs[1:] if name not in arguments]
     if missing:
         raise TypeError(
             f"{op.name}_() missing {len(missing)} required positional arguments: "
             f"{', '.join(repr(name) for name in missing)}"
         )
-    return [given.pop(name) for name in op.inputs[1:]], given
+    return [arguments.pop(name) for name in op.inputs[1:]], arguments
 
 
 def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:

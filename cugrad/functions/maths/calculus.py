@@ -134,19 +134,19 @@ def _spacings(spacing: Any, dims: tuple[int, ...], dim: Any) -> list[Any]:
     """The spacing of each dim: numbers, or the coordinates of points."""
     if not isinstance(spacing, (Sequence, Tensor)):
         return [1 if spacing is None else spacing] * len(dims)
-    found = list(spacing) if not isinstance(spacing, Tensor) else [spacing]
-    if len(found) != len(dims):
+    spacings = list(spacing) if not isinstance(spacing, Tensor) else [spacing]
+    if len(spacings) != len(dims):
         raise RuntimeError(
             "torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
-            f"equal to 'self.dim() = {len(dims)}', but got a list of length {len(found)}"
+            f"equal to 'self.dim() = {len(dims)}', but got a list of length {len(spacings)}"
         )
-    for d, space in zip(dims, found, strict=True):
+    for d, space in zip(dims, spacings, strict=True):
         if isinstance(space, Tensor) and space._array.ndim != 1:
             raise RuntimeError(
                 "torch.gradient expected each element of spacing to have one dimension, but got "
                 f"an element with {space._array.ndim} dimensions (for dim {d})"
             )
-    return found
+    return spacings
 
 
 def _slopes(input: Tensor, dim: int, space: Any, edge_order: int) -> Tensor:

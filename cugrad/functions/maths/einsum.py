@@ -112,13 +112,13 @@ def _sizes(inputs: list[Labels], operands: Sequence[Any]) -> dict[str, int]:
                     f"einsum(): subscript {label} is repeated for operand {i} but the sizes don't "
                     f"match, {n} != {own[label]}"
                 )
-            known = sizes.get(label, 1)
-            if known == 1:
+            size = sizes.get(label, 1)
+            if size == 1:
                 sizes[label] = n
-            elif n not in (1, known):
+            elif n not in (1, size):
                 raise RuntimeError(
                     f"einsum(): subscript {label} has size {n} for operand {i} which does not "
-                    f"broadcast with previously seen size {known}"
+                    f"broadcast with previously seen size {size}"
                 )
     return sizes
 
@@ -135,11 +135,11 @@ def _diagonals(operand: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
     return operand, tuple(seen)
 
 
-def _sum_out(operand: Tensor, labels: Labels, wanted: set[str]) -> tuple[Tensor, Labels]:
-    dims = tuple([d for d, label in enumerate(labels) if label not in wanted])
+def _sum_out(operand: Tensor, labels: Labels, kept: set[str]) -> tuple[Tensor, Labels]:
+    dims = tuple([d for d, label in enumerate(labels) if label not in kept])
     if not dims:
         return operand, labels
-    return recorded.sum(operand, dims), tuple([n for n in labels if n in wanted])
+    return recorded.sum(operand, dims), tuple([n for n in labels if n in kept])
 
 
 def _contract(

@@ -139,8 +139,8 @@ def _on_host(self: Tensor, name: str) -> Any:
 
 
 def _mapped(name: str, count: int) -> Callable[..., Tensor]:
-    def call(self: Tensor, *given: Any) -> Tensor:
-        *tensors, function = given
+    def call(self: Tensor, *args: Any) -> Tensor:
+        *tensors, function = args
         arrays = [_on_host(self, name), *[np.broadcast_to(_on_host(t, name), self.shape)
                                           for t in tensors]]  # fmt: skip
         values = [function(*row) for row in zip(*[a.ravel().tolist() for a in arrays], strict=True)]

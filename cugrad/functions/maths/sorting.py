@@ -234,9 +234,9 @@ def _once(
     of_dim = function == "unique" and dim is not None
     name, node = NODES_OF_ONCE["unique_dim" if of_dim else function]
     output = refused(output, (input,), name, node)
-    wanted = (output, inverse if return_inverse else None, counts if return_counts else None)
-    found = tuple(x for x in wanted if x is not None)
-    return found if len(found) > 1 else output
+    triple = (output, inverse if return_inverse else None, counts if return_counts else None)
+    results = tuple(x for x in triple if x is not None)
+    return results if len(results) > 1 else output
 
 
 def unique(
@@ -287,10 +287,10 @@ def isin(
     >>> torch.isin(torch.tensor([1, 2, 3]), torch.tensor([3, 1]))
     tensor([ True, False,  True])
     """
-    known = elements if isinstance(elements, Tensor) else test_elements
-    array_of(known, "isin", "elements")
+    like = elements if isinstance(elements, Tensor) else test_elements
+    array_of(like, "isin", "elements")
     pair = [
-        x if isinstance(x, Tensor) else tensor(x, device=known.device)
+        x if isinstance(x, Tensor) else tensor(x, device=like.device)
         for x in (elements, test_elements)
     ]
     for x in pair:
@@ -360,10 +360,10 @@ def searchsorted(
     if sorter is not None:
         order = array_of(sorter, "searchsorted", "sorter")
         _check_sorter(sequence, order)
-    found = recorded.searchsorted(
+    positions = recorded.searchsorted(
         sorted_sequence.detach(), input.detach(), right or side == "right", order
     )
-    return found.to(dtypes.int32) if out_int32 else found
+    return positions.to(dtypes.int32) if out_int32 else positions
 
 
 def _check_search(sequence: Any, values: Any) -> None:

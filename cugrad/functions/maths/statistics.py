@@ -126,12 +126,12 @@ def _quantile(
         values = movedim(input, dim, -1) if ndim else recorded.reshape(input, (1,))
     if not values._array.size:
         raise RuntimeError(f"{function}() input tensor must be non-empty")
-    found = movedim(_at_ranks(function, values, q, interpolation), -1, 0)
+    quantiles = movedim(_at_ranks(function, values, q, interpolation), -1, 0)
     if keepdim and ndim:
-        shape = found._array.shape
+        shape = quantiles._array.shape
         ones = (1,) * ndim if dim is None else (*shape[1 : dim + 1], 1, *shape[dim + 1 :])
-        found = recorded.reshape(found, (shape[0], *ones))
-    return found if q._array.ndim else recorded.squeeze(found, (0,))
+        quantiles = recorded.reshape(quantiles, (shape[0], *ones))
+    return quantiles if q._array.ndim else recorded.squeeze(quantiles, (0,))
 
 
 def _checked_q(function: str, input: Tensor, q: Any) -> Tensor:
@@ -235,9 +235,9 @@ def cov(
         centred = recorded.sub(rows, average)
         weighted = recorded.mul(centred, weights)
     turned = recorded.conj(recorded.transpose(weighted, 0, 1))
-    found = recorded.matmul(centred, cast(turned, centred.dtype))
-    found = recorded.div(found, freedom)
-    return recorded.reshape(found, ()) if found._array.size == 1 else found
+    covariances = recorded.matmul(centred, cast(turned, centred.dtype))
+    covariances = recorded.div(covariances, freedom)
+    return recorded.reshape(covariances, ()) if covariances._array.size == 1 else covariances
 
 
 def _floating(input: Tensor) -> Tensor:
@@ -257,9 +257,9 @@ def _observation_weights(
                 f"{array.ndim} dimensions"
             )
         if (array.dtype.kind in "iu") != (name == "fweights") or array.dtype.kind in "bc":
-            wanted = "integral" if name == "fweights" else "floating point"
+            kind = "integral" if name == "fweights" else "floating point"
             raise RuntimeError(
-                f"cov(): expected {name} to have {wanted} dtype but got {name} with "
+                f"cov(): expected {name} to have {kind} dtype but got {name} with "
                 f"{weights.dtype} dtype"
             )
         if array.size != number:
@@ -288,19 +288,19 @@ def corrcoef(input: Tensor) -> Tensor:
             f"corrcoef(): expected input to have two or fewer dimensions but got an input with "
             f"{ndim} dimensions"
         )
-    found = cov(input)
-    if not found._array.ndim:
-        return recorded.div(found, found)
-    deviation = recorded.sqrt(recorded.diagonal(found, 0, 0, 1))
+    correlations = cov(input)
+    if not correlations._array.ndim:
+        return recorded.div(correlations, correlations)
+    deviation = recorded.sqrt(recorded.diagonal(correlations, 0, 0, 1))
     if deviation.is_complex():
         deviation = recorded.real(deviation)
-    found = recorded.div(found, recorded.unsqueeze(deviation, 1))
-    found = recorded.div(found, recorded.unsqueeze(deviation, 0))
-    if found.is_complex():
-        real, imaginary = recorded.real(found), recorded.imag(found)
+    correlations = recorded.div(correlations, recorded.unsqueeze(deviation, 1))
+    correlations = recorded.div(correlations, recorded.unsqueeze(deviation, 0))
+    if correlations.is_complex():
+        real, imaginary = recorded.real(correlations), recorded.imag(correlations)
         turned = recorded.mul(recorded.clamp(imaginary, -1, 1), 1j)
         return recorded.add(recorded.clamp(real, -1, 1), turned)
-    return recorded.clamp(found, -1, 1)
+    return recorded.clamp(correlations, -1, 1)
 
 
 # Distances ----------------------------------------------------------------------------------------

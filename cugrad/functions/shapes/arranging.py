@@ -246,12 +246,12 @@ def broadcast_shapes(*shapes: Any) -> Size:
     >>> torch.broadcast_shapes((3, 1), (4,))
     torch.Size([3, 4])
     """
-    found = [D.int_tuple(s) for s in shapes]
-    for shape in found:
+    sizes = [D.int_tuple(s) for s in shapes]
+    for shape in sizes:
         for n in shape:
             if n < 0:
                 raise RuntimeError(f"Trying to create tensor with negative dimension ({n}): ({n})")
-    return Size(D.broadcast_shapes(*found))
+    return Size(D.broadcast_shapes(*sizes))
 
 
 # Images -------------------------------------------------------------------------------------------

@@ -40,14 +40,14 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         raise RuntimeError("`shifts` required (roll)")
     if not ndim and dims not in (None, ()):
         raise IndexError(f"Dimension specified as {dims} but tensor has no dimensions (roll)")
-    found = () if dims is None else tuple(
+    axes = () if dims is None else tuple(
         [D.canonical_dim(d, ndim) for d in D.int_tuple(dims, "dims")]
     )  # fmt: skip
-    if len(found) != len(shifts) and (found or len(shifts) != 1):
+    if len(axes) != len(shifts) and (axes or len(shifts) != 1):
         raise RuntimeError(
-            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(found)}"
+            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(axes)}"
         )
-    return recorded.roll(input, shifts, found if ndim else ())
+    return recorded.roll(input, shifts, axes if ndim else ())
 
 
 def _triangle(function: str, input: Tensor, diagonal: int) -> Tensor:
@@ -139,14 +139,14 @@ def _named_often(counts: Any, places: int, total: int | None) -> Any:
     if is_looked_at(counts) and counts.size and int(counts.min()) < 0:
         raise RuntimeError("repeats can not be negative (repeat_interleave)")
     ends = xp.cumsum(xp.broadcast_to(counts, (places,))).astype("int64")
-    found = total
+    size = total
     if total is None or is_looked_at(counts):
-        found = int(ends[-1]) if places else 0
-    if total is not None and found != total:
+        size = int(ends[-1]) if places else 0
+    if total is not None and size != total:
         raise RuntimeError(
-            f"allocated size does not match required size: output_size is {total}, want {found}"
+            f"allocated size does not match required size: output_size is {total}, want {size}"
         )
-    return xp.searchsorted(ends, xp.arange(found), side="right").astype("int64")
+    return xp.searchsorted(ends, xp.arange(size), side="right").astype("int64")
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
@@ -255,16 +255,16 @@ def _tile(self: Tensor, *dims: Any) -> Tensor:
 
 def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """The sum over dims that broadcasting repeated: what takes a gradient back to `size`."""
-    wanted = D.int_tuple(varargs(size), "size")
+    target = D.int_tuple(varargs(size), "size")
     shape = self._array.shape
-    if wanted == shape and wanted:
+    if target == shape and target:
         return self
-    lead = len(shape) - len(wanted)
-    if lead < 0 or [n for n, m in zip(wanted, shape[lead:]) if n not in (1, m)]:
-        raise RuntimeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
+    lead = len(shape) - len(target)
+    if lead < 0 or [n for n, m in zip(target, shape[lead:]) if n not in (1, m)]:
+        raise RuntimeError(f"size {{{list(target)}}} is not expandable to size {{{list(shape)}}}.")
     if self._array.dtype.kind in "bui":
         self = recorded.to_dtype(self, int64.numpy)
-    return recorded.sum_to_shape(self, wanted)
+    return recorded.sum_to_shape(self, target)
 
 
 METHODS = {

@@ -94,9 +94,9 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
         order = memory_format.order
     if len(order) != array.ndim:
         return False
-    wanted = contiguous_strides(tuple([array.shape[d] for d in order]))
-    found = layout_of(array)
-    return all(array.shape[d] == 1 or found[d] == s for d, s in zip(order, wanted))
+    expected = contiguous_strides(tuple([array.shape[d] for d in order]))
+    strides = layout_of(array)
+    return all(array.shape[d] == 1 or strides[d] == s for d, s in zip(order, expected))
 
 
 METHODS: dict[str, Any] = {"clone": clone, "contiguous": contiguous, "is_contiguous": is_contiguous}

@@ -151,24 +151,24 @@ def tensor_split(
         )
     dim = D.canonical_dim(dim, len(shape))
     n = shape[dim]
-    wanted = indices_or_sections
-    if isinstance(wanted, Tensor):
-        if wanted.is_cuda or wanted.dtype.name != "int64":
+    cuts = indices_or_sections
+    if isinstance(cuts, Tensor):
+        if cuts.is_cuda or cuts.dtype.name != "int64":
             raise RuntimeError(
                 "tensor_split expected tensor_indices_or_sections to be on cpu and of dtype int64, "
-                f"but it's {wanted.dtype} on {wanted.device}"
+                f"but it's {cuts.dtype} on {cuts.device}"
             )
-        if wanted.dim() > 1:
+        if cuts.dim() > 1:
             raise RuntimeError(
                 "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
-                f"one-dimensional tensor, but got a tensor with {wanted.dim()} dims"
+                f"one-dimensional tensor, but got a tensor with {cuts.dim()} dims"
             )
-        wanted = wanted.tolist()
-    if isinstance(wanted, Sequence):
-        marks = [slice(None, i).indices(n)[1] for i in D.int_tuple(wanted, "indices")]
+        cuts = cuts.tolist()
+    if isinstance(cuts, Sequence):
+        marks = [slice(None, i).indices(n)[1] for i in D.int_tuple(cuts, "indices")]
         starts, stops = [0, *marks], [*marks, n]
     else:
-        (number,) = D.int_tuple(wanted, "sections")
+        (number,) = D.int_tuple(cuts, "sections")
         if number < 1:
             raise RuntimeError(f"number of sections must be larger than 0, got {number}")
         size, extra = divmod(n, number)
@@ -177,7 +177,9 @@ def tensor_split(
     return tuple([_cut(input, dim, a, b if b > a else a) for a, b in zip(starts, stops)])
 
 
-def _along(name: str, least: int, dim: int, input: Tensor, wanted: Any) -> tuple[Tensor, ...]:
+def _along(
+    name: str, least: int, dim: int, input: Tensor, indices_or_sections: Any
+) -> tuple[Tensor, ...]:
     shape = array_of(input, name).shape
     if len(shape) < least:
         raise RuntimeError(
@@ -185,12 +187,14 @@ def _along(name: str, least: int, dim: int, input: Tensor, wanted: Any) -> tuple
             f"{'s' * (least > 1)}, but got a tensor with {len(shape)} dimensions!"
         )
     dim = 0 if len(shape) == 1 else dim
-    if isinstance(wanted, int) and (wanted < 1 or shape[dim] % wanted):
+    if isinstance(indices_or_sections, int) and (
+        indices_or_sections < 1 or shape[dim] % indices_or_sections
+    ):
         raise RuntimeError(
             f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
-            f"{shape[dim]} is not divisible by the split_size {wanted}!"
+            f"{shape[dim]} is not divisible by the split_size {indices_or_sections}!"
         )
-    return tensor_split(input, wanted, dim)
+    return tensor_split(input, indices_or_sections, dim)
 
 
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:

@@ -222,12 +222,12 @@ def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
     `view(dtype)` sees the same bytes as another element type, which changes the last extent when
     the sizes of the types differ.
     """
-    wanted = varargs(shape)
-    if dtype is None and len(wanted) == 1 and isinstance(wanted[0], (Dtype, type)):
-        dtype = wanted[0]
+    sizes = varargs(shape)
+    if dtype is None and len(sizes) == 1 and isinstance(sizes[0], (Dtype, type)):
+        dtype = sizes[0]
     if dtype is not None:
         return _view_dtype(self, as_dtype(dtype))
-    return recorded.view(self, D.inferred_shape(D.int_tuple(wanted), self._array.size))
+    return recorded.view(self, D.inferred_shape(D.int_tuple(sizes), self._array.size))
 
 
 def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:

@@ -46,12 +46,12 @@ def _expanded(input: Tensor, size: Any, *, implicit: bool = False) -> Tensor:
     return views.broadcast_to(input, size)
 
 
-def _seen(input: Tensor, *wanted: Any, **options: Any) -> Tensor:
+def _seen(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """What `view` answers, of a copy where a view would not do."""
     try:
-        return strided.view(input, *wanted, **options)
+        return strided.view(input, *args, **options)
     except RuntimeError:
-        return strided.view(recorded.clone(input, "C"), *wanted, **options)
+        return strided.view(recorded.clone(input, "C"), *args, **options)
 
 
 _VIEWS: dict[str, Callable[..., Any]] = {
@@ -107,10 +107,10 @@ def _in_place(
             elif not self._requires_grad or self._node is not None:  # else it stays the leaf
                 hand_over(self, before, out)
         became(self, out._node)
-        for level, known in dict((self._rare and self._rare.tangents) or {}).items():
-            if known is not None:
+        for level, tangent in dict((self._rare and self._rare.tangents) or {}).items():
+            if tangent is not None:
                 with below(level):
-                    set_tangent(self, level, function(known, *args, **options))
+                    set_tangent(self, level, function(tangent, *args, **options))
         return self
 
     call.__name__ = name
@@ -122,8 +122,8 @@ def _in_place(
 def _has_history(t: Tensor) -> bool:
     """Whether a tensor's gradient must go through this change, be it recorded or not."""
     view = None if t._rare is None else t._rare.view
-    known = t._node is not None or (view is not None and view.creation == NORMAL)
-    return t._requires_grad and known and not state.grad_enabled
+    has_edge = t._node is not None or (view is not None and view.creation == NORMAL)
+    return t._requires_grad and has_edge and not state.grad_enabled
 
 
 def _shaped(out: Tensor, old: Any) -> tuple[Step, ...]:

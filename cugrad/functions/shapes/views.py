@@ -100,10 +100,10 @@ def permute(input: Tensor, dims: Any) -> Tensor:
             f"desired ordering of dimensions i.e. input.dim() = {ndim} is not equal to "
             f"len(dims) = {len(dims)}"
         )
-    found = tuple([D.canonical_dim(d, ndim) for d in dims])
-    if len(set(found)) < ndim:
+    order = tuple([D.canonical_dim(d, ndim) for d in dims])
+    if len(set(order)) < ndim:
         raise RuntimeError(f"permute(): duplicate dims are not allowed, got {dims}")
-    return recorded.permute(input, found)
+    return recorded.permute(input, order)
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
@@ -183,18 +183,18 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
             f"tensor ({len(shape)})"
         )
     target = list(size)
-    for i, wanted in enumerate(size):
+    for i, extent in enumerate(size):
         if i < lead:
-            if wanted < 0:
+            if extent < 0:
                 raise RuntimeError(
-                    f"The expanded size of the tensor ({wanted}) isn't allowed in a leading, "
+                    f"The expanded size of the tensor ({extent}) isn't allowed in a leading, "
                     f"non-existing dimension {i}"
                 )
-        elif wanted == -1:
+        elif extent == -1:
             target[i] = shape[i - lead]
-        elif wanted != shape[i - lead] and shape[i - lead] != 1:
+        elif extent != shape[i - lead] and shape[i - lead] != 1:
             raise RuntimeError(
-                f"The expanded size of the tensor ({wanted}) must match the existing size "
+                f"The expanded size of the tensor ({extent}) must match the existing size "
                 f"({shape[i - lead]}) at non-singleton dimension {i}.  Target sizes: "
                 f"{list(size)}.  Tensor sizes: {list(shape)}"
             )
