@@ -60,6 +60,12 @@ DATASETS = {
     "abstract": lambda t, d: d.Dataset()[0],
     "tensors": lambda t, d: [len(d.TensorDataset(t.arange(6).reshape(3, 2), t.ones(3))),
                              d.TensorDataset(t.arange(6).reshape(3, 2), t.ones(3))[1:]],
+    "tensors, by a subclass": lambda t, d: list(d.DataLoader(type("Own", (d.TensorDataset,), {
+        "__getitem__": lambda s, i: s.tensors[0][i] * 2})(t.arange(5)), batch_size=2)),
+    "tensors, in part": lambda t, d: list(d.DataLoader(d.Subset(
+        d.TensorDataset(t.arange(5), t.ones(5, 2)), [4, 0, 2, -1]), batch_size=3)),
+    "tensors, keys too far": lambda t, d: list(d.DataLoader(d.TensorDataset(t.arange(5)),
+                                                            batch_sampler=[[5]])),
     "tensors differ": lambda t, d: d.TensorDataset(t.ones(3), t.ones(4)),
     "concat": lambda t, d: [list(range(5))[i] for i in range(2)] + [
         d.ConcatDataset([[1, 2], [], [3]])[i] for i in (0, 1, 2, -1, -3)],

@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
+import numpy as np
+
 from ...functions.creation.random import Generator, default_generator, randperm
-from ...tensor import Tensor
+from ...tensor import Tensor, make
 
 __all__ = [
     "ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset",
@@ -80,8 +82,26 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
         return tuple([tensor[index] for tensor in self.tensors])
 
+    @property
+    def __getitems__(self) -> Any:
+        """The samples of a list of keys, with one look into each tensor; None in a subclass that
+        makes samples otherwise.
+        """
+        return self._rows if type(self).__getitem__ is TensorDataset.__getitem__ else None
+
+    def _rows(self, keys: list[Any]) -> list[Any]:
+        return list(zip(*[_elements(tensor[keys]) for tensor in self.tensors], strict=True))
+
     def __len__(self) -> int:
         return cast(int, self.tensors[0].size(0))
+
+
+def _elements(copy: Tensor) -> Sequence[Tensor]:
+    """Those of a tensor that nobody else has: without a history they are no views of it."""
+    array = copy._array
+    if copy.requires_grad or not isinstance(array, np.ndarray) or copy._rare is not None:
+        return cast("Sequence[Tensor]", copy.unbind(0))
+    return [make(element) for element in array]
 
 
 def _len(dataset: Any) -> int:
