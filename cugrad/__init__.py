@@ -121,6 +121,7 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import optim as optim
     from . import testing as testing
     from .nn.of_torch import *
+    from .nn.recurrent.stacks import *
 
 newaxis = None
 
@@ -151,6 +152,9 @@ __getattr__, __dir__ = _lazily(
             margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d
             pairwise_distance poisson_nll_loss prelu rms_norm rrelu rrelu_ selu selu_ softmax
             threshold threshold_ triplet_margin_loss
+        """,
+        "nn.recurrent.stacks": """
+            gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell
         """,
         "amp": """
             amp GradScaler autocast clear_autocast_cache get_autocast_dtype

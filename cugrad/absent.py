@@ -56,10 +56,9 @@ ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
             cond distributions Event Stream float8_* from_file functional get_device
-            get_device_module gru gru_cell has_* hub lobpcg lstm lstm_cell masked norm_except_dim
-            overrides package quasirandom return_types rnn_* set_default_tensor_type
-            set_flush_denormal set_warn_always is_warn_always_enabled thread_safe_generator types
-            accelerator
+            get_device_module has_* hub lobpcg masked norm_except_dim overrides package quasirandom
+            return_types set_default_tensor_type set_flush_denormal set_warn_always
+            is_warn_always_enabled thread_safe_generator types accelerator
         """,
         COMPILED: """
             compile compiler _dynamo _inductor export fx jit ScriptModule ScriptFunction wait fork
@@ -124,8 +123,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn": {
         LATER: """
-            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d GRU GRUCell LSTM LSTMCell LinearCrossEntropy*
-            RNN RNNBase RNNCell RNNCellBase Transformer* grad
+            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d LinearCrossEntropy* Transformer* grad
         """,
         LAZY: "Lazy* Uninitialized*",
         DISTRIBUTED: "SyncBatchNorm",
@@ -141,11 +139,8 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn.init": {OLD: "constant dirac eye *_normal *_uniform normal orthogonal sparse uniform"},
     "nn.utils": {
-        LATER: "*spectral_norm *weight_norm parametrizations parametrize prune rnn skip_init",
-        INTERNAL: """
-            clip_grad convert_conv?d_weight_memory_format convert_parameters fuse_* fusion init
-            memory_format
-        """,
+        LATER: "*spectral_norm *weight_norm parametrizations parametrize prune skip_init",
+        INTERNAL: "convert_conv?d_weight_memory_format fuse_* fusion init memory_format",
         OLD: "clip_grad_norm",
     },
     "nn.parallel": {DISTRIBUTED: "DistributedDataParallel distributed comm"},
@@ -283,8 +278,8 @@ def reason_for(space: str, name: str) -> str | None:
 def missing(module: str, name: str) -> AttributeError:
     """The error for `name`, asked of the module of this name: why it is not here, if that is known.
 
-    >>> missing("cugrad.nn", "LSTM").args[0]
-    "module 'cugrad.nn' has no attribute 'LSTM': not here yet (docs/torch-compatibility.md)"
+    >>> missing("cugrad", "hub").args[0]
+    "module 'cugrad' has no attribute 'hub': not here yet (docs/torch-compatibility.md)"
     """
     return AttributeError(f"module {module!r} has no attribute {name!r}{because(module, name)}")
 
@@ -316,10 +311,10 @@ PUBLIC = frozenset(
     backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
     backends.openmp backends.simulated cuda cuda.amp cuda.memory cuda.nvtx cuda.profiler
     cuda.sanitizer cuda.streams errors fft func linalg memory models nn nn.attention nn.functional
-    nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils ops optim profiler
-    profiler.itt random serialization signal signal.windows special testing utils
-    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
-    utils.data.sampler utils.dlpack utils.hooks version
+    nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
+    nn.utils.convert_parameters nn.utils.rnn ops optim profiler profiler.itt random serialization
+    signal signal.windows special testing utils utils.checkpoint utils.data utils.data.dataloader
+    utils.data.dataset utils.data.distributed utils.data.sampler utils.dlpack utils.hooks version
     """.split()  # noqa: SIM905
 )
 

@@ -40,7 +40,10 @@ _LOSSES = """
     triplet_margin_loss
 """
 CUDA = {
-    LOWER: _LOWER + "addmv addr mv einsum multi_dot chain_matmul",
+    LOWER: _LOWER + """
+        addmv addr mv einsum multi_dot chain_matmul lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
+        rnn_tanh_cell rnn_relu_cell
+    """,
     FULL: _LOSSES + """
         acos asin cosh tan sinh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt pow square
         softplus native_layer_norm native_group_norm rms_norm cosine_similarity dist pdist cdist
@@ -52,8 +55,9 @@ CUDA = {
     REFUSED: "binary_cross_entropy",
 }  # fmt: skip
 CPU = {
-    LOWER: _LOWER,
+    LOWER: _LOWER + "lstm rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell",
     FULL: _LOSSES + """
+        gru lstm_cell gru_cell
         binary_cross_entropy avg_pool3d max_pool3d_with_indices pad_edges cdist prod trace quantile
         nanquantile grid_sample fft_c2c fft_c2r fft_r2c cholesky cholesky_inverse
         cholesky_solve eig eigh eigvals eigvalsh geqrf householder_product inv lstsq lu_solve

@@ -28,6 +28,7 @@ from .normalization import *
 from .padding import *
 from .pixelshuffle import *
 from .pooling import *
+from .rnn import *
 from .sparse import *
 from .upsampling import *
 

@@ -1,28 +1,23 @@
-"""Gradients and parameters of a model taken together: their norm, clipped, as one vector."""
+"""Gradients of a model taken together: their norm, and gradients that are clipped by it."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
 
-from .. import linalg
-from ..absent import explain
-from ..autograd import no_grad
-from ..functions.creation.factories import tensor
-from ..functions.maths.arithmetic import clamp
-from ..functions.shapes.copies import cat, stack
-from ..tensor import Tensor
-from . import stateless as stateless
+from ... import linalg
+from ...autograd import no_grad
+from ...functions.creation.factories import tensor
+from ...functions.maths.arithmetic import clamp
+from ...functions.shapes.copies import stack
+from ...tensor import Tensor
 
-__all__ = [
-    "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
-    "parameters_to_vector", "vector_to_parameters",
-]  # fmt: skip
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
 
 Tensors = Tensor | Iterable[Tensor]
 
 
-def _several(name: str, tensors: Tensors) -> list[Tensor]:
+def several(name: str, tensors: Tensors) -> list[Tensor]:
     if isinstance(tensors, Tensor):
         return [tensors]
     several = list(tensors)
@@ -78,7 +73,7 @@ def get_total_norm(
     >>> torch.nn.utils.get_total_norm([torch.tensor([3.]), torch.tensor([[4.]])])
     tensor(5.)
     """
-    return _norm_of(_several("get_total_norm", tensors), norm_type, error_if_nonfinite)
+    return _norm_of(several("get_total_norm", tensors), norm_type, error_if_nonfinite)
 
 
 def clip_grads_with_norm_(parameters: Tensors, max_norm: float, total_norm: Tensor) -> None:
@@ -91,7 +86,7 @@ def clip_grads_with_norm_(parameters: Tensors, max_norm: float, total_norm: Tens
     >>> w.grad
     tensor([0.3000, 0.4000])
     """
-    _scale(_gradients(_several("clip_grads_with_norm_", parameters)), max_norm, total_norm)
+    _scale(_gradients(several("clip_grads_with_norm_", parameters)), max_norm, total_norm)
 
 
 def clip_grad_norm_(
@@ -112,7 +107,7 @@ def clip_grad_norm_(
     >>> torch.nn.utils.clip_grad_norm_([w], max_norm=1.0), w.grad
     (tensor(5.), tensor([0.6000, 0.8000]))
     """
-    gradients = _gradients(_several("clip_grad_norm_", parameters))
+    gradients = _gradients(several("clip_grad_norm_", parameters))
     total = _norm_of(gradients, norm_type, error_if_nonfinite)
     _scale(gradients, max_norm, total)
     return total
@@ -130,35 +125,5 @@ def clip_grad_value_(parameters: Tensors, clip_value: float) -> None:
     tensor([ 1.0000, -0.5000])
     """
     clip_value = float(clip_value)
-    for gradient in _gradients(_several("clip_grad_value_", parameters)):
+    for gradient in _gradients(several("clip_grad_value_", parameters)):
         gradient.clamp_(-clip_value, clip_value)
-
-
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters, flat, one behind the other: a new tensor, which gradients flow through.
-
-    >>> import cugrad as torch
-    >>> torch.nn.utils.parameters_to_vector([torch.zeros(1, 2), torch.ones(1)])
-    tensor([0., 0., 1.])
-    """
-    return cat([p.reshape(-1) for p in _several("parameters_to_vector", parameters)])
-
-
-def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Gives parameters the elements of a vector, by views of it.
-
-    >>> import cugrad as torch
-    >>> w = torch.zeros(1, 2, requires_grad=True)
-    >>> torch.nn.utils.vector_to_parameters(torch.tensor([1., 2.]), [w])
-    >>> w
-    tensor([[1., 2.]], requires_grad=True)
-    """
-    if not isinstance(vec, Tensor):
-        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
-    at = 0
-    for parameter in _several("vector_to_parameters", parameters):
-        parameter.data = vec[at : at + parameter.numel()].view_as(parameter).data
-        at += parameter.numel()
-
-
-explain(__name__)

@@ -1,0 +1,95 @@
+"""One recurrent layer in one direction, as one node of the graph where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import dtypes
+from ...autograd.engine.differentiate import grad
+from ...autograd.function import Function
+from ...autograd.mode import enable_grad, state
+from ...autograd.transforms import running
+from ...backends import backend_of
+from ...tensor import Tensor, make
+from .scans import SCANS, Operands, Span
+from .steps import by_steps
+
+__all__ = ["recurrent_layer"]
+
+
+def recurrent_layer(mode: str, a: Operands, spans: Sequence[Span]) -> tuple[Tensor, ...]:
+    """The outputs of all steps, and the last states."""
+    given = [t for t in a if t is not None]
+    plain = a.x.dtype.is_floating_point and len({t.device for t in given}) == 1
+    if not plain or state.levels or running.levels or running.transforms:
+        return by_steps(mode, a, spans)
+    if state.grad_enabled and any(t.requires_grad for t in given):
+        found: tuple[Tensor, ...] = RecurrentLayer.apply(mode, spans, *a)
+        return found
+    return _forward(mode, a, spans)[0]
+
+
+def _arrays(tensors: Sequence[Tensor | None]) -> list[Any]:
+    """The arrays of tensors; half precision as float32: only results are rounded to it."""
+    arrays: list[Any] = [None if t is None else t._array for t in tensors]
+    if arrays[0].dtype.itemsize == 2:
+        return [None if x is None else x.astype(dtypes.float32.numpy) for x in arrays]
+    return arrays
+
+
+def _forward(mode: str, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
+    """The results, and the arrays that backward needs besides them, as tensors."""
+    backend, kind = backend_of(a.x._array), a.x._array.dtype
+    with backend.use_device(a.x.device.index), backend.quiet():
+        out, states, kept = SCANS[mode].forward(backend.xp, Operands(*_arrays(a)), spans)
+        results = [make(x.astype(kind, copy=False)) for x in (out, *states)]
+    return tuple(results), [make(x) for x in kept]
+
+
+class RecurrentLayer(Function):
+    """A layer as one node: it keeps its operands, its outputs and the values of its gates."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        """The outputs and the last states."""
+        ctx.mode, ctx.spans, *tensors = args
+        results, kept = _forward(ctx.mode, Operands(*tensors), ctx.spans)
+        ctx.operands = len(tensors)
+        ctx.save_for_backward(*tensors, results[0], *kept)
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        """By the loops over arrays; under create_graph by the graph of the steps."""
+        saved = ctx.saved_tensors
+        operands, kept = Operands(*saved[: ctx.operands]), saved[ctx.operands :]
+        if state.grad_enabled:
+            return (None, None, *_recorded(ctx, operands, grads))
+        backend = backend_of(operands.x._array)
+        with backend.use_device(operands.x.device.index), backend.quiet():
+            a = Operands(*_arrays(operands))
+            like = (kept[0]._array, *[s for s in (a.h, a.c) if s is not None])
+            given = [backend.xp.zeros(x.shape, a.x.dtype) if g is None
+                     else g._array.astype(a.x.dtype, copy=False)
+                     for g, x in zip(grads, like, strict=True)]  # fmt: skip
+            values = tuple(_arrays(kept))
+            found = SCANS[ctx.mode].backward(backend.xp, a, ctx.spans, values, given)
+            kind = operands.x._array.dtype
+            return (None, None, *[
+                None if x is None or not needed else make(x.astype(kind, copy=False))
+                for x, needed in zip(found, ctx.needs_input_grad[2:], strict=True)
+            ])  # fmt: skip
+
+
+def _recorded(ctx: Any, operands: Operands, grads: Any) -> list[Any]:
+    """The gradients as tensors that can be differentiated."""
+    with enable_grad():  # of views: one tensor may be two operands
+        operands = Operands(*[None if t is None else t.view_as(t) for t in operands])
+        results = by_steps(ctx.mode, operands, ctx.spans)
+    needed = [t for t, asked in zip(operands, ctx.needs_input_grad[2:], strict=True) if asked]
+    pairs = [(y, g) for y, g in zip(results, grads, strict=True) if g is not None]
+    outputs, given = zip(*pairs, strict=True)
+    found = iter(grad(outputs, needed, given, create_graph=True, allow_unused=True))
+    return [next(found) if asked else None for asked in ctx.needs_input_grad[2:]]

@@ -1,0 +1,269 @@
+"""A recurrent layer in one direction over arrays: its steps in time forward, and backward.
+
+The rows of an input lie step after step, as in a PackedSequence. A span is where the rows of a step
+begin, and how many there are: those of the first so many sequences. Spans come in the order in
+which the layer visits them. Numbers that do not depend on the step before are computed for all
+steps at once, so that a step is one product and a few functions.
+
+A sigmoid is computed as (tanh(x / 2) + 1) / 2: then one tanh serves all gates, and nothing
+overflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["SCANS", "Operands", "Scan", "Span"]
+
+Array = Any  # of some backend, None where there is none
+Span = tuple[int, int]
+
+
+class Operands(NamedTuple):
+    """What a layer computes with; gates stand below one another in the weights, as in PyTorch."""
+
+    x: Array  # (rows, input_size)
+    h: Array  # (sequences, hidden_size or proj_size), before the first step
+    c: Array  # (sequences, hidden_size); only of an LSTM
+    w_ih: Array
+    w_hh: Array
+    b_ih: Array
+    b_hh: Array
+    w_hr: Array = None  # (proj_size, hidden_size)
+
+
+class Scan:
+    """One kind of layer. `forward` answers all outputs, the last states, and what it keeps."""
+
+    gates = 1
+
+    def forward(self, xp: Any, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def backward(
+        self, xp: Any, a: Operands, spans: Sequence[Span], kept: tuple[Any, ...], grads: Any
+    ) -> Operands:
+        """The gradients of the operands, from those of the outputs and of the last states."""
+        raise NotImplementedError
+
+
+def _all(spans: Sequence[Span], a: Operands) -> bool:
+    """Whether each step has a row of each sequence."""
+    return all(count == len(a.h) for _, count in spans)
+
+
+def _before(xp: Any, first: Array, states: Array, spans: Sequence[Span]) -> Array:
+    """For each row the state before its step: that of the step before, or the first one."""
+    found, now = xp.empty_like(states), first.copy()
+    for start, count in spans:
+        found[start : start + count] = now[:count]
+        now[:count] = states[start : start + count]
+    return found
+
+
+def _last(first: Array, states: Array, spans: Sequence[Span]) -> Array:
+    """The state of each sequence behind its last step."""
+    now = first.copy()
+    for start, count in spans:
+        now[:count] = states[start : start + count]
+    return now
+
+
+def _inputs(xp: Any, a: Operands, bias: Array) -> Array:
+    """What the inputs of all steps add to the gates."""
+    gates = xp.matmul(a.x, a.w_ih.T)
+    if bias is not None:
+        gates += bias
+    return gates
+
+
+def _both(a: Operands) -> Array:
+    return None if a.b_ih is None or a.b_hh is None else a.b_ih + a.b_hh
+
+
+def _weights(xp: Any, a: Operands, d_in: Array, d_hid: Array, before: Array) -> tuple[Array, ...]:
+    """The gradients of the input, the weights and the biases from those of the gates."""
+    biases = (None, None) if a.b_ih is None else (d_in.sum(0), d_hid.sum(0))
+    return (xp.matmul(d_in, a.w_ih), xp.matmul(d_in.T, a.x), xp.matmul(d_hid.T, before), *biases)
+
+
+class Rnn(Scan):
+    """h' = f(W x + U h + b), with f = tanh or relu."""
+
+    def __init__(self, relu: bool) -> None:
+        self.relu = relu
+
+    def forward(self, xp: Any, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
+        out = _inputs(xp, a, _both(a))
+        w, whole = xp.ascontiguousarray(a.w_hh.T), _all(spans, a)
+        h = a.h if whole else a.h.copy()
+        for start, count in spans:
+            now = out[start : start + count]
+            now += xp.matmul(h[:count], w)
+            if self.relu:
+                xp.maximum(now, 0, out=now)
+            else:
+                xp.tanh(now, out=now)
+            if whole:
+                h = now
+            else:
+                h[:count] = now
+        return out, (h.copy() if whole else h,), ()
+
+    def backward(
+        self, xp: Any, a: Operands, spans: Sequence[Span], kept: tuple[Any, ...], grads: Any
+    ) -> Operands:
+        (out,), (g, gh) = kept, grads
+        d = (out > 0).astype(out.dtype) if self.relu else 1 - out * out
+        dh = gh.copy()
+        for start, count in reversed(spans):
+            at = slice(start, start + count)
+            now = dh[:count]
+            now += g[at]
+            d[at] *= now
+            dh[:count] = xp.matmul(d[at], a.w_hh)
+        dx, dw_ih, dw_hh, db_ih, db_hh = _weights(xp, a, d, d, _before(xp, a.h, out, spans))
+        return Operands(dx, dh, None, dw_ih, dw_hh, db_ih, db_hh)
+
+
+class Lstm(Scan):
+    """i, f, g, o = σ, σ, tanh, σ of W x + U h + b; c' = f c + i g; h' = o tanh(c'), projected."""
+
+    gates = 4
+
+    def forward(self, xp: Any, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
+        n = a.c.shape[1]
+        half = xp.full((4 * n,), 0.5, a.x.dtype)
+        half[2 * n : 3 * n] = 1
+        gates = _inputs(xp, a, _both(a))
+        gates *= half
+        w = xp.ascontiguousarray(a.w_hh.T) * half
+        cells = xp.empty((len(gates), n), gates.dtype)
+        out = xp.empty((len(gates), a.h.shape[1]), gates.dtype)
+        whole = _all(spans, a)
+        h, c = (a.h, a.c) if whole else (a.h.copy(), a.c.copy())
+        for start, count in spans:
+            at = slice(start, start + count)
+            gate, cell = gates[at], cells[at]
+            gate += xp.matmul(h[:count], w)
+            xp.tanh(gate, out=gate)
+            shown = gate[:, 3 * n :]
+            for bent in (gate[:, : 2 * n], shown):
+                bent += 1
+                bent *= 0.5
+            xp.multiply(gate[:, n : 2 * n], c[:count], out=cell)
+            cell += gate[:, :n] * gate[:, 2 * n : 3 * n]
+            if a.w_hr is None:
+                xp.multiply(shown, xp.tanh(cell), out=out[at])
+            else:
+                out[at] = xp.matmul(shown * xp.tanh(cell), a.w_hr.T)
+            if whole:
+                h, c = out[at], cell
+            else:
+                h[:count], c[:count] = out[at], cell
+        return out, ((h.copy(), c.copy()) if whole else (h, c)), (gates, cells)
+
+    def backward(
+        self, xp: Any, a: Operands, spans: Sequence[Span], kept: tuple[Any, ...], grads: Any
+    ) -> Operands:
+        (out, gates, cells), (gy, gh, gc) = kept, grads
+        rows, n = cells.shape
+        i, f, g, o = (gates[:, k * n : (k + 1) * n] for k in range(4))
+        bent = xp.tanh(cells)
+        hidden = o * bent
+        d = xp.empty((rows, 4, n), gates.dtype)  # first the slopes, then the gradients of the gates
+        d[:, 0] = g * i * (1 - i)
+        d[:, 1] = _before(xp, a.c, cells, spans) * f * (1 - f)
+        d[:, 2] = i * (1 - g * g)
+        d[:, 3] = hidden * (1 - o)
+        into_cell = o - hidden * bent
+        flat, projected = d.reshape(rows, 4 * n), xp.empty_like(out) if a.w_hr is not None else None
+        dh, dc = gh.copy(), gc.copy()
+        for start, count in reversed(spans):
+            at = slice(start, start + count)
+            now, cell = dh[:count], dc[:count]
+            now += gy[at]
+            if projected is not None:
+                projected[at] = now
+                now = xp.matmul(now, a.w_hr)
+            cell += now * into_cell[at]
+            d[at, :3] *= cell[:, None]
+            d[at, 3] *= now
+            dh[:count] = xp.matmul(flat[at], a.w_hh)
+            cell *= f[at]
+        dx, dw_ih, dw_hh, db_ih, db_hh = _weights(xp, a, flat, flat, _before(xp, a.h, out, spans))
+        dw_hr = None if projected is None else xp.matmul(projected.T, hidden)
+        return Operands(dx, dh, dc, dw_ih, dw_hh, db_ih, db_hh, dw_hr)
+
+
+class Gru(Scan):
+    """r, z = σ of W x + b + U h + d; n = tanh(Wₙ x + bₙ + r (Uₙ h + dₙ)); h' = n + z (h - n)."""
+
+    gates = 3
+
+    def forward(self, xp: Any, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
+        n = a.h.shape[1]
+        gates, w = _inputs(xp, a, a.b_ih), xp.array(a.w_hh.T, order="C")
+        if a.b_hh is not None:
+            gates[:, : 2 * n] += a.b_hh[: 2 * n]
+        gates[:, : 2 * n] *= 0.5
+        w[:, : 2 * n] *= 0.5
+        turned = xp.empty((len(gates), n), gates.dtype)  # Uₙ h + dₙ
+        out = xp.empty_like(turned)
+        whole = _all(spans, a)
+        h = a.h if whole else a.h.copy()
+        for start, count in spans:
+            at = slice(start, start + count)
+            now, add, new = gates[at], xp.matmul(h[:count], w), out[at]
+            two, q = now[:, : 2 * n], turned[at]
+            two += add[:, : 2 * n]
+            xp.tanh(two, out=two)
+            two += 1
+            two *= 0.5
+            q[:] = add[:, 2 * n :]
+            if a.b_hh is not None:
+                q += a.b_hh[2 * n :]
+            last = now[:, 2 * n :]
+            last += now[:, :n] * q
+            xp.tanh(last, out=last)
+            xp.subtract(h[:count], last, out=new)
+            new *= now[:, n : 2 * n]
+            new += last
+            if whole:
+                h = new
+            else:
+                h[:count] = new
+        return out, (h.copy() if whole else h,), (gates, turned)
+
+    def backward(
+        self, xp: Any, a: Operands, spans: Sequence[Span], kept: tuple[Any, ...], grads: Any
+    ) -> Operands:
+        (out, gates, turned), (gy, gh) = kept, grads
+        rows, n = out.shape
+        r, z, new = (gates[:, k * n : (k + 1) * n] for k in range(3))
+        before = _before(xp, a.h, out, spans)
+        d = xp.empty((rows, 3, n), gates.dtype)  # first the slopes, then the gradients of the gates
+        into_new = (1 - z) * (1 - new * new)
+        d[:, 0] = into_new * turned * r * (1 - r)
+        d[:, 1] = (before - new) * z * (1 - z)
+        d[:, 2] = into_new * r
+        flat = d.reshape(rows, 3 * n)
+        dh = gh.copy()
+        for start, count in reversed(spans):
+            at = slice(start, start + count)
+            now = dh[:count]
+            now += gy[at]
+            d[at] *= now[:, None]
+            into_new[at] *= now
+            now *= z[at]
+            now += xp.matmul(flat[at], a.w_hh)
+        inner = flat.copy()
+        inner[:, 2 * n :] = into_new
+        dx, dw_ih, dw_hh, db_ih, db_hh = _weights(xp, a, inner, flat, before)
+        return Operands(dx, dh, None, dw_ih, dw_hh, db_ih, db_hh)
+
+
+SCANS: dict[str, Scan] = {
+    "RNN_TANH": Rnn(False), "RNN_RELU": Rnn(True), "LSTM": Lstm(), "GRU": Gru(),
+}  # fmt: skip

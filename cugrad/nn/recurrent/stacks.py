@@ -1,0 +1,193 @@
+"""Recurrent layers, one on another and in both directions: torch.lstm, torch.gru and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import dtypes
+from ...autograd.autocast import autocasts
+from ...functions.shapes.copies import cat, stack
+from ...tensor import Tensor
+from ..functional.dropout import dropout as drop
+from .layer import recurrent_layer
+from .scans import SCANS, Operands, Span
+
+__all__ = [
+    "gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh",
+    "rnn_tanh_cell",
+]  # fmt: skip
+
+
+def _spans(sizes: Sequence[int], reverse: bool) -> list[Span]:
+    spans, at = [], 0
+    for size in sizes:
+        spans.append((at, size))
+        at += size
+    return spans[::-1] if reverse else spans
+
+
+def _stacked(
+    mode: str, rows: Tensor, sizes: Sequence[int], states: Sequence[Tensor],
+    params: Sequence[Tensor], has_biases: bool, num_layers: int, dropout: float, train: bool,
+    bidirectional: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The outputs for packed rows, and the last states of all layers and directions."""
+    directions = 2 if bidirectional else 1
+    each = len(params) // (num_layers * directions)
+    last: list[tuple[Tensor, ...]] = []
+    for layer in range(num_layers):
+        outputs = []
+        for direction in range(directions):
+            k = layer * directions + direction
+            weights = list(params[k * each : (k + 1) * each])
+            if not has_biases:
+                weights[2:2] = [None, None]  # type: ignore[list-item]
+            first = [s[k] for s in states] + [None] * (2 - len(states))
+            spans = _spans(sizes, direction == 1)
+            out, *ends = recurrent_layer(mode, Operands(rows, *first, *weights), spans)
+            outputs.append(out)
+            last.append(tuple(ends))
+        rows = outputs[0] if directions == 1 else cat(outputs, 1)
+        if dropout and train and layer < num_layers - 1:
+            rows = drop(rows, dropout, True)
+    if len(last) == 1:
+        return (rows, *[end.unsqueeze(0) for end in last[0]])
+    return (rows, *[stack(ends) for ends in zip(*last, strict=True)])
+
+
+def _check_dtypes(tensors: Sequence[Tensor]) -> None:
+    for t in tensors:
+        if t.dtype is not tensors[0].dtype:
+            raise RuntimeError(
+                f"mat1 and mat2 must have the same dtype, but got {tensors[0].dtype} and "
+                f"{t.dtype}: input, states and weights of a recurrent layer want one dtype"
+            )
+
+
+def _run(mode: str, args: Sequence[Any], named: dict[str, Any]) -> tuple[Tensor, ...]:
+    """Both of PyTorch's forms: `(input, hx, params, ..., batch_first)` and, of a PackedSequence's
+    parts, `(data, batch_sizes, hx, params, ...)`.
+    """
+    packed = len(args) > 1 and isinstance(args[1], Tensor) and args[1].dtype is dtypes.int64
+    data: Tensor = args[0]
+    names = ["hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional"]
+    names += [] if packed else ["batch_first"]
+    given = {**dict(zip(names, args[2 if packed else 1 :], strict=False)), **named}
+    missing = [name for name in names if name not in given]
+    if missing or set(given) - set(names):
+        wanted = ", ".join(["data", "batch_sizes"] if packed else ["input"]) + ", "
+        raise TypeError(f"want ({wanted}{', '.join(names)}), got other arguments")
+    states = given.pop("hx")
+    states = [states] if isinstance(states, Tensor) else list(states)
+    batch_first = given.pop("batch_first", False)
+    _check_dtypes([data, *states, *given["params"]])
+    if packed:
+        return _stacked(mode, data, args[1].tolist(), states, **given)
+    if batch_first:
+        data = data.transpose(0, 1)
+    time, batch = data.shape[:2]
+    if time == 0:
+        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+    rows = data.reshape(time * batch, data.shape[2])
+    out, *last = _stacked(mode, rows, [batch] * time, states, **given)
+    out = out.unflatten(0, (time, batch))
+    return (out.transpose(0, 1) if batch_first else out, *last)
+
+
+@autocasts
+def lstm(*args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Long short-term memory: the outputs of the last layer, and all last states h and c.
+
+    `lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)`,
+    with `hx` of h and c, or, for the parts of a PackedSequence, `lstm(data, batch_sizes, hx, ...)`
+    without `batch_first`. `params` are `nn.LSTM.all_weights`, one behind the other.
+
+    Source: Hochreiter & Schmidhuber 1997, with forget gates, https://doi.org/10.1162/089976600300015015;
+    projections of https://arxiv.org/abs/1402.1128.
+    """
+    return _run("LSTM", args, named)  # type: ignore[return-value]
+
+
+@autocasts
+def gru(*args: Any, **named: Any) -> tuple[Tensor, Tensor]:
+    """Gated recurrent units: the outputs of the last layer, and all last states.
+
+    Arguments as of `lstm`, with one tensor as `hx`. Source: https://arxiv.org/abs/1406.1078, with
+    the reset gate behind the product, as cuDNN has it.
+    """
+    return _run("GRU", args, named)  # type: ignore[return-value]
+
+
+@autocasts
+def rnn_tanh(*args: Any, **named: Any) -> tuple[Tensor, Tensor]:
+    """h' = tanh(W x + b + U h + d): the outputs of the last layer, and all last states.
+
+    Arguments as of `lstm`, with one tensor as `hx`.
+    """
+    return _run("RNN_TANH", args, named)  # type: ignore[return-value]
+
+
+@autocasts
+def rnn_relu(*args: Any, **named: Any) -> tuple[Tensor, Tensor]:
+    """`rnn_tanh` with relu in the place of tanh."""
+    return _run("RNN_RELU", args, named)  # type: ignore[return-value]
+
+
+def _cell(mode: str, input: Tensor, states: Sequence[Tensor], *weights: Any) -> tuple[Tensor, ...]:
+    """The next states of one step."""
+    w_ih, w_hh = weights[:2]
+    if input.shape[1] != w_ih.shape[1]:
+        raise RuntimeError(
+            f"input has inconsistent input_size: got {input.shape[1]} expected {w_ih.shape[1]}"
+        )
+    for k, h in enumerate(states):
+        if h.shape[0] != input.shape[0]:
+            raise RuntimeError(
+                f"Input batch size {input.shape[0]} doesn't match hidden{k} batch size {h.shape[0]}"
+            )
+        wanted = w_hh.shape[0] // SCANS[mode].gates
+        if h.shape[1] != wanted:
+            raise RuntimeError(
+                f"hidden{k} has inconsistent hidden_size: got {h.shape[1]}, expected {wanted}"
+            )
+    _check_dtypes([t for t in (input, *states, *weights) if t is not None])
+    first = [*states, *[None] * (2 - len(states))]
+    a = Operands(input, *first, *weights)
+    return recurrent_layer(mode, a, [(0, input.shape[0])])[1:]
+
+
+@autocasts
+def lstm_cell(
+    input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """One step of `lstm`, for input (N, input_size): the next h and c, (N, hidden_size) each."""
+    return _cell("LSTM", input, hx, w_ih, w_hh, b_ih, b_hh)  # type: ignore[return-value]
+
+
+@autocasts
+def gru_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """One step of `gru`, for input (N, input_size): the next state, (N, hidden_size)."""
+    return _cell("GRU", input, [hx], w_ih, w_hh, b_ih, b_hh)[0]
+
+
+@autocasts
+def rnn_tanh_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """One step of `rnn_tanh`, for input (N, input_size): the next state, (N, hidden_size)."""
+    return _cell("RNN_TANH", input, [hx], w_ih, w_hh, b_ih, b_hh)[0]
+
+
+@autocasts
+def rnn_relu_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """One step of `rnn_relu`, for input (N, input_size): the next state, (N, hidden_size)."""
+    return _cell("RNN_RELU", input, [hx], w_ih, w_hh, b_ih, b_hh)[0]
