@@ -116,7 +116,7 @@ class _Float:
     def _decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
         dtype, size, length = np.dtype(dtype), math.prod(shape), self._length(shape)
         codes, scales = self._parts(payload, size, length)
-        found = xp.empty(size, dtype)
+        out = xp.empty(size, dtype)
         with np.errstate(all="ignore"):  # infinities are values
             for some, rows in self._spans(payload, size, length):
                 scale = None if scales is None else scales[rows].reshape(-1, 1)
@@ -124,23 +124,23 @@ class _Float:
                 if fused is not None and dtype.name != "float64":
                     largest = LARGEST[dtype.name]
                     value = fused.decode(self.name, codes[some], scale, length, largest)
-                    found[some] = value.astype(dtype, copy=False)
+                    out[some] = value.astype(dtype, copy=False)
                     continue
                 value = self._valued(xp, _grouped(xp, codes[some], length), scale, dtype)
                 value = value.reshape(-1)[: some.stop - some.start]
-                found[some] = value.astype(dtype, copy=False)
-        return found.reshape(shape)
+                out[some] = value.astype(dtype, copy=False)
+        return out.reshape(shape)
 
     def __repr__(self) -> str:
         return f"<codec {self.name}>"
 
 
-def _fused(xp: Any, name: str, given: Array, run: Callable[[], Array]) -> Array:
+def _fused(xp: Any, name: str, array: Array, run: Callable[[], Array]) -> Array:
     """What `run` makes of an array: charged as the one kernel that CUDA has for it, where kernels
     are simulated.
     """
     one_kernel = getattr(xp, "one_kernel", None)
-    return run() if one_kernel is None else one_kernel(name, [given], run)
+    return run() if one_kernel is None else one_kernel(name, [array], run)
 
 
 def _widened(flat: Array) -> Array:
@@ -320,8 +320,8 @@ def codec_of(spec: Any) -> Codec:
             "decode(xp, payload, dtype, shape)"
             + (f"; it lacks {', '.join(lacking)}" if lacking else "; it is a class")
         )
-    found: Codec = spec
-    return found
+    codec: Codec = spec
+    return codec
 
 
 class CodecError(NamedTuple):

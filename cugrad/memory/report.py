@@ -81,22 +81,22 @@ class Report(dict[str, Any]):
 
 def report_of(options: OffloadOptions, engines: list[CopyEngine]) -> Report:
     """The report of a context; it tells of the last step of which times were taken."""
-    found = Report(options.counts.stats.as_dict())
+    report = Report(options.counts.stats.as_dict())
     devices = [e for e in engines if e.backend.device_type != "cpu"]
-    found["pinned_bytes"] = sum([e.out.slab.allocated_bytes for e in devices])
+    report["pinned_bytes"] = sum([e.out.slab.allocated_bytes for e in devices])
     if options.codec is not None:
-        found["codec"] = options.codec.name
-        found["error"] = _error(options)
+        report["codec"] = options.codec.name
+        report["error"] = _error(options)
     timed = [(m, t) for m in options.counts.meters if (t := m.times()) is not None]
     if timed:
         meter, times = timed[-1]
-        _add_times(found, meter, times)
+        _add_times(report, meter, times)
         if not devices:  # nothing was sent over a link
-            found["to_host_rate"] = found["to_device_rate"] = 0.0
+            report["to_host_rate"] = report["to_device_rate"] = 0.0
         for engine in engines:
-            _add_peaks(found, meter, engine)
-    found["verdict"] = _verdict(found)
-    return found
+            _add_peaks(report, meter, engine)
+    report["verdict"] = _verdict(report)
+    return report
 
 
 def _error(options: OffloadOptions) -> dict[str, float] | None:
@@ -109,50 +109,52 @@ def _error(options: OffloadOptions) -> dict[str, float] | None:
     return {"relative_rms": relative, "largest": largest}
 
 
-def _add_times(found: Report, meter: Meter, times: Times) -> None:
-    found["times"] = {name: getattr(times, name) for name in times._fields if name != "stalls"}
+def _add_times(report: Report, meter: Meter, times: Times) -> None:
+    report["times"] = {name: getattr(times, name) for name in times._fields if name != "stalls"}
     by_op = sorted(times.stalls.items(), key=lambda item: -item[1])
-    found["stalls"] = {f"{name} seq={seq}" if seq else name: s for (name, seq), s in by_op if s > 0}
+    report["stalls"] = {
+        f"{name} seq={seq}" if seq else name: s for (name, seq), s in by_op if s > 0
+    }
     to_host = times.out_bytes / times.out_seconds if times.out_seconds else 0.0
     to_device = times.back_bytes / times.back_seconds if times.back_seconds else 0.0
-    found["to_host_rate"], found["to_device_rate"] = to_host, to_device
+    report["to_host_rate"], report["to_device_rate"] = to_host, to_device
     coding = times.coding_forward + times.coding_backward
     stalled = times.stalled_forward + times.stalled_backward
-    found["step"] = step = times.forward + times.backward + stalled + coding
-    found["plain_step"] = plain = times.forward + times.backward
+    report["step"] = step = times.forward + times.backward + stalled + coding
+    report["plain_step"] = plain = times.forward + times.backward
     if to_host and to_device:
         # what came back, as it is without a codec; what was used before it had left needed no link
         moved = times.raw_bytes
         bound = lower_bound(times.forward, times.backward, moved, to_host, to_device)
     else:
         bound = plain
-    found["bound"], found["slowdown"] = bound, step / plain if plain else 1.0
-    found["over_bound"] = step / bound if bound else 1.0
+    report["bound"], report["slowdown"] = bound, step / plain if plain else 1.0
+    report["over_bound"] = step / bound if bound else 1.0
 
 
-def _add_peaks(found: Report, meter: Meter, engine: CopyEngine) -> None:
+def _add_peaks(report: Report, meter: Meter, engine: CopyEngine) -> None:
     """The peak around saving and unpacking, and what it had been without; the device's own peak, if
     it was reached since, and with the bytes that were away then.
     """
-    found["saving_peak"], found["saving_peak_without"] = meter.resident, meter.without
+    report["saving_peak"], report["saving_peak_without"] = meter.resident, meter.without
     peak, without = meter.peak, max(meter.without, meter.peak + meter.absent)
     after = engine.backend.max_memory_allocated()
     if after > 1.02 * max(peak, without):  # neither in forward nor in backward
         peak = without = after
     if peak > meter.peak_before:
-        found["device_peak"], found["device_peak_without"] = peak, without
+        report["device_peak"], report["device_peak_without"] = peak, without
 
 
-def _verdict(found: Report) -> str:
+def _verdict(report: Report) -> str:
     """One sentence: what limits the step, or why offload buys nothing."""
-    if not found["saved_tensors"]:
+    if not report["saved_tensors"]:
         return "nothing was saved: no op ran in this context whose gradient was wanted"
-    if not found["moved_to_host_bytes"] and not found["encoded_bytes"]:
-        why = max(found["kept"], key=found["kept"].get, default="already on the host")
+    if not report["moved_to_host_bytes"] and not report["encoded_bytes"]:
+        why = max(report["kept"], key=report["kept"].get, default="already on the host")
         return f"nothing was moved: all saved tensors stayed ({why})"
-    times = found.get("times")
-    if times and times["back_bytes"] > 0.05 * found["saving_peak_without"]:
-        less = found["saving_peak_without"] - found["saving_peak"]
+    times = report.get("times")
+    if times and times["back_bytes"] > 0.05 * report["saving_peak_without"]:
+        less = report["saving_peak_without"] - report["saving_peak"]
         if less < 0.25 * times["back_bytes"]:
             return (
                 f"offload buys little: {size(times['back_bytes'])} left, and the peak is lower by "
@@ -160,24 +162,24 @@ def _verdict(found: Report) -> str:
                 "`backlog` and `lookahead` (if not given, two of the largest storages, and 64 MiB "
                 "at least)"
             )
-    peak, without = found.get("device_peak", 0), found.get("device_peak_without", 0)
+    peak, without = report.get("device_peak", 0), report.get("device_peak_without", 0)
     if peak and peak > 0.98 * without:
         return (
             f"offload buys nothing: the device's peak, {size(peak)}, is at a time when nothing "
             "that was saved is away (where tensors are saved, it had been "
-            f"{size(found['saving_peak_without'])} without offload)"
+            f"{size(report['saving_peak_without'])} without offload)"
         )
     if not times:
         return "no times were taken; offload() takes them, of a step and its backward"
     if coding := times["coding_forward"] + times["coding_backward"]:
-        costs = f"{found['codec']} takes {_ms(coding)} of a step of {_ms(found['step'])}"
-        least = f"{_ms(found['bound'])}, at least, without a codec"
-        if found["step"] > 1.02 * found["bound"]:
+        costs = f"{report['codec']} takes {_ms(coding)} of a step of {_ms(report['step'])}"
+        least = f"{_ms(report['bound'])}, at least, without a codec"
+        if report["step"] > 1.02 * report["bound"]:
             return f"coding-bound: {costs}, which takes {least}; leave it out, or keep more"
         return f"the codec pays: {costs}, which takes {least}"
     rates = {
-        "to the host": (times["back_bytes"], times["forward"], found["to_host_rate"]),
-        "to the device": (times["back_bytes"], times["backward"], found["to_device_rate"]),
+        "to the host": (times["back_bytes"], times["forward"], report["to_host_rate"]),
+        "to the device": (times["back_bytes"], times["backward"], report["to_device_rate"]),
     }
     short = [
         f"{nbytes / seconds / 1e9:.1f} GB/s {way} needed, {rate / 1e9:.1f} reached"
@@ -187,68 +189,68 @@ def _verdict(found: Report) -> str:
     if short:
         return f"link-bound: {'; '.join(short)}"
     waited = times["stalled_forward"] + times["stalled_backward"]
-    if found["disk_bytes"] and waited > 0.05 * found["step"]:
+    if report["disk_bytes"] and waited > 0.05 * report["step"]:
         return f"disk-bound: the step waited {_ms(waited)} for the disk"
     return "compute-bound: the copies hide behind the ops"
 
 
-def _lines(found: Report) -> list[str]:
+def _lines(report: Report) -> list[str]:
     """The page that a report prints as."""
     lines = [
-        f"saved       {found['saved_tensors']:,} tensors, {size(found['saved_bytes'])}",
-        f"unique      {size(found['unique_bytes'])} that were to move",
-        f"moved       {size(found['moved_to_host_bytes'])} out, "
-        f"{size(found['moved_back_bytes'])} back; copied / unique {found['copied_ratio']:.2f}",
+        f"saved       {report['saved_tensors']:,} tensors, {size(report['saved_bytes'])}",
+        f"unique      {size(report['unique_bytes'])} that were to move",
+        f"moved       {size(report['moved_to_host_bytes'])} out, "
+        f"{size(report['moved_back_bytes'])} back; copied / unique {report['copied_ratio']:.2f}",
     ]
-    kept = dict(sorted(found["kept"].items(), key=lambda item: -item[1]))
-    if found["already_on_host"]:
-        kept["already on the host"] = found["already_on_host"]
+    kept = dict(sorted(report["kept"].items(), key=lambda item: -item[1]))
+    if report["already_on_host"]:
+        kept["already on the host"] = report["already_on_host"]
     lines += [f"stayed      {size(nbytes)}: {why}" for why, nbytes in kept.items()]
     for name, what in (("forwarded", "used before they had left"),
                        ("on_demand", "asked for before they were on their way back"),
                        ("pageable_bytes", "in ordinary host memory, which is slower"),
                        ("disk_bytes", "on disk")):  # fmt: skip
-        if found[name]:
-            lines.append(f"of these    {size(found[name])} {what}")
-    if found.get("error"):
-        error = found["error"]
-        lines.append(f"{found['codec']:<11} relative error {error['relative_rms']:.2e} (RMS), "
+        if report[name]:
+            lines.append(f"of these    {size(report[name])} {what}")
+    if report.get("error"):
+        error = report["error"]
+        lines.append(f"{report['codec']:<11} relative error {error['relative_rms']:.2e} (RMS), "
                      f"largest {error['largest']:.2e}")  # fmt: skip
-    if "times" in found:
-        t = found["times"]
+    if "times" in report:
+        t = report["times"]
         lines += [
             f"forward     {_ms(t['forward'])}, and {_ms(t['stalled_forward'])} waiting",
             f"backward    {_ms(t['backward'])}, and {_ms(t['stalled_backward'])} waiting",
         ]
         coding, without = t["coding_forward"] + t["coding_backward"], "one without copies"
         if coding:
-            lines.append(f"coding      {_ms(coding)} by {found['codec']}")
-            without = f"{_ms(found['plain_step'])} without copies and codec"
-        if found["to_host_rate"] or found["to_device_rate"]:
+            lines.append(f"coding      {_ms(coding)} by {report['codec']}")
+            without = f"{_ms(report['plain_step'])} without copies and codec"
+        if report["to_host_rate"] or report["to_device_rate"]:
             lines += [
-                f"link        {found['to_host_rate'] / 1e9:.1f} GB/s to the host, "
-                f"{found['to_device_rate'] / 1e9:.1f} GB/s back; "
-                f"{size(found['pinned_bytes'])} locked",
+                f"link        {report['to_host_rate'] / 1e9:.1f} GB/s to the host, "
+                f"{report['to_device_rate'] / 1e9:.1f} GB/s back; "
+                f"{size(report['pinned_bytes'])} locked",
             ]
         lines += [
-            f"bound       {_ms(found['bound'])}{' without a codec' * bool(coding)}; this step took "
-            f"{found['over_bound']:.3f} of it, {found['slowdown']:.3f} of {without}",
+            f"bound       {_ms(report['bound'])}{' without a codec' * bool(coding)}; this step "
+            f"took {report['over_bound']:.3f} of it, {report['slowdown']:.3f} of {without}",
         ]
-        if found["saving_peak"]:  # the host's memory is counted under tracemalloc alone
+        if report["saving_peak"]:  # the host's memory is counted under tracemalloc alone
             lines += [
-                f"peak        {size(found['saving_peak'])} while saving, "
-                f"{size(found['saving_peak_without'])} without offload"
+                f"peak        {size(report['saving_peak'])} while saving, "
+                f"{size(report['saving_peak_without'])} without offload"
                 + (
-                    f"; {size(found['device_peak'])} in all, {size(found['device_peak_without'])} "
-                    "or more without"
-                    if "device_peak" in found
+                    f"; {size(report['device_peak'])} in all, "
+                    f"{size(report['device_peak_without'])} or more without"
+                    if "device_peak" in report
                     else ""
                 ),
             ]
-        longest = [f"{_ms(s)} {name}" for name, s in list(found["stalls"].items())[:5]]
+        longest = [f"{_ms(s)} {name}" for name, s in list(report["stalls"].items())[:5]]
         if longest:
             lines.append(f"waited      {', '.join(longest)}")
-    lines.append(f"verdict     {found['verdict']}")
+    lines.append(f"verdict     {report['verdict']}")
     return lines
 
 

@@ -11,7 +11,7 @@ UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
          "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}  # fmt: skip
 
 
-def bytes_of(given: Any, what: str, least: int = 0) -> int:
+def bytes_of(amount: Any, what: str, least: int = 0) -> int:
     """The bytes of a number, or of a text such as "12GiB", "500 MB".
 
     ValueError for what is neither, or less than `least`; `what` names the argument.
@@ -19,14 +19,14 @@ def bytes_of(given: Any, what: str, least: int = 0) -> int:
     >>> bytes_of("1.5 MB", "offload: min_bytes"), bytes_of(2e9, "budget: limit")
     (1500000, 2000000000)
     """
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(given).lower())
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(amount).lower())
     nbytes = -1
-    if found is not None and found[2] in UNITS and not isinstance(given, bool):
-        whole = found[1].isdigit()
-        nbytes = int((int(found[1]) if whole else float(found[1])) * UNITS[found[2]])
+    if match is not None and match[2] in UNITS and not isinstance(amount, bool):
+        whole = match[1].isdigit()
+        nbytes = int((int(match[1]) if whole else float(match[1])) * UNITS[match[2]])
     if nbytes < least:
         raise ValueError(
-            f"{what}: got {given!r}, want bytes{', 1 or more' if least else ''}, as "
+            f"{what}: got {amount!r}, want bytes{', 1 or more' if least else ''}, as "
             "12_000_000_000, '12GB' or '12GiB'"
         )
     return nbytes

@@ -119,11 +119,11 @@ class budget(saved_tensors_hooks):
         self._fresh()
 
     def __repr__(self) -> str:
-        known, what = self.last, "no step yet"
-        if known is not None:
-            plans = "1 plan" if len(known.tried) == 1 else f"{len(known.tried)} plans"
-            what = f"settled after {plans}" if known.settled else f"{plans} tried"
-            what += f", the last step took {size(known.peak)}"
+        last, what = self.last, "no step yet"
+        if last is not None:
+            plans = "1 plan" if len(last.tried) == 1 else f"{len(last.tried)} plans"
+            what = f"settled after {plans}" if last.settled else f"{plans} tried"
+            what += f", the last step took {size(last.peak)}"
         return f"<budget of {size(self.limit)} on '{self.device}': {what}>"
 
     # ------------------------------------------------------------------ a step
@@ -288,10 +288,10 @@ class budget(saved_tensors_hooks):
         """Another plan that has done as this one so far, and goes on as the step does."""
         assert self._first is not None
         n = len(self.sizes)
-        for known in reversed(self._learned.known[self._first]):
-            if known.sizes[:n] == self.sizes and known.names[:n] == self.names:
-                if known.plan.placements[: n - 1] == left.plan.placements[: n - 1]:
-                    return known
+        for other in reversed(self._learned.known[self._first]):
+            if other.sizes[:n] == self.sizes and other.names[:n] == self.names:
+                if other.plan.placements[: n - 1] == left.plan.placements[: n - 1]:
+                    return other
         self._learned.again.add(self._first)
         return None
 
@@ -370,8 +370,8 @@ class budget(saved_tensors_hooks):
         event = -1
         if self._following is not None:
             values = self._following.step.values
-            made = [ref() for ref in recipe.outputs.values()]
-            event = max([values[v.number].born for v in made if v is not None
+            outputs = [ref() for ref in recipe.outputs.values()]
+            event = max([values[v.number].born for v in outputs if v is not None
                          and v.number < len(values)], default=-1)  # fmt: skip
         return self._limiter.remaking(event)
 
@@ -457,16 +457,16 @@ class budget(saved_tensors_hooks):
             limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
         course = Tuning(step, 0, limit, plan)
         course.is_last, fits = not fits, plan.needs <= self.limit
-        known = SeenStep(names, sizes, step, measuring.before, course)
-        known.first_peak = known.peak = measuring.peak
-        self.last = known
+        seen_step = SeenStep(names, sizes, step, measuring.before, course)
+        seen_step.first_peak = seen_step.peak = measuring.peak
+        self.last = seen_step
         if not fits:
             raise known_steps.too_few(self.limit, plan)
         self._check(measuring.peak, "the first step of its kind, which is measured with all that "
                     "it saves away; those that follow a plan will fit")  # fmt: skip
         if sizes:
             plans = self._learned.known.setdefault(first, [])
-            plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [known]
+            plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [seen_step]
             self._learned.again.discard(first)
 
     def _check(self, peak: int, why: str) -> None:
@@ -476,21 +476,21 @@ class budget(saved_tensors_hooks):
                 f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
             )
 
-    def _compare(self, known: SeenStep, seen: StepOutcome, began: Any) -> None:
+    def _compare(self, seen_step: SeenStep, seen: StepOutcome, began: Any) -> None:
         """Compares a step with its limit and its forecast; plans again where it missed."""
-        known.peak, known.steps = seen.peak, known.steps + 1
-        if known.settled and seen.peak <= self.limit:
+        seen_step.peak, seen_step.steps = seen.peak, seen_step.steps + 1
+        if seen_step.settled and seen.peak <= self.limit:
             return
-        here = f"{size(known.here)} were in use as it began; that corrects the next ones' plan"
+        here = f"{size(seen_step.here)} were in use as it began; that corrects the next ones' plan"
         self._check(seen.peak, here)
-        if known.settled:
-            known.now.exceeded(self.limit, self.placements)
+        if seen_step.settled:
+            seen_step.now.exceeded(self.limit, self.placements)
             return
         end = mark(self._backend)
         end.synchronize()
         taken = began.elapsed_time(end)
-        known.now.correct(
-            self.limit, seen._replace(milliseconds=taken, beyond=known.beyond), self.placements
+        seen_step.now.correct(
+            self.limit, seen._replace(milliseconds=taken, beyond=seen_step.beyond), self.placements
         )
 
     def report(self) -> Any:

@@ -256,20 +256,20 @@ def first_of(
 
     Fewer leave more room: they are looked at where a plan costs time, and none where none fits.
     """
-    found: list[tuple[planning.Step, int, planning.Plan]] = []
+    candidates: list[tuple[planning.Step, int, planning.Plan]] = []
     fitting: list[tuple[planning.Step, int, planning.Plan]] = []
     for step in steps:
         if not step.lookahead and fitting:
             break
         limited, plan = first_plan(step, limit, placements)
-        found.append((step, limited, plan))
+        candidates.append((step, limited, plan))
         if plan.forecast.peak <= limit:
-            fitting.append(found[-1])
+            fitting.append(candidates[-1])
             if plan.forecast.seconds <= CHEAP * sum([e.seconds for e in step.events]):
                 break
     if fitting:
         return min(fitting, key=lambda each: each[2].forecast.seconds)
-    return min(found, key=lambda each: each[2].needs)
+    return min(candidates, key=lambda each: each[2].needs)
 
 
 def as_measured(step: planning.Step, peak: int) -> planning.Plan:

@@ -220,8 +220,8 @@ class Measurement:
         key, nbytes = id(root), -(-root.nbytes // self._block) * self._block
         if root is value.root() or key in self._returned:
             return
-        known = value.number < len(self.values) and self.values[value.number].ref() is value
-        seen = self.values[value.number] if known else None
+        is_measured = value.number < len(self.values) and self.values[value.number].ref() is value
+        seen = self.values[value.number] if is_measured else None
 
         def gone(ref: Any) -> None:
             self._back -= nbytes

@@ -21,22 +21,22 @@ PLACEMENTS = (KEEP, OFFLOAD, RECOMPUTE, COMPRESS, DISK)
 def allowed(placements: Any, lossless: bool, device: str, host_is_short: bool) -> frozenset[str]:
     """The placements that plans may use, of those that were asked for; ValueError for others."""
     several = isinstance(placements, Iterable) and not isinstance(placements, str)
-    given = tuple(placements) if several else ()
-    if KEEP not in given or any(p not in PLACEMENTS for p in given):
+    names = tuple(placements) if several else ()
+    if KEEP not in names or any(p not in PLACEMENTS for p in names):
         raise ValueError(
             f"budget: placements: got {placements!r}, want several of {', '.join(PLACEMENTS)}, "
             "'keep' among them"
         )
-    if lossless and COMPRESS in given and given != PLACEMENTS:
+    if lossless and COMPRESS in names and names != PLACEMENTS:
         raise ValueError("budget: placements: 'compress' is not lossless; it needs lossless=False")
-    found = set(given)
+    usable = set(names)
     if lossless:
-        found.discard(COMPRESS)
+        usable.discard(COMPRESS)
     if device == "cpu":
-        found.discard(OFFLOAD)
-    elif given == PLACEMENTS and not host_is_short:  # the host's memory is faster
-        found.discard(DISK)
-    return frozenset(found)
+        usable.discard(OFFLOAD)
+    elif names == PLACEMENTS and not host_is_short:  # the host's memory is faster
+        usable.discard(DISK)
+    return frozenset(usable)
 
 
 class Encoded:

@@ -64,14 +64,14 @@ class BudgetReport(dict[str, Any]):
         return drawn
 
 
-def report_of(owner: budget, known: SeenStep | None) -> BudgetReport:
+def report_of(owner: budget, seen_step: SeenStep | None) -> BudgetReport:
     """The report of what the last step followed, or taught; RuntimeError before there was one."""
-    if known is None:
+    if seen_step is None:
         raise RuntimeError(
             "budget: there is nothing to report: no forward and backward ran within it, or they "
             "began like a step that is known and went on otherwise, and the next one is measured"
         )
-    step, plan, beyond = known.now.step, known.plan, known.beyond
+    step, plan, beyond = seen_step.now.step, seen_step.plan, seen_step.beyond
     forecaster = Forecaster(step)
     keep = [KEEP if v.uses else p for v, p in zip(step.values, plan.placements)]
     without = forecaster(keep)
@@ -81,22 +81,22 @@ def report_of(owner: budget, known: SeenStep | None) -> BudgetReport:
             line = placed.setdefault(place, {"tensors": 0, "bytes": 0})
             line["tensors"] += 1
             line["bytes"] += value.nbytes
-    found = plan.forecast
-    tried = [t for t in known.tried if t.plan is plan]
+    forecast = plan.forecast
+    tried = [t for t in seen_step.tried if t.plan is plan]
     seconds, fits = sum([e.seconds for e in step.events]), plan.needs <= owner.limit
-    moved = found.out_bytes
+    moved = forecast.out_bytes
     return BudgetReport(
         limit=owner.limit, placements=placed, forward_ops=step.forward,
-        peak=known.peak, predicted_peak=found.peak + beyond,
+        peak=seen_step.peak, predicted_peak=forecast.peak + beyond,
         peak_without=without.peak + beyond, seconds=tried[-1].milliseconds / 1e3 if tried else None,
-        predicted_seconds=found.seconds, seconds_without=seconds,
+        predicted_seconds=forecast.seconds, seconds_without=seconds,
         bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
-        recompute_seconds=found.recompute_seconds, stall_seconds=float(sum(found.stalls)),
-        out_bytes=moved, back_bytes=found.in_bytes, **_rates(owner, step),
-        memory=(found.memory + beyond).tolist(),
+        recompute_seconds=forecast.recompute_seconds, stall_seconds=float(sum(forecast.stalls)),
+        out_bytes=moved, back_bytes=forecast.in_bytes, **_rates(owner, step),
+        memory=(forecast.memory + beyond).tolist(),
         memory_without=(without.memory + beyond).tolist(),
         holders=plan.holders, needs=None if fits and plan.keeps_all else plan.needs,
-        plans_tried=len(known.tried), steps_followed=known.steps,
+        plans_tried=len(seen_step.tried), steps_followed=seen_step.steps,
     )  # fmt: skip
 
 

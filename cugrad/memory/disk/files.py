@@ -108,12 +108,12 @@ class Extents:
             self._free(self.end, grown)
             self.end += grown
             fitting = [(self._sizes[-1], len(self._sizes) - 1)]
-        found, i = min(fitting)
+        extent, i = min(fitting)
         start = self._starts[i]
-        if found == size:
+        if extent == size:
             del self._starts[i], self._sizes[i]
         else:
-            self._starts[i], self._sizes[i] = start + size, found - size
+            self._starts[i], self._sizes[i] = start + size, extent - size
         self.used += size
         return start
 
@@ -222,10 +222,10 @@ class ScratchFile:
     def free_bytes(self) -> int | None:
         """What the file system has left for this user; None where it does not say."""
         try:
-            found = os.fstatvfs(self.fd)
+            status = os.fstatvfs(self.fd)
         except OSError:
             return None
-        return found.f_bavail * found.f_frsize
+        return status.f_bavail * status.f_frsize
 
     def write(self, array: Any, offset: int) -> None:
         """Writes bytes to an extent. OSError where the disk has no room, or another fault."""
@@ -356,10 +356,10 @@ def _remove_stale(path: str) -> None:
     except OSError:
         return
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             return
-        ours = found.st_size == 0 or os.pread(fd, len(MAGIC), 0) == MAGIC
+        ours = status.st_size == 0 or os.pread(fd, len(MAGIC), 0) == MAGIC
         if ours and _lock(fd) and _is_at(path, fd):
             os.unlink(path)
     except OSError:

@@ -262,8 +262,8 @@ class DiskStore(Guarded):
     def takes(self, array: Any) -> bool:
         """Whether the store can write a GPU's array without the host: kvikio is installed."""
         backend = backend_of(array)
-        known = backend.device_type == "cuda" and not backend.stands_in and self._file is not None
-        return known and handle_of(self._file) is not None  # type: ignore[arg-type]
+        on_cuda = backend.device_type == "cuda" and not backend.stands_in and self._file is not None
+        return on_cuda and handle_of(self._file) is not None  # type: ignore[arg-type]
 
     @staticmethod
     def _way(span: DiskSpan, array: Any) -> Any:
@@ -277,8 +277,8 @@ class DiskStore(Guarded):
             return aligned_empty(span.nbytes)
         backend, index = span.home
         with backend.use_device(index):
-            wanted = backend.xp.empty(span.nbytes, "uint8")
-        return wanted, wanted
+            array = backend.xp.empty(span.nbytes, "uint8")
+        return array, array
 
     def _keep_back(self, nbytes: int) -> None:
         """Waits until no more than the backlog is on its way."""
@@ -345,15 +345,15 @@ class DiskStore(Guarded):
     def _settle(self) -> None:
         """Takes note of what was written or closed; the lock is held."""
         for _ in range(len(self._closed)):
-            file, offset, nbytes, writing, known = self._closed.popleft()
-            if not file.is_mine or known not in self._spans:
+            file, offset, nbytes, writing, ref = self._closed.popleft()
+            if not file.is_mine or ref not in self._spans:
                 continue
             if writing is not None:
                 writing.run()  # ends pieces that no thread has begun; they are not written
                 if not writing.is_done:
-                    self._closed.append((file, offset, nbytes, writing, known))
+                    self._closed.append((file, offset, nbytes, writing, ref))
                     continue
-            self._spans.discard(known)
+            self._spans.discard(ref)
             self._extents.give_back(offset, nbytes)
         while self._writing and self._writing[0].is_done:
             self._note(self._writing.popleft())
@@ -410,13 +410,13 @@ class DiskStore(Guarded):
                 "forward and backward in one process, or start processes by 'spawn'"
             )
         if reading is None:
-            wanted, padded = self._room_in_memory(span) if into is None else (into, into)
-            reading = Transfer(self._way(span, padded), span.offset, padded, False), wanted
+            array, padded = self._room_in_memory(span) if into is None else (into, into)
+            reading = Transfer(self._way(span, padded), span.offset, padded, False), array
             if padded.nbytes > PIECE:
                 submit(reading[0])
         else:
             self.stats.ahead_bytes += span.nbytes
-        transfer, wanted = reading
+        transfer, array = reading
         try:
             transfer.finish()
         except BaseException:  # no thread uses the array any more
@@ -427,7 +427,7 @@ class DiskStore(Guarded):
             raise transfer.error
         self.stats.read_bytes += span.nbytes
         self.stats.waited_reading += time.perf_counter() - began
-        return self._given(wanted, into, False)
+        return self._given(array, into, False)
 
     def _refuse(self, span: DiskSpan) -> None:
         error = None if span.writing is None else span.writing.error
@@ -435,25 +435,25 @@ class DiskStore(Guarded):
             raise self._full(span.nbytes) from error
 
     @staticmethod
-    def _given(found: Any, into: Any, shared: bool) -> Any:
+    def _given(array: Any, into: Any, shared: bool) -> Any:
         if into is None:
-            return found.copy() if shared else found
-        if into is not found:
-            into[:] = found
+            return array.copy() if shared else array
+        if into is not array:
+            into[:] = array
         return into
 
     def _fetch(self, span: DiskSpan, into: Any) -> None:
         """Begins to read a span, unless it is here."""
         with self._lock:
-            known = span.reading is not None or span.resident is not None
-            if known or not span.nbytes or not span.file.is_mine:
+            under_way = span.reading is not None or span.resident is not None
+            if under_way or not span.nbytes or not span.file.is_mine:
                 return
             try:
-                wanted, padded = self._room_in_memory(span) if into is None else (into, into)
+                array, padded = self._room_in_memory(span) if into is None else (into, into)
             except MemoryError:
                 return
             transfer = Transfer(self._way(span, padded), span.offset, padded, False)
-            span.reading = transfer, wanted
+            span.reading = transfer, array
         submit(transfer)
 
     # ------------------------------------------------------------------ the end

@@ -83,17 +83,17 @@ class Family:
 
         Parts that overlap, and what is gathered within those; all of them, where that is less.
         """
-        found: dict[Any, list[Part]] = {}
+        groups: dict[Any, list[Part]] = {}
         sent = sum(self._highs) - sum(self._lows)
         for part in self.parts:
             k: Any = self._at(part.low, part.high)
             if k is None:  # gathered, and not within a stretch
                 k = part.geometry
                 sent += part.nbytes
-            found.setdefault(k, []).append(part)
+            groups.setdefault(k, []).append(part)
         if sent > max(p.high for p in self.parts) - min(p.low for p in self.parts):
             return [self.parts]
-        return list(found.values())
+        return list(groups.values())
 
 
 def together(

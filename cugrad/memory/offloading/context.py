@@ -222,9 +222,9 @@ class offload(_Offloading):
 def checked_sizes(name: str, **sizes: Any) -> list[Any]:
     """The bytes of each; ValueError for what is no size. None is one where it has a meaning."""
     return [
-        None if given is None and argument != "min_bytes"
-        else bytes_of(given, f"{name}: {argument}")
-        for argument, given in sizes.items()
+        None if amount is None and argument != "min_bytes"
+        else bytes_of(amount, f"{name}: {argument}")
+        for argument, amount in sizes.items()
     ]  # fmt: skip
 
 

@@ -475,12 +475,12 @@ _engines_lock = threading.Lock()
 def engine_of(backend: Backend, index: int | None) -> CopyEngine:
     """The one copy engine of a device."""
     key = backend.device_type, index
-    found = _engines.get(key)
-    if found is None:
+    engine = _engines.get(key)
+    if engine is None:
         with _engines_lock, backend.use_device(index):
-            found = _engines.get(key)
-            if found is None:
-                found = CopyEngine(backend, index)
-                backend.on_out_of_memory(found.reclaim)
-                _engines[key] = found
-    return found
+            engine = _engines.get(key)
+            if engine is None:
+                engine = CopyEngine(backend, index)
+                backend.on_out_of_memory(engine.reclaim)
+                _engines[key] = engine
+    return engine

@@ -35,15 +35,15 @@ def _was_sent_only(copy: Any) -> bool:
 
 def gaps_between(span: Span, inner: list[Span]) -> list[tuple[int, int]]:
     """The bytes of a span, from and to, that none of the ones within it has."""
-    found, at = [], 0
+    gaps, at = [], 0
     for s in inner:
         low = s.low - span.low
         if low > at:
-            found.append((at, low))
+            gaps.append((at, low))
         at = max(at, low + s.nbytes)
     if at < span.nbytes:
-        found.append((at, span.nbytes))
-    return found
+        gaps.append((at, span.nbytes))
+    return gaps
 
 
 def send(

@@ -249,10 +249,10 @@ class Outbound:
 
     def watch(self) -> None:
         """Is shown what is about to be written to as long as that may be what has been saved."""
-        wanted = bool(self._leaving or self._staying)
-        if wanted != self._watches:
-            self._watches = wanted
-            watch_writes(self._before_write, wanted)
+        watching = bool(self._leaving or self._staying)
+        if watching != self._watches:
+            self._watches = watching
+            watch_writes(self._before_write, watching)
 
     def _keep(self, span: Span, root: Any) -> None:
         """Makes a copy of bytes of a root that is about to be written to, where there is none."""
@@ -295,14 +295,14 @@ class Outbound:
 
     def abandon(self) -> None:
         """Gets back the memory of what is still leaving and is no longer wanted; compute waits."""
-        wanted = []
+        entries = []
         for entry in self._leaving:
             event, ref, nbytes, compute, _ = entry
             if ref() is not None:  # asked once: it may be dropped meanwhile by another thread
-                wanted.append(entry)
+                entries.append(entry)
                 continue
             wait_for(compute, event)
             self.leaving_bytes -= nbytes
-        self._leaving = deque(wanted)
+        self._leaving = deque(entries)
         self._staying = [ref for ref in self._staying if ref() is not None]
         self.watch()

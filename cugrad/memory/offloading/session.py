@@ -18,12 +18,12 @@ LEAST = 1 << 26  # bytes under way at least, where the user names no number
 REMEMBERED = 64  # keys of sessions from which plans are made
 
 
-def bytes_under_way(wanted: int | None, largest: int) -> int:
+def bytes_under_way(backlog: int | None, largest: int) -> int:
     """How many bytes may be on their way: as many as the user says, or two of the largest storages.
 
     One is copied while the next is made, or used.
     """
-    return max(LEAST, 2 * largest) if wanted is None else wanted
+    return max(LEAST, 2 * largest) if backlog is None else backlog
 
 
 class TransferPlan:
@@ -150,13 +150,13 @@ class Session:
         had made forward wait. Their number is bounded, by `keep_last` or else by what may be on its
         way: a step in which nothing leaves in time must not teach us to keep everything.
         """
-        known = self.plan if self.plan is not None and self.is_whole() else None
+        previous = self.plan if self.plan is not None and self.is_whole() else None
         if not self.asked:  # a step that ended before backward, by an error perhaps
             return self.plan
-        seen = {**self.stayed, **({} if known is None else known.kept)}
+        seen = {**self.stayed, **({} if previous is None else previous.kept)}
         kept = {i: why for i, why in seen.items() if why == "alive" and i not in self.lapsed}
         keep_last, backlog, _ = self.key
-        tight = self.tight or known is not None and known.tight
+        tight = self.tight or previous is not None and previous.tight
         if tight and keep_last is None:
             keep_last = 0
         left = keep_last if keep_last is not None else bytes_under_way(backlog, self.largest)
@@ -165,12 +165,12 @@ class Session:
             sent = [self.grown.get(i, n) for i, n in enumerate(sent)]
         late = None if self.meter is None else self.meter.late()
         if late is not None:  # and if all of it had moved
-            plan = {} if known is None else known.kept
+            plan = {} if previous is None else previous.kept
             stayed = sum([sent[i] for i, why in plan.items() if why == "last"])
             late = late[0] + stayed, late[1] + stayed
             bound = late[0] > 0, late[1] > 0
         else:
-            bound = (False, False) if known is None else known.link_bound
+            bound = (False, False) if previous is None else previous.link_bound
         excess = 0 if late is None else late[0]  # bytes at the end for which the link had no time
         for index in range(len(sent) - 1, -1, -1):
             left -= sent[index]
@@ -219,11 +219,11 @@ class PlanBook(OrderedDict[Any, Session]):
     def learned(self, session: Session, nbytes: int) -> TransferPlan | None:
         """The plan of the last session that began like this one, and which is now forgotten."""
         exact, loose = (session.key, nbytes, session.follows), (session.key, nbytes)
-        found = self.get(exact) or self.get(loose)
-        if found is session:  # whose first storage could not be sent
+        previous = self.get(exact) or self.get(loose)
+        if previous is session:  # whose first storage could not be sent
             return session.plan
         self.remember(session, exact, loose)
-        return None if found is None else found.learned()
+        return None if previous is None else previous.learned()
 
     def remember(self, session: Session, *keys: Any) -> None:
         """Enters a session, and forgets those that were entered first."""

@@ -151,7 +151,7 @@ class Staging:
 
     def has_come(self) -> list[Span]:
         """The spans that threads have read ahead, and whose copy has not begun."""
-        found, waiting = [], []
+        spans, waiting = [], []
         for entry in self.reading:
             ref, block, file = entry
             span = ref()
@@ -159,22 +159,22 @@ class Staging:
                 file.abandon()
                 self._slab.give_back(block, None)
             elif file.is_here():
-                found.append(span)
+                spans.append(span)
                 waiting.append(entry)
             else:
                 waiting.append(entry)
         self.reading = waiting
-        return found
+        return spans
 
     def read(self, span: Span, within: int | None) -> SlabBlock | None:
         """The block with the bytes of a span; waits for the disk. None where there is no block."""
-        place, found = span.copy, [entry for entry in self.reading if entry[0]() is span]
-        block = found[0][1] if found else self._slab.taken(place.nbytes, within)
+        place, entries = span.copy, [entry for entry in self.reading if entry[0]() is span]
+        block = entries[0][1] if entries else self._slab.taken(place.nbytes, within)
         if block is None:
             return None
         try:
-            if found:
-                self.reading.remove(found[0])
+            if entries:
+                self.reading.remove(entries[0])
             for event in block.events:  # long past, unless the block was given back just now
                 event.synchronize()
             place.file.read_into(_for_threads(block.array[: place.nbytes], True))

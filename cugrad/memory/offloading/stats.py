@@ -51,13 +51,13 @@ class OffloadStats:
     def copied_ratio(self) -> float:
         """Bytes copied out by bytes of unique storage that were to leave; 1.0 where none were."""
         stayed = sum([self.kept.get(why, 0) for why in ("alive", "last", "host full", "disk full")])
-        wanted = self.unique_bytes - stayed
-        return self.moved_to_host_bytes / wanted if wanted else 1.0
+        nbytes = self.unique_bytes - stayed
+        return self.moved_to_host_bytes / nbytes if nbytes else 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """Every count by name, and `copied_ratio`."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**found, "kept": dict(self.kept), "copied_ratio": self.copied_ratio}
+        counts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**counts, "kept": dict(self.kept), "copied_ratio": self.copied_ratio}
 
 
 class Times(NamedTuple):

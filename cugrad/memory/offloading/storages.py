@@ -80,14 +80,14 @@ class Storages:
 
     def all(self) -> list[Span]:
         """All spans, each once: one that is back is known by both of its roots."""
-        found = dict.fromkeys([ref() for refs in list(self._live.values()) for ref in refs])
-        return [span for span in found if span is not None]
+        spans = dict.fromkeys([ref() for refs in list(self._live.values()) for ref in refs])
+        return [span for span in spans if span is not None]
 
     def of(self, root: Any) -> list[Span]:
         """The spans of a root's memory as it is now."""
-        found = [ref() for ref in self._live.get(id(root), ())]
+        spans = [ref() for ref in self._live.get(id(root), ())]
         return [
-            s for s in found
+            s for s in spans
             if s is not None and s.root() is root and s.version == s.counter[0]
         ]  # fmt: skip
 
@@ -135,34 +135,34 @@ class Storages:
             some = self._many[id(root)].near(low, high)
             if not some:
                 some = refs[-1:]
-        now, found, gone = counter[0], [], False
+        now, spans, gone = counter[0], [], False
         for ref in some:
             s = ref()
             if s is None:
                 gone = True
             elif s.counter is counter and s.version == now and s.root() is root:
-                found.append(s)
+                spans.append(s)
         if gone:
             refs[:] = [ref for ref in refs if ref() is not None]
             if self._many.pop(id(root), None) is not None and len(refs) > FEW:
                 self._many[id(root)] = Spans(refs)
-        return found
+        return spans
 
 
 def fresh_bytes(low: int, high: int, others: Sequence[Span]) -> int:
     """The bytes of a span that no other one has."""
     dense = sorted((s.low, s.low + s.nbytes) for s in others if s.gathered is None)
-    found, at = high - low, low
+    nbytes, at = high - low, low
     for below, above in dense:
-        found -= max(0, min(above, high) - max(below, at))
+        nbytes -= max(0, min(above, high) - max(below, at))
         at = max(at, above)
     for s in others:
         if s.gathered is not None:
             first, last = s.gathered[:2]
             within = low <= first and last <= high
             if within and not any(below <= first and last <= above for below, above in dense):
-                found -= s.nbytes
-    return max(found, 0)
+                nbytes -= s.nbytes
+    return max(nbytes, 0)
 
 
 def relate(session: Session, span: Span, others: Sequence[Span], part: Part, size: int) -> None:

@@ -79,13 +79,13 @@ class Recomputed:
 
     def tensor(self, running: Callable[[Recipe], Any] = unhindered) -> Tensor:
         """The saved tensor; who writes to it is seen by all that share its memory."""
-        value, found = self.piece.value, make(self.array(running))
-        root = root_of(found._array)
+        value, tensor = self.piece.value, make(self.array(running))
+        root = root_of(tensor._array)
         if root is value.present:
-            found._counter = value.shown
+            tensor._counter = value.shown
         elif root is value.root() and value.counter[0] == value.version:
-            found._counter = value.counter
-        return found
+            tensor._counter = value.counter
+        return tensor
 
     def __del__(self) -> None:
         try:

@@ -188,8 +188,8 @@ class Recipe:
         first = next(x for x in arrays if hasattr(x, "dtype"))
         backend = backend_of(first)
         with backend.use_device(backend.device_index(first)), backend.quiet():
-            found = run_forward(self.op, arrays, self.params)[0]
-            outputs = found if type(found) in (tuple, list) else (found,)
+            result = run_forward(self.op, arrays, self.params)[0]
+            outputs = result if type(result) in (tuple, list) else (result,)
             roots = {}
             for nr, ref in self.outputs.items():
                 value = ref()
@@ -288,13 +288,13 @@ class RecipeRecorder(Switch):
             here.calls.append(None)
             return
         op, args, params, in_place = state.call
-        given = args[0] if op.variadic else args
+        operands = args[0] if op.variadic else args
         if batched.HIDING and batched.any_batched(
-            [x._array for x in given if isinstance(x, Tensor)]
+            [x._array for x in operands if isinstance(x, Tensor)]
         ):
             here.calls.append(None)
             return
-        inputs = [self._source(x, in_place and not n) for n, x in enumerate(given)]
+        inputs = [self._source(x, in_place and not n) for n, x in enumerate(operands)]
         recipe = Recipe(op, params, inputs, self._next())
         recipe.in_place = in_place
         here.calls.append(recipe)
@@ -314,9 +314,9 @@ class RecipeRecorder(Switch):
                     value = self._enter(root, out.counter, recipe)
                 if value is not None and value.recipe is recipe:
                     recipe.outputs[nr] = weakref.ref(value)
-        made = [ref() for ref in recipe.outputs.values()]
+        outputs = [ref() for ref in recipe.outputs.values()]
         for value, root in recipe.pending:  # hooks may have made another tensor of an output
-            if value not in made and value.held is None:
+            if value not in outputs and value.held is None:
                 self.hold(value, root)
         recipe.pending.clear()
 
@@ -354,17 +354,17 @@ class RecipeRecorder(Switch):
     def _enter(self, root: Any, counter: list[int], recipe: Recipe) -> Value:
         key = id(root)
         value = Value(root, counter, recipe)
-        known = self.known
+        by_key = self.known
 
         def forget(ref: Any) -> None:
-            found = known.get(key)
-            if type(found) is weakref.ref:
-                found = found()
-            if found is None or found.root is ref:
-                known.pop(key, None)
+            entry = by_key.get(key)
+            if type(entry) is weakref.ref:
+                entry = entry()
+            if entry is None or entry.root is ref:
+                by_key.pop(key, None)
 
         value.root = weakref.ref(root, forget)
-        known[key], self.grown = value, True
+        by_key[key], self.grown = value, True
         return value
 
 
@@ -411,23 +411,23 @@ def rebuilt(value: Value, running: Callable[[Recipe], AbstractContextManager[Any
     What is made on the way and will be asked for itself stays until that; the rest is let go of
     as soon as the last op of the chain has read it. Each op runs within what `running` answers.
     """
-    found = value.there()
-    if found is not None:
-        return found
+    present = value.there()
+    if present is not None:
+        return present
     order, readers, roots = _chain(value)
     for recipe in order:
         for source in recipe.values():
             if source not in roots:
                 roots[source] = source.there()
         with running(recipe):
-            made = recipe.run(roots)
-        for other, root in made.items():
+            results = recipe.run(roots)
+        for other, root in results.items():
             if other in readers or other is value:
                 roots[other] = root
             if other.waiting > 0 and other.present is None and other is not value:
                 other.present = root
                 remember(other)
-        del made
+        del results
         for source in recipe.values():
             readers[source] -= 1
             if readers[source] == 0 and source is not value:
@@ -439,7 +439,7 @@ def _chain(value: Value) -> tuple[list[Recipe], dict[Value, int], dict[Value, An
     """The recipes that lead to a value from what is there, in order; how often each is read; and
     the roots that are on the device.
     """
-    wanted: dict[int, Recipe] = {}
+    recipes: dict[int, Recipe] = {}
     readers: dict[Value, int] = {}
     roots: dict[Value, Any] = {}
     stack = [value]
@@ -447,9 +447,9 @@ def _chain(value: Value) -> tuple[list[Recipe], dict[Value, int], dict[Value, An
         recipe = stack.pop().recipe
         if recipe is None:
             raise RuntimeError("recompute: a value that cannot be made again was let go of")
-        if recipe.index in wanted:
+        if recipe.index in recipes:
             continue
-        wanted[recipe.index] = recipe
+        recipes[recipe.index] = recipe
         for source in recipe.values():
             readers[source] = readers.get(source, 0) + 1
             if source in roots or source.held is not None and not hasattr(source.held, "dtype"):
@@ -459,4 +459,4 @@ def _chain(value: Value) -> tuple[list[Recipe], dict[Value, int], dict[Value, An
                 stack.append(source)
             else:
                 roots[source] = root
-    return [wanted[i] for i in sorted(wanted)], readers, roots
+    return [recipes[i] for i in sorted(recipes)], readers, roots

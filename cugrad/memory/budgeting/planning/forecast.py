@@ -158,7 +158,7 @@ class _Walk:
             self.known.add(i)
             self.fetches.append((e, i))
 
-    def _make(self, e: int, wanted: int) -> None:
+    def _make(self, e: int, target: int) -> None:
         """The ops that lead to a value run again, each once; what will be read itself stays."""
         of, placements, until = self.of, self.placements, self.until
         born, inputs, nbytes, last_use = of.born, of.inputs, of.nbytes, of.last_use
@@ -166,7 +166,7 @@ class _Walk:
         readers: dict[int, int] = {}
         decode: set[int] = set()
         loose: set[int] = set()  # what is there only while this lasts
-        stack = [wanted]
+        stack = [target]
         while stack:
             i = stack.pop()
             if born[i] in ops:
@@ -185,19 +185,19 @@ class _Walk:
         now = most = stays = 0
         for op in sorted(ops) if len(ops) > 1 else ops:
             self.again[e] += of.seconds[op]
-            made = of.born_in[op]
-            for j in inputs[made[0]]:
+            outputs = of.born_in[op]
+            for j in inputs[outputs[0]]:
                 if j in decode:
                     decode.remove(j)
                     loose.add(j)
                     now += nbytes[j]
                     self.again[e] += self.step.values[j].codec_seconds
-            for i in made:
+            for i in outputs:
                 if i not in loose:
                     now += nbytes[i]
             if now + of.room[op] > most:
                 most = now + of.room[op]
-            for i in made:
+            for i in outputs:
                 if last_use[i] >= e and placements[i] == RECOMPUTE and until[i] < e:
                     until[i] = last_use[i]
                     self.intervals.append((e, last_use[i], nbytes[i]))
@@ -207,7 +207,7 @@ class _Walk:
                     decode.discard(i)
                 else:
                     now -= nbytes[i]
-            for j in inputs[made[0]]:
+            for j in inputs[outputs[0]]:
                 readers[j] -= 1
                 if readers[j] == 0 and j in loose:
                     now -= nbytes[j]

@@ -50,13 +50,13 @@ class _Family(Search):
             return
         tried = [(self.look(chosen), chosen) for chosen in self.by_hand()]
         tried.sort(key=lambda t: t[0].seconds)
-        for found, chosen in tried:
-            if self.promising(found) and not self.spent(BY_HAND):
+        for forecast, chosen in tried:
+            if self.promising(forecast) and not self.spent(BY_HAND):
                 self.look(self.of.spread(chosen, 1.0))
         self.family()
         over = [t for t in tried if t[0].peak > self.limit]
-        for found, chosen in over[:2] + over[2 :: max(1, len(over) // 4)]:
-            if self.promising(found) and not self.spent(COPIES):
+        for forecast, chosen in over[:2] + over[2 :: max(1, len(over) // 4)]:
+            if self.promising(forecast) and not self.spent(COPIES):
                 self.fit_by_copies(chosen)
         if self.best is None:
             self.shrink()
@@ -72,9 +72,9 @@ class _Family(Search):
         for parts in FINE:
             yield self.of.recomputed(len(self.of.cheapest), self.of.total / parts)
 
-    def promising(self, found: Forecast) -> bool:
+    def promising(self, forecast: Forecast) -> bool:
         """Whether something as slow as this could still become the best."""
-        return self.best is None or found.seconds < self.best[1].seconds
+        return self.best is None or forecast.seconds < self.best[1].seconds
 
     def family(self) -> None:
         """For so many bytes that leave, and so many segments, as little recomputation as fits."""
@@ -100,16 +100,16 @@ class _Family(Search):
         low, high = -1, len(self.of.cheapest)
         least = max(1, high // STEPS)
         top = self.of.recomputed(high, segment, gone)
-        if (found := self.look(top)).peak > self.limit:
-            if self.promising(found):
+        if (forecast := self.look(top)).peak > self.limit:
+            if self.promising(forecast):
                 self.fit_by_copies(top)
             return
         while high - low > least:
             middle = (low + high) // 2
-            found = self.look(self.of.recomputed(middle, segment, gone))
-            if found.peak <= self.limit:
+            forecast = self.look(self.of.recomputed(middle, segment, gone))
+            if forecast.peak <= self.limit:
                 high = middle
-            elif not self.promising(found):
+            elif not self.promising(forecast):
                 return
             else:
                 low = middle
@@ -123,10 +123,10 @@ class _Family(Search):
             return
         while high - low > max(1, movable // STEPS):
             middle = (low + high) // 2
-            found = self.look(self.of.sent(placements, middle))
-            if found.peak <= self.limit:
+            forecast = self.look(self.of.sent(placements, middle))
+            if forecast.peak <= self.limit:
                 high = middle
-            elif not self.promising(found):
+            elif not self.promising(forecast):
                 return
             else:
                 low = middle
@@ -158,8 +158,8 @@ def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
     search = _Family(step, limit, frozenset(placements))
     search.run()
     assert search.least is not None
-    chosen, found = search.best or search.least
+    chosen, forecast = search.best or search.least
     placed, least = search.least
     ends = search.forecaster.ends(chosen)  # what is not used again is neither sent nor held
     chosen = [p if end >= 0 else RECOMPUTE for p, end in zip(chosen, ends)]
-    return Plan(tuple(chosen), found, least.peak, holders(step, placed, least))
+    return Plan(tuple(chosen), forecast, least.peak, holders(step, placed, least))

@@ -11,20 +11,20 @@ from .step import KEEP, RECOMPUTE, Step
 __all__ = ["holders"]
 
 
-def holders(step: Step, placements: Sequence[str], found: Forecast) -> str:
+def holders(step: Step, placements: Sequence[str], forecast: Forecast) -> str:
     """What is in memory at the peak: what belongs to no saved tensor, and the largest of those."""
-    at = found.at
+    at = forecast.at
     event = step.events[at]
     where = "forward" if at < step.forward else "backward"
     least = min([e.base for e in step.events])
     needs = event.base - least
     text = (
         f"At its peak, in {event.name or 'an op'} of {where}, {size(least)} of "
-        f"{size(found.peak)} are parameters and what else is there all the time"
+        f"{size(forecast.peak)} are parameters and what else is there all the time"
     )
     if needs:
         text += f", {size(needs)} gradients on their way and what the op itself needs"
-    saved = found.peak - event.base
+    saved = forecast.peak - event.base
     if not saved:
         return text + "."
     text += f", {size(saved)} saved tensors that wait, that it reads or that are under way"

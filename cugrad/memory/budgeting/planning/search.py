@@ -40,18 +40,18 @@ class Search:
     def look(self, placements: Sequence[str]) -> Forecast:
         """A forecast; the placements are remembered if they are the best yet."""
         key = tuple(placements)
-        found = self.seen.get(key)
-        if found is not None:
+        forecast = self.seen.get(key)
+        if forecast is not None:
             self.left -= 1 if self.left & 1 else 0  # so that this ends
-            return found
+            return forecast
         self.left -= 1
-        found = self.seen[key] = self.forecaster(key)
-        if found.peak <= self.limit:
-            if self.best is None or found.seconds < self.best[1].seconds:
-                self.best = list(key), found
-        if self.least is None or found.peak < self.least[1].peak:
-            self.least = list(key), found
-        return found
+        forecast = self.seen[key] = self.forecaster(key)
+        if forecast.peak <= self.limit:
+            if self.best is None or forecast.seconds < self.best[1].seconds:
+                self.best = list(key), forecast
+        if self.least is None or forecast.peak < self.least[1].peak:
+            self.least = list(key), forecast
+        return forecast
 
     # ------------------------------------------------------------------ small changes
 
@@ -61,31 +61,31 @@ class Search:
             return
         random = Random(0)
         floor = sum([e.seconds for e in self.step.events])
-        now, found = self.best
-        recent = [found.seconds] * MEMORY
+        now, forecast = self.best
+        recent = [forecast.seconds] * MEMORY
         tries, left, stale = 0, self.left, 0
         while self.left > 0 and self.best[1].seconds > floor * (1 + 1e-9) and stale < STALE:
             tries, stale = tries + 1, stale + 1 if left == self.left else 0
             left = self.left
             if tries % 100 == 0:  # from the best again: what was slower has led nowhere
-                now, found = self.best
-                recent = [found.seconds] * MEMORY
+                now, forecast = self.best
+                recent = [forecast.seconds] * MEMORY
             tried = self.change(random, now)
             if tried is None:
                 continue
             after = self.look(tried)
             if random.random() < 0.5:
-                tried, after = self.balance(tried, after, found)
+                tried, after = self.balance(tried, after, forecast)
             for _ in range(REPAIRS):
-                if after.peak <= self.limit or after.seconds >= found.seconds or self.left <= 0:
+                if after.peak <= self.limit or after.seconds >= forecast.seconds or self.left <= 0:
                     break
                 if not self.repair(random, tried, after):
                     break
                 after = self.look(tried)
             slot = tries % MEMORY
-            if after.peak <= self.limit and after.seconds <= max(found.seconds, recent[slot]):
-                now, found = tried, after
-            recent[slot] = found.seconds
+            if after.peak <= self.limit and after.seconds <= max(forecast.seconds, recent[slot]):
+                now, forecast = tried, after
+            recent[slot] = forecast.seconds
 
     def shrink(self) -> None:
         """Changes the placements with the least peak so that it falls, until they fit."""
@@ -95,10 +95,10 @@ class Search:
         while self.left > 0 and self.best is None and stale < STALE:
             stale = stale + 1 if left == self.left else 0
             left = self.left
-            now, found = self.least
+            now, forecast = self.least
             tried = list(now)
             if random.random() < 0.5:
-                if not self.repair(random, tried, found):
+                if not self.repair(random, tried, forecast):
                     continue
             else:
                 changed = self.change(random, tried)
@@ -129,12 +129,12 @@ class Search:
                 tried[a], tried[b], changed = tried[b], tried[a], True
         return tried if changed else None
 
-    def repair(self, random: Random, tried: list[str], found: Forecast) -> bool:
+    def repair(self, random: Random, tried: list[str], forecast: Forecast) -> bool:
         """One more value is not there at the peak: of a few, that which costs least a byte."""
-        at, values = found.at, self.values
+        at, values = forecast.at, self.values
         ends = self.forecaster.ends(tried)
         here = [i for i in self.movable if tried[i] == KEEP and values[i].dies < at <= ends[i]]
-        over, chosen, lowest = found.peak - self.limit, None, float("inf")
+        over, chosen, lowest = forecast.peak - self.limit, None, float("inf")
         for _ in range(min(6, len(here))):
             i = random.choice(here)
             for place in self.can[i]:
@@ -163,15 +163,15 @@ class Search:
         return result
 
     def balance(
-        self, tried: list[str], after: Forecast, found: Forecast
+        self, tried: list[str], after: Forecast, forecast: Forecast
     ) -> tuple[list[str], Forecast]:
         """Placements, or what they become with just what fits, if that is better."""
         room = self.limit - after.peak
         options: list[list[str]] = []
-        if room < 0 and after.seconds < found.seconds:
+        if room < 0 and after.seconds < forecast.seconds:
             for place in (RECOMPUTE, self.of.away):
                 options.append(self.moved(tried, self.payers(tried, place, -room), place))
-        elif room > 0 and after.seconds > found.seconds:
+        elif room > 0 and after.seconds > forecast.seconds:
             options.append(self.moved(tried, self.relieved(tried, room), KEEP))
         for option in options:
             other = self.look(option)
@@ -193,10 +193,10 @@ class Search:
                 for place in places:
                     if self.spent(share):
                         return False
-                    now, found = self.best
+                    now, forecast = self.best
                     tried = self.moved(now, saved[start : start + length], place)
                     if tried != now:
-                        self.balance(tried, self.look(tried), found)
+                        self.balance(tried, self.look(tried), forecast)
             length //= 2
         return self.best[1].seconds < before
 
