@@ -49,8 +49,8 @@ _register(_by_device_type["cpu"])
 
 def backend_of(array: Any) -> Backend:
     """The backend whose array `array` is; TypeError for anything else."""
-    found = BY_ARRAY_TYPE.get(type(array)) or _by_other_type.get(type(array))
-    if found is None:
+    owner = BY_ARRAY_TYPE.get(type(array)) or _by_other_type.get(type(array))
+    if owner is None:
         if type(array) is BatchedArray:
             return array.backend
         for backend in _by_device_type.values():
@@ -58,19 +58,19 @@ def backend_of(array: Any) -> Backend:
                 _by_other_type[type(array)] = backend
                 return backend
         raise TypeError(f"want an array of a cugrad backend, got {type(array).__name__}")
-    return found
+    return owner
 
 
 def get(device_type: str) -> Backend:
     """The backend of a device type; RuntimeError that says what is missing if it cannot be used."""
-    found = _by_device_type.get(device_type)
-    if found is None:
+    backend = _by_device_type.get(device_type)
+    if backend is None:
         reason = why_unusable(device_type)
         if reason is not None:
             raise RuntimeError(f"device '{device_type}' cannot be used: {reason}")
-        found = _made(device_type)
-        _register(found)
-    return found
+        backend = _made(device_type)
+        _register(backend)
+    return backend
 
 
 def _made(device_type: str) -> Any:
@@ -118,12 +118,12 @@ def runtime_version() -> str | None:
     return version()
 
 
-def _check_usable(wanted: device) -> None:
-    backend = get(wanted.type)
+def _check_usable(place: device) -> None:
+    backend = get(place.type)
     count = backend.device_count()
-    if wanted.index is not None and wanted.index >= count and wanted.type != "cpu":
+    if place.index is not None and place.index >= count and place.type != "cpu":
         raise RuntimeError(
-            f"device '{wanted}' cannot be used: invalid device ordinal, this machine has {count}"
+            f"device '{place}' cannot be used: invalid device ordinal, this machine has {count}"
         )
 
 

@@ -22,14 +22,14 @@ class ForkLocks:
         self._locks[id(lock)] = lock
 
     def take(self) -> None:
-        found = self._locks.valuerefs()
-        while found:  # again, since who holds one of them may add another
-            for lock in filter(None, [ref() for ref in found]):
+        refs = self._locks.valuerefs()
+        while refs:  # again, since who holds one of them may add another
+            for lock in filter(None, [ref() for ref in refs]):
                 lock.acquire()
                 self._held.append(lock)
-            known = set(map(id, self._held))
-            found = [ref for ref in self._locks.valuerefs() if id(ref()) not in known]
-            found = [ref for ref in found if ref() is not None]
+            held = set(map(id, self._held))
+            refs = [ref for ref in self._locks.valuerefs() if id(ref()) not in held]
+            refs = [ref for ref in refs if ref() is not None]
 
     def give_back(self) -> None:
         for lock in self._held:

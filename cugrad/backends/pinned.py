@@ -109,8 +109,8 @@ _lock = threading.Lock()
 
 def pinned_memory(backend: Backend) -> PinnedMemory:
     """The page-locked memory for copies from and to the devices of a backend."""
-    found = _of.get(backend.device_type)
-    if found is None:
+    memory = _of.get(backend.device_type)
+    if memory is None:
         with _lock:
-            found = _of.setdefault(backend.device_type, PinnedMemory(backend))
-    return found
+            memory = _of.setdefault(backend.device_type, PinnedMemory(backend))
+    return memory

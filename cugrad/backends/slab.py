@@ -140,17 +140,17 @@ class PinnedSlab(Guarded):
     def _grown(self, size: int) -> SlabBlock | None:
         """A block of a new chunk, if the limit and the host allow one."""
         usual = min(self.chunk, max(self.allocated_bytes, FIRST))  # doubling, up to whole chunks
-        for wanted in (max(size, usual), size):
-            if self.limit is not None and self.allocated_bytes + wanted > self.limit:
+        for nbytes in (max(size, usual), size):
+            if self.limit is not None and self.allocated_bytes + nbytes > self.limit:
                 continue
             try:
-                chunk = self.backend.empty_pinned((wanted,), np.dtype(np.uint8))
+                chunk = self.backend.empty_pinned((nbytes,), np.dtype(np.uint8))
             except MemoryError:
                 continue
             self._chunks.append(chunk)
-            self.allocated_bytes += wanted
-            if wanted > size:
-                self._free[wanted - size].append(SlabBlock(chunk, size, wanted - size))
+            self.allocated_bytes += nbytes
+            if nbytes > size:
+                self._free[nbytes - size].append(SlabBlock(chunk, size, nbytes - size))
             return SlabBlock(chunk, 0, size)
         return None
 

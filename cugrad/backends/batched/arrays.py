@@ -36,10 +36,10 @@ class BatchLevel:
 
     def backend(self, parent: Any) -> BatchedBackend:
         """The backend of this level's arrays whose values are of `parent`."""
-        found = self._backends.get(parent)
-        if found is None:
-            found = self._backends[parent] = BatchedBackend(self, parent)
-        return found
+        backend = self._backends.get(parent)
+        if backend is None:
+            backend = self._backends[parent] = BatchedBackend(self, parent)
+        return backend
 
     def wrap(self, array: Array, axis: int = 0) -> Array:
         """An array whose dimension `axis` becomes the hidden one."""
@@ -95,11 +95,11 @@ def owner(array: Array) -> Any:
 
 def levels_of(array: Array) -> list[BatchLevel]:
     """The levels at which an array has a hidden dimension, the innermost first."""
-    found = []
+    levels = []
     while isinstance(array, BatchedArray):
-        found.append(array.level)
+        levels.append(array.level)
         array = array.values
-    return found
+    return levels
 
 
 def plain(array: Array) -> Array:
@@ -259,8 +259,8 @@ class BatchedArray:
         return self.backend.xp.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Array:
-        given: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return self.backend.xp.transpose(self, given or None)
+        order: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return self.backend.xp.transpose(self, order or None)
 
     def ravel(self) -> Array:
         return self.reshape(-1)

@@ -48,8 +48,8 @@ def _reshape(backend: BatchedBackend, inner: Any, a: Any, shape: Any) -> Any:
     values = opened(backend, a)
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if -1 in shape:
-        known, total = prod(n for n in shape if n != -1), prod(values.shape[1:])
-        shape = tuple([total // known if n == -1 and known else n for n in shape])
+        rest, total = prod(n for n in shape if n != -1), prod(values.shape[1:])
+        shape = tuple([total // rest if n == -1 and rest else n for n in shape])
     return closed(backend, values.reshape((values.shape[0], *shape)))
 
 
@@ -72,10 +72,10 @@ def _two_axes(backend: BatchedBackend, inner: Any, a: Any, *args: Any, **kwargs:
     ndim = values.ndim - 1
     if inner.__name__ == "swapaxes":
         return closed(backend, inner(values, *[shifted(x, ndim) for x in args]))
-    given = {"offset": 0, "axis1": 0, "axis2": 1, **kwargs}
-    given.update(zip(("offset", "axis1", "axis2"), args, strict=False))
-    given.update({k: shifted(given[k], ndim) for k in ("axis1", "axis2")})
-    return closed(backend, inner(values, **given))
+    options = {"offset": 0, "axis1": 0, "axis2": 1, **kwargs}
+    options.update(zip(("offset", "axis1", "axis2"), args, strict=False))
+    options.update({k: shifted(options[k], ndim) for k in ("axis1", "axis2")})
+    return closed(backend, inner(values, **options))
 
 
 @rule("moveaxis")

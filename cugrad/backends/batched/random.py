@@ -54,18 +54,18 @@ def _allow_draw(level: BatchLevel) -> None:
         )
 
 
-def _counted(draw: Callable[..., Array], *given: Array) -> Array:
+def _counted(draw: Callable[..., Array], *parameters: Array) -> Array:
     """Counts drawn element by element, of parameters that may differ by example."""
     for level in open_levels():
         _allow_draw(level)
         if level.randomness == "different":
-            given = tuple([level.lift(x) for x in given])
-        elif any(level in levels_of(x) for x in given):
+            parameters = tuple([level.lift(x) for x in parameters])
+        elif any(level in levels_of(x) for x in parameters):
             raise RuntimeError(
                 "Vmap does not currently support same randomness with a batched tensor input: use "
                 "randomness='different'"
             )
-    unified = unify(given)
+    unified = unify(parameters)
     plain = list(unified)
     while type(plain[0]) is BatchedArray:
         plain = [x.values for x in plain]

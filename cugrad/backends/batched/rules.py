@@ -57,23 +57,23 @@ class BatchedNamespace:
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self._inner, name)
         path = self._path + name
-        found: Any
+        function: Any
         if name in SUBSPACES:
-            found = BatchedNamespace(self._backend, path + ".", inner)
+            function = BatchedNamespace(self._backend, path + ".", inner)
         elif name in SAME or not callable(inner) or is_plain_type(inner):
-            found = inner
+            function = inner
         else:
             rule, always = rule_for(path, inner), path in MAKERS
             backend = self._backend
 
-            def found(*args: Any, **kwargs: Any) -> Any:
+            def function(*args: Any, **kwargs: Any) -> Any:
                 if always or takes_part(backend, args) or takes_part(backend, kwargs.values()):
                     return rule(backend, inner, *args, **kwargs)
                 return inner(*args, **kwargs)
 
-            found.__name__ = name  # a vmap within this one looks at it, as at NumPy's
-        self.__dict__[name] = found
-        return found
+            function.__name__ = name  # a vmap within this one looks at it, as at NumPy's
+        self.__dict__[name] = function
+        return function
 
 
 def takes_part(backend: BatchedBackend, values: Any) -> bool:
@@ -137,8 +137,8 @@ def opened(backend: BatchedBackend, value: Any) -> Any:
 def closed(backend: BatchedBackend, result: Any) -> Any:
     """Results of the parent as arrays of this level."""
     if isinstance(result, tuple):
-        made = [closed(backend, r) for r in result]
-        return type(result)(*made) if hasattr(result, "_fields") else tuple(made)
+        results = [closed(backend, r) for r in result]
+        return type(result)(*results) if hasattr(result, "_fields") else tuple(results)
     if isinstance(result, list):
         return [closed(backend, r) for r in result]
     if not hasattr(result, "dtype"):
@@ -157,8 +157,8 @@ def _elementwise(backend: BatchedBackend, inner: Any, *args: Any, **kwargs: Any)
     values = [*args, *kwargs.values()]
     ndim = max((v.ndim for v in args if hasattr(v, "ndim")), default=0)
     values = [padded(v.values, ndim) if is_of(backend, v) else v for v in values]
-    given = values[: len(args)]
-    return closed(backend, inner(*given, **dict(zip(names, values[len(args) :], strict=True))))
+    operands = values[: len(args)]
+    return closed(backend, inner(*operands, **dict(zip(names, values[len(args) :], strict=True))))
 
 
 def shifted(axis: Any, ndim: int) -> Any:
@@ -226,13 +226,13 @@ def _transform(backend: BatchedBackend, inner: Any, a: Any, *args: Any, **kwargs
     """FFTs: sizes and axes stand at fixed places; several axes, or one."""
     values = opened(backend, a)
     names = ("s", "axes", "norm") if inner.__name__.endswith("n") else ("n", "axis", "norm")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    options = {**dict(zip(names, args, strict=False)), **kwargs}
     ndim, name = values.ndim - 1, names[1]
-    axes = given.get(name)
+    axes = options.get(name)
     if axes is None:
         axes = -1 if name == "axis" else tuple(range(ndim))
-    given[name] = shifted(axes, ndim)
-    return closed(backend, inner(values, **given))
+    options[name] = shifted(axes, ndim)
+    return closed(backend, inner(values, **options))
 
 
 def _looped(path: str) -> Callable[..., Any]:
@@ -264,15 +264,15 @@ def looped(
 def looped_row(op: Any, backend: BatchedBackend, operands: Any, params: dict[str, Any]) -> Any:
     """A row whose forward reads values on the host, once per example."""
     inner = backend.parent
-    forward = lambda *args, **given: op.forward(inner.xp, *args, **given)
+    forward = lambda *args, **kwargs: op.forward(inner.xp, *args, **kwargs)
     if inner.name == "batched":
         inner_forward = forward
 
-        def forward(*args: Any, **given: Any) -> Any:
+        def forward(*args: Any, **kwargs: Any) -> Any:
             try:
-                return inner_forward(*args, **given)
+                return inner_forward(*args, **kwargs)
             except ValueDependent:
-                return looped_row(op, inner, args, given)
+                return looped_row(op, inner, args, kwargs)
 
     return looped(op.name, forward, backend, operands, params)
 

@@ -49,14 +49,14 @@ def positions(shape: tuple[int, ...], index: tuple[Any, ...]) -> Array:
         ends = (1,) * (len(shape) - dim - 1)
         picks = _checked(index[dim], shape[dim], dim)
         tail = prod(shape[dim + 1 :])
-        found = (picks * tail).reshape(picks.shape + ends)
+        places = (picks * tail).reshape(picks.shape + ends)
         if tail > 1:
-            found = found + np.arange(tail).reshape(shape[dim + 1 :])
+            places = places + np.arange(tail).reshape(shape[dim + 1 :])
         if dim:
             step = shape[dim] * tail
             heads = np.arange(0, prod(shape[:dim]) * step, step)
-            found = heads.reshape(shape[:dim] + (1,) * found.ndim) + found
-        return found
+            places = heads.reshape(shape[:dim] + (1,) * places.ndim) + places
+        return places
     if len(arrays) == len(index) == len(shape) and not _has_masks(index):
         total, step = np.zeros((), np.int64), 1
         for dim in reversed(range(len(shape))):

@@ -27,9 +27,9 @@ def _functions() -> tuple[Any, Any] | None:
             continue
         library = ctypes.CDLL(module.__file__)  # finds what the libraries that it needs have
         for pair in NAMES:
-            found = [getattr(library, function, None) for function in pair]
-            if None not in found:
-                return found[0], found[1]
+            functions = [getattr(library, function, None) for function in pair]
+            if None not in functions:
+                return functions[0], functions[1]
     return None
 
 

@@ -125,12 +125,12 @@ def record() -> Iterator[Timeline]:
     """The timeline of a block, which is complete when the block has ended; begins at time zero."""
     MACHINE.synchronize()
     MACHINE.reset_time(400_000)
-    found = Timeline([], 0.0, 0.0)
+    timeline = Timeline([], 0.0, 0.0)
     try:
-        yield found
+        yield timeline
     finally:
         ended = MACHINE.timeline()
-        found.records, found.ended = ended.records, ended.ended
+        timeline.records, timeline.ended = ended.records, ended.ended
         MACHINE.keep_last()
 
 

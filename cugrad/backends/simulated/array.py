@@ -56,10 +56,10 @@ class SimulatedArray:
 
     @property
     def flags(self) -> Any:
-        found = self._host.flags
+        flags = self._host.flags
         return SimpleNamespace(
-            c_contiguous=found.c_contiguous, f_contiguous=found.f_contiguous,
-            owndata=self._base is None, forc=found.forc, fnc=found.fnc
+            c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous,
+            owndata=self._base is None, forc=flags.forc, fnc=flags.fnc
         )  # fmt: skip
 
     @property
@@ -129,10 +129,10 @@ class SimulatedArray:
             return view(self, self._host[items])
         masks = any(getattr(getattr(i, "dtype", None), "kind", "") == "b" for i in items)
         name = "mask" if masks else "getitem"
-        found = run(type(self), name, _getitem, (self, items), {}, hosts=True)
+        elements = run(type(self), name, _getitem, (self, items), {}, hosts=True)
         if masks:
             self.machine.synchronize_stream(self.machine.current())
-        return found
+        return elements
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
@@ -150,15 +150,15 @@ class SimulatedArray:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in ("ctypes", "tofile", "dump", "dumps", "setflags"):
             raise AttributeError(f"a simulated array has no attribute {name!r}")
-        found = getattr(np.ndarray, name, None)
-        if found is None:
+        attribute = getattr(np.ndarray, name, None)
+        if attribute is None:
             raise AttributeError(f"a simulated array has no attribute {name!r}")
-        if not callable(found):
+        if not callable(attribute):
             return run(type(self), name, lambda a: getattr(a, name), (self,), {})
         kind = "sort!" if name == "sort" else name
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            return run(type(self), kind, found, (self, *args), kwargs)
+            return run(type(self), kind, attribute, (self, *args), kwargs)
 
         return method
 
@@ -189,10 +189,10 @@ def value_of(array: SimulatedArray, name: str) -> np.ndarray[Any, Any]:
 
 def view(array: SimulatedArray, host: np.ndarray[Any, Any]) -> Any:
     """Another array on the same memory."""
-    made: Any = object.__new__(type(array))
-    made._host, made._allocation = host, array._allocation
-    made._base = array if array._base is None else array._base
-    return made
+    array_view: Any = object.__new__(type(array))
+    array_view._host, array_view._allocation = host, array._allocation
+    array_view._base = array if array._base is None else array._base
+    return array_view
 
 
 def place(kind: Any, host: Any, stream: Any, name: str) -> Any:
@@ -200,15 +200,15 @@ def place(kind: Any, host: Any, stream: Any, name: str) -> Any:
     machine = kind.machine
     allocation = machine.pool.allocate(host.nbytes, stream.timeline)
     strides = None if host.flags.c_contiguous else np.empty_like(host, subok=False).strides
-    made: Any = object.__new__(kind)
-    made._allocation, made._base = allocation, None
-    made._host = np.ndarray(host.shape, host.dtype, allocation.memory, 0, strides)
+    array: Any = object.__new__(kind)
+    array._allocation, array._base = allocation, None
+    array._host = np.ndarray(host.shape, host.dtype, allocation.memory, 0, strides)
     if host.nbytes:
         tick = machine.clocks.known[stream.timeline][stream.timeline]
         access = Access(stream.timeline, tick, name)  # the launch has begun it
         machine.clocks.check(allocation.shadow, 0, allocation.shadow.size, access, True)
-        np.copyto(made._host, host)
-    return made
+        np.copyto(array._host, host)
+    return array
 
 
 def run(
@@ -239,12 +239,12 @@ def run(
         machine.launch(stream, name, reads, writes)
         with np.errstate(all="ignore"):
             result = function(*bare_args, **bare_kwargs)
-        made: list[Any] = []
+        outputs: list[Any] = []
         if writes and outs is not None:
             result = outs[0] if isinstance(outs, tuple) and len(outs) == 1 else outs
         else:
-            result = _clothe(result, kind, reads, stream, name, made)
-        machine.finish(stream, name, reads, made or writes)
+            result = _clothe(result, kind, reads, stream, name, outputs)
+        machine.finish(stream, name, reads, outputs or writes)
         if name in SYNCHRONOUS or name.startswith("linalg."):
             machine.synchronize_stream(stream)
     return result
@@ -301,24 +301,24 @@ def _unlock(host: Any) -> None:
 
 
 def _clothe(
-    result: Any, kind: type, inputs: list[Any], stream: Any, name: str, made: list[Any]
+    result: Any, kind: type, inputs: list[Any], stream: Any, name: str, outputs: list[Any]
 ) -> Any:
     """A kernel's results, in device memory."""
     if isinstance(result, np.ndarray):
         if result.base is not None or any(result is a._host for a in inputs):
-            found = _as_views(result, inputs)
-            if found is not None:
-                return found
+            views = _as_views(result, inputs)
+            if views is not None:
+                return views
     elif isinstance(result, np.generic):
         result = np.asarray(result)
     elif isinstance(result, tuple):
-        return tuple([_clothe(r, kind, inputs, stream, name, made) for r in result])
+        return tuple([_clothe(r, kind, inputs, stream, name, outputs) for r in result])
     elif type(result) is list:
-        return [_clothe(r, kind, inputs, stream, name, made) for r in result]
+        return [_clothe(r, kind, inputs, stream, name, outputs) for r in result]
     else:
         return result
-    made.append(place(kind, result, stream, name))
-    return made[-1]
+    outputs.append(place(kind, result, stream, name))
+    return outputs[-1]
 
 
 # Operators ----------------------------------------------------------------------------------------

@@ -70,11 +70,11 @@ def preset(name: str, **changes: Any) -> Model:
     >>> preset("A100", duplex=False).duplex
     False
     """
-    found = PRESETS.get(name.lower())
-    if found is None:
-        known = ", ".join(m.upper() for m in PRESETS)
-        raise ValueError(f"simulated.preset: got {name!r}, want one of {known}")
-    return replace(found, **changes)
+    model = PRESETS.get(name.lower())
+    if model is None:
+        names = ", ".join(m.upper() for m in PRESETS)
+        raise ValueError(f"simulated.preset: got {name!r}, want one of {names}")
+    return replace(model, **changes)
 
 
 class Resource:

@@ -167,10 +167,10 @@ class PinnedArray(np.ndarray):
         return result
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        plain = found.view(np.ndarray) if isinstance(found, PinnedArray) else found
-        if plain is not found and np.may_share_memory(plain, self.view(np.ndarray)):
-            return found
+        part = super().__getitem__(index)
+        plain = part.view(np.ndarray) if isinstance(part, PinnedArray) else part
+        if plain is not part and np.may_share_memory(plain, self.view(np.ndarray)):
+            return part
         self._touch("host read", False)
         return plain
 
@@ -256,9 +256,9 @@ def _plain(value: Any) -> Any:
 
 
 def _clothed(array: Host, block: Any) -> Any:
-    made = array.view(PinnedArray)
-    made._block = block
-    return made
+    pinned = array.view(PinnedArray)
+    pinned._block = block
+    return pinned
 
 
 def bytes_of(memory: Host, array: Host) -> tuple[int, int]:

@@ -30,13 +30,13 @@ class Names:
         self._kind, self._of, self._prefix = kind, host, prefix
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._of, name)
+        attribute = getattr(self._of, name)
         full = self._prefix + name
-        if isinstance(found, type) or not callable(found):
-            is_module = type(found).__name__ == "module" or name in SUBSPACES
-            value = Names(self._kind, found, full + ".") if is_module else found
+        if isinstance(attribute, type) or not callable(attribute):
+            is_module = type(attribute).__name__ == "module" or name in SUBSPACES
+            value = Names(self._kind, attribute, full + ".") if is_module else attribute
         else:
-            value = self._function(full, found)
+            value = self._function(full, attribute)
         self.__dict__[name] = value  # found without this detour from now on
         return value
 
@@ -82,11 +82,11 @@ class SimulatedNamespace(Names):
             machine.raise_late()
             stream = machine.current()
             allocation = machine.pool.allocate(host.nbytes, stream.timeline)
-            made: Any = object.__new__(self._kind)
-            made._allocation, made._base = allocation, None
+            array: Any = object.__new__(self._kind)
+            array._allocation, array._base = allocation, None
             strides = None if host.flags.c_contiguous else host.strides
-            made._host = np.ndarray(host.shape, host.dtype, allocation.memory, 0, strides)
-            return made
+            array._host = np.ndarray(host.shape, host.dtype, allocation.memory, 0, strides)
+            return array
 
     def asarray(self, a: Any, dtype: Any = None, order: Any = None) -> Any:
         """An array on the device; host memory is staged, and may be changed when this returns."""
@@ -121,10 +121,10 @@ class SimulatedNamespace(Names):
         with machine.lock:
             stream = machine.current()
             machine.launch(stream, "host to device", (), ())
-            made = place(self._kind, host, stream, "host to device")
+            array = place(self._kind, host, stream, "host to device")
             seconds = machine.model.copy(host.nbytes, "h2d", True)
             machine.charge(stream, "host to device", "h2d", seconds, host.nbytes, 0.0)
-            return made
+            return array
 
     def broadcast_to(self, array: Any, shape: Any) -> Any:
         return view(array, HOST.broadcast_to(array._host, shape))

@@ -75,10 +75,10 @@ class Shadow:
 
     def accesses(self) -> list[Access]:
         """Every access that is still remembered."""
-        found = {s[2] for s in self.segments if s[2] is not None}
+        accesses = {s[2] for s in self.segments if s[2] is not None}
         for segment in self.segments:
-            found.update(segment[3].values())
-        return sorted(found)
+            accesses.update(segment[3].values())
+        return sorted(accesses)
 
 
 class Clocks:
@@ -193,8 +193,8 @@ class Clocks:
     def unordered(self, shadow: Shadow, timeline: int) -> list[Access]:
         """The accesses to a memory that a timeline does not know to be finished."""
         clock = self.known[timeline]
-        found = [a for a in shadow.accesses() if a[0] != timeline and a[1] > self.floor]
-        return [a for a in found if clock.get(a[0], 0) < a[1]]
+        accesses = [a for a in shadow.accesses() if a[0] != timeline and a[1] > self.floor]
+        return [a for a in accesses if clock.get(a[0], 0) < a[1]]
 
     def race(
         self, shadow: Shadow, segment: list[Any], first: Access, wrote: bool,
@@ -203,7 +203,7 @@ class Clocks:
         """The error that names both operations, both timelines, and what is missing."""
         one = self.names.get(first.timeline, "a stream that is gone")
         two = self.names[second.timeline]
-        known = self.known[second.timeline].get(first.timeline, 0)
+        tick = self.known[second.timeline].get(first.timeline, 0)
         if second.timeline == HOST:
             cure = f"the host must wait for an event recorded on '{one}' after '{first.name}'"
         elif first.timeline == HOST:
@@ -213,9 +213,9 @@ class Clocks:
                 f"an event recorded on '{one}' after '{first.name}', and waited for by '{two}' "
                 f"before '{second.name}'"
             )
-        if known and first.timeline != HOST:
+        if tick and first.timeline != HOST:
             cure += (
-                f" ('{two}' has waited for '{one}' only up to operation {known}; "
+                f" ('{two}' has waited for '{one}' only up to operation {tick}; "
                 f"'{first.name}' is operation {first.tick})"
             )
         text = (

@@ -48,13 +48,13 @@ class Timeline:
 
     def spans(self, *kinds: str) -> list[tuple[float, float]]:
         """When anything of these kinds ran, as disjoint intervals."""
-        found: list[tuple[float, float]] = []
+        spans: list[tuple[float, float]] = []
         for start, end in sorted((r.start, r.end) for r in self.records if r.kind in kinds):
-            if found and start <= found[-1][1]:
-                found[-1] = (found[-1][0], max(end, found[-1][1]))
+            if spans and start <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
             else:
-                found.append((start, end))
-        return found
+                spans.append((start, end))
+        return spans
 
     def busy(self, *kinds: str) -> float:
         """Seconds in which anything of these kinds ran."""
@@ -81,8 +81,8 @@ class Timeline:
     @property
     def stalls(self) -> list[Record]:
         """When a stream stood still behind an event, or the host waited, longest first."""
-        found = [r for r in self.records if r.kind in ("wait", "host")]
-        return sorted(found, key=lambda r: r.start - r.end)
+        stalls = [r for r in self.records if r.kind in ("wait", "host")]
+        return sorted(stalls, key=lambda r: r.start - r.end)
 
     def summary(self) -> dict[str, float]:
         """The figures of text(), by name."""

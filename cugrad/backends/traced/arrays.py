@@ -113,14 +113,14 @@ class Trace:
     ) -> Traced:
         names = tuple([x.name for x in operands])
         key = function, names, dtype, meeting, type(value), repr(value)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = object.__new__(Traced)
-            found.trace, found.name, found.function = self, len(self.nodes), function
-            found.operands, found.dtype, found.meeting = operands, dtype, meeting
-            found.value = value
-            self.nodes.append(found)
-        return found
+        node = self._known.get(key)
+        if node is None:
+            node = self._known[key] = object.__new__(Traced)
+            node.trace, node.name, node.function = self, len(self.nodes), function
+            node.operands, node.dtype, node.meeting = operands, dtype, meeting
+            node.value = value
+            self.nodes.append(node)
+        return node
 
 
 @cache
