@@ -42,11 +42,11 @@ def canonical_dims(dims: Any, ndim: int) -> Shape:
     """
     if not isinstance(dims, Iterable):
         dims = (dims,)
-    found = tuple(canonical_dim(d, ndim) for d in dims)
-    if len(set(found)) < len(found):
-        twice = next(d for i, d in enumerate(found) if d in found[:i])
+    axes = tuple(canonical_dim(d, ndim) for d in dims)
+    if len(set(axes)) < len(axes):
+        twice = next(d for i, d in enumerate(axes) if d in axes[:i])
         raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
-    return found
+    return axes
 
 
 def inverse_dims(dims: Shape) -> Shape:
@@ -84,7 +84,7 @@ def inferred_shape(shape: Shape, numel: int) -> Shape:
     >>> inferred_shape((2, -1), 6)
     (2, 3)
     """
-    known = 1
+    rest = 1
     hole = None
     for i, n in enumerate(shape):
         if n == -1:
@@ -94,13 +94,13 @@ def inferred_shape(shape: Shape, numel: int) -> Shape:
         elif n < 0:
             raise RuntimeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
         else:
-            known *= n
+            rest *= n
     if hole is None:
-        if known == numel:
+        if rest == numel:
             return shape
-    elif known:
-        if numel % known == 0:
-            return (*shape[:hole], numel // known, *shape[hole + 1 :])
+    elif rest:
+        if numel % rest == 0:
+            return (*shape[:hole], numel // rest, *shape[hole + 1 :])
     elif numel == 0:
         raise RuntimeError(
             f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "

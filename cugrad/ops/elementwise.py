@@ -174,8 +174,8 @@ def _sign(xp: Any, self: Any) -> Any:
     """NumPy's sign, but of booleans too, and 0 where there is none, as PyTorch has it."""
     if _is_bool(self):
         return self.copy()
-    found = xp.sign(self)
-    return xp.where(self == self, found, 0) if is_floating(self.dtype) else found
+    sign = xp.sign(self)
+    return xp.where(self == self, sign, 0) if is_floating(self.dtype) else sign
 
 
 row("sgn", "self", _sign, ELEMENTWISE, holomorphic=False,

@@ -69,8 +69,8 @@ def _put_in(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = 
 def _values_vjp(m: Any, part: Any, shape: Shape) -> Any:
     """The gradient of values of `shape`, which may have dims of one before those of the part."""
     more = max(0, len(shape) - len(part.shape))
-    found = m.sum_to_shape(part, shape[more:])
-    return m.reshape(found, shape) if more else found
+    gradient = m.sum_to_shape(part, shape[more:])
+    return m.reshape(gradient, shape) if more else gradient
 
 
 def _index_put_jvp(

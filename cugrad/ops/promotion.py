@@ -27,18 +27,18 @@ def result_dtype(operands: Any) -> dtype:
             continue
         else:
             rank, kind = (0 if x.ndim else 1), dtypes.of(x.dtype)
-        known = ranks[rank]
-        ranks[rank] = kind if known is None else dtypes.promote_types(known, kind)
+        previous = ranks[rank]
+        ranks[rank] = kind if previous is None else dtypes.promote_types(previous, kind)
     result: dtype | None = None
-    for found in ranks:
+    for candidate in ranks:
         if result is None:
-            result = found
-        elif found is None or found.category <= result.category:
+            result = candidate
+        elif candidate is None or candidate.category <= result.category:
             continue
-        elif found.category == COMPLEX and result.category == FLOAT:
+        elif candidate.category == COMPLEX and result.category == FLOAT:
             result = result.to_complex()  # the width of the operand that decides
         else:
-            result = dtypes.promote_types(result, found)
+            result = dtypes.promote_types(result, candidate)
     assert result is not None
     return result
 
@@ -76,7 +76,7 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
     target = result_dtype(chosen)
     if op.promote == "float" and target.category <= INTEGER:
         target = dtypes.get_default_dtype()
-    wanted, changed = target.numpy, False
+    numpy_dtype, changed = target.numpy, False
     met = list(operands)
     for i in range(len(operands)) if op.variadic else op.promoted:
         x = operands[i]
@@ -86,9 +86,9 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
             if op.fits:
                 dtypes.check_fits(x, target)
             met[i] = fit_scalar(x, target)
-        elif x.dtype != wanted:
-            met[i], changed = x.astype(wanted), True
-    return met, wanted if changed else None
+        elif x.dtype != numpy_dtype:
+            met[i], changed = x.astype(numpy_dtype), True
+    return met, numpy_dtype if changed else None
 
 
 def fit_scalar(value: Any, target: dtype) -> Any:

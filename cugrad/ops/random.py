@@ -69,14 +69,14 @@ class Source:
             if self._rng is None:
                 self._rng = self._new(self._seed)
             return self._rng
-        found = streams.get(self)
-        if found is None:
-            found = self._stream(streams.outer).get_state()
-        if isinstance(found, np.ndarray):
-            state, found = found, self._new(0)
-            found.set_state(state)
-            streams[self] = found
-        return found
+        rng = streams.get(self)
+        if rng is None:
+            rng = self._stream(streams.outer).get_state()
+        if isinstance(rng, np.ndarray):
+            state, rng = rng, self._new(0)
+            rng.set_state(state)
+            streams[self] = rng
+        return rng
 
     def _new(self, seed: int) -> Any:
         return backends.get(self.device.type).rng(seed)
@@ -157,11 +157,11 @@ def default_source(device: Device) -> Source:
     elif index is None:
         index = backends.get(device.type).current_device()
     key = (device.type, index)
-    found = _sources.get(key)
-    if found is None:
+    source = _sources.get(key)
+    if source is None:
         with _lock:
-            found = _sources.setdefault(key, Source(Device(*key), _seed))
-    return found
+            source = _sources.setdefault(key, Source(Device(*key), _seed))
+    return source
 
 
 def seed_everything(seed: int) -> None:

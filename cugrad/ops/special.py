@@ -38,9 +38,9 @@ def _logaddexp(xp: Any, self: Any, other: Any) -> Any:
         return xp.logaddexp(self, other)
     more = xp.real(self) >= xp.real(other)
     high, low = xp.where(more, self, other), xp.where(more, other, self)
-    found = high + xp.log1p(xp.exp(low - high))
+    result = high + xp.log1p(xp.exp(low - high))
     same = xp.isinf(xp.real(self)) & (self == other)  # both infinite: their difference is nan
-    return xp.where(same, self, found)
+    return xp.where(same, self, result)
 
 
 row("logaddexp", "self other", _logaddexp, ELEMENTWISE, promote=FLOAT,

@@ -44,9 +44,9 @@ def _of_two(name: str) -> Callable[..., Array]:
 
 def _lgamma(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    found = xp.where(x == -inf, inf, xp.special.gammaln(x))
+    value = xp.where(x == -inf, inf, xp.special.gammaln(x))
     size = xp.abs(x)  # SciPy's is inf at denormal numbers
-    return narrow(xp.where((size < TINY) & (size > 0), -xp.log(size), found), self)
+    return narrow(xp.where((size < TINY) & (size > 0), -xp.log(size), value), self)
 
 
 def _polygamma(xp: Any, self: Array, n: int) -> Array:

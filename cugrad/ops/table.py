@@ -137,13 +137,13 @@ class Op:
 
     def counted(self, number: int) -> Op:
         """Of an op whose outputs are a list (`outputs="results*"`): the op with so many outputs."""
-        found = self._counted.get(number)
-        if found is None:
-            found = self._counted[number] = copy(self)
-            found.many = False
-            found.outputs = tuple([f"{self.outputs[0]}{i}" for i in range(number)])
-            found.differentiable = tuple(range(number))
-        return found
+        op = self._counted.get(number)
+        if op is None:
+            op = self._counted[number] = copy(self)
+            op.many = False
+            op.outputs = tuple([f"{self.outputs[0]}{i}" for i in range(number)])
+            op.differentiable = tuple(range(number))
+        return op
 
     def _read_params(self, forward: str | Callable[..., Any]) -> dict[str, Any]:
         """The parameters of the forward after `xp` and the inputs, each with its default."""
@@ -179,14 +179,14 @@ class Op:
 
     def saves(self, mask: int) -> tuple[str, ...]:
         """The inputs and outputs to save when the inputs in the bit set `mask` need a gradient."""
-        wanted = [
+        names = [
             name
             for i, formula in enumerate(self.formulas)
             if formula is not None and mask >> i & 1
             for name in parameters_of(formula)
             if self.where(name) == f"s_{name}"
         ]
-        return tuple(dict.fromkeys(wanted))
+        return tuple(dict.fromkeys(names))
 
     def gradients(self, mask: int) -> Callable[..., Any]:
         """`vjp(m, g, saved, shapes, params)` for the inputs in the bit set `mask`.
@@ -194,10 +194,10 @@ class Op:
         It returns a tuple with one gradient (or None) per input; `saved` holds what `saves` names.
         Compiled once per mask into straight-line code.
         """
-        found = self._gradients.get(mask)
-        if found is None:
-            found = self._gradients[mask] = self._compile_gradients(mask)
-        return found
+        vjp = self._gradients.get(mask)
+        if vjp is None:
+            vjp = self._gradients[mask] = self._compile_gradients(mask)
+        return vjp
 
     def _compile_gradients(self, mask: int) -> Callable[..., Any]:
         places = {name: f"saved[{k}]" for k, name in enumerate(self.saves(mask))}
@@ -211,14 +211,14 @@ class Op:
 
         `places` says where what is saved lies, and what is called otherwise than in `where`.
         """
-        found = []
+        calls = []
         for i, formula in enumerate(self.formulas):
             if formula is None or not mask >> i & 1:
-                found.append("None")
+                calls.append("None")
             else:
-                wanted = [places.get(n) or self.where(n) for n in parameters_of(formula)]
-                found.append(f"F{i}({', '.join(wanted)})")
-        return ", ".join(found)
+                arguments = [places.get(n) or self.where(n) for n in parameters_of(formula)]
+                calls.append(f"F{i}({', '.join(arguments)})")
+        return ", ".join(calls)
 
     def formula_names(self) -> dict[str, Formula]:
         """What `calls` calls its formulas."""
@@ -281,7 +281,7 @@ class Op:
 
 def _camel(name: str) -> str:
     """As PyTorch has it, with a capital behind a digit too: log1p leaves `Log1PBackward0`."""
-    return re.sub(r"(?:^|_|(?<=\d))([a-z])", lambda found: found[1].upper(), name)
+    return re.sub(r"(?:^|_|(?<=\d))([a-z])", lambda match: match[1].upper(), name)
 
 
 def _named(function: str) -> Callable[..., Any]:
@@ -376,12 +376,12 @@ def _on_one_backend(args: Any) -> tuple[Any, Any]:
     """
     backend = None
     for value in args:
-        found = BY_ARRAY_TYPE.get(type(value))
-        if found is None and hasattr(value, "dtype"):  # a scalar, or an array of a vmap
-            found = backend_of(value)
+        owner = BY_ARRAY_TYPE.get(type(value))
+        if owner is None and hasattr(value, "dtype"):  # a scalar, or an array of a vmap
+            owner = backend_of(value)
             if isinstance(value, np.generic):
-                args = [found.wrap(x) if isinstance(x, np.generic) else x for x in args]
-        backend = backend or found
+                args = [owner.wrap(x) if isinstance(x, np.generic) else x for x in args]
+        backend = backend or owner
     if backend is None:
         raise TypeError("a raw op wants at least one array")
     return backend, args

@@ -18,13 +18,13 @@ nvprof, one that nsys export --type sqlite has written, or a Chrome trace."""
 
 def report(path: Path, out: Path | None, limit: int) -> str:
     """The text of a report; also writes the page where one is wanted."""
-    spans, adding, found = spans_of_file(path), Correlator(), 0
+    spans, adding, count = spans_of_file(path), Correlator(), 0
     tool = next(spans)
     for span in spans:
         assert isinstance(span, (TraceRange, Activity))
         adding.add(span)
-        found += 1
-    if not found:
+        count += 1
+    if not count:
         raise TraceError(
             f"{path}: a file of {tool} that holds no range and no kernel; profile with NVTX and "
             "CUDA traced, inside cugrad.autograd.profiler.emit_nvtx()"

@@ -25,10 +25,10 @@ def supported_activities() -> set[ProfilerActivity]:
     >>> ProfilerActivity.CPU in supported_activities()
     True
     """
-    found = {ProfilerActivity.CPU}
+    activities = {ProfilerActivity.CPU}
     if backends.is_usable("cuda"):
-        found.add(ProfilerActivity.CUDA)
-    return found
+        activities.add(ProfilerActivity.CUDA)
+    return activities
 
 
 def kineto_available() -> bool:
@@ -52,15 +52,15 @@ def parse_activities(
         return supported_activities(), {}
     if not isinstance(activities, Iterable):
         raise TypeError(f"profile: activities: got {activities!r}, want several, as [{activities}]")
-    found: set[ProfilerActivity] = set()
+    selected: set[ProfilerActivity] = set()
     filters: dict[ProfilerActivity, set[str]] = {}
     for item in activities:
         if not isinstance(item, (ProfilerActivity, dict)):
             raise TypeError(f"Expected ProfilerActivity or dict, got {type(item)}")
         for activity in [item] if isinstance(item, ProfilerActivity) else item:
-            if activity in found:
+            if activity in selected:
                 raise ValueError(f"Activity {activity} specified more than once")
-            found.add(activity)
+            selected.add(activity)
         if isinstance(item, dict):
             filters.update({key: set(names) for key, names in item.items()})
-    return found, filters
+    return selected, filters

@@ -229,15 +229,15 @@ class profile:
         recorder = self._recorder
         if recorder is None or self.entered:
             raise AssertionError("Expected profiling results: the profile has not ended")
-        found = events_of(
+        events = events_of(
             recorder, self._began, self._ended, self.use_device, self.post_processing_timeout_s,
             self._kernels,
         )  # fmt: skip
         if self.use_device is not None:
-            found = self._of_device(found, self.use_device, self._kernels is not None)
+            events = self._of_device(events, self.use_device, self._kernels is not None)
         self._recorder = self._kernels = None
         self._events = EventList(
-            found, use_device=self.use_device, profile_memory=self.profile_memory,
+            events, use_device=self.use_device, profile_memory=self.profile_memory,
             with_flops=self.with_flops,
         ).build_tree()  # fmt: skip
         if self._earlier is not None:
@@ -249,15 +249,15 @@ class profile:
         self, events: list[FunctionEvent], device: str, own: bool
     ) -> list[FunctionEvent]:
         """The events that pass the filters. Kernels become events, unless they are (`own`)."""
-        found = []
+        kept = []
         for event in events:
             if event.device_type == DeviceType.CPU:
                 names = [kernel.name for kernel in event.kernels]
                 event.kernels = [k for k in event.kernels if self._wanted(event, k.name)]
-                found += [event] if self.use_cpu or (names and not own) else []
+                kept += [event] if self.use_cpu or (names and not own) else []
             elif self._wanted(event, event.name):
-                found.append(event)
-        return found if self.use_cpu or own else device_events(found, device)
+                kept.append(event)
+        return kept if self.use_cpu or own else device_events(kept, device)
 
     def _trace_kernels(self) -> trace_kernels | None:
         """A running recording by CUPTI, if it is asked for and can be used."""
@@ -277,9 +277,9 @@ class profile:
         names = self.activity_filters.get(activity)
         if names is None:
             return True
-        wanted = {name.lower() for name in names}
+        kinds = {name.lower() for name in names}
         copies = str(event.scope) in ("copy", "prefetch") or kernel.startswith("Memcpy")
-        return bool(wanted & (COPIES if copies else KERNELS))
+        return bool(kinds & (COPIES if copies else KERNELS))
 
     @property
     def count(self) -> int:
@@ -368,12 +368,12 @@ class profile:
 
 def wants_aten(names: str | None) -> bool:
     """Whether events get PyTorch's names; ValueError for other names than "aten" and "cugrad"."""
-    wanted = os.environ.get("CUGRAD_PROFILE_NAMES") or "cugrad" if names is None else names
-    if wanted not in ("aten", "cugrad"):
+    scheme = os.environ.get("CUGRAD_PROFILE_NAMES") or "cugrad" if names is None else names
+    if scheme not in ("aten", "cugrad"):
         raise ValueError(
-            f"profile: names, or CUGRAD_PROFILE_NAMES: got {wanted!r}, want 'aten' or 'cugrad'"
+            f"profile: names, or CUGRAD_PROFILE_NAMES: got {scheme!r}, want 'aten' or 'cugrad'"
         )
-    return wanted == "aten"
+    return scheme == "aten"
 
 
 def usable(device: str | None) -> str | None:

@@ -27,10 +27,10 @@ def memory_page(timeline: dict[str, Any], title: str = "Memory over a step") -> 
     return _page(title, note, {**timeline, "seq_limit": SEQ_LIMIT}, "memory.js")
 
 
-def report_page(found: Correlation, title: str, note: str = "") -> str:
+def report_page(correlation: Correlation, title: str, note: str = "") -> str:
     """The page of what `correlate` has found."""
-    rows = [row.as_dict() for row in found.sorted()]
-    return _page(title, note, {"rows": rows, "timed": found.timed}, "report.js")
+    rows = [row.as_dict() for row in correlation.sorted()]
+    return _page(title, note, {"rows": rows, "timed": correlation.timed}, "report.js")
 
 
 def _page(title: str, note: str, data: Any, script: str) -> str:

@@ -171,9 +171,11 @@ class profile:
         names: str | None = None,
     ) -> None:
         autograd_profile.wants_aten(names)
-        for name, given in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
-            if given is not None and not callable(given):
-                raise TypeError(f"profile: {name}: got {given!r}, want a function, {MADE_BY[name]}")
+        for name, function in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
+            if function is not None and not callable(function):
+                raise TypeError(
+                    f"profile: {name}: got {function!r}, want a function, {MADE_BY[name]}"
+                )
         self.activities, self.activity_filters = parse_activities(activities)
         if use_cuda is not None:
             warnings.warn("`use_cuda` is deprecated, use `activities` argument instead",

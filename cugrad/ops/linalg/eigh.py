@@ -34,16 +34,16 @@ def eigh(xp: Any, self: Any) -> tuple[Any, Any]:
 
 
 def _distances(xp: Any, self: Any) -> Any:
-    found = self[..., None, :] - self[..., :, None]
-    if isinstance(found, np.ndarray):  # no check on a device: the gradient is inf or nan
-        n = found.shape[-1]
-        if np.any((found == 0).sum((-1, -2)) > n):
+    distances = self[..., None, :] - self[..., :, None]
+    if isinstance(distances, np.ndarray):  # no check on a device: the gradient is inf or nan
+        n = distances.shape[-1]
+        if np.any((distances == 0).sum((-1, -2)) > n):
             raise LinAlgError(
                 "the gradient of eigenvectors is not defined where eigenvalues are equal, and here "
                 f"some of {n} are; use the eigenvalues alone (linalg.eigvalsh, linalg.eigvals), or "
                 "a matrix whose eigenvalues differ"
             )
-    return found
+    return distances
 
 
 row(

@@ -229,7 +229,7 @@ def _again(
     result = m.convolution(g, weight, None, stride, padding, dilation, groups)
     if result.shape[2:] == grad_output_shape[2:]:
         return result
-    cut = [(0, wanted - got) for wanted, got in zip(grad_output_shape, result.shape)]
+    cut = [(0, size - got) for size, got in zip(grad_output_shape, result.shape)]
     return m.constant_pad_nd(result, tuple(cut), 0)
 
 

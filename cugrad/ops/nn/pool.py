@@ -77,12 +77,12 @@ def _max_pool(
     for number, walk in enumerate(walks):
         to = (..., *[span[1] for span in walk])
         value = xp.ascontiguousarray(x[(..., *[span[2] for span in walk])])  # read three times
-        found = best[to]
-        better = value > found
+        current = best[to]
+        better = value > current
         if x.dtype.kind not in "biu":
             better |= value != value  # NaN wins
         xp.copyto(position[to], position.dtype.type(number), where=better)
-        xp.maximum(found, value, out=found)
+        xp.maximum(current, value, out=current)
     return best.astype(self.dtype, copy=False), position
 
 

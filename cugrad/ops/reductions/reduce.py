@@ -55,13 +55,13 @@ def _by_overload(name: str) -> Any:
 
 
 def _sum(xp: Any, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    found = xp.sum(self, dim, sum_dtype(self), keepdim)
-    return found if dim is None else in_order(xp, found)
+    total = xp.sum(self, dim, sum_dtype(self), keepdim)
+    return total if dim is None else in_order(xp, total)
 
 
 def _mean(xp: Any, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    found = xp.mean(self, dim, None, keepdim)
-    return found if dim is None else in_order(xp, found)
+    mean = xp.mean(self, dim, None, keepdim)
+    return mean if dim is None else in_order(xp, mean)
 
 
 row(

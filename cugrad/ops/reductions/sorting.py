@@ -48,12 +48,12 @@ def _sort(
     return _laid_out(xp, self, xp.take_along_axis(self, indices, dim), indices)
 
 
-def _laid_out(xp: Any, self: Any, *found: Any) -> tuple[Any, ...]:
+def _laid_out(xp: Any, self: Any, *results: Any) -> tuple[Any, ...]:
     """Results in memory of the order that `self` has, as PyTorch's are."""
     if self.flags.c_contiguous or not keeps_order(self):
-        return found
-    copies = [xp.empty_like(self, dtype=x.dtype) for x in found]
-    for copy, x in zip(copies, found):
+        return results
+    copies = [xp.empty_like(self, dtype=x.dtype) for x in results]
+    for copy, x in zip(copies, results):
         copy[...] = x
     return tuple(copies)
 
@@ -66,8 +66,8 @@ def _topk(
         indices = _argsort(xp, self, dim, largest)[_across(dim, slice(0, k))].copy()
         return xp.take_along_axis(self, indices, dim), indices
     kth, part = (n - k, slice(n - k, n)) if largest else (k - 1, slice(0, k))
-    found = xp.argpartition(wide(xp, self), kth, dim)[_across(dim, part)]
-    indices = xp.sort(found.astype("int64", copy=False), dim)  # equals in order of appearance
+    top = xp.argpartition(wide(xp, self), kth, dim)[_across(dim, part)]
+    indices = xp.sort(top.astype("int64", copy=False), dim)  # equals in order of appearance
     values = xp.take_along_axis(self, indices, dim)
     if not sorted:
         return values, indices
@@ -293,8 +293,8 @@ def _searchsorted(
     high = xp.full(values.shape, n, "int64")
     for _ in range(n.bit_length()):
         middle = (low + high) // 2
-        found = xp.take_along_axis(sequence, xp.minimum(middle, n - 1), -1)
-        beyond = ~(found > values) if right else ~(found >= values)
+        entries = xp.take_along_axis(sequence, xp.minimum(middle, n - 1), -1)
+        beyond = ~(entries > values) if right else ~(entries >= values)
         beyond &= low < high
         low, high = xp.where(beyond, middle + 1, low), xp.where(beyond, high, middle)
     return low.reshape(self.shape)

@@ -48,10 +48,10 @@ class Region:
     def zeros(self, part: Any) -> Any:
         """Zeros of the tensor's shape, for each example that what is put into them has beside."""
         dtype = part.dtype if self.whole_dtype is None else self.whole_dtype
-        found = owner(plain(part)).xp.zeros((), dtype)
+        zero = owner(plain(part)).xp.zeros((), dtype)
         more = [level for level in levels_of(part) if level not in self.part_levels]
-        found = lifted_to(found, (*self.levels, *more))
-        return owner(found).xp.broadcast_to(found, self.shape)
+        zero = lifted_to(zero, (*self.levels, *more))
+        return owner(zero).xp.broadcast_to(zero, self.shape)
 
     def is_laid_out(self, array: Any) -> bool:
         """Whether an array of the tensor's shape lies in memory as the tensor does."""

@@ -183,12 +183,12 @@ def _listed(g: Any) -> Any:
 
 def _unbind_vjp(m: Any, g: Any, self_shape: Shape, dim: int) -> Any:
     parts = [(i, x) for i, x in enumerate(_listed(g)) if x is not None]
-    i, known = parts[0]
+    i, like = parts[0]
     if len(parts) == 1:
-        return m.slice_backward(known, self_shape, _at(dim, i))
+        return m.slice_backward(like, self_shape, _at(dim, i))
     if len(parts) == self_shape[dim]:
         return m.stack([x for _, x in parts], dim)
-    nothing = m.zero_like(known)
+    nothing = m.zero_like(like)
     return m.stack([nothing if x is None else x for x in _listed(g)], dim)
 
 
@@ -206,14 +206,14 @@ def _split(xp: Any, self: Any, split_sizes: Shape, dim: int = 0, even: bool = Fa
 
 def _split_vjp(m: Any, g: Any, self_shape: Shape, split_sizes: Shape, dim: int) -> Any:
     parts = [(i, x) for i, x in enumerate(_listed(g)) if x is not None]
-    i, known = parts[0]
+    i, like = parts[0]
     if len(parts) == 1:
         start = sum(split_sizes[:i])
         place = _at(dim, slice(start, start + split_sizes[i], 1))
-        return m.slice_backward(known, self_shape, place)
+        return m.slice_backward(like, self_shape, place)
     head, tail = tuple(self_shape[:dim]), tuple(self_shape[dim + 1 :])
     whole = [
-        m.new_zeros(known, (*head, size, *tail)) if x is None else x
+        m.new_zeros(like, (*head, size, *tail)) if x is None else x
         for x, size in zip(_listed(g), split_sizes)
     ]
     return m.cat(whole, dim)

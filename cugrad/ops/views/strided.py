@@ -67,22 +67,22 @@ def _reach(size: Shape, stride: Shape) -> tuple[int, int]:
 
 def _places(xp: Any, size: Shape, stride: Shape, offset: int) -> Any:
     """The places of all elements, in the shape `size`."""
-    found = xp.full((1,) * len(size), offset, "int64")
+    places = xp.full((1,) * len(size), offset, "int64")
     for d, (n, s) in enumerate(zip(size, stride)):
         if n != 1:
-            found = found + (xp.arange(n) * s).reshape((n,) + (1,) * (len(size) - d - 1))
-    return xp.broadcast_to(found, size)
+            places = places + (xp.arange(n) * s).reshape((n,) + (1,) * (len(size) - d - 1))
+    return xp.broadcast_to(places, size)
 
 
 def overlaps(size: Shape, stride: Shape) -> bool:
     """Whether two elements may share a place: by sorted strides, which errs towards yes."""
     if 0 in size:
         return False
-    known = 0
+    reach = 0
     for s, n in sorted((abs(s), n) for n, s in zip(size, stride) if n != 1):
-        if s <= known:
+        if s <= reach:
             return True
-        known += s * (n - 1)
+        reach += s * (n - 1)
     return False
 
 

@@ -96,14 +96,14 @@ def said_by(text: str, payload: int | None = None) -> Said:
     >>> said_by("MulBackward0, stashed seq", 3)
     Said(name='MulBackward0', seq=3, node='MulBackward0', sizes=None)
     """
-    found, rest = _SEQ.search(text), _REST.search(text)
-    ends = [each.start() for each in (found, rest) if each is not None]
+    seq_match, rest = _SEQ.search(text), _REST.search(text)
+    ends = [each.start() for each in (seq_match, rest) if each is not None]
     name = sys.intern(text[: min(ends)] if ends else text)
     seq, stashed = None, False
-    if found is not None:
-        number = payload if found[2] is None else int(found[2])
+    if seq_match is not None:
+        number = payload if seq_match[2] is None else int(seq_match[2])
         seq = number if number is not None and 0 <= number < SEQ_LIMIT else None
-        stashed = found[1] is not None
+        stashed = seq_match[1] is not None
     sizes = _SIZES.search(text) if rest else None
     node = _NODE.match(name)
     inner = sys.intern(node[1] or node[2]) if node else name if stashed else None

@@ -75,10 +75,10 @@ class OpRow:
     @property
     def total(self) -> Cost:
         """All of it."""
-        found = Cost()
+        cost = Cost()
         for each in (self.forward, self.backward, self.double_backward):
-            found.add(each)
-        return found
+            cost.add(each)
+        return cost
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -141,10 +141,10 @@ class Correlation:
     @property
     def total(self) -> Cost:
         """What all rows cost."""
-        found = Cost()
+        cost = Cost()
         for each in self.rows:
-            found.add(each.total)
-        return found
+            cost.add(each.total)
+        return cost
 
     def settled(self) -> Correlation:
         """Returns itself. If no kernel was measured, the time of the host counts instead."""

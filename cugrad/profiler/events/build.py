@@ -223,23 +223,23 @@ def launched(builder: Builder, trace: trace_kernels) -> list[FunctionEvent]:
         if offset is None and asked is not None:
             offset = span.start / 1e3 - asked.time_range.start
         pairs += [(asked, activity) for activity in span.activities]
-    found: list[FunctionEvent] = []
+    kernels: list[FunctionEvent] = []
     for asked, activity in sorted(pairs, key=lambda pair: pair[1].start):
         start, end = (time / 1e3 - (offset or 0.0) for time in (activity.start, activity.end))
         if asked is not None:
             asked.append_kernel(activity.name, activity.device, end - start)
             asked.nbytes += activity.nbytes if activity.kind == "copy" else 0
         number = 0 if asked is None else asked.id
-        found.append(
+        kernels.append(
             FunctionEvent(
-                len(builder.events) + len(found) + 1, activity.name, 0, max(start, 0.0),
+                len(builder.events) + len(kernels) + 1, activity.name, 0, max(start, 0.0),
                 max(end, 0.0), use_device=builder.use_device, device_type=DeviceType.CUDA,
                 device_index=activity.device, device_resource_id=activity.stream,
                 trace_name=activity.name, activity_type=activity.kind, nbytes=activity.nbytes,
                 linked_correlation_id=number, external_id=number, input_shapes=[], stack=[],
             )
         )  # fmt: skip
-    return found
+    return kernels
 
 
 def without(
@@ -263,7 +263,7 @@ def device_events(events: list[FunctionEvent], use_device: str) -> list[Function
     """The kernels of events as events of the device, at the times when they ran. Kernels with
     unknown times are put one after the other, in the order of their launch.
     """
-    found: list[FunctionEvent] = []
+    kernels: list[FunctionEvent] = []
     kind, free = KINDS.get(use_device, DeviceType.PrivateUse1), dict[int, float]()
     for event in events:
         for kernel in event.kernels:
@@ -273,15 +273,15 @@ def device_events(events: list[FunctionEvent], use_device: str) -> list[Function
                 free[kernel.device] = start + kernel.duration
                 spans = ((start, start + kernel.duration),)
             for start, end in spans:
-                found.append(
+                kernels.append(
                     FunctionEvent(
-                        len(found) + 1, kernel.name, 0, start, end, use_device=use_device,
+                        len(kernels) + 1, kernel.name, 0, start, end, use_device=use_device,
                         device_type=kind, device_index=kernel.device, trace_name=kernel.name,
                         device_resource_id=kernel.stream, linked_correlation_id=event.id,
                         external_id=event.id, input_shapes=[], stack=[],
                     )
                 )  # fmt: skip
-    return found
+    return kernels
 
 
 def hierarchy(modules: tuple[Any, ...]) -> str:
@@ -294,9 +294,9 @@ def hierarchy(modules: tuple[Any, ...]) -> str:
     """
     names = []
     for above, module in zip((None, *modules), modules):
-        known = () if above is None else above.named_modules()
-        found = next((name for name, each in known if each is module), None)
-        names.append(found or type(module).__name__)
+        named = () if above is None else above.named_modules()
+        path = next((name for name, each in named if each is module), None)
+        names.append(path or type(module).__name__)
     return ".".join(names)
 
 

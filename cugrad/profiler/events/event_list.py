@@ -120,7 +120,7 @@ class EventList(list[Any]):
         """
         if not self._tree_built:
             raise AssertionError("key_averages: the tree is not built; call build_tree() first")
-        found: dict[tuple[str, ...], FunctionEventAvg] = {}
+        by_key: dict[tuple[str, ...], FunctionEventAvg] = {}
         for event in self:
             key = [str(event.key), str(event.node_id), str(int(event.device_type)),
                    str(event.is_legacy), str(event.is_user_annotation)]  # fmt: skip
@@ -130,8 +130,8 @@ class EventList(list[Any]):
                 key.append(str(event.input_shapes))
             if group_by_stack_n > 0:
                 key += (event.stack or [])[:group_by_stack_n]
-            found.setdefault(tuple(key), FunctionEventAvg()).add(event)
-        averages = self._like(found.values())
+            by_key.setdefault(tuple(key), FunctionEventAvg()).add(event)
+        averages = self._like(by_key.values())
         for each in averages:
             each.stack = (each.stack or [])[:group_by_stack_n]
             if not group_by_input_shapes:

@@ -68,13 +68,13 @@ def table_of(
     if on_device and not events[0].use_device:
         raise RuntimeError("use_device is None, but there is device performance data.")
     if sort_by is not None:
-        wanted = attribute(sort_by)
-        if not hasattr(events[0], wanted):
+        field = attribute(sort_by)
+        if not hasattr(events[0], field):
             raise AttributeError(
                 f"table: got sort_by={sort_by!r}, want an attribute of the events, such as "
                 "'self_cpu_time_total', 'cpu_time_total', 'cuda_time_total' or 'count'"
             )
-        events = sorted(events, key=lambda event: getattr(event, wanted) or 0, reverse=True)
+        events = sorted(events, key=lambda event: getattr(event, field) or 0, reverse=True)
 
     columns = [
         *_names(events, max_name_column_width),
@@ -216,10 +216,10 @@ def _rest(events: Sequence[Any], limit: int | None) -> list[Column]:
 
 def _flops(events: Sequence[Any]) -> list[Column]:
     """The column of operations, in the unit of the smallest number; none if no event has any."""
-    found = [event.flops for event in events if event.flops]
-    if not found:
+    counts = [event.flops for event in events if event.flops]
+    if not counts:
         return []
-    power = int(max(0, min(math.log10(min(found)) / 3, len(FLOPS) - 1)))
+    power = int(max(0, min(math.log10(min(counts)) / 3, len(FLOPS) - 1)))
 
     def number(event: Any) -> str:
         return f"{event.flops / 10 ** (3 * power):8.3f}" if event.flops else "--"

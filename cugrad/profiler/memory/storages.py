@@ -72,16 +72,16 @@ class StorageTracker:
 
     def of(self, array: Any) -> TrackedStorage | None:
         """The storage of an array, if it is followed."""
-        found = self._known.get(id(root_of(array)))
-        return found.about if found is not None and found() is not None else None
+        ref = self._known.get(id(root_of(array)))
+        return ref.about if ref is not None and ref() is not None else None
 
     def follow(self, array: Any, site: Site, kind: Category) -> TrackedStorage:
         """The storage of an array; a new one if the array is new."""
-        found = self.of(array)
-        if found is not None:
-            if kind == "gradient" and found.kind == "activation":
-                self._change(found, kind, 0)
-            return found
+        tracked = self.of(array)
+        if tracked is not None:
+            if kind == "gradient" and tracked.kind == "activation":
+                self._change(tracked, kind, 0)
+            return tracked
         root = root_of(array)
         storage = TrackedStorage(site, int(root.nbytes), kind, self.now)
         try:
@@ -104,13 +104,13 @@ class StorageTracker:
         storage.born = 0
         self.history.append((0, storage, before, after))
 
-    def keep(self, node: Any, site: Site, given: set[int]) -> None:
-        """Follows what a node has saved, until the node releases it. `given` has the ids of the
+    def keep(self, node: Any, site: Site, input_ids: set[int]) -> None:
+        """Follows what a node has saved, until the node releases it. `input_ids` has those of the
         storages of the op's inputs, which the op has not made.
         """
         held = {}
         for array in _saved_by(node):
-            if self.of(array) is not None or id(root_of(array)) not in given:
+            if self.of(array) is not None or id(root_of(array)) not in input_ids:
                 storage = self.follow(array, site, "activation")
                 held[id(storage)] = storage
         if not held:
@@ -168,15 +168,15 @@ class StorageTracker:
 
     def alive_at(self, sample: int) -> list[tuple[TrackedStorage, Category]]:
         """The storages that this sample counts, with what they were for then."""
-        found: dict[int, tuple[TrackedStorage, Category]] = {}
+        by_id: dict[int, tuple[TrackedStorage, Category]] = {}
         for when, storage, _, after in self.history:
             if when > sample:
                 continue  # no break: storages that existed on entry come later
             if after is None:
-                found.pop(id(storage), None)
+                by_id.pop(id(storage), None)
             else:
-                found[id(storage)] = storage, after
-        return list(found.values())
+                by_id[id(storage)] = storage, after
+        return list(by_id.values())
 
 
 def _saved_by(node: Any) -> Iterator[Any]:

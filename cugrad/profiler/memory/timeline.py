@@ -54,8 +54,10 @@ class MemorySample(NamedTuple):
     @property
     def other(self) -> int:
         """What is in use and is none of the categories."""
-        known = self.saved + self.parameters + self.inputs + self.gradients + self.activations
-        return max(self.bytes - known - self.before, 0)
+        in_categories = (
+            self.saved + self.parameters + self.inputs + self.gradients + self.activations
+        )
+        return max(self.bytes - in_categories - self.before, 0)
 
 
 class Alive(NamedTuple):
@@ -169,9 +171,9 @@ class MemoryTimeline(Switch):
 
     def op_begin(self, name: str, seq: int, args: tuple[Any, ...]) -> None:
         line, storages, here = line_of_caller(), self._storages, self._here
-        given = [x for x in _tensors(args) if self._is_here(x)]
-        here.running.append((line, {id(root_of(x._array)) for x in given}))
-        fresh = [x for x in given if x._node is None and storages.of(x._array) is None]
+        inputs = [x for x in _tensors(args) if self._is_here(x)]
+        here.running.append((line, {id(root_of(x._array)) for x in inputs}))
+        fresh = [x for x in inputs if x._node is None and storages.of(x._array) is None]
         if fresh and not here.nodes:  # a node's are made of what it has saved
             with self._lock:
                 self._take_in(fresh, Site(name, seq, "forward", line))
@@ -179,17 +181,17 @@ class MemoryTimeline(Switch):
     def op_end(self, name: str, seq: int, result: Any) -> None:
         here = self._here
         phase: Phase = "backward" if here.nodes else "forward"
-        line, given = here.running.pop() if here.running else (line_of_caller(), set[int]())
+        line, input_ids = here.running.pop() if here.running else (line_of_caller(), set[int]())
         site = Site(name, seq, phase, line)
-        made = [x for x in _tensors(result if type(result) is tuple else (result,))
+        outputs = [x for x in _tensors(result if type(result) is tuple else (result,))
                 if self._is_here(x)]  # fmt: skip
         with self._lock:
-            for x in made:
-                if self._storages.of(x._array) is None and id(root_of(x._array)) not in given:
+            for x in outputs:
+                if self._storages.of(x._array) is None and id(root_of(x._array)) not in input_ids:
                     self._storages.follow(x._array, site, "activation")
-            node = next((x._node.grad_fn for x in made if x._node is not None), None)
+            node = next((x._node.grad_fn for x in outputs if x._node is not None), None)
             if node is not None and node.seq == seq:
-                self._storages.keep(node, site, given)
+                self._storages.keep(node, site, input_ids)
             self._sample(name, phase, seq)
 
     def node_begin(self, node: Any) -> None:
@@ -225,10 +227,10 @@ class MemoryTimeline(Switch):
 
     def _is_here(self, tensor: Tensor) -> bool:
         kind = type(tensor._array)
-        found = self._kinds.get(kind)
-        if found is None:
-            found = self._kinds[kind] = tensor.device.type == self.device.type
-        return found
+        is_here = self._kinds.get(kind)
+        if is_here is None:
+            is_here = self._kinds[kind] = tensor.device.type == self.device.type
+        return is_here
 
     def _is_counted(self, array: Any) -> bool:
         """Whether an array's memory is in the count: on the CPU, if it was traced when made."""
@@ -296,19 +298,19 @@ class MemoryTimeline(Switch):
             entry = sums.setdefault((site.op, site.line, category, site.phase), [0, 0])
             entry[0] += storage.nbytes
             entry[1] += 1
-        found = [
+        groups = [
             Alive(op, line, category, nbytes, tensors, phase)
             for (op, line, category, phase), (nbytes, tensors) in sums.items()
         ]
-        return sorted(found, key=lambda each: -each.bytes)
+        return sorted(groups, key=lambda each: -each.bytes)
 
     def by_op(self) -> list[dict[str, Any]]:
         """What each op made in all: {"op", "calls", "bytes", "at_peak", "saved_at_peak"}."""
-        found: dict[str, dict[str, Any]] = {}
+        rows: dict[str, dict[str, Any]] = {}
 
         def of(op: str) -> dict[str, Any]:
             empty = {"op": op, "calls": 0, "bytes": 0, "at_peak": 0, "saved_at_peak": 0}
-            return found.setdefault(op, empty)
+            return rows.setdefault(op, empty)
 
         for sample in self.samples:
             of(sample.name)["calls"] += 1
@@ -319,20 +321,20 @@ class MemoryTimeline(Switch):
             if each.category in ("activation", "saved", "gradient"):
                 of(each.op)["at_peak"] += each.bytes
                 of(each.op)["saved_at_peak"] += each.bytes if each.category == "saved" else 0
-        return sorted(found.values(), key=lambda row: -row["bytes"])
+        return sorted(rows.values(), key=lambda row: -row["bytes"])
 
     def explain(self, row_limit: int = 20) -> str:
         """What was alive at the peak, by op and line, as a table."""
         if not self.samples:
             return "no op ran inside the timeline"
         top = max(self.samples, key=lambda sample: sample.bytes)
-        found = self.alive_at_peak()
-        shown = min(row_limit, sum([x.bytes >= top.bytes / 1000 for x in found]))
+        alive = self.alive_at_peak()
+        shown = min(row_limit, sum([x.bytes >= top.bytes / 1000 for x in alive]))
         rows: list[tuple[str, ...]] = [
-            (_mib(x.bytes), str(x.tensors), x.category, x.op, x.line) for x in found[:shown]
+            (_mib(x.bytes), str(x.tensors), x.category, x.op, x.line) for x in alive[:shown]
         ]
-        if len(found) > shown:
-            more = found[shown:]
+        if len(alive) > shown:
+            more = alive[shown:]
             total, tensors = sum(x.bytes for x in more), sum(x.tensors for x in more)
             rows.append((_mib(total), str(tensors), "", f"{len(more)} more", ""))
         before, other = top.before, top.other

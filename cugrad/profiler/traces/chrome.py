@@ -50,14 +50,14 @@ def _events_of(path: Path) -> list[Any]:
                 raw = file.read(most + 1)
             if len(raw) > most:
                 raise TraceError(f"{path}: more than {most} bytes within; unpack it first: gunzip")
-        found = json.loads(raw)
+        data = json.loads(raw)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TraceError(f"{path}: a broken gzip file: {error}") from error
     except TraceError:
         raise
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: neither a database nor JSON: {error}") from error
-    events = found.get("traceEvents") if isinstance(found, dict) else found
+    events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list):
         raise TraceError(f"{path}: JSON, but no Chrome trace: want a list of traceEvents")
     return events
@@ -130,16 +130,16 @@ class _Trace:
 
     def launches(self) -> list[Any]:
         """What was launched, with the place of its call, by time."""
-        found: list[Any] = []
+        rows: list[Any] = []
         for correlation, external, what in self.activities:
             copy = _found(self.copies, external)
             if copy is not None and correlation is None:  # what a copy took on the device
                 del self.copies[external]
                 what = what._replace(kind="copy", nbytes=copy.nbytes)
             call = _found(self.calls, correlation) or _found(self.ops, external)
-            found.append((*(call or NOWHERE), what))
-        found += [(*self.ops[external], copy) for external, copy in self.copies.items()]
-        return sorted(found, key=lambda row: (-1 if row[0] is None else row[0], row[3].start))
+            rows.append((*(call or NOWHERE), what))
+        rows += [(*self.ops[external], copy) for external, copy in self.copies.items()]
+        return sorted(rows, key=lambda row: (-1 if row[0] is None else row[0], row[3].start))
 
 
 def _read(path: Path) -> tuple[list[Any], list[Any]]:
@@ -185,7 +185,7 @@ def _nanoseconds(value: Any, path: Path) -> int:
             value = float(value)
         except ValueError:
             value = None
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not known or not abs(value) < LATEST:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not abs(value) < LATEST:
         raise TraceError(f"{path}: no Chrome trace: an event has the time {repr(value)[:80]}")
     return whole(round(value * 1000))

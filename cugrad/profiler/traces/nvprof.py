@@ -202,10 +202,10 @@ def demangled(name: str) -> str:
         return sys.intern(name)
     demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     status = ctypes.c_int()
-    made = demangle(name.encode(), None, None, ctypes.byref(status))
-    if status.value or not made:
+    buffer = demangle(name.encode(), None, None, ctypes.byref(status))
+    if status.value or not buffer:
         return sys.intern(name)
     try:
-        return sys.intern((ctypes.string_at(made)).decode("utf-8", "replace"))
+        return sys.intern((ctypes.string_at(buffer)).decode("utf-8", "replace"))
     finally:
-        free(made)
+        free(buffer)
