@@ -117,9 +117,13 @@ from .tensor import Size, Tensor
 from .version import __version__
 
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
+    from . import compiler as compiler
+    from . import distributed as distributed
+    from . import jit as jit
     from . import nn as nn
     from . import optim as optim
     from . import testing as testing
+    from .compiler import compile as compile
     from .nn.of_torch import *
     from .nn.recurrent.stacks import *
 
@@ -139,7 +143,8 @@ array_api.fill(globals(), linalg, fft)
 __getattr__, __dir__ = _lazily(
     __name__,
     {
-        "_C": "_C", "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
+        "_C": "_C", "compiler": "compiler compile", "distributed": "distributed", "jit": "jit",
+        "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
         "serialization": "serialization save load", "testing": "testing",
         "nn.of_torch": """
             adaptive_avg_pool1d adaptive_max_pool1d addmv_ alpha_dropout alpha_dropout_

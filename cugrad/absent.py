@@ -61,10 +61,10 @@ ABSENT: dict[str, dict[str, str]] = {
             is_warn_always_enabled thread_safe_generator types accelerator
         """,
         COMPILED: """
-            compile compiler _dynamo _inductor export fx jit ScriptModule ScriptFunction wait fork
+            _dynamo _inductor export fx ScriptModule ScriptFunction wait fork
             CompilationUnit library onnx
         """,
-        DISTRIBUTED: "distributed futures multiprocessing monitor is_distributed",
+        DISTRIBUTED: "futures multiprocessing monitor is_distributed",
         KERNEL: """
             batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_* embedding_renorm_
             affine_grid_generator grid_sampler* hash_tensor
@@ -143,7 +143,7 @@ ABSENT: dict[str, dict[str, str]] = {
         INTERNAL: "convert_conv?d_weight_memory_format fuse_* fusion init memory_format",
         OLD: "clip_grad_norm",
     },
-    "nn.parallel": {DISTRIBUTED: "DistributedDataParallel distributed comm"},
+    "nn.parallel": {DISTRIBUTED: "comm"},
     "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
     "nn.Module": {
         COMPILED: "compile",
@@ -309,12 +309,13 @@ PUBLIC = frozenset(
     amp array_api autograd autograd.anomaly_mode autograd.forward_ad autograd.function
     autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph autograd.profiler
     backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
-    backends.openmp backends.simulated cuda cuda.amp cuda.memory cuda.nvtx cuda.profiler
-    cuda.sanitizer cuda.streams errors fft func linalg memory models nn nn.attention nn.functional
-    nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
-    nn.utils.convert_parameters nn.utils.rnn ops optim profiler profiler.itt random serialization
-    signal signal.windows special testing utils utils.checkpoint utils.data utils.data.dataloader
-    utils.data.dataset utils.data.distributed utils.data.sampler utils.dlpack utils.hooks version
+    backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
+    cuda.profiler cuda.sanitizer cuda.streams distributed errors fft func jit linalg memory
+    models nn nn.attention nn.functional nn.init nn.modules nn.parallel nn.parameter
+    nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.rnn ops optim
+    profiler profiler.itt random serialization signal signal.windows special testing utils
+    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
+    utils.data.sampler utils.dlpack utils.hooks version
     """.split()  # noqa: SIM905
 )
 

@@ -27,7 +27,7 @@ class NodeKind(NamedTuple):
     keys: Callable[[Any], Iterable[Any]] | None = None  # of the children, as paths name them
 
 
-class Index(NamedTuple):
+class SequenceKey(NamedTuple):
     """The place of a child in a sequence."""
 
     idx: int
@@ -40,7 +40,7 @@ class Index(NamedTuple):
         return container[self.idx]
 
 
-class Key(NamedTuple):
+class MappingKey(NamedTuple):
     """The key of a child in a mapping."""
 
     key: Any
@@ -53,7 +53,7 @@ class Key(NamedTuple):
         return container[self.key]
 
 
-class Attribute(NamedTuple):
+class GetAttrKey(NamedTuple):
     """The name of a child that is an attribute."""
 
     name: str
@@ -66,12 +66,12 @@ class Attribute(NamedTuple):
         return getattr(container, self.name)
 
 
-def _indices(sequence: Any) -> list[Index]:
-    return [Index(i) for i in range(len(sequence))]
+def _indices(sequence: Any) -> list[SequenceKey]:
+    return [SequenceKey(i) for i in range(len(sequence))]
 
 
-def _keys(mapping: Any) -> list[Key]:
-    return [Key(key) for key in mapping]
+def _keys(mapping: Any) -> list[MappingKey]:
+    return [MappingKey(key) for key in mapping]
 
 
 def _paired(keys: Any, values: Any) -> Any:
@@ -81,7 +81,7 @@ def _paired(keys: Any, values: Any) -> Any:
 NAMED = NodeKind(
     lambda t: (t, type(t)),
     lambda children, kind: kind(*children),
-    lambda t: [Attribute(name) for name in t._fields],
+    lambda t: [GetAttrKey(name) for name in t._fields],
 )
 NODES: dict[type, NodeKind] = {
     tuple: NodeKind(lambda t: (t, None), lambda children, _: tuple(children), _indices),

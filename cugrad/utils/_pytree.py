@@ -15,10 +15,10 @@ from typing import Any
 from ..func.trees import (
     LEAF,
     NODES,
-    Attribute,
-    Index,
-    Key,
+    GetAttrKey,
+    MappingKey,
     NodeKind,
+    SequenceKey,
     TreeSpec,
     flatten,
     flattened_with,
@@ -41,7 +41,6 @@ __all__ = [
 
 PyTree = Any
 IsLeaf = Callable[[Any], bool] | None
-SequenceKey, MappingKey, GetAttrKey = Index, Key, Attribute
 SUPPORTED_NODES = NODES
 treespec_pprint = spelled
 _names: dict[str, type] = {f"{k.__module__}.{k.__qualname__}": k for k in NODES}
@@ -116,7 +115,7 @@ def register_dataclass(
 
     def with_keys(node: Any) -> tuple[list[tuple[Any, Any]], Any]:
         children, context = taken_apart(node)
-        return [(Attribute(n), c) for n, c in zip(context[0], children, strict=True)], context
+        return [(GetAttrKey(n), c) for n, c in zip(context[0], children, strict=True)], context
 
     register_pytree_node(
         cls, taken_apart, made, serialized_type_name=serialized_type_name,

@@ -137,7 +137,9 @@ class Note(NamedTuple):
 
 JACOBIANS = Note("absent", "Deprecated, and for gradcheck's own use.")
 PROFILER = Note("absent", "Not here yet; `emit_nvtx` and `cugrad.profiler.MemoryTimeline` are.")
-DISTRIBUTED = Note("absent", "There is no package for several processes.")
+DISTRIBUTED = Note(
+    "differs", "Can be imported; making one is an error: there is no package for several processes."
+)
 NO_STORAGE = Note("absent", "Storages are no objects that one could register for a device.")
 PRIVATE = Note("absent", "Private, though PyTorch's documents print it in a list of names.")
 

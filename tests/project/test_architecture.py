@@ -21,7 +21,7 @@ PACKAGE = ROOT / "cugrad"
 # one another in one direction only. `__init__` alone is the public face, at the top.
 LAYERS = [
     ["__init__"],
-    ["nn", "optim", "amp", "data", "models", "serialization", "testing", "_C"],
+    ["nn", "optim", "amp", "data", "models", "serialization", "testing", "compiler", "jit", "_C"],
     ["utils", "distributed"],
     ["profiler"],
     ["memory"],

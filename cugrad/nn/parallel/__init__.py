@@ -7,11 +7,15 @@ copies in threads. Users import the names below; nn imports this room when it is
 
 from ...absent import explain
 from .data_parallel import DataParallel, data_parallel
+from .distributed import DistributedDataParallel
 from .parallel_apply import parallel_apply
 from .replicate import replicate
 from .scatter_gather import gather, scatter
 
-__all__ = ["DataParallel", "data_parallel", "gather", "parallel_apply", "replicate", "scatter"]
+__all__ = [
+    "DataParallel", "DistributedDataParallel", "data_parallel", "gather", "parallel_apply",
+    "replicate", "scatter",
+]  # fmt: skip
 
 
 explain(__name__)
