@@ -67,6 +67,7 @@ from .dtypes import bool_ as bool
 from .dtypes import float_ as float
 from .dtypes import int_ as int
 from .func import vmap
+from .func.fusing import fuse
 from .functions import methods
 from .functions.calls.out import layout, strided
 from .functions.creation import drawing, windows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -71,6 +71,9 @@ class Backend(Protocol):
     def gradients_function(
         self, op: Any, mask: int, raw: Any
     ) -> Callable[..., Any] | None: ...  # of a row in one kernel; `g, saved, meta` of a node
+    def graph_function(
+        self, name: str, results: list[Any], arrays: Sequence[Array]
+    ) -> Callable[[Sequence[Array]], list[Array]]: ...  # of those that run rows: see `traced`
     def wrap(self, value: Any) -> Array: ...
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array: ...
     def to_host(self, array: Array) -> np.ndarray[Any, Any]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..copies import check_copy
 from . import memory as memory
-from .fused.rows import backward_of, forward_of
+from .fused.rows import backward_of, forward_of, graph_plan
 from .namespace import CupyNamespace
 from .probe import why_uncompilable
 from .random import CudaRng
@@ -59,6 +59,12 @@ class CupyBackend:
     def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
         """The gradients of an elementwise row in one kernel, see `fused.rows.backward_of`."""
         return backward_of(op, mask, raw) if op.kind == "elementwise" else None
+
+    def graph_function(
+        self, name: str, results: list[Any], arrays: Sequence[Array]
+    ) -> Callable[[Sequence[Array]], list[Array]]:
+        """A kernel that computes traced `results` of arrays like these, for such arrays."""
+        return graph_plan(name, results, arrays).run
 
     # arrays
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-__all__ = ["NUMBERS", "Trace", "Traced", "Untraceable"]
+__all__ = ["NUMBERS", "Trace", "Traced", "Untraceable", "reached_from"]
 
 NUMBERS = (bool, int, float)
 
@@ -45,6 +47,20 @@ class Traced:
     def strides(self) -> tuple[int, ...]:
         return ()
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.trace.shape is None:
+            raise Untraceable("it reads the shape of an array")
+        return self.trace.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
     def astype(self, dtype: Any, order: str = "K", copy: bool = True) -> Traced:
         return self.trace.cast(self, np.dtype(dtype))
 
@@ -72,10 +88,14 @@ class Traced:
 
 
 class Trace:
-    """A graph of expressions, in the order in which they can be computed."""
+    """A graph of expressions, in the order in which they can be computed.
 
-    def __init__(self) -> None:
+    `shape` is what all its elements say that they are of, None where nobody may ask.
+    """
+
+    def __init__(self, shape: tuple[int, ...] | None = None) -> None:
         self.nodes: list[Traced] = []
+        self.shape = shape
         self.in_order = False  # whether the result lies in the order of its dims
         self._known: dict[Any, Traced] = {}
 
@@ -121,6 +141,17 @@ class Trace:
             node.value = value
             self.nodes.append(node)
         return node
+
+
+def reached_from(outputs: Sequence[Traced]) -> list[Traced]:
+    """The nodes that outputs are made of, in the order in which they can be computed."""
+    if not outputs:
+        return []
+    nodes, wanted = outputs[0].trace.nodes, {x.name for x in outputs}
+    for node in reversed(nodes):
+        if node.name in wanted:
+            wanted.update(x.name for x in node.operands)
+    return [node for node in nodes if node.name in wanted]
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -105,9 +106,16 @@ class TracedBackend:
     """What elements answer to `backend_of`, so that rows and formulas run on them."""
 
     name = "traced"
-    readable, runs_rows = True, False
+    device_type = "cuda"  # for which the graph becomes a kernel
+    readable, runs_rows, stands_in = True, False, False
     array_types: tuple[type, ...] = (Traced,)
     xp = TracedNamespace()
 
     def wrap(self, value: Any) -> Any:
         return value
+
+    def device_index(self, array: Any) -> int | None:
+        return None
+
+    def quiet(self) -> Any:
+        return nullcontext()

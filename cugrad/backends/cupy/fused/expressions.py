@@ -17,7 +17,6 @@ __all__ = [
     "number_format",
     "signature",
     "statements",
-    "used",
     "value_of",
 ]
 
@@ -107,17 +106,6 @@ def device_functions(lines: Sequence[str]) -> str:
     text = "\n".join(lines)
     needed = [code for name, code in DEVICE.items() if f"{name}(" in text]
     return INFINITE * ("INFINITE" in text) + "".join(needed)
-
-
-def used(outputs: Sequence[Traced]) -> list[Traced]:
-    """The nodes that outputs are made of, in the order in which they can be computed."""
-    if not outputs:
-        return []
-    nodes, wanted = outputs[0].trace.nodes, {x.name for x in outputs}
-    for node in reversed(nodes):
-        if node.name in wanted:
-            wanted.update(x.name for x in node.operands)
-    return [node for node in nodes if node.name in wanted]
 
 
 def checked(nodes: Sequence[Traced]) -> None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from ...traced.arrays import Traced
-from .expressions import signature, used, value_of
+from ...traced.arrays import Traced, reached_from
+from .expressions import signature, value_of
 from .layouts import Layout, Operand, layout_of, needs_alignment
 from .source import THREADS, fields, kernel_source, struct_format
 
@@ -41,7 +41,7 @@ class Graph(NamedTuple):
 
 def graph_of(name: str, results: Sequence[Traced], inputs: Sequence[str], told: bool) -> Graph:
     """The graph of results in their own dtypes; `told` is whether numbers are arguments."""
-    nodes = used(results)
+    nodes = reached_from(results)
     numbers = tuple([x for x in nodes if x.function == "number"]) if told else ()
     outputs = tuple([x.dtype.name for x in results])
     return Graph(name, nodes, tuple(results), tuple(inputs), outputs, numbers)

@@ -15,14 +15,14 @@ import cupy
 import numpy as np
 
 from ... import BY_ARRAY_TYPE
-from ...traced.arrays import Trace, Traced, Untraceable
+from ...traced.arrays import Trace, Traced, Untraceable, reached_from
 from ...traced.namespace import TracedBackend
 from ...wanted import wanted
-from .expressions import checked, used
+from .expressions import checked
 from .launch import KernelPlan, New, graph_of
 from .layouts import Operand, layout_of, strides_in_order
 
-__all__ = ["backward_of", "forward_of"]
+__all__ = ["backward_of", "forward_of", "graph_plan"]
 
 Array = Any  # cupy.ndarray
 
@@ -121,7 +121,7 @@ def forward_plan(op: Any, args: Sequence[Any]) -> KernelPlan:
     if type(result) is not Traced:
         raise Untraceable("its result is no array")
     _demand_floats(arrays, [result])
-    if all(x.function in ("input", "number", "astype") for x in used([result])):
+    if all(x.function in ("input", "number", "astype") for x in reached_from([result])):
         raise Untraceable("it copies")
     return plan_of(f"{op.name}_forward", trace, [result], arrays, told)
 
@@ -195,11 +195,19 @@ def _demand_floats(arrays: Sequence[Array], results: Sequence[Traced]) -> None:
         raise Untraceable("its result is whole numbers")
 
 
+def graph_plan(name: str, results: list[Traced], arrays: Sequence[Array]) -> KernelPlan:
+    """A kernel of a graph that a user's function has made; Untraceable where there is none."""
+    _demand_floats(arrays, results)
+    if all(x.function in ("input", "number", "astype") for x in reached_from(results)):
+        raise Untraceable("it copies")
+    return plan_of(name, results[0].trace, results, arrays, True)
+
+
 def plan_of(
     name: str, trace: Trace, results: list[Traced], arrays: Sequence[Array], told: bool
 ) -> KernelPlan:
     """A plan for a kernel that is run with all of `arrays`."""
-    nodes = used(results)
+    nodes = reached_from(results)
     checked(nodes)
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     if 0 in shape:

@@ -1,0 +1,203 @@
+"""fuse: what a fused function computes is what the function does, in a kernel each way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad as torch
+from tests.backends import cuda_toolchain as toolchain
+from tests.support import fake_cuda
+
+pytestmark = pytest.mark.host_only
+
+F = torch.nn.functional
+
+
+def bias_gelu(x: Any, bias: Any) -> Any:
+    return F.gelu(x + bias)
+
+
+def swiglu(x: Any, gate: Any) -> Any:
+    return F.silu(gate) * x
+
+
+def residual(x: Any, y: Any, scale: float, keep: float = 0.9) -> Any:
+    return x + scale * torch.tanh(y) / keep
+
+
+def squeezed(x: Any) -> Any:
+    y = torch.exp(-x.abs()).clamp(0.1, 0.95)
+    return torch.where(x > 0, y, 1 - y) ** 2
+
+
+def two(x: Any, y: Any) -> Any:
+    return x * y, torch.sigmoid(x - y)
+
+
+def unneeded(x: Any, y: Any) -> Any:
+    return 3 * x + torch.relu(y)
+
+
+CHAINS: dict[Callable[..., Any], list[tuple[Any, ...]]] = {
+    bias_gelu: [((5, 8), (8,)), ((3, 1, 4), (2, 1))],
+    swiglu: [((6, 16), (6, 16))],
+    residual: [((33,), (33,), 0.5), ((33,), (33,), 0.25, 0.5)],
+    squeezed: [((7, 9),)],
+    two: [((4, 5), (5,))],
+    unneeded: [((4, 8), (4, 8))],
+}
+CASES = [(f, args) for f, several in CHAINS.items() for args in several]
+HALVES = [torch.bfloat16, torch.float16]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+named = pytest.mark.parametrize("function, shapes", CASES, ids=lambda c: getattr(c, "__name__", ""))
+
+
+def arguments(
+    shapes: tuple[Any, ...], dtype: Any = torch.float32, device: str = "cuda"
+) -> list[Any]:
+    """Tensors for shapes, the same ones each time; numbers stay."""
+    rng = np.random.default_rng(0)
+    return [
+        torch.tensor(rng.standard_normal(s), device=device).to(dtype).detach().requires_grad_()
+        if isinstance(s, tuple) else s for s in shapes
+    ]  # fmt: skip
+
+
+def results(
+    function: Any, shapes: tuple[Any, ...], dtype: Any, device: str = "cuda", wide: bool = False
+) -> list[Any]:
+    """The outputs, the gradients, and in float32 those that are differentiated again."""
+    args = arguments(shapes, dtype, device)
+    if wide:  # what half precision holds, computed in float32
+        args = [x.float() if isinstance(x, torch.Tensor) else x for x in args]
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    y = function(*args)
+    outputs = list(y) if isinstance(y, tuple) else [y]
+    given = [torch.ones_like(y) * (k + 0.5) for k, y in enumerate(outputs)]
+    plain = torch.autograd.grad(outputs, tensors, given, retain_graph=True)
+    if dtype != torch.float32:
+        return [*outputs, *plain]
+    grads = torch.autograd.grad(outputs, tensors, given, create_graph=True)
+    penalty = sum((g * g).sum() for g in grads)
+    second: Any = ()
+    if penalty.requires_grad:
+        second = torch.autograd.grad(penalty, tensors, allow_unused=True)
+    return [*outputs, *plain, *grads, *[g for g in second if g is not None]]
+
+
+@named
+def test_it_is_the_function_itself_on_the_cpu(function: Any, shapes: tuple[Any, ...]) -> None:
+    both = [results(f, shapes, torch.float64, "cpu") for f in (function, torch.fuse(function))]
+    assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
+    assert torch.fuse(function).__name__ == function.__name__
+
+
+if fake_cuda.REAL is None:
+
+    def test_over_the_fake_cuda() -> None:
+        pytest.importorskip("cupy", reason="CuPy is not installed")
+        pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+        toolchain.host_compiler()
+        fake_cuda.passed(__file__, fused=True)
+
+else:
+    FUSED = {function: torch.fuse(function) for function in CHAINS}
+
+    @pytest.fixture(scope="module", autouse=True)
+    def compiled() -> Iterator[None]:
+        fake_cuda.CHECKS = True
+        with fake_cuda.compiled_together():
+            for function, shapes in CASES:
+                for dtype in DTYPES:
+                    results(FUSED[function], shapes, dtype)
+        yield
+        fake_cuda.CHECKS = False
+
+    @named
+    def test_a_kernel_computes_what_the_function_does(
+        function: Any, shapes: tuple[Any, ...]
+    ) -> None:
+        for dtype in DTYPES:
+            found = results(FUSED[function], shapes, dtype)
+            assert found[0].grad_fn.name() == "FusedCallBackward"
+            wanted = results(function, shapes, dtype, "cpu", wide=dtype in HALVES)
+            rtol = {torch.float64: 1e-12, torch.float32: 2e-6}.get(dtype, 5e-2)
+            for a, b in zip(found, wanted, strict=True):
+                assert a.dtype == dtype and a.shape == b.shape
+                x, y = (t.detach().cpu().to(torch.float64).numpy() for t in (a, b))
+                np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol * max(1, np.abs(y).max()))
+
+    @named
+    def test_it_launches_a_kernel_each_way(function: Any, shapes: tuple[Any, ...]) -> None:
+        args = arguments(shapes)
+        y = FUSED[function](*args)
+        with_sums = [x for x in args if isinstance(x, torch.Tensor) and x.shape != y[0].shape]
+        fake_cuda.COLLECTED = []
+        try:
+            y = FUSED[function](*args)
+            assert len(fake_cuda.COLLECTED) == 1
+            outputs = list(y) if isinstance(y, tuple) else [y]
+            if not with_sums:
+                tensors = [x for x in args if isinstance(x, torch.Tensor)]
+                torch.autograd.grad(outputs, tensors, [torch.ones_like(y) for y in outputs])
+                assert len(fake_cuda.COLLECTED) == 2
+        finally:
+            fake_cuda.COLLECTED = None
+
+    def test_it_keeps_what_its_gradients_need() -> None:
+        x, y = arguments(((4, 8), (4, 8)))
+        node = FUSED[unneeded](x, y).grad_fn
+        assert [t is y for t in node.saved_tensors] == [True]
+        packed = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+            z = FUSED[unneeded](x, y)
+        assert len(packed) == 1
+        with torch.no_grad():
+            assert not FUSED[unneeded](x, y).requires_grad
+        z.sum().backward()
+        assert torch.equal(x.grad, torch.full_like(x, 3.0))
+
+    def summed(x: Any) -> Any:
+        return x - x.sum()
+
+    def valued(x: Any) -> Any:
+        return x if (x > 0).all() else -x
+
+    def special(x: Any) -> Any:
+        return torch.digamma(x)
+
+    @pytest.mark.parametrize("function, why", [(summed, "sum"), (special, "digamma"), (valued, "")])
+    def test_what_is_no_kernel_runs_as_it_is_and_says_so(function: Any, why: str) -> None:
+        x, fused = torch.rand(3, 4, device="cuda") + 0.5, torch.fuse(function)
+        with pytest.warns(UserWarning, match=f"fuse: {function.__name__} runs op by op.*{why}"):
+            first = fused(x)
+        with warnings.catch_warnings():  # once
+            warnings.simplefilter("error")
+            assert torch.equal(first, fused(x)) and torch.equal(first, function(x))
+
+    def test_a_tensor_that_is_no_argument() -> None:
+        weight = torch.rand(4, device="cuda")
+        with pytest.warns(UserWarning, match="runs op by op"):
+            found = torch.fuse(lambda x: x * weight)(torch.ones(3, 4, device="cuda"))
+        assert torch.equal(found, weight.expand(3, 4))
+
+    def test_where_nothing_is_fused_nothing_is_said() -> None:
+        fused, ones = torch.fuse(lambda x: x * 2), torch.ones(3, device="cuda")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert fused(torch.arange(3, device="cuda")).tolist() == [0, 2, 4]
+            assert torch.vmap(fused)(torch.ones(2, 3, device="cuda")).shape == (2, 3)
+            out, tangent = torch.func.jvp(fused, (ones,), (ones,))
+            assert tangent.tolist() == [2, 2, 2]
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                assert fused(ones).dtype == torch.float32
+
+    def test_errors_of_the_function_are_its_own() -> None:
+        warned = pytest.warns(UserWarning, match="tracing it raises")
+        with warned, pytest.raises(ZeroDivisionError):
+            torch.fuse(lambda x: x / (1 // 0))(torch.ones(3, device="cuda"))
