@@ -63,8 +63,8 @@ class UndefinedGrad:
     """A call that returns its tensor, and stops its gradient: none arrives, not one of zeros."""
 
     def __call__(self, *tensors: Tensor) -> Any:
-        made = _Undefined.apply(*tensors)
-        return made[0] if len(made) == 1 else made
+        results = _Undefined.apply(*tensors)
+        return results[0] if len(results) == 1 else results
 
 
 class DelayedError:
@@ -74,8 +74,8 @@ class DelayedError:
         self.msg, self.num_inputs = msg, num_inputs
 
     def __call__(self, *tensors: Tensor) -> Any:
-        made = _Delayed.apply(self.msg, *tensors)
-        return made[0] if self.num_inputs == 1 else made
+        results = _Delayed.apply(self.msg, *tensors)
+        return results[0] if self.num_inputs == 1 else results
 
 
 class _Delayed(Function):

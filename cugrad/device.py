@@ -29,20 +29,20 @@ class device(Switch):
 
     def __init__(self, type: str | device | int, index: int | None = None) -> None:
         if isinstance(type, device):
-            name, found = type.type, type.index
+            name, own_index = type.type, type.index
         elif isinstance(type, int) and not isinstance(type, bool):
-            name, found = "cuda", type
+            name, own_index = "cuda", type
         elif isinstance(type, str):
-            name, found = _parse(type)
+            name, own_index = _parse(type)
         else:
             raise TypeError(f"device(): got {type!r}, want a string such as 'cuda:0'")
-        if found is not None and index is not None:
+        if own_index is not None and index is not None:
             raise RuntimeError(f"device(): got {type!r} and the index {index}, want one index")
         if name not in TYPES:
             raise RuntimeError(
                 f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}"
             )
-        self.type, self.index = name, index if found is None else found
+        self.type, self.index = name, index if own_index is None else own_index
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)

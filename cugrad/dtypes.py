@@ -112,20 +112,20 @@ def of(numpy_dtype: Any) -> dtype:
     >>> of(np.dtype("float32"))
     torch.float32
     """
-    found = _BY_NUMPY.get(numpy_dtype)
-    if found is not None:
-        return found
+    kind = _BY_NUMPY.get(numpy_dtype)
+    if kind is not None:
+        return kind
     as_numpy = np.dtype(numpy_dtype)
     if as_numpy.name == "bfloat16":
         _BY_NUMPY[as_numpy] = bfloat16
         return bfloat16
-    found = _BY_NUMPY.get(as_numpy.newbyteorder("="))
-    if found is None:
+    kind = _BY_NUMPY.get(as_numpy.newbyteorder("="))
+    if kind is None:
         raise TypeError(
             f"can't convert an array of dtype {as_numpy} to a tensor, want one of: "
             + ", ".join(_BY_NAME)
         )
-    return found
+    return kind
 
 
 class _Answers(dict[Any, bool]):
@@ -135,8 +135,8 @@ class _Answers(dict[Any, bool]):
         self._test = test
 
     def __missing__(self, numpy_dtype: Any) -> bool:
-        known = _BY_NUMPY.get(numpy_dtype) or _BY_NAME.get(np.dtype(numpy_dtype).name)
-        answer = self[numpy_dtype] = known is not None and self._test(known)
+        kind = _BY_NUMPY.get(numpy_dtype) or _BY_NAME.get(np.dtype(numpy_dtype).name)
+        answer = self[numpy_dtype] = kind is not None and self._test(kind)
         return answer
 
 
@@ -212,9 +212,9 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     >>> promote_types(int64, float16), promote_types(uint8, int8), promote_types(float16, bfloat16)
     (torch.float16, torch.int16, torch.float32)
     """
-    for given in (type1, type2):
-        if type(given) is not dtype:
-            raise TypeError(f"promote_types(): want two torch.dtype, got {given!r}")
+    for kind in (type1, type2):
+        if type(kind) is not dtype:
+            raise TypeError(f"promote_types(): want two torch.dtype, got {kind!r}")
     low, high = sorted((type1, type2), key=lambda d: (d.category, d.itemsize))
     if low is not high and (low in LIMITED or high in LIMITED) and high.category != FLOAT:
         raise RuntimeError(

@@ -79,19 +79,19 @@ def _many_dims(input: Tensor, s: Any, dim: Any) -> tuple[Shape, Shape | None]:
     ndim = input._array.ndim
     sizes = None if s is None else int_tuple(s, "s")
     if dim is not None:
-        given = int_tuple(dim, "dim")
-        if given and not ndim:
-            raise IndexError(f"Dimension specified as {given[0]} but tensor has no dimensions")
-        for d in given:
+        axes = int_tuple(dim, "dim")
+        if axes and not ndim:
+            raise IndexError(f"Dimension specified as {axes[0]} but tensor has no dimensions")
+        for d in axes:
             canonical_dim(d, ndim)
         try:
-            dims = canonical_dims(given, ndim) if ndim else ()
+            dims = canonical_dims(axes, ndim) if ndim else ()
         except RuntimeError:
-            raise RuntimeError(f"FFT dims must be unique, got {given}") from None
+            raise RuntimeError(f"FFT dims must be unique, got {axes}") from None
         if sizes is not None and len(sizes) != len(dims):
             raise RuntimeError(
                 "When given, dim and shape arguments must have the same length: "
-                f"got dim={given} and s={sizes}"
+                f"got dim={axes} and s={sizes}"
             )
         return dims, sizes
     if sizes is None:
@@ -157,8 +157,8 @@ def _mirrored(
     if last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")
     rest = (-1,) * (len(dims) - 1) if sizes is None else sizes[:-1]
-    wanted = (*rest, last // 2 + 1)
-    input = _resized(input, dims, wanted)
+    shape = (*rest, last // 2 + 1)
+    input = _resized(input, dims, shape)
     return recorded.fft_c2r(recorded.conj(input) if conjugate else input, dims, norm, last)
 
 

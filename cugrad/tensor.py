@@ -478,11 +478,11 @@ def check_differentiable_dtype(
     kind: Dtype,
     requires_grad: bool,
     only: str = "Only",
-    wanted: str = "floating point and complex",
+    kinds: str = "floating point and complex",
 ) -> None:
     """RuntimeError when gradients are asked for an element type that has none."""
     if requires_grad and not (kind.is_floating_point or kind.is_complex):
         raise RuntimeError(
-            f"{only} Tensors of {wanted} dtype can require gradients, got {kind}; convert it "
+            f"{only} Tensors of {kinds} dtype can require gradients, got {kind}; convert it "
             "first, for example x.float()"
         )

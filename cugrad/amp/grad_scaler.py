@@ -118,8 +118,8 @@ class GradScaler:
                 if grad.dtype is float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
                 bad = grad.isfinite().all().logical_not().float()
-                known = seen.found_inf.get(grad.device)
-                seen.found_inf[grad.device] = bad if known is None else known.maximum(bad)
+                earlier = seen.found_inf.get(grad.device)
+                seen.found_inf[grad.device] = bad if earlier is None else earlier.maximum(bad)
                 grad.mul_(inverse.to(grad.device))
         seen.stage = UNSCALED
 
@@ -142,7 +142,7 @@ class GradScaler:
         if not seen.found_inf:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         seen.stage = STEPPED
-        if any(found.item() for found in seen.found_inf.values()):
+        if any(flag.item() for flag in seen.found_inf.values()):
             return None
         return optimizer.step(*args, **kwargs)
 
@@ -165,10 +165,10 @@ class GradScaler:
         elif new_scale is not None:
             scale.fill_(new_scale)
         else:
-            found = [t for seen in self._seen.values() for t in seen.found_inf.values()]
-            if not found:
+            flags = [t for seen in self._seen.values() for t in seen.found_inf.values()]
+            if not flags:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            if any(t.item() for t in found):
+            if any(t.item() for t in flags):
                 scale.mul_(self._backoff_factor)
                 self._finite_steps = 0
             else:

@@ -139,15 +139,15 @@ class DeviceProperties(NamedTuple):
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """The properties of a device: name, compute capability, bytes of memory, multiprocessors."""
     index = index_of(device)
-    found = cuda_backend().device_properties(index)
+    properties = cuda_backend().device_properties(index)
     return DeviceProperties(
-        found["name"].decode(),
-        found["major"],
-        found["minor"],
-        found["totalGlobalMem"],
-        found["multiProcessorCount"],
-        found["warpSize"],
-        found["sharedMemPerBlock"],
+        properties["name"].decode(),
+        properties["major"],
+        properties["minor"],
+        properties["totalGlobalMem"],
+        properties["multiProcessorCount"],
+        properties["warpSize"],
+        properties["sharedMemPerBlock"],
     )
 
 

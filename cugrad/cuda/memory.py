@@ -67,11 +67,11 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     """A table of memory_stats(), to print; `abbreviated` leaves out what its heading says."""
-    found = memory_stats(device)
+    stats = memory_stats(device)
     lines = [] if abbreviated else ["Memory of tensors, and of the pool that it comes from"]
     lines.append(f"{'':<10} {'current':>20} {'peak':>20}")
     for what in ("allocated", "reserved"):
-        now, most = (found[f"{what}_bytes.all.{when}"] for when in ("current", "peak"))
+        now, most = (stats[f"{what}_bytes.all.{when}"] for when in ("current", "peak"))
         lines.append(f"{what:<10} {_spelled(now):>20} {_spelled(most):>20}")
     return "\n".join(lines)
 

@@ -44,16 +44,16 @@ def _address_of(attributes: Any) -> int | None:
         return None
     size = getattr(type(attributes), "__basicsize__", 0)
     start = id(attributes)
-    found = []
+    addresses = []
     for offset in range(0, size - LAYOUT.size + 1, 8):
         said = LAYOUT.unpack(ctypes.string_at(start + offset, LAYOUT.size))
         if said[:3] == (VERSION, LAYOUT.size, MARK) and said[8] == REGISTERED:
-            found.append(start + offset)
-    if len(found) != 1:
+            addresses.append(start + offset)
+    if len(addresses) != 1:
         return None
     attributes.category = None
-    again = LAYOUT.unpack(ctypes.string_at(found[0], LAYOUT.size))
-    return found[0] if again[2] == 0 and again[8] == REGISTERED else None
+    again = LAYOUT.unpack(ctypes.string_at(addresses[0], LAYOUT.size))
+    return addresses[0] if again[2] == 0 and again[8] == REGISTERED else None
 
 
 class Events:

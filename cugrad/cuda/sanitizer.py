@@ -47,11 +47,11 @@ class Sanitizer:
     def timeline(self, stream: Any) -> int:
         """The timeline of a stream, by its address: two views of one stream are one."""
         key = stream.ptr, stream.device_index
-        found = self._timelines.get(key)
-        if found is None:
+        timeline = self._timelines.get(key)
+        if timeline is None:
             name = "the default stream" if stream.ptr == 0 else f"stream {stream.ptr:#x}"
-            found = self._timelines[key] = self.clocks.timeline(name)
-        return found
+            timeline = self._timelines[key] = self.clocks.timeline(name)
+        return timeline
 
     def touch(self, access: Access, array: Any, wrote: bool) -> None:
         """Checks the bytes from an array's first to its last."""
@@ -209,24 +209,24 @@ class CheckedNames:
         self._sanitizer, self._names, self._prefix = sanitizer, names, prefix
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._names, name)
-        if isinstance(found, type):
-            return found
-        if not callable(found):
-            inner = type(found).__name__ in INNER
-            return CheckedNames(self._sanitizer, found, f"{name}.") if inner else found
+        attribute = getattr(self._names, name)
+        if isinstance(attribute, type):
+            return attribute
+        if not callable(attribute):
+            inner = type(attribute).__name__ in INNER
+            return CheckedNames(self._sanitizer, attribute, f"{name}.") if inner else attribute
         s, full = self._sanitizer, self._prefix + name
 
         def function(*args: Any, **kwargs: Any) -> Any:
             read = list(device_arrays(s.backend, (*args, *kwargs.values())))
-            result = found(*args, **kwargs)
+            result = attribute(*args, **kwargs)
             if name in ALLOCATE:
                 return result
             written = list(device_arrays(s.backend, (result, kwargs.get("out"))))
             if name in CHANGE_FIRST:
                 written.append(args[0])
-            given = name in CHANGE_FIRST or kwargs.get("out") is not None
-            fresh = written if given else [a for a in written if root_of(a) is a]
+            has_target = name in CHANGE_FIRST or kwargs.get("out") is not None
+            fresh = written if has_target else [a for a in written if root_of(a) is a]
             if fresh:  # a view alone is no kernel
                 s.operation(full, s.backend.current_stream(), read, fresh)
             return result

@@ -122,9 +122,9 @@ class Event:
 
 
 def _wrap(native: Any, index: int) -> Stream:
-    found = Stream.__new__(Stream)
-    found.native, found.device_index = native, index
-    return found
+    stream = Stream.__new__(Stream)
+    stream.native, stream.device_index = native, index
+    return stream
 
 
 def current_stream(device: DeviceLike = None) -> Stream:

@@ -105,18 +105,18 @@ def _dims(func: Any, in_dims: Any, args: Any, kwargs: Any) -> list[int | None]:
         )
     if isinstance(in_dims, tuple) and len(in_dims) != len(args):
         raise ValueError(mismatch(f"{where}: in_dims", in_dims, args, "inputs"))
-    found = broadcast(in_dims, args, f"{where}: in_dims", "inputs")
-    found += [None] * len(flatten(kwargs)[0])
+    dims = broadcast(in_dims, args, f"{where}: in_dims", "inputs")
+    dims += [None] * len(flatten(kwargs)[0])
     leaves = flatten((args, kwargs))[0]
     if isinstance(in_dims, int):  # numbers beside tensors are not mapped over, but tensors are
-        for x, d in zip(leaves, found, strict=True):
+        for x, d in zip(leaves, dims, strict=True):
             if d is not None and not isinstance(x, Tensor):
                 raise ValueError(
                     f"{where}: Got in_dim={d} for an input but the input is of type {type(x)}. We "
                     "cannot vmap over non-Tensor arguments, please use None as the respective "
                     "in_dim"
                 )
-    return [_checked(where, x, d) for x, d in zip(leaves, found, strict=True)]
+    return [_checked(where, x, d) for x, d in zip(leaves, dims, strict=True)]
 
 
 def _checked(where: str, x: Any, d: Any) -> int | None:
@@ -166,10 +166,10 @@ def _run(
         result = func(*args, **kwargs)
     outputs, shape = flatten(result)
     where = _places(func, out_dims, result)
-    given = {id(x): (d, leaf) for x, d, leaf in zip(inside, dims, leaves, strict=True)}
+    by_id = {id(x): (d, leaf) for x, d, leaf in zip(inside, dims, leaves, strict=True)}
 
     def out(x: Any, d: Any) -> Any:
-        at, leaf = given.get(id(x), (None, None))
+        at, leaf = by_id.get(id(x), (None, None))
         as_it_came = at is not None and d in (at, at - leaf.ndim)
         return leaf if as_it_came else _out(func, level, x, d)
 

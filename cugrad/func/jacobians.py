@@ -65,16 +65,16 @@ def jacrev(
         for k, o in enumerate(outputs):
 
             def row(v: Tensor, k: int = k) -> Any:
-                given = [v if j == k else zeros_like(x) for j, x in enumerate(outputs)]
-                return pull(unflatten(form, given))
+                vectors = [v if j == k else zeros_like(x) for j, x in enumerate(outputs)]
+                return pull(unflatten(form, vectors))
 
             if o.numel() == 0:
-                found = tree_map(lambda x: x.new_zeros((0, *x.shape)),
+                rows = tree_map(lambda x: x.new_zeros((0, *x.shape)),
                                  tuple(args[i] for i in where))  # fmt: skip
             else:
-                found = vmap(row, randomness="same", chunk_size=chunk_size)(_basis(o))
+                rows = vmap(row, randomness="same", chunk_size=chunk_size)(_basis(o))
             shape = o.shape
-            each = tree_map(functools.partial(_split_first, shape), found)
+            each = tree_map(functools.partial(_split_first, shape), rows)
             columns.append(each[0] if isinstance(argnums, int) else tuple(each))
         result = unflatten(form, columns)
         return (result, aux[0]) if has_aux else result
@@ -89,9 +89,9 @@ def _split_first(shape: Any, x: Tensor) -> Tensor:
 def _partial(func: Any, args: Any, kwargs: Any, where: tuple[int, ...]) -> Callable[..., Any]:
     """`func` of the arguments at `where` alone."""
 
-    def call(*given: Any) -> Any:
+    def call(*values: Any) -> Any:
         full = list(args)
-        for i, x in zip(where, given, strict=True):
+        for i, x in zip(where, values, strict=True):
             full[i] = x
         return func(*full, **kwargs)
 
@@ -135,10 +135,10 @@ def jacfwd(
                 _demand_real("jacfwd: Expected all outputs", flatten(result[0])[0])
                 return result[1]
 
-            found = vmap(push, out_dims=-1, randomness=randomness, chunk_size=chunk_size)(
+            jacobian = vmap(push, out_dims=-1, randomness=randomness, chunk_size=chunk_size)(
                 _basis(points[k])
             )
-            leaves, out_form = flatten(found)
+            leaves, out_form = flatten(jacobian)
             shape = points[k].shape
             return [as_own(y.reshape(*y.shape[:-1], *shape), ()) for y in leaves], out_form
 

@@ -127,19 +127,19 @@ def _tensors(leaves: list[Any]) -> list[Tensor]:
 
 def chosen(args: tuple[Any, ...], argnums: Argnums) -> tuple[int, ...]:
     """Which positional arguments `argnums` means; RuntimeError for what names none."""
-    wanted = argnums if isinstance(argnums, tuple) else (argnums,)
-    if not all(isinstance(a, int) for a in wanted):
-        given = argnums if isinstance(argnums, tuple) else type(argnums)
-        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {given}")
-    if not wanted:
+    positions = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not all(isinstance(a, int) for a in positions):
+        got = argnums if isinstance(argnums, tuple) else type(argnums)
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {got}")
+    if not positions:
         raise RuntimeError("argnums must be non-empty")
-    for a in wanted:
+    for a in positions:
         if not -len(args) <= a < len(args):
             raise RuntimeError(f"Got argnum={a}, but only {len(args)} positional inputs")
-    found = tuple([a % len(args) for a in wanted])
-    if len(set(found)) < len(found):
-        raise RuntimeError(f"argnums elements must be unique, got {found}")
-    return found
+    indices = tuple([a % len(args) for a in positions])
+    if len(set(indices)) < len(indices):
+        raise RuntimeError(f"argnums elements must be unique, got {indices}")
+    return indices
 
 
 def grad_and_value(
@@ -174,8 +174,8 @@ def grad_and_value(
                     f"{output.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
                 )
             leaves, form = flatten([inside[i] for i in where])
-            found = _pullback([output], _tensors(leaves), [None])
-            results = _replaced(leaves, found)
+            grads = _pullback([output], _tensors(leaves), [None])
+            results = _replaced(leaves, grads)
             fresh = list(leaves)
             settled = _settled([*results, output, *flatten(aux)[0]], fresh, recording)
         gradients = unflatten(form, settled[: len(results)])
@@ -220,16 +220,16 @@ def _pullback(
     pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
     if not pairs or not leaves:
         return [zeros_like(x) for x in leaves]
-    found = autograd_grad(
+    grads = autograd_grad(
         [o for o, _ in pairs], leaves, [v for _, v in pairs],
         allow_unused=True, **{"create_graph": True, **options},
     )  # fmt: skip
-    return [zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+    return [zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
 
 
-def _replaced(leaves: list[Any], found: list[Any]) -> list[Any]:
+def _replaced(leaves: list[Any], grads: list[Any]) -> list[Any]:
     """The leaves with gradients where there are any; other leaves have none."""
-    gradients = iter(found)
+    gradients = iter(grads)
     return [next(gradients) if isinstance(x, Tensor) and x.requires_grad else None for x in leaves]
 
 
@@ -295,11 +295,11 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             )
         recording = is_grad_enabled() if create_graph is None else create_graph
         with out_of_inference():
-            found = _pullback(
+            grads = _pullback(
                 outputs, _tensors(leaves), vectors,
                 retain_graph=retain_graph, create_graph=recording,
             )  # fmt: skip
-            results = _settled(_replaced(leaves, found), leaves)
+            results = _settled(_replaced(leaves, grads), leaves)
         return unflatten(form, results)
 
     settled = _settled([*outputs, *flatten(aux)[0]], leaves, recording)
@@ -364,7 +364,7 @@ def _pushed(
             output, aux = _split(func(*unflatten(form, duals)), has_aux, JVP)
         outputs, out_form = flatten(output)
         _only_tensors(outputs, JVP, "f(*primals)")
-        results, found = [], []
+        results, out_tangents = [], []
         for o in outputs:
             tangent = tangent_of(o, level)
             if tangent is None:
@@ -375,11 +375,11 @@ def _pushed(
                     )
                 tangent = zeros_like(o)
             results.append(primal_of(o, level))
-            found.append(tangent)
+            out_tangents.append(tangent)
         aux = tree_map(lambda x: primal_of(x, level) if isinstance(x, Tensor) else x, aux)
     finally:
         leave(level)
-    return (unflatten(out_form, results), unflatten(out_form, found)), aux
+    return (unflatten(out_form, results), unflatten(out_form, out_tangents)), aux
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
@@ -396,10 +396,10 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     points, form = flatten(primals)
 
     def jvp_fn(*tangents: Any) -> Any:
-        along, given = flatten(tangents)
-        if given != form:
+        along, tangent_form = flatten(tangents)
+        if tangent_form != form:
             raise RuntimeError(
-                f"Expected the tangents {structure(given)} to have the same argspec as the primals "
+                f"Expected the tangents {structure(tangent_form)} to have the same argspec as the primals "
                 f"{structure(form)}"
             )
         for i, (x, t) in enumerate(zip(points, along, strict=True)):

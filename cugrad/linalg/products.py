@@ -35,11 +35,11 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
             "linalg.cross: inputs must have the same number of dimensions, got shapes "
             f"{tuple(a)} and {tuple(b)}"
         )
-    given, dim = dim, canonical_dim(dim, len(a))
+    named_dim, dim = dim, canonical_dim(dim, len(a))
     if not a or a[dim] != 3 or b[dim] != 3:
         sizes = [shape[dim] if shape else 0 for shape in (a, b)]
         raise RuntimeError(
-            f"linalg.cross: inputs dimension {given} must have length 3. "
+            f"linalg.cross: inputs dimension {named_dim} must have length 3. "
             f"Got {sizes[0]} and {sizes[1]}"
         )
     shape = broadcast_shapes(a, b)

@@ -157,12 +157,12 @@ def _loaded(
     if order not in (b"little", b"big"):
         raise RuntimeError(f"load: Unknown endianness type: {order[:20]!r}")
     swap = order.decode() != sys.byteorder
-    known: dict[str, LoadedStorage] = {}
+    by_key: dict[str, LoadedStorage] = {}
 
     def storage(name: Any) -> LoadedStorage:
         kind, key, place, count = storage_name(name, 5)
         dtype = kind.dtype or VALUES["torch.uint8"]
-        if key not in known:
+        if key not in by_key:
             record = f"data/{key}"
             if archive.size(record) != count * dtype.itemsize:
                 raise RuntimeError(
@@ -170,8 +170,8 @@ def _loaded(
                     f"{count} elements of {dtype} by its name"
                 )
             data = archive.map(record) if mmap else archive.read_into_array(record)
-            known[key] = place_of(LoadedStorage(data, dtype, "cpu", swap), place)
-        return known[key].typed(dtype)
+            by_key[key] = place_of(LoadedStorage(data, dtype, "cpu", swap), place)
+        return by_key[key].typed(dtype)
 
     data = archive.read("data.pkl")
     if not weights_only:

@@ -133,10 +133,10 @@ class Reader:
         if not 0 <= position <= self._size:
             raise _broken("a record lies outside of the file")
         self._file.seek(position)
-        found = self._file.read(count)
-        if len(found) != count:
+        data = self._file.read(count)
+        if len(data) != count:
             raise _broken("the file ends within a record")
-        return found
+        return data
 
     def __contains__(self, record: str) -> bool:
         return record in self._entries

@@ -47,8 +47,8 @@ def rebuild_tensor_v2(
 ) -> Tensor:  # fmt: skip
     if type(metadata) is dict and type(storage) is LoadedStorage:  # PyTorch keeps these as bits
         storage = storage.resolved(metadata.get("conj") is True, metadata.get("neg") is True)
-    found = rebuild_tensor(storage, offset, size, stride)
-    return found.requires_grad_() if requires_grad is True else found
+    tensor = rebuild_tensor(storage, offset, size, stride)
+    return tensor.requires_grad_() if requires_grad is True else tensor
 
 
 def rebuild_tensor_v3(
@@ -68,9 +68,9 @@ def rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any) -> Paramete
 def rebuild_parameter_with_state(
     data: Tensor, requires_grad: bool, hooks: Any, state: Any
 ) -> Parameter:
-    found = Parameter(data, requires_grad)
-    _set_state(found, state)
-    return found
+    parameter = Parameter(data, requires_grad)
+    _set_state(parameter, state)
+    return parameter
 
 
 def rebuild_from_type(
@@ -81,21 +81,21 @@ def rebuild_from_type(
         isinstance(kind, type) and issubclass(kind, Tensor)
     ):
         raise TypeError("want a function that makes a tensor, and a class of tensors")
-    found = function(*args)
-    if type(found) is not kind:
-        plain, found = found, kind.__new__(kind)
-        found.fill_in(plain._array, plain.requires_grad)
-    _set_state(found, state)
-    return found
+    tensor = function(*args)
+    if type(tensor) is not kind:
+        plain, tensor = tensor, kind.__new__(kind)
+        tensor.fill_in(plain._array, plain.requires_grad)
+    _set_state(tensor, state)
+    return tensor
 
 
 def _set_state(tensor: Tensor, state: Any) -> None:
-    known = state[0] if type(state) is tuple and state else state
-    if not known:
+    attributes = state[0] if type(state) is tuple and state else state
+    if not attributes:
         return
-    if not isinstance(known, dict) or not all(type(name) is str for name in known):
-        raise TypeError(f"the attributes of a tensor are {type(known).__name__}, want a dict")
-    tensor.__dict__.update(known)
+    if not isinstance(attributes, dict) or not all(type(name) is str for name in attributes):
+        raise TypeError(f"the attributes of a tensor are {type(attributes).__name__}, want a dict")
+    tensor.__dict__.update(attributes)
 
 
 def make_bytes(text: str, encoding: str = "latin1") -> bytes:

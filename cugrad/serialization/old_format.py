@@ -36,9 +36,9 @@ class _Reader:
     def part(self, load_storage: Any) -> Any:
         """The next pickle."""
         machine = PickleMachine(self.data, load_storage, self.safe, self.at)
-        found = unpickled(machine)
+        value = unpickled(machine)
         self.at = machine.at
-        return found
+        return value
 
     def noted(self, name: tuple[Any, ...]) -> LoadedStorage:
         """A storage of zeros in the place of one whose elements come later in the file: one for
@@ -96,10 +96,10 @@ def load_old(data: bytes, place_of: Location, safe: Safe) -> Any:
         or ({*keys} != {*file.kinds} or len(keys) != len(file.kinds))
     ):
         raise pickle.UnpicklingError("the file has not the list of its storages")
-    found = {}
+    storages = {}
     file.zeros.clear()
     for key in keys:
         kind, _, place = file.kinds[key]
-        found[key] = place_of(LoadedStorage(file.storage(key), kind), place)
+        storages[key] = place_of(LoadedStorage(file.storage(key), kind), place)
     file.at = start
-    return file.part(lambda name: found[name[2]])
+    return file.part(lambda name: storages[name[2]])

@@ -62,11 +62,11 @@ class _Pickler(pickle._Pickler):
         return obj.name if type(obj) is _StorageName else None
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
-        known = _global_of(obj)
-        if known is None:
+        entry = _global_of(obj)
+        if entry is None:
             super().save_global(obj, name)  # type: ignore[misc]
             return
-        self.write(b"c%s\n%s\n" % (known.module.encode(), known.name.encode()))  # type: ignore[attr-defined]
+        self.write(b"c%s\n%s\n" % (entry.module.encode(), entry.name.encode()))  # type: ignore[attr-defined]
         self.memoize(obj)  # type: ignore[attr-defined]
 
     def reducer_override(self, obj: Any) -> Any:
@@ -75,9 +75,9 @@ class _Pickler(pickle._Pickler):
             return codecs.encode, ("", "latin1")  # PyTorch refuses bytes()
         if kind in _PLAIN:
             return NotImplemented
-        known = _global_of(obj)
-        if known is not None:
-            return known.name
+        entry = _global_of(obj)
+        if entry is not None:
+            return entry.name
         if isinstance(obj, Tensor):
             return self._tensor(obj)
         if kind is StateDict:

@@ -188,15 +188,15 @@ def mapping(map_location: Any) -> Location:
         )
 
     def called(storage: LoadedStorage, place: str) -> LoadedStorage:
-        found = map_location(storage, place)
-        if found is None:
+        answer = map_location(storage, place)
+        if answer is None:
             return _restored(storage, place)
-        if not isinstance(found, LoadedStorage):
+        if not isinstance(answer, LoadedStorage):
             raise TypeError(
                 "load: the function given as map_location must return the storage, its cpu() or "
-                f"cuda(), or None, got {type(found).__name__}"
+                f"cuda(), or None, got {type(answer).__name__}"
             )
-        return found
+        return answer
 
     return called
 

@@ -28,10 +28,10 @@ class SafeGlobals:
 
     def by_name(self) -> Safe:
         """The entries by full name; an entry is the thing, or a pair of it and a name for it."""
-        found: Safe = {}
+        safe: Safe = {}
         for entry in self.entries:
             if not isinstance(entry, tuple):
-                found[f"{entry.__module__}.{entry.__qualname__}"] = entry
+                safe[f"{entry.__module__}.{entry.__qualname__}"] = entry
                 continue
             if len(entry) != 2:
                 raise ValueError(
@@ -43,8 +43,8 @@ class SafeGlobals:
                     "Expected second item in tuple to be str of callable full path, but got: "
                     f"{type(entry[1])}"
                 )
-            found[entry[1]] = entry[0]
-        return found
+            safe[entry[1]] = entry[0]
+        return safe
 
 
 def unpickled(machine: PickleMachine) -> Any:
@@ -100,16 +100,16 @@ class PickleMachine:
         end = self.at + count
         if count < 0 or end > len(self.data):
             raise EOFError(f"it ends within {count} bytes")
-        found, self.at = self.data[self.at : end], end
-        return found
+        chunk, self.at = self.data[self.at : end], end
+        return chunk
 
     def number(self, form: str) -> Any:
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def line(self) -> str:
         end = self.data.index(b"\n", self.at)
-        found, self.at = self.data[self.at : end], end + 1
-        return found.decode("utf-8")
+        text, self.at = self.data[self.at : end], end + 1
+        return text.decode("utf-8")
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
@@ -119,9 +119,9 @@ class PickleMachine:
         stack = self.stack
         for at in range(len(stack) - 1, -1, -1):
             if stack[at] is _MARK:
-                found = stack[at + 1 :]
+                items = stack[at + 1 :]
                 del stack[at:]
-                return found
+                return items
         raise IndexError("no mark on the stack")
 
     def pop(self) -> Any:
@@ -157,12 +157,12 @@ class PickleMachine:
     def call(self, function: Any, args: Any, new: bool) -> Any:
         if type(args) is not tuple:
             raise TypeError(f"a call with {type(args).__name__} for its arguments")
-        known = self.calls.get(id(function))
-        if known is not None:
+        rebuild = self.calls.get(id(function))
+        if rebuild is not None:
             self.allowance.copy(args)
             for key in self.keys_of(function, args):
                 self.allowance.key(key, args[0], self.allowed)
-            return known(*args)
+            return rebuild(*args)
         if id(function) in self.allowed:
             return function.__new__(function, *args) if new else function(*args)
         said = function if callable(function) else shown(function)
@@ -182,18 +182,18 @@ class PickleMachine:
         return []
 
     def build(self) -> None:
-        state, made = self.pop(), self.stack[-1]
+        state, target = self.pop(), self.stack[-1]
         self.allowance.copy((state,))
-        if type(made) is OrderedDict:
+        if type(target) is OrderedDict:
             if type(state) is not dict or not all(type(name) is str for name in state):
                 raise TypeError("the attributes of an OrderedDict are no dict")
-            made.__dict__.update(state)
-        elif id(type(made)) in self.allowed:
-            _set_state(made, state)
+            target.__dict__.update(state)
+        elif id(type(target)) in self.allowed:
+            _set_state(target, state)
         else:
             raise pickle.UnpicklingError(
                 "Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
-                f"`add_safe_globals`, but got {type(made)}"
+                f"`add_safe_globals`, but got {type(target)}"
             )
 
     def persistent(self) -> None:
@@ -248,18 +248,18 @@ class PickleMachine:
         self.push(self.call(self.pop(), args, new))
 
 
-def _set_state(made: Any, state: Any) -> None:
+def _set_state(target: Any, state: Any) -> None:
     """What pickle does with the state of an object of the user's."""
-    if hasattr(made, "__setstate__"):
-        made.__setstate__(state)
+    if hasattr(target, "__setstate__"):
+        target.__setstate__(state)
         return
     slots = None
     if type(state) is tuple and len(state) == 2:
         state, slots = state
     if state:
-        made.__dict__.update(state)
+        target.__dict__.update(state)
     for name, value in (slots or {}).items():
-        setattr(made, name, value)
+        setattr(target, name, value)
 
 
 def _text(form: str) -> Callable[[PickleMachine], None]:
@@ -284,9 +284,9 @@ def _remember(index: Callable[[PickleMachine], int]) -> Callable[[PickleMachine]
 
 
 def _protocol(m: PickleMachine) -> None:
-    found = m.number("B")
-    if found > pickle.HIGHEST_PROTOCOL:
-        raise ValueError(f"protocol {found}, which Python {sys.version_info[:2]} does not know")
+    version = m.number("B")
+    if version > pickle.HIGHEST_PROTOCOL:
+        raise ValueError(f"protocol {version}, which Python {sys.version_info[:2]} does not know")
 
 
 def _stack_global(m: PickleMachine) -> None:

@@ -109,7 +109,7 @@ def register_dataclass(
         there = [n for n in names if getattr(node, n) is not None]
         return [getattr(node, n) for n in there], [there, [n for n in names if n not in there]]
 
-    def made(children: Iterable[Any], context: Any) -> Any:
+    def rebuilt(children: Iterable[Any], context: Any) -> Any:
         there, absent = context
         return cls(**dict(zip(there, children, strict=True)), **dict.fromkeys(absent))
 
@@ -118,7 +118,7 @@ def register_dataclass(
         return [(GetAttrKey(n), c) for n, c in zip(context[0], children, strict=True)], context
 
     register_pytree_node(
-        cls, taken_apart, made, serialized_type_name=serialized_type_name,
+        cls, taken_apart, rebuilt, serialized_type_name=serialized_type_name,
         flatten_with_keys_fn=with_keys,
     )  # fmt: skip
 

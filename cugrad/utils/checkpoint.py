@@ -125,7 +125,7 @@ def checkpoint(
     explain = None if traces is None else traces.explain
     region = CheckpointedRegion(run_again, args, TRAITS[determinism_check], early_stop, explain)
     with surroundings.noted(), region.saving(), forward:
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         region.is_complete = True
     if not region.is_complete:
         raise RuntimeError(
@@ -133,21 +133,21 @@ def checkpoint(
             "exception raised during the checkpointed forward. This is not supported because "
             "checkpoint cannot return a value for a failed forward."
         )
-    return found
+    return result
 
 
 def _contexts_of(context_fn: Any) -> tuple[Any, Any]:
     """The contexts of the two runs; TypeError for what gives none."""
-    wanted = (
+    description = (
         "a function that returns two contexts, for forward and for the second run, as "
         "functools.partial(create_selective_checkpoint_contexts, ops)"
     )
     if not callable(context_fn):
-        raise TypeError(f"checkpoint: context_fn: got {context_fn!r}, want {wanted}")
-    found = context_fn()
-    if not isinstance(found, (tuple, list)) or len(found) != 2:
-        raise TypeError(f"checkpoint: context_fn: it returned {found!r}, want {wanted}")
-    return found[0], found[1]
+        raise TypeError(f"checkpoint: context_fn: got {context_fn!r}, want {description}")
+    contexts = context_fn()
+    if not isinstance(contexts, (tuple, list)) or len(contexts) != 2:
+        raise TypeError(f"checkpoint: context_fn: it returned {contexts!r}, want {description}")
+    return contexts[0], contexts[1]
 
 
 def checkpoint_sequential(

@@ -26,15 +26,15 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             "Only tuple of tensors is supported. Got Unsupported input type: "
             f"{type(inputs).__name__}"
         )
-    found = []
+    detached = []
     for value in inputs:
         if isinstance(value, Tensor):
             alone = value.detach()
             alone.requires_grad = value.requires_grad
-            found.append(alone)
+            detached.append(alone)
         else:
-            found.append(value)
-    return tuple(found)
+            detached.append(value)
+    return tuple(detached)
 
 
 def check_backward_validity(inputs: Iterable[Any]) -> None:
@@ -76,14 +76,14 @@ class CheckpointFunction(Function):
         with running, ctx.surroundings.again(), enable_grad():
             outputs = ctx.run_function(*detached)
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
-        wanted = [
+        pairs = [
             (out, g) for out, g in zip(outputs, grads)
             if isinstance(out, Tensor) and out.requires_grad
         ]  # fmt: skip
-        if not wanted:
+        if not pairs:
             raise RuntimeError(
                 "none of output has requires_grad=True, this checkpoint() is not necessary"
             )
-        run_backward([out for out, _ in wanted], [g for _, g in wanted])
-        found = tuple([t.grad if isinstance(t, Tensor) else None for t in detached])
-        return (None, None, *found)
+        run_backward([out for out, _ in pairs], [g for _, g in pairs])
+        gradients = tuple([t.grad if isinstance(t, Tensor) else None for t in detached])
+        return (None, None, *gradients)

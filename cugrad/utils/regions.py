@@ -165,8 +165,8 @@ class CheckpointedRegion:
                 hooks = saved_tensors_hooks(run.pack, _as_it_is)
                 with ranged("checkpoint: recompute", "recompute"), hooks, enable_grad(), run:
                     if self._levels or state.levels:
-                        given = [(args[k], nr, tangent) for k, nr, tangent in self._tangents]
-                        with reopened(self._levels, given):
+                        tangents = [(args[k], nr, tangent) for k, nr, tangent in self._tangents]
+                        with reopened(self._levels, tangents):
                             self._again(*args)
                     else:
                         self._again(*args)
@@ -181,21 +181,21 @@ class CheckpointedRegion:
         run.values.count = len(run.found)
         return run.values
 
-    def _compare(self, found: list[tuple[str, Any]], wanted: int) -> None:
+    def _compare(self, entries: list[tuple[str, Any]], count: int) -> None:
         """CheckpointError where what was saved now is not what was saved in forward."""
-        if len(found) < wanted:
+        if len(entries) < count:
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the "
                 f"original forward and recomputation.\nNumber of tensors saved during forward: "
-                f"{len(self._slots)}\nNumber of tensors saved during recomputation: {len(found)}.\n"
-                f"{self._first_difference(found) if self._traits else ''}{TIP}"
+                f"{len(self._slots)}\nNumber of tensors saved during recomputation: {len(entries)}.\n"
+                f"{self._first_difference(entries) if self._traits else ''}{TIP}"
             )
-        if self._traits is None or found == self._seen:
+        if self._traits is None or entries == self._seen:
             return
         different = [
             f"tensor at position {k}:\nsaved metadata: {described(was[1])}\n"
             f"recomputed metadata: {described(now[1])}\n{by(was[0], now[0])}"
-            for k, (was, now) in enumerate(zip(self._seen, found))
+            for k, (was, now) in enumerate(zip(self._seen, entries))
             if was[1] != now[1] and self._slots[k]() is not None
         ]
         if different:
@@ -204,14 +204,14 @@ class CheckpointedRegion:
                 f"different metadata than during the forward pass.\n{''.join(different)}.\n{TIP}"
             )
 
-    def _first_difference(self, found: list[tuple[str, Any]]) -> str:
-        for k, (was, now) in enumerate(zip(self._seen, found)):
+    def _first_difference(self, entries: list[tuple[str, Any]]) -> str:
+        for k, (was, now) in enumerate(zip(self._seen, entries)):
             if was[0] != now[0]:
                 return f"The first op that differs saved tensor {k}: {was[0]}, then {now[0]}.\n"
-        k = min(len(self._seen), len(found))
+        k = min(len(self._seen), len(entries))
         if k < len(self._seen):
             return f"Recomputation ended before what {self._seen[k][0]} had saved, tensor {k}.\n"
-        return f"Recomputation saved what forward had not: {found[k][0]}, tensor {k}.\n"
+        return f"Recomputation saved what forward had not: {entries[k][0]}, tensor {k}.\n"
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
@@ -242,9 +242,9 @@ class _Input:
         if packed is None:
             tensor = self._tensor
             assert tensor is not None
-            found = 0 if tensor._counter is None else tensor._counter[0]
-            if found != self._version:
-                _changed("an argument", tensor.shape, found, self._version)
+            version = 0 if tensor._counter is None else tensor._counter[0]
+            if version != self._version:
+                _changed("an argument", tensor.shape, version, self._version)
             return tensor
         restored = packed.restore()
         if not packed.fits(restored):
@@ -262,9 +262,9 @@ class _Input:
         return result
 
 
-def _changed(what: str, shape: tuple[int, ...], found: int, wanted: int) -> None:
+def _changed(what: str, shape: tuple[int, ...], version: int, expected: int) -> None:
     raise InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: {what} of a checkpointed function, of shape {list(shape)}, is at version "
-        f"{found}; expected version {wanted} instead. Hint: change a copy (x = x.clone())."
+        f"{version}; expected version {expected} instead. Hint: change a copy (x = x.clone())."
     )

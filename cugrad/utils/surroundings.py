@@ -36,13 +36,13 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
 
 def devices_of(values: Any) -> list[Device]:
     """The devices that tensors among the values are on, each once; not the host."""
-    found: dict[str, Device] = {}
+    devices: dict[str, Device] = {}
     for tensor in tensors_in(values):
         if type(tensor._array) is not np.ndarray:
             device = tensor.device
             if device.type != "cpu":
-                found[str(device)] = device
-    return list(found.values())
+                devices[str(device)] = device
+    return list(devices.values())
 
 
 class Surroundings:

@@ -335,14 +335,14 @@ def _put_arguments(
             f"too many indices for tensor of dimension {array.ndim} (got {len(indices)})"
         )
     _, advanced = parse(array, tuple(indices), only_advanced=True)
-    given = [x for x in indices if x is not None]
-    fills = len(given) == 1 and given[0].dtype == bool_ and not accumulate
+    tensors = [x for x in indices if x is not None]
+    fills = len(tensors) == 1 and tensors[0].dtype == bool_ and not accumulate
     if fills and array_of(values, "index_put", "values", 3).size == 1 and not values.is_complex():
         # as `masked_fill` takes it
         values = recorded.reshape(recorded.to_dtype(values, array.dtype), ())
     else:
-        used = sum(x.ndim if x.dtype == bool_ else 1 for x in given)
-        wide = max([1 if x.dtype == bool_ else x.ndim for x in given], default=0)
+        used = sum(x.ndim if x.dtype == bool_ else 1 for x in tensors)
+        wide = max([1 if x.dtype == bool_ else x.ndim for x in tensors], default=0)
         if array_of(values, "index_put", "values", 3).ndim > wide + array.ndim - used:
             raise RuntimeError(
                 f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "

@@ -240,12 +240,12 @@ def _check_spectra(input: Tensor, n_fft: int, hop: int, width: int, onesided: bo
         raise RuntimeError(f"istft: expected a tensor of 2 or 3 dims, but got {input.dim()}")
     if not input.numel():
         raise RuntimeError("istft: input tensor cannot be empty.")
-    wanted = n_fft // 2 + 1 if onesided else n_fft
-    if input.shape[FREQUENCIES] != wanted:
+    frequencies = n_fft // 2 + 1 if onesided else n_fft
+    if input.shape[FREQUENCIES] != frequencies:
         raise RuntimeError(
             "istft: expected the frequency dimension (3rd to the last) of the input tensor to "
             f"match n_fft{' / 2 + 1' if onesided else ''} when onesided={onesided}, but got "
-            f"{input.shape[FREQUENCIES]}, want {wanted}"
+            f"{input.shape[FREQUENCIES]}, want {frequencies}"
         )
     if not 0 < hop <= width:
         raise RuntimeError(f"istft: expected 0 < hop_length <= win_length, but got {hop}")

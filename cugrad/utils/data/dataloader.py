@@ -199,15 +199,15 @@ class DataLoader(Generic[T_co]):
 
     def check_worker_number_rationality(self) -> None:
         """Warns of more workers than there are processors for this process."""
-        known = hasattr(os, "sched_getaffinity")
-        processors = len(os.sched_getaffinity(0)) if known else os.cpu_count()
+        has_affinity = hasattr(os, "sched_getaffinity")
+        processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
         if not self.num_workers or (processors and self.num_workers <= processors):
             return
         advice = (
             "DataLoader is not able to compute a suggested max number of worker in current system."
             if processors is None
             else f"Our suggested max number of worker in current system is {processors}"
-            f"{'' if known else ' (`cpuset` is not taken into account)'}, which is smaller than "
+            f"{'' if has_affinity else ' (`cpuset` is not taken into account)'}, which is smaller than "
             "what this DataLoader is going to create."
         )
         warnings.warn(
@@ -240,8 +240,8 @@ def _check_workers(
 
 
 def _check_iterable(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
-    given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
-    for name, value in given.items():
+    options = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
+    for name, value in options.items():
         if value is not None:
             raise ValueError(
                 f"DataLoader with IterableDataset: expected unspecified {name} option, but got "

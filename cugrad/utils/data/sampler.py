@@ -112,15 +112,15 @@ class RandomSampler(Sampler[int]):
         generator = self.generator
         if generator is None:
             generator = Generator().manual_seed(drawn_seed(None))
-        n, wanted = len(self.data_source), self.num_samples
+        n, total = len(self.data_source), self.num_samples
         if self.replacement:
             place = generator.device
-            for at in range(0, wanted, AT_ONCE):
-                size = (min(AT_ONCE, wanted - at),)
+            for at in range(0, total, AT_ONCE):
+                size = (min(AT_ONCE, total - at),)
                 yield from randint(n, size, generator=generator, device=place).tolist()
             return
-        for at in range(0, wanted, n):
-            yield from _permuted(n, generator)[: wanted - at]
+        for at in range(0, total, n):
+            yield from _permuted(n, generator)[: total - at]
 
     def __len__(self) -> int:
         return self.num_samples

@@ -98,8 +98,8 @@ def collate(batch: Any, *, collate_fn_map: Table | None = None) -> Any:
     if collate_fn_map is not None:
         function = collate_fn_map.get(kind)
         if function is None:
-            known = [each for each in collate_fn_map if isinstance(first, each)]
-            function = collate_fn_map[known[0]] if known else None
+            kinds = [each for each in collate_fn_map if isinstance(first, each)]
+            function = collate_fn_map[kinds[0]] if kinds else None
         if function is not None:
             return function(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, Mapping):
