@@ -151,15 +151,7 @@ ABSENT: dict[str, dict[str, str]] = {
         OTHER_DEVICE: "ipu mtia xpu",
         INTERNAL: "T_destination call_super_init dump_patches",
     },
-    "optim": {
-        LATER: """
-            ASGD Adadelta Adafactor Adagrad Adamax LBFGS Muon NAdam RAdam RMSprop Rprop adadelta
-            adagrad adamax asgd lbfgs lr_scheduler nadam radam rmsprop rprop swa_utils
-        """,
-        SPARSE: "SparseAdam sparse_adam",
-        INTERNAL: "swap_in_optimizer_params_and_state",
-    },
-    "optim.Optimizer": {INTERNAL: "OptimizerP*Hook profile_hook_step"},
+    "optim": {INTERNAL: "swap_in_optimizer_params_and_state"},
     "cuda": {
         LATER: """
             can_device_access_peer comm default_generators device_memory_used device_of

@@ -157,11 +157,16 @@ def switch_grad(enabled: bool) -> bool:
 
 
 def unrecorded(run: Callable[[], Any]) -> Any:
-    """What `run()` returns, with the grad mode off: `kept`, of the grad mode alone."""
+    """What `run()` returns, with the grad mode off."""
+    return in_grad_mode(False, run)
+
+
+def in_grad_mode(enabled: bool, run: Callable[[], Any]) -> Any:
+    """What `run()` returns, with the grad mode on or off: `kept`, of the grad mode alone."""
     was = state.grad_mode
     try:
         try:
-            switch_grad(False)
+            switch_grad(enabled)
             return run()
         finally:
             switch_grad(was)

@@ -2,20 +2,96 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from ..autograd.mode import will_change
-from ..autograd.recording.record import recorded
-from ..autograd.recording.views import changed
-from ..backends import backend_of
-from ..dtypes import float32
-from ..functions.creation.factories import tensor, zeros_like
+from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
-from .optimizer import Optimizer, Params, check_range, check_rate, check_ways, scaled
+from .checks import (
+    check_betas,
+    check_capturable,
+    check_rate,
+    check_setting,
+    check_steps,
+    check_ways,
+)
+from .optimizer import ParamsT
+from .ruled import RuledOptimizer, count_of
+from .rules import advance, nonzero, rule
+from .scaling import unscaled
+
+__all__ = ["Adam", "adam"]
+
+TENSOR_LR = "lr as a Tensor is not supported for capturable=False and foreach=True"
 
 
-class Adam(Optimizer):
+@rule(numbers="step")
+def adam_rule(
+    m: Any, param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, max_exp_avg_sq: Any, step: Any, *,
+    lr: Any, beta1: Any, beta2: Any, eps: Any, weight_decay: Any, decoupled: bool, amsgrad: bool,
+    maximize: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """θ -= lr / (1 - β1ᵗ) · m / (√v / √(1 - β2ᵗ) + ε), with running averages m of g and v of g²."""
+    step = step + 1
+    if maximize:
+        grad = -grad
+    if weight_decay is not None and decoupled:
+        param = param * (1 - lr * weight_decay)
+    elif weight_decay is not None:
+        grad = grad + weight_decay * param
+    exp_avg = exp_avg + (1 - beta1) * (grad - exp_avg)
+    exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad * grad
+    if amsgrad:
+        max_exp_avg_sq = m.maximum(max_exp_avg_sq, exp_avg_sq)
+    root = m.sqrt(max_exp_avg_sq if amsgrad else exp_avg_sq) / m.sqrt(1 - beta2**step)
+    param = param - lr / (1 - beta1**step) * (exp_avg / (root + eps))
+    return {"param": param, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq, "step": step,
+            "max_exp_avg_sq": max_exp_avg_sq if amsgrad else None}  # fmt: skip
+
+
+def adam(
+    params: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor],
+    state_steps: list[Tensor],
+    foreach: bool | None = None,
+    capturable: bool = False,
+    differentiable: bool = False,
+    fused: bool | None = None,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+    has_complex: bool = False,
+    decoupled_weight_decay: bool = False,
+    *,
+    amsgrad: bool,
+    beta1: float | Tensor,
+    beta2: float | Tensor,
+    lr: float | Tensor,
+    weight_decay: float | Tensor,
+    eps: float,
+    maximize: bool,
+) -> None:
+    """One step of Adam on lists of tensors, in place; the arguments are those of the class."""
+    check_ways(foreach, fused, differentiable)
+    check_steps(state_steps)
+    if capturable:
+        check_capturable(params, state_steps)
+    if not unscaled(grads, fused, grad_scale, found_inf):
+        return
+    states: dict[str, list[Any]] = {
+        "exp_avg": exp_avgs,
+        "exp_avg_sq": exp_avg_sqs,
+        "max_exp_avg_sq": max_exp_avg_sqs if amsgrad else [],
+        "step": state_steps,
+    }
+    settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "amsgrad": amsgrad,
+                "weight_decay": nonzero(weight_decay), "decoupled": decoupled_weight_decay,
+                "maximize": maximize}  # fmt: skip
+    advance(adam_rule, params, grads, states, settings, differentiable)
+
+
+class Adam(RuledOptimizer):
     """Adam: param -= lr * m / (√v + eps), of the gradient plus weight_decay * param.
 
     m and v are running averages of the gradient and its square with factors `betas`, corrected
@@ -25,11 +101,13 @@ class Adam(Optimizer):
 
     Args:
         lr: a number, or a tensor of one element, read in each step.
+        betas: two floats, or two tensors of one element.
         foreach, fused: PyTorch's ways to compute the same. There is one way here, an update in
             place of each parameter, which both True and False give.
-        capturable: for CUDA graphs, which are not captured yet: True is an error.
+        capturable: the count of steps is on the parameters' device, and nothing is read from there.
+            AssertionError in `step` for parameters on the CPU, as in PyTorch.
         differentiable: the step is recorded: gradients flow from the new parameters, which must not
-            be leaves, to the gradients, the old parameters, and `lr` if it is a tensor.
+            be leaves, to the gradients, the old parameters, and settings that are tensors.
 
     Raises:
         ValueError: for a negative setting, or a beta outside [0, 1).
@@ -42,11 +120,14 @@ class Adam(Optimizer):
     tensor([0.7500, 0.7500], requires_grad=True)
     """
 
+    _function = staticmethod(adam)
+    _states = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step")
+
     def __init__(
         self,
-        params: Params,
+        params: ParamsT,
         lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
         amsgrad: bool = False,
@@ -58,15 +139,16 @@ class Adam(Optimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
+        if isinstance(lr, Tensor) and foreach and not capturable:
+            raise ValueError(TENSOR_LR)
         check_rate(lr)
-        check_range("epsilon value", eps)
-        check_range("beta parameter at index 0", betas[0], below=1.0)
-        check_range("beta parameter at index 1", betas[1], below=1.0)
-        check_range("weight_decay value", weight_decay)
-        check_ways(foreach, fused, differentiable, capturable)
+        check_setting("epsilon value", eps)
+        check_betas(betas)
+        check_setting("weight_decay value", weight_decay)
+        _check_kind_of(betas, bool(foreach and not capturable))
         defaults = {
             "lr": lr,
-            "betas": betas,
+            "betas": tuple(b.reshape(()) if isinstance(b, Tensor) else b for b in betas),
             "eps": eps,
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
@@ -78,127 +160,27 @@ class Adam(Optimizer):
             "decoupled_weight_decay": decoupled_weight_decay,
         }
         super().__init__(params, defaults)
+        check_ways(foreach, fused, differentiable)
+        self._step_supports_amp_scaling = bool(fused)
 
-    def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        for param in params:
-            state = self.state[param]
-            if not state:
-                state["step"] = tensor(0.0, dtype=float32, device="cpu")  # read without waiting
-                state["exp_avg"] = zeros_like(param)
-                state["exp_avg_sq"] = zeros_like(param)
-                if group["amsgrad"]:
-                    state["max_exp_avg_sq"] = zeros_like(param)
-            state["step"]._array += 1
-            way = follow if group["differentiable"] else descend
-            way(param, state, group)
+    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        names = ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
+        return {"step": count_of(param, group)} | {name: zeros_like(param) for name in names}
+
+    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
+        if group["foreach"] and isinstance(group["lr"], Tensor) and not group["capturable"]:
+            raise RuntimeError(TENSOR_LR)
+        return super()._settings(group)
 
 
-def descend(param: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """One step on the arrays of a parameter and its state, in place."""
-    assert param.grad is not None
-    beta1, beta2 = group["betas"]
-    lr, step = float(group["lr"]), state["step"].item()
-    array, grad = param._array, param.grad._array
-    xp = backend_of(array).xp
-    will_change(param)
-    if group["maximize"]:
-        grad = scaled(xp, grad, -1)
-    if group["weight_decay"] != 0:
-        if group["decoupled_weight_decay"]:
-            array *= 1 - lr * group["weight_decay"]
-        else:
-            grad = grad + scaled(xp, array, group["weight_decay"])
-    largest = state["max_exp_avg_sq"]._array if group["amsgrad"] else None
-    for parts in zip(
-        _real(array),
-        _real(grad),
-        _real(state["exp_avg"]._array),
-        _real(state["exp_avg_sq"]._array),
-        (None, None) if largest is None else _real(largest),
-    ):
-        adapt(
-            *parts,
-            beta1=beta1,
-            beta2=beta2,
-            rate=lr / (1 - beta1**step),
-            root=math.sqrt(1 - beta2**step),
-            eps=group["eps"],
-        )
-    changed(param)
-
-
-def _real(array: Any) -> tuple[Any, ...]:
-    """An array as real ones that share its memory: a complex number is two independent reals."""
-    return (array.real, array.imag) if array.dtype.kind == "c" else (array,)
-
-
-def adapt(
-    param: Any,
-    grad: Any,
-    average: Any,
-    square: Any,
-    largest: Any | None,
-    *,
-    beta1: float,
-    beta2: float,
-    rate: float,
-    root: float,
-    eps: float,
-) -> None:
-    """One step on real arrays in place, all but `grad`: param -= rate * m / (√v / root + eps)."""
-    xp = backend_of(param).xp
-    scratch = xp.subtract(grad, average, out=xp.empty_like(param))
-    scratch *= 1 - beta1
-    average += scratch
-    square *= beta2
-    xp.multiply(grad, grad, out=scratch)
-    scratch *= 1 - beta2
-    square += scratch
-    if largest is not None:
-        square = xp.maximum(largest, square, out=largest)
-    xp.sqrt(square, out=scratch)
-    scratch /= root
-    scratch += eps
-    xp.divide(average, scratch, out=scratch)
-    scratch *= rate
-    param -= scratch
-
-
-def follow(param: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """The same step on tensors, recorded; the state's tensors are new ones, with their history."""
-    grad, step = param.grad, state["step"].item()
-    assert grad is not None
-    (beta1, beta2), lr = group["betas"], group["lr"]
-    if group["maximize"]:
-        grad = -grad
-    if group["weight_decay"] != 0:
-        if group["decoupled_weight_decay"]:
-            param.mul_(1 - lr * group["weight_decay"])
-        else:
-            grad = grad + param * group["weight_decay"]
-    average, square = state["exp_avg"], state["exp_avg_sq"]
-    average = average + (grad - average) * (1 - beta1)
-    square = square * beta2 + _squared(grad) * (1 - beta2)
-    state["exp_avg"] = average
-    state["exp_avg_sq"] = square
-    if group["amsgrad"]:
-        real = map(_as_real, (state["max_exp_avg_sq"], square))
-        square = state["max_exp_avg_sq"] = _as_was(recorded.maximum(*real), square)
-    root = _as_real(square).sqrt() / math.sqrt(1 - beta2**step) + group["eps"]
-    _as_real(param).sub_(_as_real(average) / root * (lr / (1 - beta1**step)))
-
-
-def _as_real(x: Tensor) -> Tensor:
-    """A view of a complex tensor as pairs of reals; a real one is itself."""
-    return recorded.view_as_real(x) if x.is_complex() else x
-
-
-def _as_was(real: Tensor, like: Tensor) -> Tensor:
-    """Pairs of reals as complex numbers again, where `like` is complex."""
-    return recorded.view_as_complex(real) if like.is_complex() else real
-
-
-def _squared(x: Tensor) -> Tensor:
-    """The squares; of a complex tensor those of the real and the imaginary parts."""
-    real = _as_real(x)
-    return _as_was(real * real, x)
+def _check_kind_of(betas: Any, foreach: bool) -> None:
+    """ValueError unless the betas are both floats, or both tensors of one element."""
+    if not (all(isinstance(b, float) for b in betas) or all(isinstance(b, Tensor) for b in betas)):
+        raise ValueError("betas must be either both floats or both Tensors")
+    for at, beta in enumerate(betas):
+        if isinstance(beta, Tensor) and foreach:
+            raise ValueError(
+                f"betas[{at}] as a Tensor is not supported for capturable=False and foreach=True"
+            )
+        if isinstance(beta, Tensor) and beta.numel() != 1:
+            raise ValueError(f"Tensor betas[{at}] must be 1-element")

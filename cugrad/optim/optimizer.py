@@ -2,81 +2,94 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..autograd.mode import enable_grad, no_grad
+from ..absent import explain
+from ..autograd.mode import enable_grad, in_grad_mode
 from ..autograd.ranges import ranged
-from ..autograd.recording.node import RemovableHandle
+from ..autograd.recording.node import HookDict, RemovableHandle
 from ..dtypes import float32
-from ..functions.creation.factories import tensor
 from ..tensor import Tensor
-from .step_hooks import Hooks, observed, registered
+from .step_hooks import (
+    HOOKS,
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
+    observed,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+    registered,
+)
 
-Params = Iterable[Any]  # of tensors, of (name, tensor), or of group dictionaries
+__all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
-
-def check_range(name: str, value: float, *, below: float = math.inf) -> None:
-    """ValueError, in PyTorch's words, unless 0 <= `value` < `below`; TypeError for a Tensor."""
-    if isinstance(value, Tensor):
-        raise TypeError(f"{name}: got a Tensor, want a Python number, such as tensor.item()")
-    if not 0.0 <= value < below:
-        raise ValueError(f"Invalid {name}: {value}")
-
-
-def check_rate(lr: float | Tensor) -> None:
-    """ValueError, in PyTorch's words, unless a rate is a number, or a tensor of one, and >= 0."""
-    if isinstance(lr, Tensor):
-        if lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
-        lr = float(lr.detach())
-    check_range("learning rate", lr)
+ParamsT: TypeAlias = Iterable[Any]  # of tensors, of (name, tensor), or of group dictionaries
+Params = ParamsT
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+StateDict: TypeAlias = dict[str, Any]
+GLOBAL_HOOKS = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)  # PyTorch's names
 
 
-def check_ways(
-    foreach: bool | None, fused: bool | None, differentiable: bool, capturable: bool = False
-) -> None:
-    """Raises for what is no way to compute an update, in PyTorch's words where it has them."""
-    for name, value in (("foreach", foreach), ("fused", fused)):
-        if value is not None and not isinstance(value, bool):
-            raise TypeError(f"{name} must be a bool or None, not {type(value).__name__}")
-    if fused and differentiable:
-        raise RuntimeError("`fused` does not support `differentiable`")
-    if fused and foreach:
-        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-    if capturable:
-        raise NotImplementedError("capturable=True: CUDA graphs are not captured yet; leave it out")
+class _RequiredParameter:
+    """The default of a setting that every group has to give."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
 
 
-def scaled(xp: Any, array: Any, factor: float) -> Any:
-    """A new array, `factor` times `array`, 0-d included (where NumPy would give a scalar)."""
-    return xp.multiply(array, factor, out=xp.empty_like(array))
+required = _RequiredParameter()
 
 
 class Optimizer:
-    """Base class: holds `param_groups`, `defaults` and `state`; subclasses write `_update`.
+    """Base class: holds `param_groups`, `defaults` and `state`; subclasses write `step`.
 
     `params` is an iterable of tensors, of (name, tensor) pairs, or of dictionaries that give a
-    group's "params" and the settings in which it differs from `defaults`.
+    group's "params" and the settings in which it differs from `defaults`. Where `required` is a
+    default, each group must give that setting. A subclass may also write `_update` alone, which
+    `step` calls for each group with the parameters that have gradients.
 
     Raises:
         TypeError, ValueError: when `params` is empty, repeats a tensor or holds anything else.
+
+    >>> import cugrad as torch
+    >>> class Sign(torch.optim.Optimizer):
+    ...     @torch.no_grad()
+    ...     def step(self):
+    ...         for group in self.param_groups:
+    ...             for param in group["params"]:
+    ...                 param -= group["lr"] * param.grad.sign()
+    >>> w = torch.ones(2, requires_grad=True)
+    >>> (w * 3).sum().backward()
+    >>> Sign([w], {"lr": 0.25}).step()
+    >>> w
+    tensor([0.7500, 0.7500], requires_grad=True)
     """
 
-    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+    OptimizerPreHook: TypeAlias = Callable[[Any, Args, Kwargs], "tuple[Args, Kwargs] | None"]
+    OptimizerPostHook: TypeAlias = Callable[[Any, Args, Kwargs], None]
+    profile_hook_step = staticmethod(observed)
+    _stepping = False  # within a step whose hooks have run: a step of super's has none
+    _optimizer_step_pre_hooks: HookDict
+    _optimizer_step_post_hooks: HookDict
+    _optimizer_state_dict_pre_hooks: HookDict
+    _optimizer_state_dict_post_hooks: HookDict
+    _optimizer_load_state_dict_pre_hooks: HookDict
+    _optimizer_load_state_dict_post_hooks: HookDict
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self._make_hooks()
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or "
                 f"dicts, but got {type(params).__name__}"
             )
-        self.defaults = defaults
-        self.hooks = Hooks()
-        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
         if not groups:
@@ -91,44 +104,61 @@ class Optimizer:
         if "step" in vars(cls):
             cls.step = observed(vars(cls)["step"])  # type: ignore[method-assign]
 
+    def _make_hooks(self) -> None:
+        for name in HOOKS:
+            if name not in vars(self):
+                setattr(self, name, HookDict())
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Optimise more parameters, with settings of their own, from now on."""
+        """Optimise more parameters, with settings of their own, from now on.
+
+        Raises:
+            TypeError: it is no dict, or its "params" are a set or hold what is no tensor.
+            ValueError: a tensor is no leaf, or in a group already; a required setting is missing;
+                some parameters have names and some have none.
+        """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         params, names = _read_params(param_group["params"])
-        for param in params:
-            if not isinstance(param, Tensor):
-                raise TypeError(
-                    "optimizer can only optimize Tensors, but one of the params is "
-                    + type(param).__name__
-                )
-            if not (param.is_leaf or param.retains_grad):
-                raise ValueError("can't optimize a non-leaf Tensor")
-        if len(params) != len(set(params)):
-            warnings.warn(
-                "optimizer contains a parameter group with duplicate parameters; "
-                "in future, this will cause an error",
-                stacklevel=3,
-            )
-        taken = set(chain.from_iterable(group["params"] for group in self.param_groups))
-        if not taken.isdisjoint(params):
-            raise ValueError("some parameters appear in more than one parameter group")
-        if any(("param_names" in group) != (names is not None) for group in self.param_groups):
-            raise ValueError(
-                "all optimizer param groups should be with/without names. cannot add param group "
-                f"{'without' if names is None else 'with'} names to the optimizer"
-            )
         param_group["params"] = params
         if names is not None:
             param_group["param_names"] = names
+        for param in params:
+            self._check_param(param)
         for name, default in self.defaults.items():
+            if default is required and name not in param_group:
+                raise ValueError(
+                    "parameter group didn't specify a value of required optimization parameter "
+                    f"{name}"
+                )
             param_group.setdefault(name, default)
-        if param_group.get("fused") and not all(p.is_floating_point() for p in params):
-            raise RuntimeError(
-                "`fused=True` requires all the params to be floating point Tensors of supported "
-                "devices: ['cpu', 'cuda', 'simulated']"
+        if len(params) != len(set(params)):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; "
+                "in future, this will cause an error; "
+                "see github.com/pytorch/pytorch/issues/40967 for more information",
+                stacklevel=3,
             )
+        for group in self.param_groups:
+            if ("param_names" in param_group) != ("param_names" in group):
+                with_or_without = "with" if "param_names" in param_group else "without"
+                raise ValueError(
+                    "all optimizer param groups should be with/without names. cannot add param "
+                    f"group {with_or_without} names to the optimizer"
+                )
+        taken = set(chain.from_iterable(group["params"] for group in self.param_groups))
+        if not taken.isdisjoint(params):
+            raise ValueError("some parameters appear in more than one parameter group")
         self.param_groups.append(param_group)
+
+    def _check_param(self, param: Any) -> None:
+        if not isinstance(param, Tensor):
+            raise TypeError(
+                "optimizer can only optimize Tensors, but one of the params is "
+                + type(param).__name__
+            )
+        if not self.defaults.get("differentiable") and not (param.is_leaf or param.retains_grad):
+            raise ValueError("can't optimize a non-leaf Tensor")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop every parameter's gradient, or fill it with zeros when `set_to_none` is False."""
@@ -157,32 +187,42 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            with enable_grad() if group.get("differentiable", False) else no_grad():
-                self._update([p for p in group["params"] if p.grad is not None], group)
+        in_grad_mode(self.defaults.get("differentiable", False), self._update_groups)
         return loss
+
+    def _update_groups(self) -> None:
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param._grad is not None]
+            if params:
+                self._update(params, group)
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Change `params`, which all have gradients, in place; the memory goes to `state`."""
-        raise NotImplementedError(f"{type(self).__name__} has no _update")
+        raise NotImplementedError(
+            f"{type(self).__name__} has neither a `step` nor an `_update` of its own"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """`state` and `param_groups` with every parameter replaced by its number.
 
         State tensors are shared, not copied.
         """
-        for hook in list(self.hooks.before_save.values()):
+        for hook in list(self._optimizer_state_dict_pre_hooks.values()):
             hook(self)
-        number: dict[Tensor, int] = {}
-        groups = []
+        number: dict[int, int] = {}
+        groups, start = [], 0
         for group in self.param_groups:
-            for param in group["params"]:
-                number.setdefault(param, len(number))
+            for at, param in enumerate(group["params"], start):
+                number.setdefault(id(param), at)
+            start += len(group["params"])
             packed = {key: value for key, value in group.items() if key != "params"}
-            groups.append({**packed, "params": [number[param] for param in group["params"]]})
-        state = {number.get(key, key): value for key, value in self.state.items()}
+            groups.append({**packed, "params": [number[id(param)] for param in group["params"]]})
+        state = {
+            number[id(key)] if isinstance(key, Tensor) else key: value
+            for key, value in self.state.items()
+        }
         saved: dict[str, Any] = {"state": state, "param_groups": groups}
-        for hook in list(self.hooks.after_save.values()):
+        for hook in list(self._optimizer_state_dict_post_hooks.values()):
             changed = hook(self, saved)
             saved = saved if changed is None else changed
         return saved
@@ -196,7 +236,7 @@ class Optimizer:
             ValueError: when the groups differ in number or size.
         """
         state_dict = state_dict.copy()
-        for hook in list(self.hooks.before_load.values()):
+        for hook in list(self._optimizer_load_state_dict_pre_hooks.values()):
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
         saved = deepcopy(state_dict["param_groups"])
@@ -207,63 +247,66 @@ class Optimizer:
                 "loaded state dict contains a parameter group that doesn't match the size of "
                 "optimizer's group"
             )
-        params: dict[int, Tensor] = {}
+        params: dict[int, tuple[Tensor, dict[str, Any]]] = {}
         for group, new in zip(self.param_groups, saved):
-            params.update(zip(new["params"], group["params"]))
+            params.update({key: (p, new) for key, p in zip(new["params"], group["params"])})
             new["params"] = group["params"]
             if "param_names" in group:
                 new.setdefault("param_names", group["param_names"])
-            for name, default in self.defaults.items():  # of a version that did not have it
-                new.setdefault(name, default)
-        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        state: defaultdict[Any, Any] = defaultdict(dict)
         for key, value in state_dict["state"].items():
             if key in params:
-                state[params[key]] = _adopt(params[key], value)
+                param, group = params[key]
+                state[param] = _adopt(param, group, value)
             else:
                 state[key] = value
-        self.state = state
-        self.param_groups = saved
-        for hook in list(self.hooks.after_load.values()):
+        self.__setstate__({"state": state, "param_groups": saved})
+        for hook in list(self._optimizer_load_state_dict_post_hooks.values()):
             hook(self)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(optimizer, args, kwargs)` before each step; it may return other arguments."""
-        return registered(self.hooks.before_step, hook, False)
+        """Calls `hook(optimizer, args, kwargs)` before each step; it may return other arguments.
+
+        `args` begins with the optimizer itself, as in PyTorch.
+        """
+        return registered(self._optimizer_step_pre_hooks, hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls `hook(optimizer, args, kwargs)` after each step."""
-        return registered(self.hooks.after_step, hook, False)
+        return registered(self._optimizer_step_post_hooks, hook)
 
     def register_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Calls `hook(optimizer)` before each `state_dict()`."""
-        return registered(self.hooks.before_save, hook, prepend)
+        return registered(self._optimizer_state_dict_pre_hooks, hook, prepend)
 
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Calls `hook(optimizer, state_dict)` after `state_dict()`; it may return another one."""
-        return registered(self.hooks.after_save, hook, prepend)
+        return registered(self._optimizer_state_dict_post_hooks, hook, prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Calls `hook(optimizer, state_dict)` before a load; it may return another one."""
-        return registered(self.hooks.before_load, hook, prepend)
+        return registered(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
 
     def register_load_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Calls `hook(optimizer)` after each load."""
-        return registered(self.hooks.after_load, hook, prepend)
+        return registered(self._optimizer_load_state_dict_post_hooks, hook, prepend)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "hooks"}
+        return {name: value for name, value in vars(self).items()
+                if name not in HOOKS and name != "step"}  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.hooks = Hooks()
+        self._make_hooks()
+        self.defaults.setdefault("differentiable", False)
 
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
@@ -290,20 +333,23 @@ def _read_params(params: Any) -> tuple[list[Any], list[str] | None]:
         raise ValueError(
             "all optimizer params should be with/without names. Some param names are missing"
         )
-    return [tensor for _, tensor in entries], [name for name, _ in entries]
+    return [entry[1] for entry in entries], [entry[0] for entry in entries]
 
 
-def _adopt(param: Tensor, state: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a parameter's state; tensors follow the parameter, the step stays on the host."""
-    adopted = {}
-    for key, value in state.items():
-        if key == "step" and isinstance(value, (int, float)):  # PyTorch's, before 1.12
-            adopted[key] = tensor(float(value), dtype=float32, device="cpu")
-        elif not isinstance(value, Tensor):
-            adopted[key] = deepcopy(value)
-        elif key == "step":
-            adopted[key] = value.detach().to("cpu", copy=True)
-        else:
-            dtype = param.dtype if param.is_floating_point() else value.dtype
-            adopted[key] = value.detach().to(param.device, dtype, copy=True)
-    return adopted
+def _adopt(param: Tensor, group: dict[str, Any], value: Any, key: Any = None) -> Any:
+    """A copy of a parameter's state; tensors follow the parameter, the step stays where it is."""
+    if isinstance(value, Tensor):
+        value = value.detach()
+        if key == "step":
+            on_device = group.get("fused") or group.get("capturable")
+            return value.to(param.device, float32, copy=True) if on_device else value.clone()
+        dtype = param.dtype if param.is_floating_point() else value.dtype
+        return value.to(param.device, dtype, copy=True)
+    if isinstance(value, dict):
+        return {k: _adopt(param, group, v, k) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return type(value)(_adopt(param, group, v) for v in value)
+    return deepcopy(value)
+
+
+explain(__name__)

@@ -4,14 +4,71 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.mode import will_change
-from ..autograd.recording.views import changed
-from ..backends import backend_of
-from ..tensor import Tensor, make
-from .optimizer import Optimizer, Params, check_range, check_rate, check_ways, scaled
+from ..autograd.mode import is_grad_enabled
+from ..tensor import Tensor
+from .checks import check_rate, check_setting, check_ways
+from .optimizer import ParamsT
+from .ruled import RuledOptimizer
+from .rules import advance, nonzero, rule
+from .scaling import unscaled
+
+__all__ = ["SGD", "sgd"]
 
 
-class SGD(Optimizer):
+@rule()
+def sgd_rule(
+    m: Any, param: Any, grad: Any, momentum_buffer: Any, *,
+    lr: Any, momentum: Any, dampening: Any, weight_decay: Any, nesterov: bool, maximize: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """θ -= lr · b, with the momentum b = μ b + (1 - τ) g, which begins as g."""
+    if maximize:
+        grad = -grad
+    if weight_decay is not None:
+        grad = grad + weight_decay * param
+    if momentum is None:
+        return {"param": param - lr * grad}
+    if momentum_buffer is None:
+        momentum_buffer = grad
+    else:
+        new = grad if dampening is None else (1 - dampening) * grad
+        momentum_buffer = momentum * momentum_buffer + new
+    direction = grad + momentum * momentum_buffer if nesterov else momentum_buffer
+    return {"momentum_buffer": momentum_buffer, "param": param - lr * direction}
+
+
+def sgd(
+    params: list[Tensor],
+    d_p_list: list[Tensor],
+    momentum_buffer_list: list[Tensor | None],
+    has_sparse_grad: bool = False,
+    foreach: bool | None = None,
+    fused: bool | None = None,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+    *,
+    weight_decay: float | Tensor,
+    momentum: float,
+    lr: float | Tensor,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+) -> None:
+    """One step of SGD on lists of tensors, in place; the arguments are those of the class.
+
+    The step is recorded where gradients are recorded. An entry None of `momentum_buffer_list` is
+    replaced by the momentum that begins.
+    """
+    check_ways(foreach, fused, False)
+    if not unscaled(d_p_list, fused, grad_scale, found_inf):
+        return
+    settings = {"lr": lr, "momentum": nonzero(momentum), "dampening": nonzero(dampening),
+                "weight_decay": nonzero(weight_decay), "nesterov": nesterov,
+                "maximize": maximize}  # fmt: skip
+    states = {"momentum_buffer": momentum_buffer_list}
+    advance(sgd_rule, params, d_p_list, states, settings, is_grad_enabled())
+
+
+class SGD(RuledOptimizer):
     """Stochastic gradient descent: param -= lr * direction.
 
     The direction is the gradient, plus `weight_decay` * param; with `momentum` it is
@@ -24,7 +81,7 @@ class SGD(Optimizer):
         foreach, fused: PyTorch's ways to compute the same. There is one way here, an update in
             place of each parameter, which both True and False give.
         differentiable: the step is recorded: gradients flow from the new parameters, which must not
-            be leaves, to the gradients, the old parameters, and `lr` if it is a tensor.
+            be leaves, to the gradients, the old parameters, and settings that are tensors.
 
     Raises:
         ValueError: for a negative setting, or nesterov without momentum or with dampening.
@@ -37,13 +94,17 @@ class SGD(Optimizer):
     tensor([0.7500, 0.7500], requires_grad=True)
     """
 
+    _function = staticmethod(sgd)
+    _states = ("momentum_buffer",)
+    _numbers = ()
+
     def __init__(
         self,
-        params: Params,
+        params: ParamsT,
         lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
-        weight_decay: float = 0,
+        weight_decay: float | Tensor = 0,
         nesterov: bool = False,
         *,
         maximize: bool = False,
@@ -52,11 +113,10 @@ class SGD(Optimizer):
         fused: bool | None = None,
     ) -> None:
         check_rate(lr)
-        check_range("momentum value", momentum)
-        check_range("weight_decay value", weight_decay)
+        check_setting("momentum value", momentum)
+        check_setting("weight_decay value", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        check_ways(foreach, fused, differentiable)
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -69,63 +129,11 @@ class SGD(Optimizer):
             "fused": fused,
         }
         super().__init__(params, defaults)
+        check_ways(foreach, fused, differentiable)
+        self._step_supports_amp_scaling = bool(fused)
 
-    def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        for param in params:
-            buffer = None
-            if group["momentum"] != 0:
-                buffer = self.state[param].get("momentum_buffer")
-            way = follow if group["differentiable"] else descend
-            used = way(param, buffer, group)
-            if used is not None:
-                self.state[param]["momentum_buffer"] = used
+    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
-
-def descend(param: Tensor, buffer: Tensor | None, group: dict[str, Any]) -> Tensor | None:
-    """One step on the arrays of a parameter and its momentum, in place; the momentum, if any."""
-    assert param.grad is not None
-    array, grad = param._array, param.grad._array
-    xp = backend_of(array).xp
-    direction = scaled(xp, grad, -1) if group["maximize"] else grad
-    if group["weight_decay"] != 0:
-        decay = scaled(xp, array, group["weight_decay"])
-        decay += direction
-        direction = decay
-    if group["momentum"] != 0:
-        if buffer is None:
-            buffer = make(direction.copy())
-        else:
-            kept = 1 - group["dampening"]
-            buffer._array *= group["momentum"]
-            buffer._array += direction if kept == 1 else scaled(xp, direction, kept)
-        if group["nesterov"]:
-            ahead = scaled(xp, buffer._array, group["momentum"])
-            ahead += direction
-            direction = ahead
-        else:
-            direction = buffer._array
-    will_change(param)
-    array -= scaled(xp, direction, float(group["lr"]))
-    changed(param)
-    return buffer
-
-
-def follow(param: Tensor, buffer: Tensor | None, group: dict[str, Any]) -> Tensor | None:
-    """The same step on tensors, recorded; the momentum is a new tensor, with its history."""
-    direction = param.grad
-    assert direction is not None
-    if group["maximize"]:
-        direction = -direction
-    if group["weight_decay"] != 0:
-        direction = direction + param * group["weight_decay"]
-    if group["momentum"] != 0:
-        if buffer is None:
-            buffer = direction.clone()
-        else:
-            buffer = buffer * group["momentum"] + direction * (1 - group["dampening"])
-        if group["nesterov"]:
-            direction = direction + buffer * group["momentum"]
-        else:
-            direction = buffer
-    param.sub_(direction * group["lr"])
-    return buffer
+    def _remembers(self, group: dict[str, Any]) -> bool:
+        return bool(group["momentum"] != 0)

@@ -1,190 +1,213 @@
-"""The ways of a step: signatures and saved keys are PyTorch's, recorded steps, hooks, files."""
+"""The ways of a step: PyTorch's signatures, equal ways, recorded steps, steps that read nothing."""
 
 from __future__ import annotations
 
-import copy
+import importlib
 import inspect
-import io
-import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cugrad
-from tests.optim.test_optimizers import SETTINGS, every_setting, host, set_gradients, start, torch
+from tests.optim.settings import EACH, IDS, NAMES, REAL, SETTINGS
+from tests.optim.starts import host, set_gradients, start, worst
 
-__all__ = ["torch"]
-NAMES = ("SGD", "Adam", "AdamW")
+every_name = pytest.mark.parametrize("name", NAMES)
+RECORDED = [
+    pytest.param(name, settings, "float64", "simulated", id=i)
+    for i, (name, settings) in zip(IDS, SETTINGS, strict=True)
+    if name not in REAL
+]
+RECORDED += [pytest.param(name, EACH[name][1], "complex128", "cpu", id=f"complex-{name}")
+             for name in NAMES if name not in REAL]  # fmt: skip
+FILES = {"Adafactor": "_adafactor", "Muon": "_muon"}
+CAPTURABLE = ["ASGD", "Adadelta", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "LBFGS", "SparseAdam"])
 def test_arguments_and_saved_keys_are_pytorch_s(name: str, torch: Any) -> None:
-    ours, theirs = (getattr(lib.optim, name) for lib in (cugrad, torch))
-    want = inspect.signature(theirs).parameters
-    got = inspect.signature(ours).parameters
+    want, got = (inspect.signature(getattr(lib.optim, name)).parameters for lib in (torch, cugrad))
     assert [(p.name, p.default, p.kind) for p in got.values()] == [
         (p.name, p.default, p.kind) for p in want.values()
     ]
-    groups = [opt([lib.ones(1, requires_grad=True)]).state_dict()["param_groups"]
-              for opt, lib in ((ours, cugrad), (theirs, torch))]  # fmt: skip
+    groups = []
+    for lib in (cugrad, torch):
+        optimizer = getattr(lib.optim, name)([lib.ones(1, 1, requires_grad=True)])
+        groups.append(optimizer.state_dict()["param_groups"])
     assert groups[0] == groups[1] and list(groups[0][0]) == list(groups[1][0])
 
 
-@pytest.mark.parametrize("way", [{"foreach": True}, {"foreach": False}, {"fused": True},
-                                 {"fused": False}, {"foreach": False, "fused": True},
-                                 {"lr": "tensor"}])  # fmt: skip
-@pytest.mark.parametrize("name", NAMES)
-def test_each_way_gives_the_same_bits(name: str, way: dict[str, Any], device: str) -> None:
+@every_name
+def test_functions_take_pytorch_s_arguments(name: str) -> None:
+    file = FILES.get(name, name.lower())
+    theirs = pytest.importorskip(f"torch.optim.{file}", reason="PyTorch is not installed")
+    ours = importlib.import_module(f"cugrad.optim.{file}")
+    want, got = (inspect.signature(getattr(lib, name.lower())).parameters for lib in (theirs, ours))
+    assert [(p.name, p.kind) for p in got.values()] == [(p.name, p.kind) for p in want.values()]
+
+
+@every_name
+def test_each_way_gives_the_same_bits(name: str, device: str) -> None:
+    names = inspect.signature(getattr(cugrad.optim, name)).parameters
+    ways: list[dict[str, Any]] = [{}, {"lr": cugrad.tensor([0.125], device=device)}]
+    if "foreach" in names:
+        ways += [{"foreach": True}, {"foreach": False}]
+    if "fused" in names:
+        ways += [{"fused": True}, {"fused": False}, {"foreach": False, "fused": True}]
     results = []
-    for settings in ({"lr": 0.125}, {"lr": 0.125, **way}):
-        if settings["lr"] == "tensor":
-            settings["lr"] = cugrad.tensor([0.125], device=device)
-        params = start(cugrad, "float32", device)
-        optimizer = getattr(cugrad.optim, name)(params, **settings)
+    for way in ways:
+        params = start(cugrad, name, "float32", device)
+        optimizer = getattr(cugrad.optim, name)(params, **{"lr": 0.125, **way})
         for step in range(3):
             set_gradients(cugrad, params, step)
             optimizer.step()
         results.append([host(p).tolist() for p in params])
-    assert results[0] == results[1]
+    assert all(result == results[0] for result in results)
 
 
-@every_setting
-@pytest.mark.parametrize(("dtype", "device"), [("float64", "simulated"), ("complex128", "cpu")])
+@pytest.mark.parametrize("name", CAPTURABLE)
+def test_a_capturable_step_keeps_its_count_on_the_device(name: str) -> None:
+    """And reads nothing from there; on the host it is PyTorch's error."""
+    results = []
+    for capturable in (False, True):
+        params = start(cugrad, name, "float32", "simulated")
+        lr = cugrad.tensor(0.0625, device="simulated") if capturable else 0.0625
+        optimizer = getattr(cugrad.optim, name)(params, lr=lr, capturable=capturable)
+        for step in range(8):
+            set_gradients(cugrad, params, step)
+            optimizer.step()
+        results.append(params)
+    devices = {state["step"].device.type for state in optimizer.state.values()}
+    assert devices == {"simulated"}
+    for a, b in zip(*results, strict=True):
+        assert worst(a, b) < 1e-6
+    w = cugrad.ones(2, requires_grad=True)
+    w.grad = cugrad.ones(2)
+    with pytest.raises(AssertionError, match="must be on supported devices"):
+        getattr(cugrad.optim, name)([w], capturable=True).step()
+
+
+def taken(lib: Any, name: str, settings: Any, first: Any, rate: Any, grads: Any, **way: Any) -> Any:
+    """A parameter after a step for each gradient, in which all may require gradients."""
+    param = first.clone() if way.get("differentiable") else first.detach().clone().requires_grad_()
+    optimizer = getattr(lib.optim, name)([param], **{**settings, "lr": rate}, **way)
+    for grad in grads:
+        param.grad = grad
+        optimizer.step()
+    return param
+
+
+@pytest.mark.parametrize(("name", "settings", "dtype", "device"), RECORDED)
 def test_a_recorded_step_is_the_step_and_its_derivative(
     name: str, settings: dict[str, Any], dtype: str, device: str
 ) -> None:
-    kind = getattr(cugrad, dtype)
     generator = cugrad.Generator(device=device).manual_seed(3)
-    drawn = cugrad.randn(4, 3, dtype=kind, device=device, generator=generator)
+    kind = getattr(cugrad, dtype)
+    drawn = cugrad.randn(4, 2, dtype=kind, device=device, generator=generator)
     first, *grads = [x.clone().requires_grad_() for x in drawn]
     rate = cugrad.tensor(settings.get("lr", 1e-3), dtype=cugrad.float64, device=device)
+    begins = name in ("ASGD", "Rprop")  # a number begins the state
+    lr = rate.item() if begins else rate.requires_grad_()
 
-    def steps(first: Any, rate: Any, *grads: Any, differentiable: bool = True) -> Any:
-        param = first.clone() if differentiable else first.detach().clone().requires_grad_()
-        if differentiable:
-            param.retain_grad()
-        given = {**settings, "lr": rate}
-        opt = getattr(cugrad.optim, name)([param], **given, differentiable=differentiable)
-        for grad in grads:
-            param.grad = grad
-            opt.step()
+    def steps(first: Any, *rest: Any) -> Any:
+        rate, grads = (lr, rest) if begins else (rest[0], rest[1:])
+        return taken(cugrad, name, settings, first, rate, grads, differentiable=True)
+
+    inputs = (first, *grads) if begins else (first, lr, *grads)
+    plain = taken(cugrad, name, settings, first, rate.item(), grads)
+    np.testing.assert_allclose(host(steps(*inputs)), host(plain), rtol=1e-6, atol=1e-9)
+    assert cugrad.autograd.gradcheck(steps, inputs)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in REAL])
+def test_derivatives_of_a_recorded_step_are_pytorch_s(
+    name: str, torch: Any, request: pytest.FixtureRequest
+) -> None:
+    """Of parameters, gradients and states, from the sixth step on."""
+    settings = EACH[name][1 if name == "ASGD" else -1]  # whose average PyTorch cannot follow
+    found = []
+    for lib in (torch, cugrad):
+        request.addfinalizer(partial(lib.set_default_dtype, lib.get_default_dtype()))
+        lib.set_default_dtype(lib.float64)  # that of the counts of steps
+        rng = np.random.default_rng(5)
+        leaf, first, grad = [lib.tensor(rng.standard_normal(3)).requires_grad_() for _ in range(3)]
+        plain = getattr(lib.optim, name)([leaf], **settings)
+        for _ in range(6):
+            leaf.grad = lib.cos(leaf.detach())
+            plain.step()
+        states = {key: value.clone() for key, value in plain.state[leaf].items()}
+        inputs = [t.requires_grad_() for t in states.values() if t.dim()]
+        param = first.clone()
+        optimizer = getattr(lib.optim, name)([param], differentiable=True, **settings)
+        optimizer.state[param].update({key: t.clone() for key, t in states.items()})
+        param.grad = grad
+        optimizer.step()
+        outputs = [param, *[t for t in optimizer.state[param].values() if t.requires_grad]]
+        loss = sum((t * lib.arange(1.0, 4.0)).sum() for t in outputs)
+        found.append([host(g) for g in lib.autograd.grad(loss, [first, grad, *inputs])])
+    for wanted, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_settings_that_are_tensors_have_derivatives() -> None:
+    x, y = (cugrad.tensor([1.0, -2.0, 3.0], dtype=cugrad.float64) * s for s in (1.0, 0.3))
+
+    def steps(lr: Any, decay: Any, beta1: Any, beta2: Any) -> Any:
+        param = x.clone()
+        optimizer = cugrad.optim.Adam([param], lr=lr, weight_decay=decay, betas=(beta1, beta2),
+                                      differentiable=True)  # fmt: skip
+        for _ in range(2):
+            param.grad = y
+            optimizer.step()
         return param
 
-    plain = steps(first, rate, *grads, differentiable=False)
-    recorded = steps(first, rate, *grads)
-    np.testing.assert_allclose(host(recorded), host(plain), rtol=1e-12)
-    assert cugrad.autograd.gradcheck(steps, (first, rate.requires_grad_(), *grads))
+    values = [
+        cugrad.tensor(v, dtype=cugrad.float64, requires_grad=True) for v in (0.1, 0.2, 0.9, 0.99)
+    ]
+    assert cugrad.autograd.gradcheck(steps, values)
 
 
-@every_setting
-def test_checkpoints_go_both_ways(name: str, settings: dict[str, Any], torch: Any) -> None:
-    """Half of the steps in one library, half in the other, through a file."""
-    whole = start(cugrad, "float64")
-    wanted = getattr(cugrad.optim, name)(whole, **settings)
-    for step in range(6):
-        set_gradients(cugrad, whole, step)
-        wanted.step()
-    for a, b in ((cugrad, torch), (torch, cugrad)):
-        params = start(a, "float64")
-        optimizer = getattr(a.optim, name)(params, **settings)
-        for step in range(3):
-            set_gradients(a, params, step)
-            optimizer.step()
-        file = io.BytesIO()
-        a.save({"params": params, "optimizer": optimizer.state_dict()}, file)
-        loaded = b.load(io.BytesIO(file.getvalue()))
-        params = [p.detach().requires_grad_() for p in loaded["params"]]
-        optimizer = getattr(b.optim, name)(params)
-        optimizer.load_state_dict(loaded["optimizer"])
-        for step in range(3, 6):
-            set_gradients(b, params, step)
-            optimizer.step()
-        for got, want in zip(params, whole, strict=True):
-            np.testing.assert_allclose(host(got), host(want), rtol=1e-12)
-
-
-def test_an_old_checkpoint_gets_what_it_lacks() -> None:
-    w = cugrad.ones(2, requires_grad=True)
-    optimizer = cugrad.optim.Adam([w])
-    w.grad = cugrad.ones(2)
+def test_a_recorded_step_changes_the_tensors_of_its_state() -> None:
+    param = cugrad.ones(2, requires_grad=True).clone()
+    optimizer = cugrad.optim.Adam([param], amsgrad=True, differentiable=True)
+    param.grad = cugrad.ones(2, requires_grad=True)
     optimizer.step()
-    saved = copy.deepcopy(optimizer.state_dict())
-    for key in ("maximize", "fused", "differentiable", "decoupled_weight_decay"):
-        del saved["param_groups"][0][key]
-    saved["state"][0]["step"] = 1
-    twin = w.detach().clone().requires_grad_()
-    other = cugrad.optim.Adam([twin])
-    other.load_state_dict(saved)
-    for param, each in ((w, optimizer), (twin, other)):
-        param.grad = cugrad.ones(2)
-        each.step()
-    assert w.tolist() == twin.tolist()
+    before = dict(optimizer.state[param])
+    optimizer.step()
+    assert all(before[key] is value for key, value in optimizer.state[param].items())
+    optimizer.state[param]["step"] = cugrad.tensor(1.0, requires_grad=True)
+    with pytest.raises(RuntimeError, match="`requires_grad` is not supported for `step`"):
+        optimizer.step()
 
 
-def test_hooks_run_around_steps_saves_and_loads(torch: Any) -> None:
-    told = []
-    for lib in (cugrad, torch):
-        said: list[Any] = []
-        w = lib.ones(2, requires_grad=True)
-        opt = lib.optim.SGD([w], lr=0.5)
-
-        def note(word: str, said: list[Any] = said) -> Any:
-            return lambda *args: said.append((word, len(args)))
-
-        opt.register_step_pre_hook(note("before"))
-        handle = opt.register_step_post_hook(note("after"))
-        opt.register_state_dict_pre_hook(note("save"))
-        opt.register_state_dict_pre_hook(note("save first"), prepend=True)
-        opt.register_state_dict_post_hook(lambda opt, saved: {**saved, "more": 1})
-        opt.register_load_state_dict_pre_hook(note("load"))
-        opt.register_load_state_dict_post_hook(note("loaded"))
-        opt.step()
-        opt.load_state_dict(opt.state_dict())
-        handle.remove()
-        opt.step(note("closure"))
-        said.append(sorted(opt.state_dict()))
-        told.append(said)
-    assert told[0] == told[1]
-
-
-def test_a_hook_may_change_the_arguments_and_an_error_leaves_no_trace() -> None:
+def test_a_leaf_is_not_changed_by_a_recorded_step() -> None:
     w = cugrad.ones(2, requires_grad=True)
-    opt = cugrad.optim.SGD([w], lr=0.5)
-    handle = opt.register_step_pre_hook(lambda opt, args, kwargs: ((lambda: 7.0,), {}))
-    assert opt.step() == 7.0
-    handle.remove()
-    opt.register_step_pre_hook(lambda opt, args, kwargs: 3)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="must return None or a tuple"):
-            opt.step()
-
-
-class Twice(cugrad.optim.SGD):
-    """A user's step that calls super's: hooks run once."""
-
-    def step(self, closure: Any = None) -> Any:
-        super().step(closure)
-        return super().step()
-
-
-def test_a_step_of_a_user_s_class_is_hooked_once_and_pickled() -> None:
-    w = cugrad.ones(2, requires_grad=True)
-    opt = Twice([w], lr=0.25)
-    calls: list[int] = []
-    opt.register_step_post_hook(lambda *args: calls.append(1))
     w.grad = cugrad.ones(2)
-    opt.step()
-    assert calls == [1] and w.tolist() == [0.5, 0.5]
-    other = pickle.loads(pickle.dumps(opt))
-    other.step()
-    assert calls == [1] and other.param_groups[0]["params"][0].tolist() == [0.5, 0.5]
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        cugrad.optim.SGD([w], differentiable=True).step()
 
 
-def test_fused_wants_real_floating_point() -> None:
-    with pytest.raises(RuntimeError, match="requires all the params to be floating point"):
-        cugrad.optim.Adam([cugrad.ones(1, dtype=cugrad.complex64, requires_grad=True)], fused=True)
+def test_an_update_is_text_with_few_temporaries() -> None:
+    """Of most rules one scratch array is all that a step needs."""
+    from cugrad.optim.adam import adam_rule
+
+    settings = {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": None,
+                "decoupled": False, "amsgrad": False, "maximize": False}  # fmt: skip
+    form = adam_rule.form((False, False, True), settings)
+    assert form.program.scratch == 1
+    assert form.arrays == ["param", "grad", "exp_avg", "exp_avg_sq"]
+    assert form is adam_rule.form((False, False, True), {**settings, "lr": 0.2})
 
 
-def test_all_of_pytorch_s_settings_are_tried() -> None:
-    assert {name for name, _ in SETTINGS} == set(NAMES)
+def test_a_rule_may_not_ask_for_a_value() -> None:
+    from cugrad.optim.rules import advance, rule
+
+    @rule()
+    def asking(m: Any, param: Any, grad: Any, *, lr: Any) -> dict[str, Any]:
+        return {"param": param - lr * grad if lr > 0.1 else param}
+
+    w = cugrad.ones(2)
+    with pytest.raises(TypeError, match=r"m\.where"):
+        advance(asking, [w], [w.clone()], {}, {"lr": 0.5})

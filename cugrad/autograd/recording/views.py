@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import is_differentiable
@@ -240,6 +240,19 @@ def changed(t: Tensor) -> None:
     counter[0] += 1
     if len(counter) > 1:
         _moved(counter)
+
+
+def will_be_changed(tensors: Iterable[Tensor]) -> None:
+    """What `will_change` tells of tensors, and what `changed` counts, before they are changed."""
+    watched = state.before_write is not None or writes_watched
+    for t in tensors:
+        if watched:
+            will_change(t)
+        counter = t._counter
+        if counter is not None and len(counter) == 1:
+            counter[0] += 1
+        else:
+            changed(t)
 
 
 def _moved(counter: list[Any]) -> None:

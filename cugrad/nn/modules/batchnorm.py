@@ -92,7 +92,7 @@ class _NormBase(Module):
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
-                factor = 1.0 / self.num_batches_tracked  # a tensor: no waiting for the device
+                factor = 1.0 / self.num_batches_tracked.double()  # no waiting for the device
         tracked = self.track_running_stats or not self.training
         return batch_norm(
             input,

@@ -1,0 +1,172 @@
+"""Muon: momentum whose matrix is made orthogonal before it is a step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..functions.creation.factories import zeros_like
+from ..tensor import Tensor
+from .checks import check_rate
+from .optimizer import ParamsT
+from .ruled import RuledOptimizer
+from .rules import advance, rule
+
+__all__ = ["Muon", "muon"]
+
+COEFFICIENTS = (
+    3.4445,
+    -4.7750,
+    2.0315,
+)  # of Jordan's quintic, https://kellerjordan.github.io/posts/muon
+RATIOS = ["original", "match_rms_adamw"]
+
+
+@rule(elementwise=False)
+def muon_rule(
+    m: Any, param: Any, grad: Any, momentum_buffer: Any, *,
+    lr: Any, ratio: Any, weight_decay: Any, momentum: Any, nesterov: bool, a: Any, b: Any, c: Any,
+    ns_steps: Any, eps: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """θ = (1 - lr λ) θ - lr ρ · O, where O is nearly the orthogonal factor of the momentum."""
+    momentum_buffer = momentum_buffer + (1 - momentum) * (grad - momentum_buffer)
+    update = momentum_buffer
+    if nesterov:
+        update = grad + momentum * (momentum_buffer - grad)
+    update = orthogonal(update, (a, b, c), int(ns_steps), eps).to(param.dtype)
+    return {"param": param * (1 - lr * weight_decay) - lr * ratio * update,
+            "momentum_buffer": momentum_buffer}  # fmt: skip
+
+
+def orthogonal(matrix: Tensor, coefficients: Any, steps: int, eps: float) -> Tensor:
+    """A matrix with the singular vectors of another, and singular values near 1, in bfloat16.
+
+    Newton-Schulz iterations x = a x + (b y + c y²) x, where y = x xᵀ, of the matrix over its norm.
+    Source: Higham, Functions of Matrices, chapter 8, with Jordan's coefficients.
+    """
+    a, b, c = coefficients
+    tall = matrix.size(0) > matrix.size(1)
+    x = (matrix.mT if tall else matrix).bfloat16()
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = (x @ x.mT).float()
+        polynomial = (b * gram + c * (gram @ gram)).bfloat16()
+        x = (a * x.float() + polynomial.float() @ x.float()).bfloat16()
+    return x.mT if tall else x
+
+
+def muon(
+    params: list[Tensor],
+    grads: list[Tensor],
+    muon_momentum_bufs: list[Tensor],
+    *,
+    foreach: bool | None = None,
+    lr: float | Tensor,
+    weight_decay: float,
+    momentum: float,
+    nesterov: bool,
+    ns_coefficients: tuple[float, float, float],
+    ns_steps: int,
+    eps: float,
+    adjust_lr_fn: str | None,
+    has_complex: bool = False,
+) -> None:
+    """One step of Muon on lists of matrices, in place; the arguments are those of the class."""
+    if foreach:
+        raise RuntimeError("Foreach is not supported for Muon yet")
+    if has_complex:
+        raise ValueError("Complex parameters are not supported")
+    if ns_steps >= 100:
+        raise ValueError("Number of steps must be less than 100 for computational efficiency")
+    if len(ns_coefficients) != 3:
+        raise ValueError("Coefficients must be a tuple of exactly 3 values")
+    a, b, c = ns_coefficients
+    for param, grad, buffer in zip(params, grads, muon_momentum_bufs, strict=True):
+        if grad.dim() != 2:
+            raise ValueError("Param gradient must be a 2D matrix")
+        settings = {"lr": lr, "ratio": _ratio(adjust_lr_fn, param), "weight_decay": weight_decay,
+                    "momentum": momentum, "nesterov": nesterov, "a": a, "b": b, "c": c,
+                    "ns_steps": ns_steps, "eps": eps}  # fmt: skip
+        advance(muon_rule, [param], [grad], {"momentum_buffer": [buffer]}, settings)
+
+
+def _ratio(adjust_lr_fn: str | None, param: Tensor) -> float:
+    """What the rate of a matrix is multiplied by for its shape."""
+    rows, columns = param.shape[0], param.shape[1]
+    if adjust_lr_fn is None or adjust_lr_fn == "original":
+        return math.sqrt(max(1, rows / columns))
+    return 0.2 * math.sqrt(max(rows, columns))
+
+
+class Muon(RuledOptimizer):
+    """Muon: param -= lr * ratio * orthogonal(momentum), for the matrices of hidden layers.
+
+    The momentum is made nearly orthogonal by `ns_steps` Newton-Schulz iterations in bfloat16, with
+    `ns_coefficients`; lr * weight_decay * param is taken away. Other parameters want another
+    optimizer. Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, in PyTorch's
+    form.
+
+    Args:
+        lr: a number, or a tensor of one element, read in each step.
+        adjust_lr_fn: "original" (and None): ratio is √max(1, rows / columns); "match_rms_adamw":
+            0.2 √max(rows, columns), of Liu et al. 2025, https://arxiv.org/abs/2502.16982.
+
+    Raises:
+        ValueError: for a negative setting, a parameter that is no matrix, or another adjust_lr_fn.
+        RuntimeError: in `step`, for a complex parameter.
+
+    >>> import cugrad as torch
+    >>> w = torch.zeros(2, 2, requires_grad=True)
+    >>> w.grad = torch.tensor([[0., 3.], [-3., 0.]])
+    >>> torch.optim.Muon([w], lr=0.5).step()
+    >>> w.sign()
+    tensor([[ 0., -1.],
+            [ 1.,  0.]], grad_fn=<SignBackward0>)
+    """
+
+    _function = staticmethod(muon)
+    _states = ("momentum_buffer",)
+    _numbers = ()
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = COEFFICIENTS,
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        check_rate(lr, "Learning rate should be >= 0 but is: {}")
+        if not momentum >= 0.0:
+            raise ValueError(f"momentum should be >= 0 but is: {momentum}")
+        if not weight_decay >= 0.0:
+            raise ValueError(f"weight decay should be >= 0 but is: {weight_decay}")
+        if adjust_lr_fn is not None and adjust_lr_fn not in RATIOS:
+            raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
+        defaults = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "ns_coefficients": ns_coefficients,
+            "eps": eps,
+            "ns_steps": ns_steps,
+            "adjust_lr_fn": adjust_lr_fn,
+        }
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.dim() != 2:
+                    raise ValueError(
+                        "Muon only supports 2D parameters whereas we found a parameter with size: "
+                        f"{param.size()}"
+                    )
+
+    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        if param.is_complex():
+            raise RuntimeError("Muon does not support complex parameters")
+        return {"momentum_buffer": zeros_like(param)}

@@ -1,0 +1,118 @@
+"""RuledOptimizer: an optimizer whose step is a function of lists of tensors, by an update rule."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..dtypes import float32, float64, get_default_dtype
+from ..functions.creation.factories import full
+from ..tensor import Tensor
+from .checks import check_fused_param
+from .optimizer import Optimizer, ParamsT
+
+__all__ = ["RuledOptimizer", "count_of", "scalar_dtype"]
+
+BETAS = ("beta1", "beta2")
+
+
+def scalar_dtype(is_fused: Any = None) -> Any:
+    """The dtype of states that are one number: PyTorch's choice."""
+    return float64 if not is_fused and get_default_dtype() is float64 else float32
+
+
+def count_of(
+    param: Tensor, group: dict[str, Any], value: float = 0.0, here: bool = False
+) -> Tensor:
+    """A state that is one number: on the host, where it is read without waiting, unless `here`.
+
+    `fused` and `capturable` steps read nothing: theirs are on the parameter's device.
+    """
+    here = here or bool(group.get("capturable") or group.get("fused"))
+    device = param.device if here else "cpu"
+    return full((), float(value), dtype=scalar_dtype(group.get("fused")), device=device)
+
+
+class RuledOptimizer(Optimizer):
+    """Base of the optimizers that are given by a function of parameters, gradients and states.
+
+    Subclasses say `_function`, the names of the states in the order of its arguments, `_numbers`
+    (those of the states that are one number each), and write `_first_state`.
+    """
+
+    _function: Callable[..., None]
+    _states: tuple[str, ...] = ()
+    _numbers: tuple[str, ...] = ("step",)
+    _pairs: dict[str, tuple[str, str]] = {"betas": BETAS}  # settings of two: what they are called
+    _accepted: tuple[str, ...] = ()
+    _initial: dict[str, Any] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_function" in vars(cls):
+            names = inspect.signature(cls._function).parameters
+            cls._accepted = tuple(list(names)[2 + len(cls._states) :])
+        if "__init__" in vars(cls):
+            parameters = inspect.signature(cls).parameters.values()
+            cls._initial = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes over a state, also one of a version without some settings or with plain numbers."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name in self.defaults:
+                if name in self._initial:
+                    group.setdefault(name, self._initial[name])
+            for param in group["params"]:
+                kept = self.state.get(param, {})
+                for name in self._numbers:
+                    if name in kept and not isinstance(kept[name], Tensor):
+                        kept[name] = count_of(param, group, kept[name])
+
+    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter before its first step."""
+        raise NotImplementedError
+
+    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
+        """The keyword arguments of the function."""
+        settings = {name: group[name] for name in self._accepted if name in group}
+        for pair, names in self._pairs.items():
+            if pair in group:
+                settings |= zip(names, group[pair])
+        for name in ("grad_scale", "found_inf"):
+            if name in self._accepted:
+                settings[name] = getattr(self, name, None)
+        return settings
+
+    def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        if group.get("fused"):
+            for param in params:
+                check_fused_param(param)
+        grads = [param._grad for param in params]
+        settings = self._settings(group)
+        if not self._remembers(group):
+            type(self)._function(params, grads, *[[]] * len(self._states), **settings)
+            return
+        states = [self.state.get(param) or self._begin(param, group) for param in params]
+        if group.get("differentiable") and any(
+            isinstance(step := state.get("step"), Tensor) and step.requires_grad for state in states
+        ):
+            raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
+        columns = [[state.get(name) for state in states] for name in self._states]
+        type(self)._function(params, grads, *columns, **settings)
+        for name, column in zip(self._states, columns):
+            for state, value in zip(states, column):
+                if value is not None and name not in state:
+                    state[name] = value
+
+    def _remembers(self, group: dict[str, Any]) -> bool:
+        """Whether the group's parameters have states at all."""
+        return True
+
+    def _begin(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        self.state[param] = state = self._first_state(param, group)
+        return state
