@@ -7,7 +7,7 @@ from typing import Any
 from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..dtypes import bool_
-from ..functions.calls.arguments import array_of
+from ..functions.calls.arguments import array_of, of_reals
 from ..functions.creation import factories as creation
 from ..functions.creation import random
 from ..functions.maths.products import matmul
@@ -27,6 +27,7 @@ MODES = {
 
 
 @autocasts
+@of_reals
 def cdist(
     x1: Tensor,
     x2: Tensor,
@@ -84,6 +85,7 @@ def _by_products(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 @autocasts
+@of_reals
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The distances in the norm `p` of each row from each later one, as one vector.
 

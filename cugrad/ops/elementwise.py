@@ -159,9 +159,10 @@ def _relu(xp: Any, self: Any) -> Any:
 
 
 row("relu", "self", _relu, ELEMENTWISE, out=False,
-    self=lambda g, result: g * (result != 0))  # not > 0: a nan lets it pass  # fmt: skip
+    self=lambda g, result: g * (result != 0),  # not > 0: a nan lets it pass
+    refuses="c")  # fmt: skip
 row("erf", "self", "erf", ELEMENTWISE, promote="float",
-    self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))))  # fmt: skip
+    self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))), refuses="c")  # fmt: skip
 
 # Rounding and signs -------------------------------------------------------------------------------
 
@@ -190,10 +191,10 @@ def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
     return m.where(size == 0, 0, (g - sgn * radial) / m.where(size == 0, 1, size))
 
 
-row("sign", "self", _sign, ELEMENTWISE, self=lambda g: g * 0)
+row("sign", "self", _sign, ELEMENTWISE, self=lambda g: g * 0, refuses="c")
 row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0)
 row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0)
-row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0)
+row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0, refuses="c")
 row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0)
 
 # Choosing -----------------------------------------------------------------------------------------

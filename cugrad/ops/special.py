@@ -66,9 +66,9 @@ def _logit_gradient(m: Any, g: Any, self: Any, eps: float | None) -> Any:
     return m.where(outside, 0, g / (inside * (1 - inside)))
 
 
-row("logit", "self", _logit, ELEMENTWISE, promote=FLOAT, self=_logit_gradient)
+row("logit", "self", _logit, ELEMENTWISE, promote=FLOAT, self=_logit_gradient, refuses="c")
 row("erfc", "self", "erfc", ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * (m.exp(-(self * self)) * (-2 / sqrt(pi))))  # fmt: skip
+    self=lambda m, g, self: g * (m.exp(-(self * self)) * (-2 / sqrt(pi))), refuses="c")  # fmt: skip
 
 
 def _xlog1py(xp: Any, self: Any, other: Any) -> Array:
@@ -79,7 +79,7 @@ def _xlog1py(xp: Any, self: Any, other: Any) -> Array:
 row("special_xlog1py", "self other", _xlog1py, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: m.where(
         (self == 0) & (other <= -1), 0, m.special_xlog1py(g, other)),
-    other=lambda g, self, other: g * (self / (other + 1)))  # fmt: skip
+    other=lambda g, self, other: g * (self / (other + 1)), refuses="c")  # fmt: skip
 
 
 def _entr(xp: Any, self: Array) -> Array:
@@ -89,7 +89,7 @@ def _entr(xp: Any, self: Array) -> Array:
 
 
 row("special_entr", "self", _entr, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: -g * (m.log(self) + 1))  # fmt: skip
+    self=lambda m, g, self: -g * (m.log(self) + 1), refuses="c")  # fmt: skip
 
 # Angles and lengths -------------------------------------------------------------------------------
 
@@ -109,9 +109,9 @@ def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
 
 row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient)
 row("deg2rad", "self", lambda xp, self: narrow(self * (pi / 180), self), ELEMENTWISE,
-    promote=FLOAT, self=lambda g: g * (pi / 180))  # fmt: skip
+    promote=FLOAT, self=lambda g: g * (pi / 180), refuses="c")  # fmt: skip
 row("rad2deg", "self", lambda xp, self: narrow(self * (180 / pi), self), ELEMENTWISE,
-    promote=FLOAT, self=lambda g: g * (180 / pi))  # fmt: skip
+    promote=FLOAT, self=lambda g: g * (180 / pi), refuses="c")  # fmt: skip
 row("hypot", "self other", "hypot", ELEMENTWISE,
     self=lambda g, self, result: g * (self / result),
     other=lambda g, other, result: g * (other / result), refuses="biuc")  # fmt: skip
@@ -192,11 +192,11 @@ row("nan_to_num", "self", _nan_to_num, ELEMENTWISE,
 row("heaviside", "self values",
     lambda xp, self, values: xp.where(self == 0, values, self > 0).astype(self.dtype, copy=False),
     promote=SAME, doc="0 where self < 0, 1 where self > 0, values where self == 0",
-    public=True, in_place=False)  # fmt: skip
+    public=True, in_place=False, refuses="c")  # fmt: skip
 row("signbit", "self", lambda xp, self: xp.signbit(self) if self.dtype.kind not in "biu" else
     self < 0, public=True)  # fmt: skip
-row("isposinf", "self", lambda xp, self: self == inf, public=True)
-row("isneginf", "self", lambda xp, self: self == -inf, public=True)
+row("isposinf", "self", lambda xp, self: self == inf, public=True, refuses="c")
+row("isneginf", "self", lambda xp, self: self == -inf, public=True, refuses="c")
 row("bitwise_left_shift", "self other", "left_shift", promote="common", refuses="b", public=True)
 row("bitwise_right_shift", "self other", "right_shift", promote="common", refuses="b", public=True)
 row("gcd", "self other", "gcd", promote="common", public=True)

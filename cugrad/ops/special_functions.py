@@ -58,13 +58,14 @@ def _polygamma(xp: Any, self: Array, n: int) -> Array:
 
 
 row("lgamma", "self", _lgamma, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * m.digamma(self))  # fmt: skip
+    self=lambda m, g, self: g * m.digamma(self), refuses="c")  # fmt: skip
 row("digamma", "self", _of("digamma"), ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * m.polygamma(self, 1))  # fmt: skip
+    self=lambda m, g, self: g * m.polygamma(self, 1), refuses="c")  # fmt: skip
 row("polygamma", "self", _polygamma, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self, n: g * m.polygamma(self, n + 1))  # fmt: skip
+    self=lambda m, g, self, n: g * m.polygamma(self, n + 1), refuses="c")  # fmt: skip
 row("special_zeta", "self other", _of_two("zeta"), ELEMENTWISE, promote=FLOAT,
-    other=lambda m, g, self, other: g * (-self * m.special_zeta(self + 1, other)))  # fmt: skip
+    other=lambda m, g, self, other: g * (-self * m.special_zeta(self + 1, other)),
+    refuses="c")  # fmt: skip
 
 
 def _gamma_density(m: Any, self: Any, other: Any) -> Any:
@@ -88,13 +89,13 @@ def _erfinv(xp: Any, self: Array) -> Array:
 row("erfinv", "self", _erfinv, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result: g * (m.exp(result * result) * (sqrt(pi) / 2)))  # fmt: skip
 row("special_erfcx", "self", _of("erfcx"), ELEMENTWISE, promote=FLOAT,
-    self=lambda g, self, result: g * (self * result * 2 - 2 / sqrt(pi)))  # fmt: skip
+    self=lambda g, self, result: g * (self * result * 2 - 2 / sqrt(pi)), refuses="c")  # fmt: skip
 row("special_log_ndtr", "self", _of("log_ndtr"), ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, result: m.where(
         self < 0,  # the clamps: no inf in the branch not taken
         g * sqrt(2 / pi) / m.special_erfcx(m.clamp(self, None, 0) * -sqrt(0.5)),
         g * m.exp(m.square(m.clamp(self, 0, None)) * -0.5 - m.clamp(result, -0.7, None))
-        / sqrt(2 * pi)))  # fmt: skip
+        / sqrt(2 * pi)), refuses="c")  # fmt: skip
 row("special_ndtri", "self", _of("ndtri"), ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result: g * (m.exp(result * result * 0.5) * sqrt(2 * pi)))  # fmt: skip
 
@@ -134,8 +135,8 @@ def _spherical_j0(xp: Any, self: Array) -> Array:
     return narrow(xp.where(xp.abs(x) == inf, 0, ratio), self)
 
 
-row("special_airy_ai", "self", _first_of("airy"), promote=FLOAT)  # on the CPU: CuPy has none
-row("special_spherical_bessel_j0", "self", _spherical_j0, promote=FLOAT)
+row("special_airy_ai", "self", _first_of("airy"), promote=FLOAT, refuses="c")  # CuPy has none
+row("special_spherical_bessel_j0", "self", _spherical_j0, promote=FLOAT, refuses="c")
 
 # Orthogonal polynomials ---------------------------------------------------------------------------
 

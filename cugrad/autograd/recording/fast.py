@@ -212,6 +212,8 @@ def text_of(op: Op, public: bool = True, more: bool = False) -> str:
 def is_fast(op: Op) -> bool:
     """Whether a row has a fast path: few inputs, and some whose dtype decides."""
     few = not op.variadic and not op.many and len(op.inputs) <= MAX_INPUTS
+    if op.refuses and op.kind == ELEMENTWISE and len(op.promoted) < len(op.inputs):
+        return False  # an operand that meets no other is not looked at
     return few and bool(op.promoted)
 
 

@@ -71,8 +71,8 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     compute = None
     if op.promote is not None:
         arrays, compute = meet(op, arrays)
-        if op.refuses:
-            refuse(op, arrays)
+    if op.refuses:
+        refuse(op, arrays)
     if state.stand_in is not None:
         value = state.stand_in
         state.switch(stand_in=None)

@@ -11,12 +11,12 @@ from ...autograd.forward.dual import highest
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
-from ...dtypes import as_dtype
+from ...dtypes import as_dtype, type_name
 from ...ops.refused import NO_NODE
 from ...tensor import UNCOUNTED, Tensor
 
 __all__ = [
-    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "refused",
+    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "of_reals", "refused",
     "return_type", "varargs",
 ]  # fmt: skip
 
@@ -52,6 +52,22 @@ def refused(result: Tensor, inputs: Any, function: str, node: str = NO_NODE) -> 
         if asks:
             result = recorded.not_implemented(result, x, function, node)
     return result
+
+
+def of_reals(function: F) -> F:
+    """A function that is not there for complex numbers, as PyTorch's is not, though each of the ops
+    that it is made of is: NotImplementedError for a complex tensor.
+    """
+
+    @wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        for x in (*args, *options.values()) if options else args:
+            if isinstance(x, Tensor) and x._array.dtype.kind == "c":
+                kind = type_name(x.dtype)
+                raise NotImplementedError(f"\"{function.__name__}\" not implemented for '{kind}'")
+        return function(*args, **options)
+
+    return run  # type: ignore[return-value]
 
 
 def varargs(values: tuple[Any, ...]) -> Any:

@@ -142,6 +142,8 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     """
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    if self.is_complex():
+        raise NotImplementedError(f'"geometric_" not implemented for {self.dtype}')
     wide = self.dtype is dtypes.float64
     kind = np.dtype("float64" if wide else "float32")
     drawn = draw.exponential(

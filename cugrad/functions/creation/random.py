@@ -378,6 +378,8 @@ def normal(
     RuntimeError for a negative number as `std`.
     """
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if isinstance(std, Tensor) and std.is_complex():
+        raise RuntimeError("normal expects standard deviation to be non-complex")
     if isinstance(std, Tensor) and can_be_read(std) and bool((std._array.real < 0).any()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     if not isinstance(std, Tensor) and std < 0:

@@ -12,7 +12,7 @@ from ...dtypes import bool_, is_differentiable
 from ...ops import dims as D
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
-from ..calls.arguments import array_of, fresh
+from ..calls.arguments import array_of, fresh, of_reals
 from .bounds import check_index, check_integers, is_looked_at
 from .subscripts import FULL, parse, picked
 
@@ -151,6 +151,8 @@ def scatter_reduce(
             "(scatter_reduce)"
         )
     name = "scatter_reduce"
+    if reduce in ("amax", "amin") and input.is_complex():
+        raise NotImplementedError(f"{name}: {reduce} is not there for {input.dtype}")
     if reduce not in ("sum", "mean"):
         return _along(name, name, input, dim, index, src, reduce, include_self)
     if not include_self and index._array.size:
@@ -252,6 +254,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 
 @fresh
+@of_reals
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
     include_self: bool = True,

@@ -9,6 +9,7 @@ from ... import dtypes
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...functions.calls.arguments import of_reals
 from ...ops import random as draw
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
@@ -316,6 +317,7 @@ def log_softmax(
     return recorded.log_softmax(input if dtype is None else input.to(dtype), dim)
 
 
+@of_reals
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of `input` along `dim`, times the sigmoid of the second half.
 

@@ -10,6 +10,7 @@ from ...autograd.autocast import autocasts
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...functions import FUNCTIONS
+from ...functions.calls.arguments import of_reals
 from ...functions.creation.factories import zeros
 from ...tensor import Tensor
 from .dot_product_attention import AttentionSettings, dot_product_attention
@@ -22,6 +23,7 @@ cat, pad = FUNCTIONS["cat"], FUNCTIONS["constant_pad_nd"]
 
 
 @autocasts
+@of_reals
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

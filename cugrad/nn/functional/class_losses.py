@@ -5,6 +5,7 @@ from __future__ import annotations
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
+from ...functions.calls.arguments import of_reals
 from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
 from .loss import check_reduction
@@ -54,6 +55,7 @@ def _class_dim(input: Tensor) -> int:
 
 
 @autocasts
+@of_reals
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -73,6 +75,7 @@ def nll_loss(
 
 
 @autocasts
+@of_reals
 def cross_entropy(
     input: Tensor,
     target: Tensor,

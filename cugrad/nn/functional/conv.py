@@ -133,6 +133,8 @@ def _conv_transpose(
         name, n, stride=stride, padding=padding, output_padding=output_padding, dilation=dilation
     )
     _check_channels(x, weight, bias, weight.shape[0], weight.shape[1] * groups, groups)
+    if bias is not None and bias.dtype is not x.dtype:
+        raise RuntimeError(f"expected bias of dtype {x.dtype}, that of input, but got {bias.dtype}")
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations)):
         raise RuntimeError(
             f"output padding must be smaller than either stride or dilation, but got "

@@ -9,6 +9,7 @@ from ...autograd.mode import no_grad
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...functions import FUNCTIONS
+from ...functions.calls.arguments import of_reals
 from ...functions.creation.factories import full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
@@ -95,6 +96,7 @@ def _shared_by_frequency(weight: Tensor, input: Tensor) -> Tensor:
     return weight * share + weight.detach() * (1 - share)
 
 
+@of_reals
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

@@ -14,7 +14,7 @@ from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, uint8
 from ...frames import warn_user
-from ...functions.calls.arguments import fresh
+from ...functions.calls.arguments import fresh, of_reals
 from ...functions.shapes.padding import pad
 from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor, make
@@ -130,6 +130,7 @@ def _output_size(
 
 @autocasts
 @fresh
+@of_reals
 def interpolate(
     input: Tensor,
     size: Ints | None = None,

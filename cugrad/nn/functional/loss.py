@@ -10,6 +10,7 @@ from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import plain
 from ...dtypes import promote_types
 from ...frames import warn_user
+from ...functions.calls.arguments import of_reals
 from ...functions.creation.factories import full_like
 from ...functions.shapes.views import broadcast_tensors
 from ...tensor import Tensor
@@ -67,6 +68,7 @@ def _check_weight(weight: Tensor, input: Tensor) -> None:
 
 
 @autocasts
+@of_reals
 def mse_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -106,6 +108,7 @@ def l1_loss(
 
 
 @autocasts
+@of_reals
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -120,6 +123,7 @@ def smooth_l1_loss(
 
 
 @autocasts
+@of_reals
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -164,6 +168,7 @@ def binary_cross_entropy(
 
 
 @autocasts
+@of_reals
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -188,6 +193,7 @@ def binary_cross_entropy_with_logits(
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
+@of_reals
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -202,6 +208,7 @@ def multilabel_soft_margin_loss(
 
 
 @autocasts
+@of_reals
 def kl_div(
     input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -230,6 +237,7 @@ def kl_div(
     return total / input.shape[0] if input.dim() else total
 
 
+@of_reals
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -301,6 +309,7 @@ def poisson_nll_loss(
 
 
 @autocasts
+@of_reals
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)), for targets 1 and -1, without overflow."""
     check_reduction(reduction)
@@ -378,6 +387,7 @@ def triplet_margin_loss(
 
 
 @autocasts
+@of_reals
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`; lengths count as at least eps."""
     kind = promote_types(x1.dtype, x2.dtype)

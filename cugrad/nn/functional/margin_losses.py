@@ -12,6 +12,7 @@ from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...functions import FUNCTIONS
+from ...functions.calls.arguments import of_reals
 from ...functions.creation.factories import as_tensor, full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
@@ -55,6 +56,7 @@ def triplet_margin_with_distance_loss(
 
 
 @autocasts
+@of_reals
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -112,6 +114,7 @@ def _check_classes(target: Tensor, classes: int) -> None:
 
 
 @autocasts
+@of_reals
 def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """The mean over classes j of the sum over target classes y of max(0, 1 - x[y] + x[j]).
 

@@ -10,6 +10,7 @@ from ...autograd.mode import will_change
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends.batched.arrays import levels_of
+from ...functions.calls.arguments import of_reals
 from ...functions.queries import finfo
 from ...tensor import Tensor
 
@@ -18,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@of_reals
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -177,6 +179,7 @@ def group_norm(
     return recorded.native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
+@of_reals
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, int64
-from ...functions.calls.arguments import as_own
+from ...functions.calls.arguments import as_own, of_reals
 from ...functions.creation.random import rand
 from ...functions.indexing.bounds import is_looked_at
 from ...ops.nn.pool import smallest_index
@@ -165,6 +165,7 @@ def _max_unpool(
     return recorded.max_pool_backward(input, indices, tuple(size), False)
 
 
+@of_reals
 def max_unpool1d(
     input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
     padding: Ints = 0, output_size: Sequence[int] | None = None,
@@ -179,6 +180,7 @@ def max_unpool1d(
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
+@of_reals
 def max_unpool2d(
     input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
     padding: Ints = 0, output_size: Sequence[int] | None = None,
@@ -187,6 +189,7 @@ def max_unpool2d(
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
+@of_reals
 def max_unpool3d(
     input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
     padding: Ints = 0, output_size: Sequence[int] | None = None,
@@ -342,6 +345,7 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
     return as_own(x.to(input.dtype), (input,))
 
 
+@of_reals
 def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor:
     """The averages of `output_size` windows that cover (N, C, L) or (C, L).
 
@@ -352,11 +356,13 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor:
     return _adaptive_avg_pool(1, input, output_size)
 
 
+@of_reals
 def adaptive_avg_pool2d(input: Tensor, output_size: Sizes) -> Tensor:
     """The averages of windows that cover (N, C, H, W) or (C, H, W); None keeps a size."""
     return _adaptive_avg_pool(2, input, output_size)
 
 
+@of_reals
 def adaptive_avg_pool3d(input: Tensor, output_size: Sizes) -> Tensor:
     """The averages of windows that cover (N, C, D, H, W) or (C, D, H, W); None keeps a size."""
     return _adaptive_avg_pool(3, input, output_size)
@@ -408,6 +414,7 @@ def _adaptive_places(extents: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
     return total.reshape(*sizes, cells)
 
 
+@of_reals
 def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The maxima of `output_size` windows that cover (N, C, L) or (C, L).
 
@@ -418,11 +425,13 @@ def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool 
     return _adaptive_max_pool(1, input, output_size, return_indices)
 
 
+@of_reals
 def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The maxima of windows that cover (N, C, H, W) or (C, H, W); None keeps a size."""
     return _adaptive_max_pool(2, input, output_size, return_indices)
 
 
+@of_reals
 def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The maxima of windows that cover (N, C, D, H, W) or (C, D, H, W); None keeps a size."""
     return _adaptive_max_pool(3, input, output_size, return_indices)

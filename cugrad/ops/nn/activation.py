@@ -35,7 +35,16 @@ def _gelu_gradient(m: Any, g: Any, self: Any, approximate: str) -> Any:
     return g * ((inner + 1) * 0.5 + self * (1 - inner * inner) * bend)
 
 
-row("gelu", "self", _gelu, ELEMENTWISE, promote=FLOAT, self=_gelu_gradient, public=False)
+row(
+    "gelu",
+    "self",
+    _gelu,
+    ELEMENTWISE,
+    promote=FLOAT,
+    self=_gelu_gradient,
+    public=False,
+    refuses="c",
+)
 
 
 def _silu(xp: Any, self: Array) -> Array:
@@ -73,7 +82,8 @@ def _softplus(xp: Any, self: Array, beta: float = 1.0, threshold: float = 20.0) 
 
 row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, beta, threshold: m.where(
-        self * beta > threshold, g, g * m.sigmoid(self * beta)), public=False)  # fmt: skip
+        self * beta > threshold, g, g * m.sigmoid(self * beta)), public=False,
+    refuses="c")  # fmt: skip
 
 
 def _mish(xp: Any, self: Array) -> Array:
@@ -97,7 +107,8 @@ def _huber(xp: Any, self: Array, delta: float = 1.0) -> Array:
 
 row("huber", "self", _huber, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, delta: g * m.clamp(self, -delta, delta), public=False,
-    doc="half the square of what is within delta, and from there on a line")  # fmt: skip
+    doc="half the square of what is within delta, and from there on a line",
+    refuses="c")  # fmt: skip
 
 
 def _log_sigmoid(xp: Any, self: Array) -> Array:
@@ -106,7 +117,7 @@ def _log_sigmoid(xp: Any, self: Array) -> Array:
 
 
 row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, dense=True, promote=FLOAT,
-    self=lambda m, g, self: g * m.sigmoid(-self), public=False)  # fmt: skip
+    self=lambda m, g, self: g * m.sigmoid(-self), public=False, refuses="c")  # fmt: skip
 
 # Smooth on either side of zero --------------------------------------------------------------------
 
@@ -125,6 +136,7 @@ row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
         g * (m.exp(m.clamp(self, None, 0) * input_scale) * (alpha * scale * input_scale)),
         g * scale),
     public=False,
+    refuses="c",
 )  # fmt: skip
 
 
@@ -135,7 +147,8 @@ def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
 
 row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, alpha: m.where(
-        self <= 0, g * m.exp(m.clamp(self, None, 0) / alpha), g), public=False)  # fmt: skip
+        self <= 0, g * m.exp(m.clamp(self, None, 0) / alpha), g), public=False,
+    refuses="c")  # fmt: skip
 
 # Piecewise linear ---------------------------------------------------------------------------------
 # The result tells the piece as well as the input does, and is what the next layer keeps anyway.
@@ -146,12 +159,13 @@ row("leaky_relu", "self",
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result, negative_slope: m.where(result > 0, g, g * negative_slope),
     doc="self where positive, else negative_slope, which is not negative, times self",
-    public=False)  # fmt: skip
+    public=False, refuses="c")  # fmt: skip
 row("prelu_kernel", "self weight",
     lambda xp, self, weight: xp.where(self > 0, self, self * weight), ELEMENTWISE, promote=SAME,
     self=lambda m, g, self, weight: m.where(self > 0, g, g * weight),
     weight=lambda m, g, self: m.where(self > 0, 0, g * self),
-    doc="self where positive, else weight * self; weight broadcasts", public=False)  # fmt: skip
+    doc="self where positive, else weight * self; weight broadcasts", public=False,
+    refuses="c")  # fmt: skip
 
 
 def _rounded(value: float, x: Any) -> float:
@@ -166,12 +180,13 @@ row("hardtanh", "self",
     self=lambda m, g, result, min_val, max_val: m.where(
         (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
     public=False,
+    refuses="c",
 )  # fmt: skip
 row("hardsigmoid", "self",
     lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result: m.where((result > 0) & (result < 1), g / 6, 0),
-    public=False)  # fmt: skip
+    public=False, refuses="c")  # fmt: skip
 
 
 def _hardswish(xp: Any, self: Array) -> Array:
@@ -181,19 +196,22 @@ def _hardswish(xp: Any, self: Array) -> Array:
 
 row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self: m.where(
-        self <= -3, 0, m.where(self < 3, g * (self / 3 + 0.5), g)), public=False)  # fmt: skip
+        self <= -3, 0, m.where(self < 3, g * (self / 3 + 0.5), g)), public=False,
+    refuses="c")  # fmt: skip
 row("hardshrink", "self",
     lambda xp, self, lambd=0.5: xp.where((self >= -lambd) & (self <= lambd), 0, self),
     ELEMENTWISE,
-    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g))  # fmt: skip
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="c")  # fmt: skip
 row("softshrink", "self",
     lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
     ELEMENTWISE,
-    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False)  # fmt: skip
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False,
+    refuses="c")  # fmt: skip
 row("threshold", "self",
     lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
     ELEMENTWISE,
-    self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g), public=False)  # fmt: skip
+    self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g), public=False,
+    refuses="c")  # fmt: skip
 
 # Binary cross entropy -----------------------------------------------------------------------------
 
@@ -211,4 +229,4 @@ row("binary_cross_entropy_each", "input target", _binary_cross_entropy, ELEMENTW
         g * (input - target) / m.clamp(input * (1 - input), 1e-12, None)),
     target=lambda m, g, input: -g * m.logit(input),
     doc="-(target * log(input) + (1 - target) * log(1 - input)), for probabilities",
-    public=False)  # fmt: skip
+    public=False, refuses="c")  # fmt: skip

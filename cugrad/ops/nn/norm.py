@@ -176,6 +176,7 @@ row(
         m.native_batch_norm_backward_weight(g, input, mean, invstd, eps)),
     bias=lambda m, g: m.sum(g, _channel_dims(g)),
     doc="(N, C, ...) standardised by each channel's own statistics, which are returned too",
+    refuses="c",
 )  # fmt: skip
 
 # In the next two rows mean and invstd are those of input, computed here when absent: not further
@@ -243,6 +244,7 @@ row(
             input, weight_t, None, running_mean, running_var, eps),
         None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape)),
     doc="(N, C, ...) standardised by given statistics, which get no gradient",
+    refuses="c",
 )  # fmt: skip
 
 
@@ -327,6 +329,7 @@ row(
         g * m.native_layer_norm(input, None, None, normalized_shape, eps)[0], weight_shape),
     bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
     doc="input standardised over its last dims, of normalized_shape",
+    refuses="c",
 )  # fmt: skip
 
 # As for batch_norm: mean and rstd are those of input, not further arguments.
@@ -401,6 +404,7 @@ row(
         g * m.native_group_norm(input, None, None, num_groups, eps)[0], _channel_dims(g)),
     bias=lambda m, g: m.sum(g, _channel_dims(g)),
     doc="each of num_groups groups of the channels of (N, C, ...) standardised for each sample",
+    refuses="c",
 )  # fmt: skip
 
 

@@ -180,6 +180,7 @@ def _max_pool_rows(n: int) -> None:
             m.max_pool_gather(self_t, m.max_pool_indices(
                 offsets, self_t.shape[-n:], kernel_size, stride, padding, dilation), n), None),
         doc="the maximum of each window, and its number in the window, as small as that may be",
+        refuses="c",
     )  # fmt: skip
 
 
@@ -274,7 +275,7 @@ def _avg_pool_rows(n: int) -> None:
 
     row(
         f"avg_pool{n}d", "self", forward, LINEAR, promote=CAST, self=adjoint,
-        node=f"AvgPool{n}DBackward0", doc="the average of each window",
+        node=f"AvgPool{n}DBackward0", doc="the average of each window", refuses="c",
     )  # fmt: skip
 
 

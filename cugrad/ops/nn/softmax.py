@@ -68,6 +68,7 @@ row(
     self=lambda m, g, result, dim: m.softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: m.softmax_backward(self_t, result, dim),
     doc="exp(self) / sum of it along dim",
+    refuses="c",
 )  # fmt: skip
 
 # The Jacobian is diag(y) - y yᵀ: symmetric, so this row is its own adjoint in grad_output.
@@ -90,6 +91,7 @@ row(
     self=lambda m, g, result, dim: m.log_softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: self_t - _total(m, self_t * m.exp(result), dim),
     doc="the logarithm of softmax, without forming it",
+    refuses="c",
 )  # fmt: skip
 
 row(
@@ -169,6 +171,7 @@ row(
     jvp=lambda m, self_t, target, weight, reduction, ignore_index: (
         m.nll_loss(self_t, target, weight, reduction, ignore_index)[0], None),
     doc="-weight[target] * self[target] of (N, C, ...) or (C,), and the weights' sum",
+    refuses="c",
 )  # fmt: skip
 
 row(
@@ -316,6 +319,7 @@ row(
             m, self_t, self, target, weight, reduction, ignore_index, label_smoothing),
         None, None, None),
     doc="nll_loss of log_softmax of scores (N, C, ...) or (C,); keeps the scores and two per row",
+    refuses="c",
 )  # fmt: skip
 
 # As for batch_norm: top and log_sum are those of self, computed here when absent.
