@@ -16,8 +16,8 @@ from ...ops.refused import NO_NODE
 from ...tensor import UNCOUNTED, Tensor
 
 __all__ = [
-    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "of_reals", "refused",
-    "return_type", "varargs",
+    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "of_reals",
+    "refuse_complex", "refused", "return_type", "varargs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,13 +61,17 @@ def of_reals(function: F) -> F:
 
     @wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        for x in (*args, *options.values()) if options else args:
-            if isinstance(x, Tensor) and x._array.dtype.kind == "c":
-                kind = type_name(x.dtype)
-                raise NotImplementedError(f"\"{function.__name__}\" not implemented for '{kind}'")
+        refuse_complex(function.__name__, (*args, *options.values()) if options else args)
         return function(*args, **options)
 
     return run  # type: ignore[return-value]
+
+
+def refuse_complex(name: str, values: tuple[Any, ...]) -> None:
+    """NotImplementedError where one of the values is a complex tensor."""
+    for x in values:
+        if isinstance(x, Tensor) and x._array.dtype.kind == "c":
+            raise NotImplementedError(f"\"{name}\" not implemented for '{type_name(x.dtype)}'")
 
 
 def varargs(values: tuple[Any, ...]) -> Any:

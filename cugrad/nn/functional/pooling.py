@@ -12,7 +12,7 @@ import numpy as np
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import float32, int64
-from ...functions.calls.arguments import as_own, of_reals
+from ...functions.calls.arguments import as_own, refuse_complex
 from ...functions.creation.random import rand
 from ...functions.indexing.bounds import is_looked_at
 from ...ops.nn.pool import smallest_index
@@ -165,7 +165,6 @@ def _max_unpool(
     return recorded.max_pool_backward(input, indices, tuple(size), False)
 
 
-@of_reals
 def max_unpool1d(
     input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
     padding: Ints = 0, output_size: Sequence[int] | None = None,
@@ -180,7 +179,6 @@ def max_unpool1d(
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@of_reals
 def max_unpool2d(
     input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
     padding: Ints = 0, output_size: Sequence[int] | None = None,
@@ -189,7 +187,6 @@ def max_unpool2d(
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@of_reals
 def max_unpool3d(
     input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
     padding: Ints = 0, output_size: Sequence[int] | None = None,
@@ -312,6 +309,7 @@ def _mean_weights(size: int, output: int) -> Any:
 
 def _adaptive_sizes(name: str, n: int, input: Tensor, output_size: Sizes, needed: int) -> Shape:
     """What is wanted of the last n dims; from dim `needed` on all have elements."""
+    refuse_complex(name, (input,))
     if n > 1 and not isinstance(output_size, int) and input.dim() <= n:
         raise ValueError(f"Input dimension should be at least {n + 1} ({name})")
     if input.dim() not in (n + 1, n + 2) or 0 in tuple(input.shape[needed:]):
@@ -345,7 +343,6 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
     return as_own(x.to(input.dtype), (input,))
 
 
-@of_reals
 def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor:
     """The averages of `output_size` windows that cover (N, C, L) or (C, L).
 
@@ -356,13 +353,11 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor:
     return _adaptive_avg_pool(1, input, output_size)
 
 
-@of_reals
 def adaptive_avg_pool2d(input: Tensor, output_size: Sizes) -> Tensor:
     """The averages of windows that cover (N, C, H, W) or (C, H, W); None keeps a size."""
     return _adaptive_avg_pool(2, input, output_size)
 
 
-@of_reals
 def adaptive_avg_pool3d(input: Tensor, output_size: Sizes) -> Tensor:
     """The averages of windows that cover (N, C, D, H, W) or (C, D, H, W); None keeps a size."""
     return _adaptive_avg_pool(3, input, output_size)
@@ -414,7 +409,6 @@ def _adaptive_places(extents: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
     return total.reshape(*sizes, cells)
 
 
-@of_reals
 def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The maxima of `output_size` windows that cover (N, C, L) or (C, L).
 
@@ -425,13 +419,11 @@ def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool 
     return _adaptive_max_pool(1, input, output_size, return_indices)
 
 
-@of_reals
 def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The maxima of windows that cover (N, C, H, W) or (C, H, W); None keeps a size."""
     return _adaptive_max_pool(2, input, output_size, return_indices)
 
 
-@of_reals
 def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The maxima of windows that cover (N, C, D, H, W) or (C, D, H, W); None keeps a size."""
     return _adaptive_max_pool(3, input, output_size, return_indices)

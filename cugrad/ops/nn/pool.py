@@ -191,6 +191,7 @@ row(
     "max_pool_backward", "self indices", _max_pool_backward, LINEAR, promote=CAST,
     self=lambda m, g, indices, input_size: m.max_pool_gather(g, indices, len(input_size)),
     doc="adds each element to its place in planes of input_size; without overlap: max_unpool",
+    refuses="c",
 )  # fmt: skip
 
 row(
