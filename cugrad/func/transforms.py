@@ -399,8 +399,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         along, tangent_form = flatten(tangents)
         if tangent_form != form:
             raise RuntimeError(
-                f"Expected the tangents {structure(tangent_form)} to have the same argspec as the primals "
-                f"{structure(form)}"
+                f"Expected the tangents {structure(tangent_form)} to have the same argspec as the "
+                f"primals {structure(form)}"
             )
         for i, (x, t) in enumerate(zip(points, along, strict=True)):
             for name in ("shape", "dtype"):

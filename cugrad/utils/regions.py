@@ -187,7 +187,8 @@ class CheckpointedRegion:
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the "
                 f"original forward and recomputation.\nNumber of tensors saved during forward: "
-                f"{len(self._slots)}\nNumber of tensors saved during recomputation: {len(entries)}.\n"
+                f"{len(self._slots)}\nNumber of tensors saved during recomputation: "
+                f"{len(entries)}.\n"
                 f"{self._first_difference(entries) if self._traits else ''}{TIP}"
             )
         if self._traits is None or entries == self._seen:

@@ -207,8 +207,8 @@ class DataLoader(Generic[T_co]):
             "DataLoader is not able to compute a suggested max number of worker in current system."
             if processors is None
             else f"Our suggested max number of worker in current system is {processors}"
-            f"{'' if has_affinity else ' (`cpuset` is not taken into account)'}, which is smaller than "
-            "what this DataLoader is going to create."
+            f"{'' if has_affinity else ' (`cpuset` is not taken into account)'}, which is smaller "
+            "than what this DataLoader is going to create."
         )
         warnings.warn(
             f"This DataLoader will create {self.num_workers} worker processes in total. {advice} "
