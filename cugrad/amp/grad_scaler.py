@@ -23,6 +23,13 @@ class PerOptimizerState:
     def __init__(self) -> None:
         self.stage = READY
         self.found_inf: dict[Any, Tensor] = {}  # device -> 1.0 if a gradient there is not finite
+        self._bad: bool | None = None
+
+    def is_bad(self) -> bool:
+        """Whether a gradient is not finite. Waits for the device, once."""
+        if self._bad is None:
+            self._bad = any(found.item() for found in self.found_inf.values())
+        return self._bad
 
 
 class GradScaler:
@@ -142,7 +149,7 @@ class GradScaler:
         if not seen.found_inf:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         seen.stage = STEPPED
-        if any(flag.item() for flag in seen.found_inf.values()):
+        if seen.is_bad():
             return None
         return optimizer.step(*args, **kwargs)
 
@@ -165,10 +172,10 @@ class GradScaler:
         elif new_scale is not None:
             scale.fill_(new_scale)
         else:
-            flags = [t for seen in self._seen.values() for t in seen.found_inf.values()]
-            if not flags:
+            checked = [seen for seen in self._seen.values() if seen.found_inf]
+            if not checked:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            if any(t.item() for t in flags):
+            if any(seen.is_bad() for seen in checked):
                 scale.mul_(self._backoff_factor)
                 self._finite_steps = 0
             else:

@@ -436,6 +436,7 @@ def function(name: str) -> Callable[..., Any]:
 def from_host(source: Any, blocking: bool, *args: Any, **kwargs: Any) -> Any:
     """Host data on the device: what is page-locked is read where it lies, when the copy runs."""
     made = clothed(np.array(source, *args, **kwargs))
+    STATE.copies.append(made.shape)
     host, stream = made._host, fake_streams.current()
     if stream.capture is not None:
         raise RuntimeError("the current stream is capturing, so H2D transfers are disallowed")
@@ -799,9 +800,9 @@ def compiled_together() -> Iterator[None]:
         kernel.take(module)
 
 
-# The allocator in force, whether linear algebra looks for errors, and what made the host wait for
-# the device.
-STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[], without_handle=0)
+# The allocator in force, whether linear algebra looks for errors, what made the host wait for the
+# device, and the shapes of what it copied there.
+STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[], copies=[], without_handle=0)
 REAL: Any = None
 NAMES = "CUGRAD_FAKE_CUDA_NAMES"  # of the file for USED, in the environment
 COLLECTED: list[RawKernel] | None = None  # kernels that will be compiled together

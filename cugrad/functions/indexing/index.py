@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
@@ -71,7 +73,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         apply_inplace(TABLE["copy"], (part, _trimmed(value, part._array.ndim)))
         return
     if not isinstance(value, Tensor):
-        value = make(backend_of(array).asarray(value).astype(array.dtype))
+        number = np.asarray(value).astype(array.dtype).item()  # given to a kernel, not copied
+        value = make(backend_of(array).xp.full((), number, array.dtype))
     elif value._array.dtype != array.dtype:
         value = recorded.to_dtype(value, array.dtype)
     if len(advanced) == 1 and is_mask(advanced[0]) and advanced[0].ndim == part._array.ndim:

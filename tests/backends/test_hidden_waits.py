@@ -1,0 +1,69 @@
+"""How often the host waits for CUDA, and copies something to it, where PyTorch does not: never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cugrad
+from tests.support import fake_cuda
+
+pytestmark = pytest.mark.skipif(
+    fake_cuda.REAL is None, reason="only the fake CUDA says what the host waits for"
+)
+
+
+def parameter(*shape: int) -> Any:
+    return cugrad.rand(*shape, device="cuda", requires_grad=True)
+
+
+def scaled_step() -> Callable[[], None]:
+    w, scaler = parameter(4), cugrad.amp.GradScaler("cuda", init_scale=8.0)
+    optimizer = cugrad.optim.SGD([w], lr=0.1)
+
+    def step() -> None:
+        scaler.scale((w * w).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+def assigned(value: float) -> Callable[[], None]:
+    x, index = cugrad.zeros(5, 3, device="cuda"), cugrad.tensor([0, 2], device="cuda")
+
+    def assign() -> None:
+        x[index] = value
+        x[1] = value
+        x[index, 1:] = value
+
+    return assign
+
+
+def of_matrices(name: str) -> Callable[[], None]:
+    a = cugrad.eye(3, device="cuda") * 2
+    return lambda: getattr(cugrad.linalg, name)(a)
+
+
+PROGRAMS: dict[str, tuple[Callable[[], Callable[[], None]], int]] = {
+    "a scaled step": (scaled_step, 1),
+    "a number assigned by indices": (lambda: assigned(2.5), 0),
+    "an integer assigned by indices": (lambda: assigned(2), 0),
+    "det": (lambda: of_matrices("det"), 0), "slogdet": (lambda: of_matrices("slogdet"), 0),
+    "qr": (lambda: of_matrices("qr"), 0), "inv": (lambda: of_matrices("inv"), 1),
+    "eigh": (lambda: of_matrices("eigh"), 1), "svdvals": (lambda: of_matrices("svdvals"), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_host_waits_as_often_as_for_pytorch(name: str) -> None:
+    make, waits = PROGRAMS[name]
+    program = make()
+    program()
+    fake_cuda.STATE.syncs.clear()
+    fake_cuda.STATE.copies.clear()
+    program()
+    assert len(fake_cuda.STATE.syncs) == waits, fake_cuda.STATE.syncs
+    assert fake_cuda.STATE.copies == []
