@@ -13,6 +13,7 @@ from ..absent import explain
 from ..autograd.mode import enable_grad, in_grad_mode
 from ..autograd.ranges import ranged
 from ..autograd.recording.node import HookDict, RemovableHandle
+from ..backends.several import at_home, by_device
 from ..dtypes import float32
 from ..tensor import Tensor
 from .step_hooks import (
@@ -192,9 +193,10 @@ class Optimizer:
 
     def _update_groups(self) -> None:
         for group in self.param_groups:
-            params = [param for param in group["params"] if param._grad is not None]
-            if params:
-                self._update(params, group)
+            trained = [param for param in group["params"] if param._grad is not None]
+            for params in by_device(trained):
+                with at_home(*params):
+                    self._update(params, group)
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Change `params`, which all have gradients, in place; the memory goes to `state`."""

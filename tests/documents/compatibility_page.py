@@ -217,8 +217,7 @@ NOTES: dict[str, Note] = {
         "them for some of it, and fails."),
     "nn.parallel.DataParallel": Note(
         "more", "`device_ids` may be any devices. Its threads carry saved-tensor hooks, observers "
-        "and inference mode, not grad mode alone. On several GPUs backward runs on the current "
-        "one, see below."),
+        "and inference mode, not grad mode alone."),
     "nn.parallel.DistributedDataParallel": DISTRIBUTED,
 }  # fmt: skip
 NOTES["serialization.save"] = NOTES["serialization.load"] = Note("differs", "See `save`, `load`.")

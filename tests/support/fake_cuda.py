@@ -31,7 +31,7 @@ import numpy as np
 
 from tests.support import ROOT, fake_loops, fake_streams
 from tests.support.cuda_on_cpu import Program
-from tests.support.fake_streams import device_is_used, host_waits
+from tests.support.fake_streams import HERE, device_is_used, host_waits
 
 Host = np.ndarray[Any, Any]
 
@@ -44,6 +44,7 @@ def bare(value: Any) -> Any:
     """What NumPy gets for a value of ours; TypeError for a host array, as CuPy raises."""
     if isinstance(value, ndarray):
         device_is_used()
+        check_device(value)
         if value._base is not None or value._data is not None:
             check_aligned(value._host)
         return value._host
@@ -54,6 +55,15 @@ def bare(value: Any) -> Any:
     if isinstance(value, slice):
         return slice(bare(value.start), bare(value.stop), bare(value.step))
     return value
+
+
+def check_device(array: ndarray) -> None:
+    """CuPy's error for an array of another device than the current one."""
+    if array._device != HERE.device:
+        raise ValueError(
+            "Array device must be same as the current device: "
+            f"array device = {array._device} while current = {HERE.device}"
+        )
 
 
 def check_aligned(host: Host) -> None:
@@ -68,8 +78,10 @@ def clothed(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         made = ndarray.__new__(ndarray)
         made._host = host = np.asarray(value)
-        made._data = None
-        made._base = owner_of(made)
+        made._data, made._device = None, HERE.device
+        made._base = base = owner_of(made)
+        if base is not None:
+            made._device = base._device
         if not host.flags.writeable:  # CuPy has no read-only arrays
             host.flags.writeable = True
         count(host)
@@ -121,8 +133,8 @@ def memory_at(address: int) -> Host | None:
 class Memory:
     """cupy.cuda.Memory: a block that an array of its own has."""
 
-    def __init__(self, ptr: int, size: int, held: Any) -> None:
-        self.ptr, self.size, self.device_id, self._held = ptr, size, 0, held
+    def __init__(self, ptr: int, size: int, held: Any, device_id: int) -> None:
+        self.ptr, self.size, self.device_id, self._held = ptr, size, device_id, held
 
     def bytes(self) -> Any:
         """The bytes, for an array that knows nothing of the one that has them."""
@@ -137,7 +149,7 @@ class UnownedMemory(Memory):
     def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
         if device_id < 0:
             raise RuntimeError("UnownedMemory requires explicit device ID for a null pointer.")
-        super().__init__(ptr, size, owner)
+        super().__init__(ptr, size, owner, device_id)
         self._owner = owner
 
 
@@ -151,11 +163,12 @@ class MemoryPointer:
 class ndarray:
     """cupy.ndarray, holding a NumPy array that nobody sees."""
 
-    __slots__ = ("_host", "_base", "_data", "__weakref__")
+    __slots__ = ("_host", "_base", "_data", "_device", "__weakref__")
     __array_priority__ = 100
     _host: Host
     _base: Any
     _data: Any
+    _device: int
 
     def __init__(
         self,
@@ -169,6 +182,7 @@ class ndarray:
         start = 0 if memptr is None else memptr.ptr - memptr.mem.ptr
         self._host = np.ndarray(shape, dtype, buffer, start, strides, order)  # type: ignore[call-overload]
         self._base, self._data = None, memptr
+        self._device = HERE.device if memptr is None else memptr.device_id
         OWNERS[id(self._host)] = self
         count(self._host, memptr is None)
 
@@ -180,12 +194,12 @@ class ndarray:
         start = self._host.ctypes.data
         if root._data is not None:  # a view of what names no base
             return MemoryPointer(root._data.mem, start - root._data.mem.ptr)
-        memory = Memory(root._host.ctypes.data, root._host.nbytes, root._host)
+        memory = Memory(root._host.ctypes.data, root._host.nbytes, root._host, root._device)
         return MemoryPointer(memory, start - memory.ptr)
 
     @property
     def device(self) -> Any:
-        return SimpleNamespace(id=0)
+        return SimpleNamespace(id=self._device)
 
     @property
     def base(self) -> Any:
@@ -213,6 +227,8 @@ class ndarray:
         if name in ("item", "tolist", "nonzero"):
             synchronized(name, self._host)
         device_is_used()
+        if name not in VIEWS and callable(getattr(self._host, name)):
+            check_device(self)
         found = getattr(self._host, name)
         if name == "flags":
             return SimpleNamespace(**{k: getattr(found, k) for k in FLAGS})
@@ -236,6 +252,7 @@ class ndarray:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         device_is_used()
+        check_device(self)
         with np.errstate(all="ignore"):
             self._host[bare_index(index, self._host.shape)] = bare(value)
 
@@ -263,6 +280,8 @@ class ndarray:
     __hash__ = None  # type: ignore[assignment]
 
 
+# Methods that launch nothing, on whatever device.
+VIEWS = {"view", "transpose", "swapaxes", "squeeze", "reshape", "diagonal", "ravel"}
 FLAGS = ("c_contiguous", "f_contiguous", "owndata", "fnc", "forc")  # CuPy's have no `writeable`
 
 
@@ -314,7 +333,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     def method(self: ndarray, other: Any) -> Any:
         if not isinstance(other, (ndarray, int, float, complex, np.generic)):
             return NotImplemented if not isinstance(other, np.ndarray) else bare(other)
-        device_is_used()
+        bare(self)
         loop = loop_of(name, self, other)
         with np.errstate(all="ignore"):
             host = OPERATORS.get(name, getattr(ndarray_of_numpy, name))(self._host, bare(other))
@@ -348,7 +367,7 @@ ndarray_of_numpy = np.ndarray
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
     def method(self: ndarray, other: Any) -> Any:
-        device_is_used()
+        bare(self)
         found = fake_loops.results(fake_loops.OPERATORS[name.strip("_")[1:]], self, other)
         if found is not None:
             fake_loops.check_output(name, found[0], self._host.dtype)
@@ -645,19 +664,28 @@ class Runtime(SimpleNamespace):
         return SimpleNamespace(type=1 if fake_streams.locked_at(ptr) else 0)
 
 
+COUNT = int(os.environ.get("CUGRAD_FAKE_DEVICES", "1"))
+
+
 class Device:
-    """The one device."""
+    """One of the devices."""
 
     def __init__(self, device: int | None = None) -> None:
-        if device not in (None, 0):
+        self.id = HERE.device if device is None else device
+        if not 0 <= self.id < COUNT:
             raise RuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-        self.id = 0
+        self._before: list[int] = []
 
     def __enter__(self) -> Device:
+        self._before.append(HERE.device)
+        HERE.device = self.id
         return self
 
-    def __exit__(self, *exc: object) -> None: ...
-    def use(self) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        HERE.device = self._before.pop()
+
+    def use(self) -> None:
+        HERE.device = self.id
 
 
 class Pool:
@@ -761,7 +789,7 @@ def bare_argument(value: Any) -> Any:
     """What a kernel gets: the memory of a device array, a number, or a host array's bytes."""
     if isinstance(value, np.ndarray):
         return np.frombuffer(value.tobytes(), f"V{value.nbytes}")[0]
-    return value._host if isinstance(value, ndarray) else value
+    return bare(value)
 
 
 class RawKernel:
@@ -820,7 +848,8 @@ def install() -> None:
     fake_loops.read(real, real_special)
     runtime = Runtime(
         is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
-        getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=fake_streams.synchronize,
+        getDeviceCount=lambda: COUNT, getDevice=lambda: HERE.device,
+        deviceSynchronize=fake_streams.synchronize,
         memGetInfo=lambda: (2**33, 2**34), profilerStart=lambda: None, profilerStop=lambda: None,
     )  # fmt: skip
     cuda = Module(
@@ -865,7 +894,9 @@ def install() -> None:
     })  # fmt: skip
 
 
-def passed(*words: str, without: str = "", names: Path | None = None, fused: bool = False) -> str:
+def passed(
+    *words: str, without: str = "", names: Path | None = None, fused: bool = False, devices: int = 1
+) -> str:
     """What pytest prints of tests that all pass in a process whose CuPy is the fake.
 
     `without` names a variable of the environment that the process shall not have, `names` a file
@@ -875,6 +906,7 @@ def passed(*words: str, without: str = "", names: Path | None = None, fused: boo
     command = [sys.executable, "-m", "tests.support.fake_cuda", *words, "-q", "-n0"]
     variables = {k: v for k, v in os.environ.items() if k != without}
     variables |= {"CUGRAD_DEVICE": "cuda", "CUGRAD_FUSED": str(int(fused))}
+    variables["CUGRAD_FAKE_DEVICES"] = str(devices)
     if names is not None:
         variables[NAMES] = str(names)
     done = subprocess.run(

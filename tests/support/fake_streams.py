@@ -31,8 +31,9 @@ LOCKED: dict[int, weakref.ref[PinnedMemoryPointer]] = {}  # page-locked memory b
 
 
 class Here(threading.local):
-    """The current stream of a thread, and its allocator."""
+    """The current device and stream of a thread, and its allocator."""
 
+    device = 0
     stream: Stream | None = None
     allocator: Any = None
 
@@ -77,7 +78,7 @@ class Stream:
         priority: Any = None,
     ) -> None:
         self.ptr = 0 if null else 0x1000 + 16 * next(NUMBERS)
-        self.device_id = -1 if null else 0
+        self.device_id = -1 if null else HERE.device
         STREAMS[self.ptr] = self
         self.priority, self.is_non_blocking = priority or 0, non_blocking
         self.queue: deque[Marker | Callable[[], None]] = deque()

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.owners import root_of
+from ...backends.several import several, there
 from ...kept import of_thread
 from ...tensor import Tensor, make
 from ..anomaly_mode import guarded
@@ -158,6 +159,9 @@ class BackwardPass:
         keep, whole, owned = self.keep_graph, self.needed is None, self.owned
         watched = self.captures is not None or bool(state.observers) or anomaly.enabled
         visit, visit_leaf, send, add = self.visit, self.visit_leaf, self.send, self.add
+        if several.devices:
+            visit, visit_leaf = partial(there, visit), partial(there, visit_leaf)
+            send, watched, whole = partial(there, send), True, False
         if anomaly.enabled:
             visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
         node = heappop(heap)[1] if heap else self.leaves.left_over()

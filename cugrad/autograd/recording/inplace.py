@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends import Backend, backend_of
 from ...backends.batched import arrays as batched
+from ...backends.several import are_away, at_home, several
 from ...dtypes import is_differentiable, type_name
 from ...dtypes import of as dtype_of
 from ...ops.table import TABLE, Op
@@ -28,6 +29,9 @@ DIRECT = 1 << 12  # elements from which on writing straight into place pays for 
 
 def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
     """Runs an op and puts its output in the place of its first input, which is returned."""
+    if several.devices and are_away(args):
+        with at_home(args):
+            return apply_inplace(op, args, params)
     if state.observers:
         args = _lifted(op, args, params) if batched.HIDING else args  # by ops that come before
         return observed(op, args, params, _dual)

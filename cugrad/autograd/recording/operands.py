@@ -92,7 +92,7 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     except RuntimeError as error:
         if not backend.made_room(error):
             raise
-        value = op.forward(backend.xp, *operands, **params)
+        value = backend.run_row(op, operands, params)
     except TypeError:
         if op.ufunc is None:
             raise

@@ -10,9 +10,11 @@ import cupy
 import numpy as np
 
 from ..copies import check_copy
+from ..several import several
 from . import memory as memory
 from .fused.rows import backward_of, forward_of, graph_plan
 from .namespace import CupyNamespace
+from .placing import PlacedNamespace, placed
 from .probe import why_uncompilable
 from .random import CudaRng
 from .stream import AnyStream, CudaEvent, CudaStream, Using, current_stream, new_stream
@@ -27,14 +29,15 @@ class CupyBackend:
     compile.
 
     The current device and stream are CuPy's, which are thread-local: a new thread begins on device
-    0 and the legacy default stream.
+    0 and the legacy default stream. Where there are several devices, functions run on that of the
+    arrays that they are given.
     """
 
     name = "cupy"
     readable, runs_rows, stands_in = True, True, False
     device_type = "cuda"
     array_types: tuple[type, ...] = (cupy.ndarray,)
-    xp = CupyNamespace()
+    xp: Any = CupyNamespace()
 
     def __init__(self) -> None:
         reason = why_uncompilable()
@@ -43,6 +46,9 @@ class CupyBackend:
         self._rows: dict[Any, Callable[..., Any]] = {}  # by op
         self._peaks = memory.PeakMeter()
         self._reserved: dict[int | None, int] = {}  # by device, the most that was seen
+        if self.device_count() > 1:
+            several.devices = True
+            self.xp = PlacedNamespace(CupyBackend.xp)
 
     # rows
 
@@ -50,7 +56,10 @@ class CupyBackend:
         """A row's forward: one kernel where one can be made of the row, else CuPy's functions."""
         found = self._rows.get(op)
         if found is None:
-            found = self._rows[op] = forward_of(op, self.xp)
+            found = forward_of(op, CupyBackend.xp)
+            if several.devices:
+                found = placed(found, strict=True)
+            self._rows[op] = found
         return found
 
     def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...backends.several import at_home
 from ...ops import dims as D
 from ...ops.index import is_mask
 from ...ops.table import TABLE
@@ -74,7 +75,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     if not isinstance(value, Tensor):
         number = np.asarray(value).astype(array.dtype).item()  # given to a kernel, not copied
-        value = make(backend_of(array).xp.full((), number, array.dtype))
+        with at_home(array):
+            value = make(backend_of(array).xp.full((), number, array.dtype))
     elif value._array.dtype != array.dtype:
         value = recorded.to_dtype(value, array.dtype)
     if len(advanced) == 1 and is_mask(advanced[0]) and advanced[0].ndim == part._array.ndim:

@@ -15,6 +15,7 @@ from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example, raise_if_read
 from ...backends.pinned import pinned_memory
+from ...backends.several import at_home
 from ...device import device as Device
 from ...tensor import Size, Tensor, make
 from ..creation import factories as creation
@@ -75,7 +76,8 @@ def _move_async(t: Tensor, place: Device, index: int | None) -> Tensor:
     """A copy between host and device that the host does not wait for."""
     backend = get(place.type)
     device = backend if place.type != "cpu" else backend_of(t._array)
-    source = t._array if t._array.flags.c_contiguous else t._array.copy()
+    with at_home(t):
+        source = t._array if t._array.flags.c_contiguous else t._array.copy()
     with device.use_device(index if place.type != "cpu" else device.device_index(source)):
         if place.type == "cpu":
             target = pinned_memory(device).empty(source.shape, source.dtype)
@@ -243,7 +245,9 @@ def _contains(self: Tensor, element: Any) -> bool:
             "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
             f"{type(element)}."
         )
-    return bool((self._array == (element._array if isinstance(element, Tensor) else element)).any())
+    with at_home(self):
+        value = element._array if isinstance(element, Tensor) else element
+        return bool((self._array == value).any())
 
 
 def _format(self: Tensor, spec: str) -> str:
@@ -257,7 +261,8 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "protocol at the moment; use x.detach().clone()"
         )
     twin = type(self).__new__(type(self))
-    twin.fill_in(self._array.copy(), self._requires_grad)
+    with at_home(self):
+        twin.fill_in(self._array.copy(), self._requires_grad)
     memo[id(self)] = twin
     if self._grad is not None:
         twin._grad = copy.deepcopy(self._grad, memo)

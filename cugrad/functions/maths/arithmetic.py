@@ -16,6 +16,7 @@ from ...autograd.recording.record import apply, recorded
 from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
 from ...backends.pinned import pinned_memory
+from ...backends.several import at_home
 from ...ops.promotion import fit_scalar, result_dtype
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor
@@ -325,10 +326,11 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
             if _transfer_directly(self, src):
                 check_inplace(self, "copy_")
                 device = ours if ours.device_type != "cpu" else theirs
-                stream = device.current_stream()
-                pinned_memory(device).copy(self._array, src._array, stream)
-                if not non_blocking:
-                    stream.synchronize()
+                with at_home(self, src):
+                    stream = device.current_stream()
+                    pinned_memory(device).copy(self._array, src._array, stream)
+                    if not non_blocking:
+                        stream.synchronize()
                 changed(self)
                 return self
             src = src.to(self.device)

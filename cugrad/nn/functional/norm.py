@@ -10,6 +10,7 @@ from ...autograd.mode import will_change
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends.batched.arrays import levels_of
+from ...backends.several import at_home
 from ...functions.calls.arguments import of_reals
 from ...functions.queries import finfo
 from ...tensor import Tensor
@@ -48,12 +49,13 @@ def batch_norm(
             f"Expected more than 1 value per channel when training, got input size {input.shape}"
         )
     result, mean, invstd = recorded.native_batch_norm(input, weight, bias, eps)
-    if running_mean is not None:
-        _move(running_mean, _statistic(input, mean), momentum)
-    if running_var is not None and count > 1:
-        inverse = _statistic(input, invstd)
-        variance = 1 / (inverse * inverse) - eps
-        _move(running_var, variance * (count / (count - 1)), momentum)
+    with at_home(input):
+        if running_mean is not None:
+            _move(running_mean, _statistic(input, mean), momentum)
+        if running_var is not None and count > 1:
+            inverse = _statistic(input, invstd)
+            variance = 1 / (inverse * inverse) - eps
+            _move(running_var, variance * (count / (count - 1)), momentum)
     return result
 
 

@@ -1,0 +1,71 @@
+"""Makes the device of arrays the current one while they are computed with, if there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ..kept import NOTHING
+from . import BY_ARRAY_TYPE
+
+__all__ = ["Several", "are_away", "at_home", "by_device", "several", "there"]
+
+
+class Several:
+    """Whether a backend has several devices: nobody need ask where arrays are, if not."""
+
+    __slots__ = ("devices",)
+
+    def __init__(self) -> None:
+        self.devices = False
+
+
+several = Several()
+
+
+def _place_of(values: Iterable[Any]) -> tuple[Any, int] | None:
+    """The backend and the device of the first array, or tensor, that is on one."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            found = _place_of(value)
+            if found is not None:
+                return found
+            continue
+        array = getattr(value, "_array", value)
+        array = getattr(array, "values", array) if type(array) not in BY_ARRAY_TYPE else array
+        backend = BY_ARRAY_TYPE.get(type(array))
+        index = None if backend is None else backend.device_index(array)
+        if backend is not None and index is not None:
+            return backend, index
+    return None
+
+
+def at_home(*values: Any) -> AbstractContextManager[Any]:
+    """The device of the first array, or tensor, among values is the current one in the block."""
+    place = _place_of(values) if several.devices else None
+    return NOTHING if place is None else place[0].use_device(place[1])
+
+
+def are_away(values: Iterable[Any]) -> bool:
+    """Whether the first array, or tensor, is on a device that is not the current one."""
+    place = _place_of(values)
+    return place is not None and place[0].current_device() != place[1]
+
+
+def there(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, on the device of the first of them that is on one."""
+    with at_home(*args):
+        return function(*args)
+
+
+def by_device(tensors: list[Any]) -> Iterator[list[Any]]:
+    """Tensors in groups of those on one device, in their order; none of none."""
+    if not several.devices:
+        if tensors:
+            yield tensors
+        return
+    groups: dict[Any, list[Any]] = {}
+    for tensor in tensors:
+        groups.setdefault(_place_of((tensor,)), []).append(tensor)
+    yield from groups.values()

@@ -1,0 +1,132 @@
+"""Tensors on a GPU that is not the current one: ops, gradients and optimizers work, and stay there.
+
+On the fake CUDA, which has as many devices as it is told, and refuses, as CuPy does where devices
+cannot reach each other, arrays of another device than the current one.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import backends, nn
+from cugrad.memory import offload
+from cugrad.ops.table import TABLE
+from cugrad.tensor import make
+from tests.conftest import usable_devices
+from tests.ops.row_cases import Call, differentiable, is_array, ways
+from tests.ops.sampling import LINES
+from tests.support import fake_cuda
+
+TWO = "cuda" in usable_devices() and backends.get("cuda").device_count() > 1
+on_two = pytest.mark.skipif(not TWO, reason="there are no two GPUs")
+
+
+def devices_of(values: Any) -> set[str]:
+    return {str(v.device) for v in values if isinstance(v, cugrad.Tensor)}
+
+
+@on_two
+@pytest.mark.parametrize("name", [name for name in LINES if name in TABLE])
+def test_rows(name: str) -> None:
+    backend, line = backends.get("cuda"), LINES[name][0]
+    with backend.use_device(1):
+        call = Call(line, backend)
+    arrays = [x for x in call.inputs if is_array(x)]
+    if not arrays or any(is_array(x) for x in call.given.values()):
+        pytest.skip("of no tensors, or of arrays among its parameters")
+    wanted = differentiable(call.op)
+    tensors = [
+        make(x, wanted and i in call.differentiable) if is_array(x) else x
+        for i, x in enumerate(call.inputs)
+    ]
+    for way in ways(call.op):
+        found = way(*([tensors] if call.op.variadic else tensors), **call.given)
+        found = found if isinstance(found, tuple) else (found,)
+        assert devices_of(found) == {"cuda:1"}
+        outputs = [y for y in found if y.requires_grad]
+        inputs = [x for x in tensors if getattr(x, "requires_grad", False)]
+        if outputs:
+            grads = cugrad.autograd.grad(
+                outputs, inputs, [cugrad.ones_like(y) for y in outputs], allow_unused=True
+            )
+            assert devices_of(grads) <= {"cuda:1"}
+    assert backend.current_device() == 0
+
+
+def trained(device: str) -> list[float]:
+    cugrad.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(16, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3),
+    )  # fmt: skip
+    net.to(device)
+    x = cugrad.tensor(np.linspace(-1, 1, 160, dtype="f4").reshape(5, 2, 4, 4), device=device)
+    y = cugrad.tensor([0, 1, 2, 1, 0], device=device)
+    losses = []
+    for make_optimizer in (cugrad.optim.SGD, cugrad.optim.AdamW):
+        optimizer = make_optimizer(net.parameters(), lr=0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), y)
+            (loss + (net[0].weight ** 2).sum() * 0.1).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+    assert devices_of(net.parameters()) == devices_of(p.grad for p in net.parameters()) == {device}
+    return losses
+
+
+@on_two
+def test_a_step() -> None:
+    assert trained("cuda:1") == trained("cuda:0")
+    assert cugrad.cuda.current_device() == 0
+
+
+@on_two
+def test_from_one_to_the_other_and_back() -> None:
+    x = cugrad.arange(4.0, device="cuda:0").requires_grad_()
+    for create in (False, True):
+        y = (x * 2).to("cuda:1")
+        z = (y * y).sum() + y[1:].exp().sum().to("cuda:0").to("cuda:1")
+        assert str(z.device) == "cuda:1"
+        (g,) = cugrad.autograd.grad(z, x, create_graph=create)
+        assert str(g.device) == "cuda:0"
+        wanted = 8 * np.arange(4.0) + np.r_[0, 2 * np.exp(2 * np.arange(1, 4.0))]
+        np.testing.assert_allclose(g.tolist(), wanted, rtol=1e-6)
+    w = cugrad.zeros(3, device="cuda:1")
+    assert 0 in w and str(copy.deepcopy(w).device) == "cuda:1"
+    w.copy_(cugrad.ones(3, device="cpu"))
+    back = w.t().to("cpu", non_blocking=True)
+    cugrad.cuda.synchronize("cuda:1")
+    assert back.tolist() == [1, 1, 1]
+    w[1:] = 2
+    w[cugrad.tensor([0], device="cuda:1")] = 5
+    w.mul_(2).add_(w)
+    assert w.tolist() == [20, 8, 8] and repr(w) and w.max().item() == 20
+    for mixed in (lambda: w + x[:3].detach(), lambda: cugrad.cat([w, x.detach()])):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            mixed()
+
+
+@on_two
+def test_what_leaves_comes_back_to_where_it_was() -> None:
+    x = cugrad.arange(64.0, device="cuda:1").requires_grad_()
+    for _ in range(3):
+        x.grad = None
+        with offload(min_bytes=0, keep_last=0):
+            ((x / 64).sin() * (x / 32).exp()).sum().backward()
+        assert str(x.grad.device) == "cuda:1"
+        plain = x.detach().cpu().requires_grad_()
+        ((plain / 64).sin() * (plain / 32).exp()).sum().backward()
+        np.testing.assert_allclose(x.grad.tolist(), plain.grad.tolist(), rtol=1e-5)
+
+
+@pytest.mark.skipif("cuda" in usable_devices(), reason="the tests above have run")
+def test_over_the_fake_cuda() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    assert " passed" in fake_cuda.passed(__file__, devices=2)
