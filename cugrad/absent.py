@@ -123,7 +123,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn": {
         LATER: """
-            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d LinearCrossEntropy* Transformer* grad
+            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d LinearCrossEntropy* grad
         """,
         LAZY: "Lazy* Uninitialized*",
         DISTRIBUTED: "SyncBatchNorm",

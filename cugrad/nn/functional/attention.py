@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from ... import dtypes
@@ -111,16 +112,27 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
 # Several heads ------------------------------------------------------------------------------------
 
 
-def _float_mask(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
-    """A mask as numbers to be added: -inf where a bool one is True."""
+def _canonical_mask(
+    mask: Tensor | None, mask_name: str, other_type: Any, other_name: str, target_type: Any,
+    check_other: bool = True,
+) -> Tensor | None:  # fmt: skip
+    """A mask as numbers to be added: -inf where a bool one is True.
+
+    Warns where another mask, of dtype `other_type`, is bool and this one is not, or the reverse.
+    """
     if mask is None:
         return None
+    if check_other and other_type is not None and mask.dtype is not other_type:
+        warnings.warn(
+            f"Support for mismatched {mask_name} and {other_name} is deprecated. "
+            "Use same type for both instead.", stacklevel=3,
+        )  # fmt: skip
     if mask.dtype is dtypes.bool_:
         return recorded.masked_fill(
-            zeros(mask.shape, dtype=dtype, device=mask.device), mask, float("-inf")
+            zeros(mask.shape, dtype=target_type, device=mask.device), mask, float("-inf")
         )
     if not mask.is_floating_point():
-        raise AssertionError(f"only bool and floating types of {name} are supported")
+        raise AssertionError(f"only bool and floating types of {mask_name} are supported")
     return mask
 
 
@@ -203,8 +215,9 @@ def multi_head_attention_forward(
         raise AssertionError("use_separate_proj_weight is True but a projection weight is None")
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
     q, k, v = [recorded.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases)]
-    mask = _float_mask(attn_mask, "attn_mask", query.dtype)
-    padding = _float_mask(key_padding_mask, "key_padding_mask", query.dtype)
+    kind = None if attn_mask is None else attn_mask.dtype
+    padding = _canonical_mask(key_padding_mask, "key_padding_mask", kind, "attn_mask", query.dtype)
+    mask = _canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)
     mask = _checked_mask(mask, length, key.shape[0], count * num_heads)
     if bias_k is not None and bias_v is not None:
         if static_k is not None or static_v is not None:

@@ -30,6 +30,7 @@ from .pixelshuffle import *
 from .pooling import *
 from .rnn import *
 from .sparse import *
+from .transformer import *
 from .upsampling import *
 
 if not _typing.TYPE_CHECKING:  # type checkers can not follow it, and take what is imported above
