@@ -1,9 +1,9 @@
-"""Recurrent layers; their cells are in `rnn_cells.py`, and have their names here too."""
+"""Recurrent layers, and their cells, which compute one step."""
 
 from __future__ import annotations
 
 import warnings
-from numbers import Number
+from collections.abc import Sequence
 from typing import Any
 
 from ...autograd.mode import state
@@ -13,13 +13,12 @@ from ...tensor import Tensor
 from .. import init
 from ..parameter import Parameter
 from ..recurrent import stacks
+from ..recurrent.checks import GATES, check_arguments, check_state_dims
 from ..utils.rnn import PackedSequence
 from .module import Module
-from .rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
 
-GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 NAMES = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
 
@@ -61,45 +60,13 @@ class RNNBase(Module):
         self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
         self.dropout, self.bidirectional, self.proj_size = dropout, bidirectional, proj_size
-        self._check_arguments()
+        check_arguments(self)
         self.dropout = float(dropout)
         self._all_weights = [
             self._add_weights(layer, direction, {"device": device, "dtype": dtype})
             for layer in range(num_layers) for direction in range(self._directions)
         ]  # fmt: skip
         self.reset_parameters()
-
-    def _check_arguments(self) -> None:
-        p = self.dropout
-        if not isinstance(p, Number) or isinstance(p, bool) or not 0 <= p <= 1:
-            raise ValueError(
-                "dropout should be a number in range [0, 1] representing the probability of an "
-                "element being zeroed"
-            )
-        if p > 0 and self.num_layers == 1:
-            warnings.warn(
-                "dropout option adds dropout after all but last recurrent layer, so non-zero "
-                f"dropout expects num_layers greater than 1, but got dropout={p} and num_layers=1",
-                stacklevel=4,
-            )
-        kinds = {"bias": bool, "batch_first": bool, "input_size": int, "hidden_size": int}
-        for name, kind in kinds.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise TypeError(
-                    f"{name} should be of type {kind.__name__}, got: {type(value).__name__}"
-                )
-        for name in ("input_size", "hidden_size", "num_layers"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be greater than zero")
-        if self.proj_size < 0:
-            raise ValueError(
-                "proj_size should be a positive integer or zero to disable projections"
-            )
-        if self.proj_size >= self.hidden_size:
-            raise ValueError("proj_size has to be smaller than hidden_size")
-        if self.mode not in GATES:
-            raise ValueError("Unrecognized RNN mode: " + self.mode)
 
     @property
     def _directions(self) -> int:
@@ -228,7 +195,7 @@ class RNNBase(Module):
                 f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D{text}"
             )
         batch_dim, batched = 0 if self.batch_first else 1, input.dim() == 3
-        self._check_state_dims(hx, batched)
+        check_state_dims(self.mode, hx, batched)
         if not batched:
             input = input.unsqueeze(batch_dim)
             hx = self._each(hx, lambda h: h.unsqueeze(1))
@@ -260,20 +227,6 @@ class RNNBase(Module):
         if hx is None or isinstance(hx, Tensor):
             return None if hx is None else change(hx)
         return tuple([change(h) for h in hx])
-
-    def _check_state_dims(self, hx: Any, batched: bool) -> None:
-        if hx is None:
-            return
-        dims = [h.dim() for h in ([hx] if isinstance(hx, Tensor) else hx)]
-        if all(n == (3 if batched else 2) for n in dims):
-            return
-        kind, n = ("batched 3-D", "3-D") if batched else ("unbatched 2-D", "2-D")
-        if self.mode == "LSTM":
-            found = ", ".join(f"{n}-D" for n in dims)
-            raise RuntimeError(
-                f"For {kind} input, hx and cx should also be {n} but got ({found}) tensors"
-            )
-        raise RuntimeError(f"For {kind} input, hx should also be {n} but got {dims[0]}-D tensor")
 
     def _begin(self, input: Tensor, hx: Any, batch_sizes: Tensor | None) -> Any:
         """The states to begin with, checked."""
@@ -356,3 +309,147 @@ class GRU(RNNBase):
 def _refuse_projections(kwargs: dict[str, Any]) -> None:
     if "proj_size" in kwargs:
         raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+
+
+class RNNCellBase(Module):
+    """What the cells have in common: `weight_ih` (num_chunks · hidden_size, input_size),
+    `weight_hh` (num_chunks · hidden_size, hidden_size), `bias_ih` and `bias_hh`, all uniform on
+    ±1/√hidden_size.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        num_chunks: int,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows = num_chunks * hidden_size
+        for name, size in (("ih", input_size), ("hh", hidden_size)):
+            weight = Parameter(empty((rows, size), device=device, dtype=dtype))
+            setattr(self, f"weight_{name}", weight)
+        for name in ("bias_ih", "bias_hh"):
+            given = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, given)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        bound = self.hidden_size**-0.5 if self.hidden_size > 0 else 0
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def extra_repr(self) -> str:
+        """Sizes, and what is not as usual."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        if self.bias is not True:
+            text += f", bias={self.bias}"
+        if getattr(self, "nonlinearity", "tanh") != "tanh":
+            text += f", nonlinearity={self.nonlinearity}"
+        return text
+
+    def _step(self, function: str, input: Tensor, hx: Any) -> Any:
+        """The next state of a cell, or its next states."""
+        several = function == "lstm_cell"
+        kind = type(self).__name__
+        if input.dim() not in (1, 2):
+            raise ValueError(f"{kind}: Expected input to be 1D or 2D, got {input.dim()}D instead")
+        states: Sequence[Tensor] = [] if hx is None else hx if several else [hx]
+        for k, h in enumerate(states):
+            if h.dim() not in (1, 2):
+                name = f"hx[{k}]" if several else "hidden"
+                raise ValueError(f"{kind}: Expected {name} to be 1D or 2D, got {h.dim()}D instead")
+        batched = input.dim() == 2
+        if not batched:
+            input, states = input.unsqueeze(0), [h.unsqueeze(0) for h in states]
+        if hx is None:
+            size = (input.shape[0], self.hidden_size)
+            states = [zeros(size, dtype=input.dtype, device=input.device)] * (1 + several)
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        found = getattr(stacks, function)(input, states if several else states[0], *weights)
+        if batched:
+            return found
+        return tuple([h.squeeze(0) for h in found]) if several else found.squeeze(0)
+
+
+class RNNCell(RNNCellBase):
+    """One step of an RNN: the next state, (N, hidden_size), of an input (N, input_size).
+
+    >>> import cugrad as torch
+    >>> torch.nn.RNNCell(3, 5)(torch.randn(4, 3)).shape
+    torch.Size([4, 5])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The next state; RuntimeError for an unknown `nonlinearity`."""
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
+        found: Tensor = self._step(f"rnn_{self.nonlinearity}_cell", input, hx)
+        return found
+
+
+class LSTMCell(RNNCellBase):
+    """One step of an LSTM: the next (h, c), (N, hidden_size) each, of an input (N, input_size).
+
+    >>> import cugrad as torch
+    >>> h, c = torch.nn.LSTMCell(3, 5)(torch.randn(4, 3))
+    >>> h.shape, c.shape
+    (torch.Size([4, 5]), torch.Size([4, 5]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The next states; zeros come before where none are given."""
+        found: tuple[Tensor, Tensor] = self._step("lstm_cell", input, hx)
+        return found
+
+
+class GRUCell(RNNCellBase):
+    """One step of a GRU: the next state, (N, hidden_size), of an input (N, input_size).
+
+    >>> import cugrad as torch
+    >>> torch.nn.GRUCell(3, 5)(torch.randn(4, 3)).shape
+    torch.Size([4, 5])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The next state; zeros come before where none is given."""
+        found: Tensor = self._step("gru_cell", input, hx)
+        return found
