@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 from typing import Any
 
 from ...tensor import Tensor
@@ -15,7 +16,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 def check_arguments(rnn: Any) -> None:
     """ValueError and TypeError for arguments of a layer that are out of range, or of no use."""
     p: Any = rnn.dropout
-    if not isinstance(p, (int, float)) or isinstance(p, bool) or not 0 <= p <= 1:
+    if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p <= 1:
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an "
             "element being zeroed"
