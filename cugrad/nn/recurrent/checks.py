@@ -16,7 +16,8 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 def check_arguments(rnn: Any) -> None:
     """ValueError and TypeError for arguments of a layer that are out of range, or of no use."""
     p: Any = rnn.dropout
-    if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p <= 1:
+    is_number = isinstance(p, Real) and not isinstance(p, bool)
+    if not is_number or not 0 <= p <= 1:
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an "
             "element being zeroed"
