@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...frames import warn_user
-from ...functions.calls.arguments import of_reals
+from ...functions.calls.arguments import refuse_complex
 from ...ops import random as draw
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
@@ -30,6 +30,8 @@ def _dropped(input: Tensor, p: float, inplace: bool, per_channel: bool = False) 
     """`input` with elements, or whole channels, dropped; one bit for each is kept for backward."""
     if p == 1.0:
         return input.mul_(0.0) if inplace else input * 0.0
+    if input._array.size:
+        refuse_complex("dropout", (input,))
     shape = tuple(input.shape)
     if per_channel:
         shape = (*shape[:2], *(1,) * (len(shape) - 2))
@@ -40,7 +42,6 @@ def _dropped(input: Tensor, p: float, inplace: bool, per_channel: bool = False) 
     return recorded.native_dropout(input, bits, shape, p)
 
 
-@of_reals
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability `p` and scale the rest by 1 / (1 - p)."""
     check_probability(p)
@@ -59,7 +60,6 @@ def feature_dropout(input: Tensor, p: float, train: bool, *, inplace: bool = Fal
     return _dropped(input, p, inplace, True)
 
 
-@of_reals
 def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -82,7 +82,6 @@ def _of_channels_first(input: Tensor, p: float, training: bool, inplace: bool) -
     return input if inplace else result.squeeze(0)
 
 
-@of_reals
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -108,7 +107,6 @@ def dropout2d(
     return feature_dropout(input, p, training, inplace=inplace)
 
 
-@of_reals
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -126,7 +124,6 @@ def dropout3d(
     return feature_dropout(input, p, training, inplace=inplace)
 
 
-@of_reals
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -137,7 +134,6 @@ def alpha_dropout(
     return _alpha(input, p, training, inplace, per_channel=False)
 
 
-@of_reals
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
