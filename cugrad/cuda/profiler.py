@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from ..contexts import Context
+from ..kept import Switch
 from .devices import cuda_backend
 
 __all__ = ["profile", "start", "stop"]
@@ -23,11 +22,14 @@ def stop() -> None:
     cuda_backend().profiler_stop()
 
 
-@contextmanager
-def profile() -> Iterator[None]:
+class profile(Switch, Context):
     """Collects inside the block; RuntimeError without CUDA."""
-    start()
-    try:
-        yield
-    finally:
+
+    def as_is(self) -> None:
+        """Whether something is collected cannot be asked."""
+
+    def change(self, before: None) -> None:
+        start()
+
+    def put_back(self, before: None) -> None:
         stop()

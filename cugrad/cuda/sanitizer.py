@@ -16,13 +16,14 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..backends.owners import root_of
 from ..backends.simulated.races import Access, Clock, Clocks, Shadow
+from ..contexts import Context
+from ..kept import Switch
 from .devices import cuda_backend
 
 __all__ = ["check", "disable", "enable", "is_enabled", "reads", "touched_by_host", "writes"]
@@ -193,12 +194,12 @@ class Sanitizer:
         setattr(where, name, heard)
 
     def remove(self) -> None:
-        """Takes the listeners away again."""
+        """Takes the listeners away again; it may be called twice."""
         for where, name, own in reversed(self._restore):
-            if own is None:
-                delattr(where, name)
-            else:
+            if own is not None:
                 setattr(where, name, own)
+            elif name in where.__dict__:
+                delattr(where, name)
         self._restore.clear()
 
 
@@ -284,33 +285,53 @@ def enable() -> None:
     if _Active.one is None:
         backend = cuda_backend()
         backend.synchronize()
-        _Active.one = Sanitizer(backend)
-        _Active.one.install()
+        try:
+            _Active.one = Sanitizer(backend)
+            _Active.one.install()
+        except BaseException:
+            _let_go()
+            raise
 
 
 def disable() -> None:
     """Checks no more; a finding that was left for the next operation is raised."""
-    active, _Active.one = _Active.one, None
+    active = _Active.one
+    _let_go()
     if active is not None:
-        active.remove()
         active.raise_late()
 
 
-@contextmanager
-def check() -> Iterator[None]:
+def _let_go() -> None:
+    """Checks no more, and raises nothing; it may be called twice."""
+    if _Active.one is not None:
+        _Active.one.remove()
+        _Active.one = None
+
+
+class check(Switch, Context):
     """Checks accesses within the block; nothing changes where they are checked already."""
-    if is_enabled():
-        yield
-        return
-    enable()
-    try:
-        yield
-    except BaseException:
-        active, _Active.one = _Active.one, None
-        if active is not None:
-            active.remove()  # the error that is on its way says enough
-        raise
-    disable()
+
+    def as_is(self) -> Sanitizer | None:
+        return _Active.one
+
+    def change(self, before: Sanitizer | None) -> None:
+        enable()
+
+    def put_back(self, before: Sanitizer | None) -> None:
+        if before is None:
+            _let_go()
+
+    def __exit__(self, *exc: object) -> None:
+        before, active = self._before[-1], _Active.one
+        try:
+            self.put_back(before)
+        except BaseException:
+            self.put_back(before)
+            raise
+        finally:
+            self._before = self._before[:-1]
+        if before is None and active is not None and exc[0] is None:
+            active.raise_late()  # else the error that is on its way says enough
 
 
 def reads(*arrays: Any, name: str = "a kernel") -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +16,8 @@ from .. import backends
 from ..absent import missing
 from ..backends.numpy import threads as numpy_threads
 from ..backends.wanted import wanted
+from ..contexts import Context
+from ..kept import Switch
 from ..tensor import Tensor
 
 __all__ = [
@@ -323,22 +324,36 @@ class cudnn(Switches):
         """False: cuDNN is not used."""
         return False
 
-    @contextmanager
     def flags(
         self, enabled: bool = False, benchmark: bool = False, benchmark_limit: int | None = 10,
         deterministic: bool = False, allow_tf32: bool = True,
-    ) -> Iterator[None]:  # fmt: skip
+    ) -> _Flags:  # fmt: skip
         """Sets the switches within a `with`."""
-        new = {"enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
-               "deterministic": deterministic, "allow_tf32": allow_tf32}  # fmt: skip
-        before = {name: getattr(self, name) for name in new}
-        try:
-            for name, value in new.items():
-                setattr(self, name, value)
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(self, name, value)
+        return _Flags(self, {
+            "enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
+            "deterministic": deterministic, "allow_tf32": allow_tf32,
+        })  # fmt: skip
+
+
+class _Flags(Switch, Context):
+    """Switches of a module that have other values for a while."""
+
+    def __init__(self, module: Switches, values: dict[str, Any]) -> None:
+        self.module, self.values = module, values
+
+    def as_is(self) -> dict[str, Any]:
+        return {name: getattr(self.module, name) for name in self.values}
+
+    def change(self, before: dict[str, Any]) -> None:
+        self.put_back(self.values)
+
+    def put_back(self, before: dict[str, Any]) -> None:
+        for name, value in before.items():
+            setattr(self.module, name, value)
+
+    def clone(self) -> _Flags:
+        """Another context with the same settings."""
+        return type(self)(self.module, self.values)
 
 
 def _unused(name: str, what: str) -> type[Switches]:

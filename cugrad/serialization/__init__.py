@@ -13,10 +13,11 @@ import pickle
 import pickletools
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..absent import explain
+from ..contexts import Context
+from ..kept import Switch
 from .archive import VERSION, Reader, Writer, written
 from .checked import shown, storage_name
 from .names import CALLS, VALUES
@@ -236,8 +237,7 @@ def clear_safe_globals() -> None:
     _safe.entries = []
 
 
-@contextmanager
-def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
+class safe_globals(Switch, Context):
     """`add_safe_globals` for the block.
 
     >>> import cugrad as torch, fractions, io
@@ -247,12 +247,22 @@ def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
     ...     torch.load(file)
     Fraction(1, 3)
     """
-    before = _safe.entries
-    add_safe_globals(safe_globals)
-    try:
-        yield
-    finally:
+
+    def __init__(self, safe_globals: list[Any]) -> None:
+        self.safe_globals = safe_globals
+
+    def as_is(self) -> list[Any]:
+        return _safe.entries
+
+    def change(self, before: list[Any]) -> None:
+        add_safe_globals(self.safe_globals)
+
+    def put_back(self, before: list[Any]) -> None:
         _safe.entries = before
+
+    def clone(self) -> safe_globals:
+        """Another context with the same globals."""
+        return type(self)(self.safe_globals)
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:

@@ -25,7 +25,9 @@ import pytest
 import cugrad as t
 from cugrad import backends, memory
 from cugrad.autograd import forward_ad, profiler
-from cugrad.cuda import devices, nvtx
+from cugrad.backends import simulated
+from cugrad.cuda import devices, nvtx, sanitizer
+from cugrad.cuda import profiler as cuda_profiler
 from cugrad.cuda import streams as streams_module
 from cugrad.cuda.emitter import Emitter
 from cugrad.profiler import itt as emit_itt_module
@@ -409,3 +411,51 @@ def test_an_interrupt_leaves_all_as_it_was(program: Callable[[], Any]) -> None:
     wrong = list(failures(program.__name__, program))
     gc.collect()
     assert not wrong, "\n".join(dict.fromkeys(wrong))
+
+
+# Contexts that switch what is not of a thread -----------------------------------------------------
+
+SIMULATED = backends.get("simulated")
+CONTEXTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "configured": (
+        lambda: simulated.configured("H200", policy="random", seed=3, scale=2.0),
+        lambda: [getattr(simulated.MACHINE, n) for n in ("model", "capacity", "policy", "random")],
+    ),
+    "cudnn.flags": (
+        lambda: t.backends.cudnn.flags(benchmark=True, deterministic=True),
+        lambda: [getattr(t.backends.cudnn, n) for n in ("enabled", "benchmark", "deterministic")],
+    ),
+    "cuda.profiler.profile": (t.cuda.profiler.profile, lambda: len(PUSHED)),
+    "sanitizer.check": (
+        sanitizer.check,
+        lambda: [sanitizer.is_enabled(), *map(vars(SIMULATED).get, ("xp", "copy_async"))],
+    ),
+    "safe_globals": (
+        lambda: t.serialization.safe_globals([Cube]), t.serialization.get_safe_globals,
+    ),
+}  # fmt: skip
+
+
+class Collecting:
+    """A CUDA whose profiler collects between start and stop; stopped twice, it is stopped."""
+
+    profiler_start = staticmethod(lambda: PUSHED.append("collects"))
+    profiler_stop = staticmethod(PUSHED.clear)
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_an_interrupted_context_has_been_left(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, state = CONTEXTS[name]
+    monkeypatch.setattr(sanitizer, "cuda_backend", lambda: SIMULATED)
+    monkeypatch.setattr(cuda_profiler, "cuda_backend", Collecting)
+    before = state()
+
+    def program() -> None:
+        with make():
+            assert state() != before
+            t.ones(2)
+
+    program()
+    assert state() == before
+    for _, place in interruptions(program, lambda signals, count: signals[:400]):
+        assert state() == before, place

@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from ...contexts import Context
+from ...kept import Switch
 from .array import SimulatedArray
 from .backend import MACHINE, SimulatedBackend
 from .cost import A100, GH200, H100, H200, PRESETS, Model, preset
@@ -72,22 +74,33 @@ def configure(
             MACHINE.capacity = MACHINE.model.capacity if capacity is None else capacity
 
 
-@contextmanager
-def configured(
-    model: Model | str | None = None, capacity: int | None = None, policy: str | None = None,
-    seed: int | None = None, **changes: Any
-) -> Iterator[None]:  # fmt: skip
+class configured(Switch, Context):
     """configure(), set_policy() and seed() for a block; what was before comes back."""
-    before = MACHINE.model, MACHINE.capacity, MACHINE.policy, MACHINE.random
-    try:
-        configure(model, capacity, **changes)
-        if policy is not None:
-            set_policy(policy)
-        if seed is not None:
-            MACHINE.random = random.Random(seed)
-        yield
-    finally:
-        MACHINE.model, MACHINE.capacity, MACHINE.policy, MACHINE.random = before
+
+    def __init__(
+        self, model: Model | str | None = None, capacity: int | None = None,
+        policy: str | None = None, seed: int | None = None, **changes: Any
+    ) -> None:  # fmt: skip
+        self.model, self.capacity, self.policy, self.seed = model, capacity, policy, seed
+        self.changes = changes
+
+    def as_is(self) -> dict[str, Any]:
+        return {name: getattr(MACHINE, name) for name in ("model", "capacity", "policy", "random")}
+
+    def change(self, before: dict[str, Any]) -> None:
+        configure(self.model, self.capacity, **self.changes)
+        if self.policy is not None:
+            set_policy(self.policy)
+        if self.seed is not None:
+            MACHINE.random = random.Random(self.seed)
+
+    def put_back(self, before: dict[str, Any]) -> None:
+        vars(MACHINE).update(before)
+
+    def clone(self) -> configured:
+        """Another context with the same settings."""
+        settings = self.model, self.capacity, self.policy, self.seed
+        return type(self)(*settings, **self.changes)
 
 
 def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
