@@ -146,11 +146,11 @@ class FusedPlan:
         return [make(e, x._requires_grad) for e, x in zip(elements, tensors, strict=True)]
 
     def _outputs(self, inputs: Sequence[Tensor]) -> Any:
-        found = self.called(inputs)
-        for y in [found] if isinstance(found, Tensor) else found:
+        outputs = self.called(inputs)
+        for y in [outputs] if isinstance(outputs, Tensor) else outputs:
             if not isinstance(y, Tensor) or type(y._array) is not Traced:
                 raise Untraceable("it returns what is no tensor of elements")
-        return found
+        return outputs
 
     def _differentiate(self, name: str, tensors: Sequence[Tensor], shape: tuple[int, ...]) -> None:
         """Makes the kernel of all gradients, each in the shape of the outputs."""
@@ -162,9 +162,9 @@ class FusedPlan:
         ends = [outputs[k] for k in self.ends]
         if not ends:
             return
-        given = [make(trace.input(count + k, y._array.dtype)) for k, y in enumerate(ends)]
+        vectors = [make(trace.input(count + k, y._array.dtype)) for k, y in enumerate(ends)]
         leaves = [i for i, x in enumerate(inputs) if x._requires_grad]
-        grads = grad(ends, [inputs[i] for i in leaves], given, allow_unused=True)
+        grads = grad(ends, [inputs[i] for i in leaves], vectors, allow_unused=True)
         self.wanted = [i for i, g in zip(leaves, grads, strict=True) if g is not None]
         results = [g._array for g in grads if g is not None]
         reached = {node.value for node in reached_from(results) if node.function == "input"}
@@ -204,30 +204,30 @@ class FusedCall(Function):
         ctx.fused = plan
         ctx.arguments = [(x._array.shape, x._array.dtype) for x in tensors]
         ctx.save_for_backward(*[tensors[i] for i in plan.needed])
-        made = tuple(map(make, plan.forward([x._array for x in tensors])))
-        return made[0] if plan.single else made
+        outputs = tuple(map(make, plan.forward([x._array for x in tensors])))
+        return outputs[0] if plan.single else outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         plan: FusedPlan = ctx.fused
-        given = [grads[k] for k in plan.ends]
+        vectors = [grads[k] for k in plan.ends]
         if state.grad_enabled:
-            found = _differentiable(ctx, given, True)
+            gradients = _differentiable(ctx, vectors, True)
         else:
-            arrays = [x._array for x in (*ctx.saved_tensors, *given)]
+            arrays = [x._array for x in (*ctx.saved_tensors, *vectors)]
             try:
-                found = [make(g) for g in plan.backward(arrays)]
+                gradients = [make(g) for g in plan.backward(arrays)]
             except Untraceable:  # they lie as no kernel reads them
                 with enable_grad():
-                    found = _differentiable(ctx, given, False)
+                    gradients = _differentiable(ctx, vectors, False)
         result: list[Any] = [None] * (1 + len(ctx.arguments))
-        for i, g in zip(plan.wanted, found, strict=True):
+        for i, g in zip(plan.wanted, gradients, strict=True):
             shape = ctx.arguments[i][0]
             result[1 + i] = g if g._array.shape == shape else g.sum_to_size(shape)
         return tuple(result)
 
 
-def _differentiable(ctx: Any, given: Sequence[Tensor], again: bool) -> Sequence[Tensor]:
+def _differentiable(ctx: Any, vectors: Sequence[Tensor], again: bool) -> Sequence[Tensor]:
     """The gradients by the function itself, op by op; `again`: so that they have gradients."""
     plan, kept_ones = ctx.fused, iter(ctx.saved_tensors)
     tensors = []
@@ -235,9 +235,9 @@ def _differentiable(ctx: Any, given: Sequence[Tensor], again: bool) -> Sequence[
         if i in plan.needed:
             tensors.append(next(kept_ones))
         else:  # its value does not matter
-            xp = backend_of(given[0]._array).xp
+            xp = backend_of(vectors[0]._array).xp
             tensors.append(make(xp.zeros(shape, dtype), requires_grad=i in plan.wanted))
     outputs = plan.called(tensors)
     outputs = [outputs] if plan.single else list(outputs)
     ends = [outputs[k] for k in plan.ends]
-    return grad(ends, [tensors[i] for i in plan.wanted], given, create_graph=again)
+    return grad(ends, [tensors[i] for i in plan.wanted], vectors, create_graph=again)

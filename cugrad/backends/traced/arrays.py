@@ -147,11 +147,11 @@ def reached_from(outputs: Sequence[Traced]) -> list[Traced]:
     """The nodes that outputs are made of, in the order in which they can be computed."""
     if not outputs:
         return []
-    nodes, wanted = outputs[0].trace.nodes, {x.name for x in outputs}
+    nodes, names = outputs[0].trace.nodes, {x.name for x in outputs}
     for node in reversed(nodes):
-        if node.name in wanted:
-            wanted.update(x.name for x in node.operands)
-    return [node for node in nodes if node.name in wanted]
+        if node.name in names:
+            names.update(x.name for x in node.operands)
+    return [node for node in nodes if node.name in names]
 
 
 @cache
