@@ -21,8 +21,8 @@ venv=.venv-test
 ORACLE="torch==2.13.0 expecttest"
 # CuPy's API is checked, and CUDA sources are compiled, without a GPU
 CUDA="cupy-cuda12x>=14,<15 nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12"
-# ITT tasks go to a collector that a test compiles
-OPTIONAL="ittapi>=1.2"
+# ITT tasks go to a collector that a test compiles; records are compared with PyTorch's writer
+OPTIONAL="ittapi>=1.2 tensorboard>=2.18"
 
 # The pages that the profiler writes are driven in a browser; without one those tests skip. It is
 # fetched while the environment is made.
@@ -60,7 +60,7 @@ if [ "$(cat "$venv/requirements.sha256" 2>/dev/null || true)" != "$wanted" ]; th
     echo "CuPy could not be installed: its contract and the CUDA sources are not checked"
   # shellcheck disable=SC2086
   "$venv/bin/pip" install -qq $OPTIONAL ||
-    echo "$OPTIONAL could not be installed: ITT tasks are not collected"
+    echo "$OPTIONAL could not be installed: ITT tasks and TensorBoard are not tested"
   if [ "${CUGRAD_TEST_ORACLE:-1}" != 1 ]; then
     echo "without PyTorch, as asked: nothing is compared with it"
   # shellcheck disable=SC2086

@@ -209,7 +209,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         ALWAYS_FILLED: "deterministic",
         LATER: """
-            backcompat benchmark collect_env cpp_* flop_counter module_tracker tensorboard weak
+            backcompat benchmark collect_env cpp_* flop_counter module_tracker weak
         """,
         INTERNAL: """
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend

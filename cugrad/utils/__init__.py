@@ -3,8 +3,9 @@
 Most of it is `checkpoint.py`: begin there. `reentrant.py`, `selective.py` and `regions.py` are its
 ways. `rerun.py` runs a function a second time, in the surroundings of the first run that
 `surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ. The room
-`data` has datasets and loaders. `_pytree.py`, `dlpack.py` and `hooks.py` are PyTorch's import paths
-for what lives in lower rooms. No other room imports from here.
+`data` has datasets and loaders, the room `tensorboard` writes what TensorBoard shows. `_pytree.py`,
+`dlpack.py` and `hooks.py` are PyTorch's import paths for what lives in lower rooms. No other room
+imports from here.
 """
 
 import typing as _typing
@@ -17,9 +18,10 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import data as data
     from . import dlpack as dlpack
     from . import hooks as hooks
+    from . import tensorboard as tensorboard
 
 __all__ = ["checkpoint"]
 
 __getattr__, __dir__ = _lazily(
-    __name__, {name: name for name in ("_pytree", "data", "dlpack", "hooks")}
+    __name__, {name: name for name in ("_pytree", "data", "dlpack", "hooks", "tensorboard")}
 )
