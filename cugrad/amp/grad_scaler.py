@@ -28,7 +28,7 @@ class PerOptimizerState:
     def is_bad(self) -> bool:
         """Whether a gradient is not finite. Waits for the device, once."""
         if self._bad is None:
-            self._bad = any(found.item() for found in self.found_inf.values())
+            self._bad = any(flag.item() for flag in self.found_inf.values())
         return self._bad
 
 

@@ -28,9 +28,9 @@ def _place_of(values: Iterable[Any]) -> tuple[Any, int] | None:
     """The backend and the device of the first array, or tensor, that is on one."""
     for value in values:
         if isinstance(value, (list, tuple)):
-            found = _place_of(value)
-            if found is not None:
-                return found
+            place = _place_of(value)
+            if place is not None:
+                return place
             continue
         array = getattr(value, "_array", value)
         array = getattr(array, "values", array) if type(array) not in BY_ARRAY_TYPE else array

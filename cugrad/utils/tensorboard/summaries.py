@@ -198,8 +198,8 @@ def hparams(
     values: dict[str, Any], metrics: dict[str, Any], domains: dict[str, list[Any]] | None = None
 ) -> tuple[Any, Any, Any]:
     """Hyperparameters and the names of the metrics of one run: three records."""
-    for name, given in (("hparam_dict", values), ("metric_dict", metrics)):
-        if not isinstance(given, dict):
+    for name, table in (("hparam_dict", values), ("metric_dict", metrics)):
+        if not isinstance(table, dict):
             raise TypeError(f"parameter: {name} should be a dictionary, nothing logged.")
     api = needed("tensorboard.plugins.hparams.api_pb2")
     data = needed("tensorboard.plugins.hparams.plugin_data_pb2")
