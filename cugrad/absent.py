@@ -141,7 +141,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "nn.utils": {
         LATER: "*spectral_norm *weight_norm parametrizations parametrize prune skip_init",
         INTERNAL: "convert_conv?d_weight_memory_format fuse_* fusion init memory_format",
-        OLD: "clip_grad_norm",
     },
     "nn.parallel": {DISTRIBUTED: "comm"},
     "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
@@ -151,7 +150,6 @@ ABSENT: dict[str, dict[str, str]] = {
         OTHER_DEVICE: "ipu mtia xpu",
         INTERNAL: "T_destination call_super_init dump_patches",
     },
-    "optim": {INTERNAL: "swap_in_optimizer_params_and_state"},
     "cuda": {
         LATER: """
             can_device_access_peer comm default_generators device_memory_used device_of

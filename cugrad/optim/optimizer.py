@@ -6,6 +6,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from functools import wraps
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -316,6 +317,34 @@ class Optimizer:
             lines.append(f"Parameter Group {position}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join(lines) + "\n)"
+
+
+def _use_grad_for_differentiable(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A `step` that is recorded if the optimizer is differentiable; other libraries' use it."""
+
+    @wraps(step)
+    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        recorded = bool(self.defaults["differentiable"])
+        return in_grad_mode(recorded, lambda: step(self, *args, **kwargs))
+
+    return run
+
+
+def _default_to_fused_or_foreach(
+    params: Any, differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """Whether to take fused or foreach functions: there are none, a step is one way."""
+    return False, False
+
+
+def _get_value(x: Any) -> Any:
+    """The number that a tensor of one element has; a number as it is."""
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _to_scalar(x: Any) -> Any:
+    """A tensor of one element without dims; a number as it is."""
+    return x.squeeze() if isinstance(x, Tensor) and x.dim() != 0 else x
 
 
 def _read_params(params: Any) -> tuple[list[Any], list[str] | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -99,3 +100,19 @@ def test_devices_mix_and_nothing_waits() -> None:
     assert norm.device.type == "simulated"
     assert norm.item() == pytest.approx(75**0.5)
     assert v.grad.tolist() == pytest.approx([4 / 75**0.5] * 3)
+
+
+def test_clipping_takes_pytorch_s_arguments() -> None:
+    theirs = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    names = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm")
+    for name in names:
+        got, want = (
+            inspect.signature(getattr(lib.nn.utils, name)).parameters for lib in (cugrad, theirs)
+        )
+        assert [(p.name, p.default) for p in got.values()] == [
+            (p.name, p.default) for p in want.values()
+        ]
+    w = cugrad.zeros(2, requires_grad=True)
+    w.grad = cugrad.tensor([3.0, 4.0])
+    with pytest.warns(FutureWarning, match="deprecated in favor of"):
+        assert cugrad.nn.utils.clip_grad_norm([w], 1.0, foreach=True).item() == 5.0

@@ -375,3 +375,47 @@ def test_a_subclass_writes_update_only() -> None:
     (w * 3).sum().backward()
     optimizer.step()
     assert w.tolist() == [0.5, 0.5]
+
+
+def test_another_model_is_swapped_in_for_a_while(torch: Any) -> None:
+    found = []
+    for lib in (torch, cugrad):
+        params = start(lib, "Adam", "float64")
+        optimizer = lib.optim.Adam(params, lr=0.1)
+        run(lib, params, optimizer, range(2))
+        others = [param.detach().clone().requires_grad_() for param in params]
+        saved = copy.deepcopy(optimizer.state_dict())
+        saved["param_groups"][0]["lr"] = 0.5
+        swap = lib.optim.swap_in_optimizer_params_and_state
+        with swap(optimizer, {str(i): p for i, p in enumerate(others)}, saved):
+            run(lib, others, optimizer, range(2, 4))
+        run(lib, params, optimizer, range(2, 4))
+        found.append([host(p) for p in (*params, *others)])
+        texts = []
+        for given in (3, {}, {"state": {}}, {"state": {7: {}}, "param_groups": [{"params": [0]}]}):
+            with pytest.raises(RuntimeError) as error, swap(optimizer, {}, given):
+                pass
+            texts.append(str(error.value))
+        found.append(texts)
+    assert found[1] == found[3]
+    for wanted, got in zip(found[0], found[2], strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+def test_names_that_other_libraries_import() -> None:
+    from cugrad.optim import _functional, optimizer
+
+    class Halving(Optimizer):
+        @optimizer._use_grad_for_differentiable
+        def step(self) -> Any:
+            assert not cugrad.is_grad_enabled()
+            for param in self.param_groups[0]["params"]:
+                param.mul_(0.5)
+
+    w = cugrad.ones(2, requires_grad=True)
+    Halving([w], {"differentiable": False}).step()
+    assert w.tolist() == [0.5, 0.5] and cugrad.is_grad_enabled()
+    assert optimizer._get_value(cugrad.tensor([2.0])) == optimizer._get_value(2.0) == 2.0
+    assert optimizer._to_scalar(cugrad.tensor([2.0])).dim() == 0
+    assert optimizer._default_to_fused_or_foreach([w], False) == (False, False)
+    assert {name.lower() for name in NAMES} <= set(vars(_functional))

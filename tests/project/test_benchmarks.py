@@ -49,6 +49,18 @@ def test_throughput_runs_quickly(tmp_path: Path) -> None:
     assert all(value > 0 for line in found.values() for value in line["ours"])
 
 
+def test_optimizers_run_quickly(tmp_path: Path) -> None:
+    results = tmp_path / "optimizers.json"
+    run = subprocess.run(
+        [sys.executable, "benchmarks/optimizers.py", "--quick", "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+    assert {"SGD_gpt", "Adam_large", "Muon_mlp"} <= set(found)
+    assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
 def test_checkpoint_runs_quickly(tmp_path: Path) -> None:
     results = tmp_path / "checkpoint.json"
     run = subprocess.run(

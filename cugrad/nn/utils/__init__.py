@@ -20,7 +20,8 @@ __getattr__, __dir__ = _lazily(
     {
         "rnn": "rnn",
         "clip_grad": """
-            clip_grad clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_ get_total_norm
+            clip_grad clip_grad_norm clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_
+            get_total_norm
         """,
         "convert_parameters": """
             convert_parameters parameters_to_vector vector_to_parameters

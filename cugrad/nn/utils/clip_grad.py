@@ -1,4 +1,7 @@
-"""Gradients of a model taken together: their norm, and gradients that are clipped by it."""
+"""Gradients of a model taken together: their norm, and gradients that are clipped by it.
+
+`foreach` is PyTorch's way to compute the same. There is one way here, which all its values give.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from ...functions.maths.arithmetic import clamp
 from ...functions.shapes.copies import stack
 from ...tensor import Tensor
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
+__all__ = [
+    "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
+    "get_total_norm",
+]  # fmt: skip
 
 Tensors = Tensor | Iterable[Tensor]
 
@@ -63,7 +69,10 @@ def _scale(gradients: list[Tensor], max_norm: float, total_norm: Tensor) -> None
 
 
 def get_total_norm(
-    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    tensors: Tensors,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """The norm of tensors, as if they were one vector; the device is not waited for.
 
@@ -76,7 +85,9 @@ def get_total_norm(
     return _norm_of(several("get_total_norm", tensors), norm_type, error_if_nonfinite)
 
 
-def clip_grads_with_norm_(parameters: Tensors, max_norm: float, total_norm: Tensor) -> None:
+def clip_grads_with_norm_(
+    parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
     """Scales the gradients, in place, as `clip_grad_norm_` does, by a norm that is known.
 
     >>> import cugrad as torch
@@ -94,6 +105,7 @@ def clip_grad_norm_(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Scales the gradients in place so that their norm, taken together, is `max_norm` at most.
 
@@ -113,8 +125,25 @@ def clip_grad_norm_(
     return total
 
 
+def clip_grad_norm(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The name that `clip_grad_norm_` had: FutureWarning."""
+    warnings.warn(
+        "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of "
+        "`torch.nn.utils.clip_grad_norm_`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
 @no_grad()
-def clip_grad_value_(parameters: Tensors, clip_value: float) -> None:
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Clips each element of the gradients, in place, to [-clip_value, clip_value].
 
     >>> import cugrad as torch
