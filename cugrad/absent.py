@@ -56,7 +56,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
             cond distributions Event Stream float8_* from_file functional get_device
-            get_device_module has_* hub lobpcg masked norm_except_dim overrides package quasirandom
+            get_device_module has_* hub lobpcg masked overrides package quasirandom
             return_types set_default_tensor_type set_flush_denormal set_warn_always
             is_warn_always_enabled thread_safe_generator types accelerator
         """,
@@ -139,8 +139,8 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn.init": {OLD: "constant dirac eye *_normal *_uniform normal orthogonal sparse uniform"},
     "nn.utils": {
-        LATER: "*spectral_norm *weight_norm parametrizations parametrize prune skip_init",
-        INTERNAL: "convert_conv?d_weight_memory_format fuse_* fusion init memory_format",
+        LATER: "prune",
+        INTERNAL: "convert_conv?d_weight_memory_format fuse_* fusion memory_format",
     },
     "nn.parallel": {DISTRIBUTED: "comm"},
     "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
@@ -302,10 +302,11 @@ PUBLIC = frozenset(
     backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
     cuda.profiler cuda.sanitizer cuda.streams distributed errors fft func jit linalg memory
     models nn nn.attention nn.functional nn.init nn.modules nn.parallel nn.parameter
-    nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.rnn ops optim
-    profiler profiler.itt random serialization signal signal.windows special testing utils
-    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
-    utils.data.sampler utils.dlpack utils.hooks version
+    nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.init
+    nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn ops optim profiler profiler.itt
+    random serialization signal signal.windows special testing utils utils.checkpoint utils.data
+    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
+    utils.dlpack utils.hooks version
     """.split()  # noqa: SIM905
 )
 

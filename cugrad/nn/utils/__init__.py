@@ -1,23 +1,35 @@
 """torch.nn.utils: what is done to the parameters and gradients of a model, and packed sequences.
 
 Each file is PyTorch's, by its name. `clip_grad.py` is what most programs use: begin there.
-`nn.modules` imports `rnn.py`; users import from `cugrad.nn.utils`.
+`nn.modules` imports `rnn.py`; users import from `cugrad.nn.utils`. `parametrize.py` computes
+parameters from others, as `parametrizations.py` asks; `weight_norm.py` and `spectral_norm.py` do so
+in the older way, by hooks.
 """
 
 import typing as _typing
 
 from ...lazy import lazily as _lazily
 from .. import stateless as stateless
+from .spectral_norm import remove_spectral_norm as remove_spectral_norm
+from .spectral_norm import spectral_norm as spectral_norm
+from .weight_norm import remove_weight_norm as remove_weight_norm
+from .weight_norm import weight_norm as weight_norm
 
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
+    from . import parametrizations as parametrizations
+    from . import parametrize as parametrize
     from . import rnn as rnn
     from .clip_grad import *
     from .convert_parameters import *
+    from .init import skip_init as skip_init
 
 # Imported when they are asked for: where they are -> names.
 __getattr__, __dir__ = _lazily(
     __name__,
     {
+        "init": "init skip_init",
+        "parametrizations": "parametrizations",
+        "parametrize": "parametrize",
         "rnn": "rnn",
         "clip_grad": """
             clip_grad clip_grad_norm clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_
