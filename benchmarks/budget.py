@@ -63,6 +63,8 @@ def child(options: argparse.Namespace) -> dict[str, Any]:
         models = models_on(lib)
         if device == "cuda":
             lib.backends.cudnn.benchmark = True
+            lib.backends.cudnn.allow_tf32 = options.tf32  # which is its own choice, if not asked
+            lib.backends.cuda.matmul.allow_tf32 = options.tf32
     lib.manual_seed(0)
     with modelled(device, SCALE):
         try:
@@ -181,7 +183,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write the JSON here, and nothing else")
     add("--child", nargs=3, help=argparse.SUPPRESS)
     add("--limit", type=int, help=argparse.SUPPRESS)
-    add("--tf32", action="store_true", help="products may use TF32, in cugrad")
+    add("--tf32", action="store_true", help="products may use TF32, in both libraries")
     return parser.parse_args(argv)
 
 

@@ -124,8 +124,8 @@ def child(options: argparse.Namespace) -> dict[str, Any]:
         models = models_on(lib)
         if options.device == "cuda":
             lib.backends.cudnn.benchmark = True
-            if options.tf32:
-                lib.set_float32_matmul_precision("high")
+            lib.backends.cudnn.allow_tf32 = options.tf32  # which is its own choice, if not asked
+            lib.backends.cuda.matmul.allow_tf32 = options.tf32
     else:
         models = lib.models
     lib.manual_seed(0)

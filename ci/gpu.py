@@ -1,8 +1,10 @@
-"""Runs the suite on CUDA one process per shard, then the benchmarks, and writes what it saw.
+"""Runs on CUDA what tells the most first: some of everything, the suite, then the benchmarks.
 
 Needs a GPU, CuPy, NumPy and pytest; PyTorch, nvtx, ml_dtypes and hypothesis may be missing. A shard
-is a process, so that an illegal memory access spoils its own shard only. Exit status: 0 when all
-passed, 1 when something failed or did not run, 2 when there is no GPU to run on.
+is a process that runs some files of tests. Where it ends early, as after an illegal memory access,
+which no process recovers from, another one goes on with the next file. The report is written anew
+after every shard. Exit status: 0 when all passed, 1 when something failed or did not run, 2 when
+there is no GPU to run on.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -31,10 +34,32 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 # Files with thousands of tests run as this many shards.
 SPLIT = {"ops/test_rows_raw": 4, "ops/test_rows_recorded": 8}
+# What only a GPU can show comes first, in this order: files, or folders of them.
+FIRST = [
+    "memory/offload/test_cuda", "memory/offload/test_conformance", "backends",
+    "profiler/test_device", "memory/offload", "nn/test_amp", "ops/test_rows_raw", "profiler",
+    "memory", "optim",
+]  # fmt: skip
+FILES = 4  # that a shard has: each process imports for seconds, and compiles what others have not
 # CuPy compiles a kernel (0.2 to 1 s of one core) for each function, set of dtypes and number of
 # dims that a test is the first to use; that, not the GPU, is what a shard waits for. Each process
-# takes half a GiB of GPU memory for its context, and a core and a half.
-JOBS = max(2, min(8, (os.cpu_count() or 1) // 2))
+# takes half a GiB of GPU memory for its context.
+JOBS = max(2, min(32, os.cpu_count() or 1))
+LOST = 70  # the exit status of tests that have lost their CUDA context, see tests/conftest.py
+
+# Before all else, two minutes: some of everything that the library does on a GPU. (title, words of
+# a command line)
+SMOKE = [
+    ("smoke: devices", ["-m", "pytest", "-v", "-rsfE", "tests/backends/test_device_face.py",
+                        "tests/backends/test_pinned.py", "tests/memory/offload/test_cuda.py"]),
+    ("smoke: numbers", ["-m", "pytest", "-v", "-rsfE", "tests/backends/test_cuda_numbers.py"]),
+    *[(f"smoke: every row {part}", ["-m", "pytest", "-v", "-rsfE", f"--shard={part}",
+                                    "tests/ops/test_rows_raw.py::test_value"])
+      for part in ("1/4", "2/4", "3/4", "4/4")],
+    ("smoke: profiles", ["-m", "pytest", "-v", "-rsfE", "tests/profiler/test_device.py"]),
+    ("smoke: demo", ["examples/train_digits.py", "--device", "cuda", "--epochs", "1"]),
+]  # fmt: skip
+SMOKE_LIMIT = 120.0
 
 
 # What is run after the suite: (title, command line).
@@ -48,8 +73,34 @@ BENCHMARKS = [
         ["benchmarks/overhead.py", "--rounds", "3", "--only", "^(op|chain|import)"],
     ),
     (  # what this time allows; without --budget it measures everything
-        "offload beside torch",
-        ["benchmarks/offload.py", "--device", "cuda", "--steps", "3", "--budget", "90"],
+        "offload of GPT beside torch",
+        [
+            "benchmarks/offload.py",
+            "--device",
+            "cuda",
+            "--steps",
+            "3",
+            "--budget",
+            "60",
+            "--only",
+            "GPT",
+        ],
+    ),
+    (
+        "offload of ResNet beside torch",
+        [
+            "benchmarks/offload.py",
+            "--device",
+            "cuda",
+            "--steps",
+            "3",
+            "--budget",
+            "60",
+            "--only",
+            "ResNet",
+            "--batch",
+            "64",
+        ],
     ),
     (
         "budgets beside torch",
@@ -75,8 +126,9 @@ class Shard:
     """One process: what it runs, and what came of it."""
 
     title: str
-    command: list[str]
+    command: list[str]  # without the files
     limit: float = 300.0
+    files: list[str] = field(default_factory=list)  # of tests, in their order
     outcome: str = "not run"  # passed, failed, crashed, timed out, not run
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
@@ -94,51 +146,92 @@ def test_files() -> list[str]:
     ]
 
 
+def rank(name: str) -> tuple[int, bool, str]:
+    """Where a file comes: what only a GPU can show, then what is split since it takes longest."""
+    places = [i for i, place in enumerate(FIRST) if name == place or name.startswith(f"{place}/")]
+    return min(places, default=len(FIRST)), name not in SPLIT, name
+
+
 def shards(names: list[str], extra: list[str]) -> list[Shard]:
-    """The test processes, those of split files first since they take longest."""
-    shards = []
-    for name in sorted(names, key=lambda name: (name not in SPLIT, name)):
-        n = SPLIT.get(name, 1)
-        for i in range(1, n + 1):
-            options = ["-v", "-rsfE", "--tb=short", "-p", "no:cacheprovider", "-W", "default"]
-            title = name + (f" {i}/{n}" if n > 1 else "")
-            part = [f"--shard={i}/{n}"] if n > 1 else []
-            command = [sys.executable, "-m", "pytest", *options, *part, *extra]
-            shards.append(Shard(title, [*command, f"tests/{name}.py"]))
+    """The test processes, in the order in which they begin: files of one rank go together."""
+    options = ["-v", "-rsfE", "--tb=short", "-p", "no:cacheprovider", "-W", "default"]
+    command = [sys.executable, "-m", "pytest", *options, *extra]
+    shards: list[Shard] = []
+    for name in sorted(names, key=rank):
+        path, last = f"tests/{name}.py", shards[-1] if shards else None
+        for i in range(1, SPLIT.get(name, 0) + 1):
+            part = f"{i}/{SPLIT[name]}"
+            shards.append(Shard(f"{name} {part}", [*command, f"--shard={part}"], files=[path]))
+        if name in SPLIT:
+            continue
+        full = last is None or len(last.files) == FILES or last.command is not command
+        if last is None or full or rank(last.title)[0] != rank(name)[0]:
+            shards.append(Shard(name, command, files=[path]))
+        else:
+            last.files.append(path)
+    for shard in shards:
+        if len(shard.files) > 1:
+            shard.title += f" and {len(shard.files) - 1} more"
     return shards
 
 
 def run(shard: Shard, deadline: float, environment: dict[str, str], log: Path) -> Shard:
-    """Runs a shard until it ends or its time is up; its whole process group ends with it."""
-    limit = min(shard.limit, deadline - time.monotonic())
+    """Runs a shard until it ends or its time is up; after a file that has ended it, the next."""
+    start, files = time.monotonic(), shard.files
+    limit = min(shard.limit, deadline - start)
     if limit < 5:
         return shard
-    start = time.monotonic()
-    with log.open("w") as out:
+    ends = start + limit
+    log.write_text("")
+    outcomes: list[int | None] = []
+    while not outcomes or ends - time.monotonic() >= 5:
+        began = log.stat().st_size
+        code = run_process([*shard.command, *files], ends, environment, log)
+        outcomes.append(code)
+        seen = re.findall(r"^(tests/\S+?\.py)::", log.read_text(errors="replace")[began:], re.M)
+        if code is None or 0 <= code <= 5 or not seen:
+            break
+        files = files[files.index(seen[-1]) + 1 :] if seen[-1] in files else []
+        if not files:
+            break
+    judge(shard, outcomes, log.read_text(errors="replace"))
+    shard.seconds = round(time.monotonic() - start, 1)
+    return shard
+
+
+def run_process(
+    command: list[str], ends: float, environment: dict[str, str], log: Path
+) -> int | None:
+    """The exit status of a command; None if its time was up, when its whole group ends with it."""
+    with log.open("a") as out:
         process = subprocess.Popen(
-            shard.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
             stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
-            code = process.wait(limit)
+            return process.wait(max(1.0, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            code = None
-    shard.seconds = round(time.monotonic() - start, 1)
-    text = log.read_text(errors="replace")
+            return None
+
+
+def judge(shard: Shard, outcomes: list[int | None], text: str) -> None:
+    """Notes what came of a shard, of the exit statuses of its processes and what they printed."""
     for word in re.findall(r"^\S+::.* (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", text, re.M):
         shard.counts[word.lower()] = shard.counts.get(word.lower(), 0) + 1
     shard.reasons = re.findall(r"^((?:FAILED|ERROR|SKIPPED) .*)$", text, re.M)
-    if code is None:
+    early = [code for code in outcomes if code is not None and not 0 <= code <= 5]
+    if early:
+        why = "context lost" if early[0] == LOST else f"exit {early[0]}"
+        shard.outcome = f"crashed ({why})"
+    elif None in outcomes:
         shard.outcome = "timed out"
-    elif code < 0 or code > 5:
-        shard.outcome = f"crashed (exit {code})"
     else:
-        shard.outcome = "failed" if code not in (0, 5) else "passed"  # 5: no test in the shard
+        failed = any(code not in (0, 5) for code in outcomes)  # 5: no test in the shard
+        shard.outcome = "failed" if failed else "passed"
     if shard.outcome != "passed":
         shard.tail = text[-6000:]
-    return shard
 
 
 def probe() -> tuple[dict[str, Any], str]:
@@ -224,44 +317,109 @@ def environment(device: str, commit: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
+        "CUPY_CACHE_DIR": str(kernel_cache()),
     }
 
 
-def run_all(
-    suite: list[Shard], options: argparse.Namespace, commit: str, logs: Path
-) -> tuple[list[Shard], dict[str, Any]]:
-    """Runs the suite in three quarters of the time, then the benchmarks, which it returns."""
+def kernel_cache() -> Path:
+    """A folder for compiled kernels that all processes share, and the next run where it can last.
+
+    Where CuPy finds none to write to, it compiles every kernel in every process.
+    """
+    asked = os.environ.get("CUPY_CACHE_DIR")
+    for folder in ([Path(asked)] if asked else []) + [Path.home() / ".cupy" / "kernel_cache"]:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError:
+            pass
+    return Path(tempfile.gettempdir()) / "cupy_kernel_cache"
+
+
+class Report:
+    """What has been seen so far, in the files that are to be kept: written after every shard."""
+
+    def __init__(self, about: dict[str, Any], stem: Path, suite: list[Shard]) -> None:
+        self.about, self.stem, self.suite = about, stem, suite
+        self.benches: list[Shard] = []
+        self.numbers: dict[str, Any] = {}
+        self._started, self._lock = time.monotonic(), threading.Lock()
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        self._file(".log").write_text("")
+
+    def _file(self, suffix: str) -> Path:
+        return self.stem.with_name(self.stem.name + suffix)
+
+    def add(self, shard: Shard, log: Path) -> None:
+        """A shard has ended."""
+        print(f"{shard.title}: {shard.outcome}, {shard.seconds} s, {shard.counts}", flush=True)
+        with self._lock:
+            if log.exists():
+                with self._file(".log").open("a") as whole:
+                    whole.write(f"=== {shard.title}\n{log.read_text(errors='replace')}\n")
+            self.write()
+
+    def write(self) -> str:
+        """Writes all that is known; the text for people."""
+        text = summary(self.about, self.suite, self.benches)
+        record = self.about | {
+            "seconds": round(time.monotonic() - self._started),
+            "shards": [asdict(s) for s in self.suite],
+            "benchmarks": self.numbers,
+        }
+        for suffix, content in ((".txt", text), (".json", json.dumps(record, indent=1))):
+            part = self._file(suffix + ".part")
+            part.write_text(content + "\n")
+            part.replace(self._file(suffix))
+        return text
+
+
+def run_all(report: Report, options: argparse.Namespace, logs: Path) -> None:
+    """Some of everything, the suite in three quarters of the time, and the benchmarks, alone."""
     deadline = time.monotonic() + options.budget
-    variables = environment("cpu" if options.rehearse else "cuda", commit)
+    variables = environment("cpu" if options.rehearse else "cuda", report.about["commit"])
 
     def finish(shard: Shard, ends: float) -> Shard:
-        name = re.sub(r"\W+", "-", shard.title)
-        run(shard, ends, variables, logs / f"{name}.log")
-        print(f"{shard.title}: {shard.outcome}, {shard.seconds} s, {shard.counts}", flush=True)
+        log = logs / (re.sub(r"\W+", "-", shard.title) + ".log")
+        run(shard, ends, variables, log)
+        report.add(shard, log)
         return shard
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda shard: finish(shard, deadline - options.budget / 4), suite))
-    benches, numbers = [], {}
+    smoke = [shard for shard in report.suite if shard.title.startswith("smoke")]
+    rest = [shard for shard in report.suite if shard not in smoke]
+    for stage, ends in ((smoke, deadline), (rest, deadline - options.budget / 4)):
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(finish, stage, [ends] * len(stage)))
     for title, words in BENCHMARKS:
         if options.rehearse:
             words = [*(word.replace("cuda", "cpu") for word in words), "--quick"]
             words += ["--rehearse"] * ("benchmarks/budget.py" in words)
         target = logs / (title.replace(" ", "-") + ".json")
         command = [sys.executable, *words, "--json", str(target)]
-        benches.append(finish(Shard(title, command, limit=options.budget), deadline))
+        bench = Shard(title, command, limit=options.budget)
+        report.benches.append(bench)
+        finish(bench, deadline)
         if target.exists():
-            numbers[title] = json.loads(target.read_text())
-            benches[-1].tail = (logs / (title.replace(" ", "-") + ".log")).read_text()
-    return benches, numbers
+            report.numbers[title] = json.loads(target.read_text())
+            bench.tail = (logs / (re.sub(r"\W+", "-", title) + ".log")).read_text()
+
+
+def smoke_shards(options: argparse.Namespace) -> list[Shard]:
+    """The first two minutes; a rehearsal, and a run of some tests only, go without."""
+    if options.k or options.rehearse:
+        return []
+    return [Shard(title, [sys.executable, *words], SMOKE_LIMIT) for title, words in SMOKE]
 
 
 def main() -> int:
     options = arguments()
-    extra = ["-k", options.k] if options.k else []
-    suite = shards(test_files(), extra)
+    suite = [*smoke_shards(options), *shards(test_files(), ["-k", options.k] if options.k else [])]
     if options.dry_run:
-        print("\n".join([shard.title for shard in suite] + [title for title, _ in BENCHMARKS]))
+        for shard in suite:
+            print(*[file.removeprefix("tests/").removesuffix(".py") for file in shard.files]
+                  or [shard.title], sep="\n")  # fmt: skip
+        print(*[title for title, _ in BENCHMARKS], sep="\n")
         return 0
     started = time.monotonic()
     device, reason = ({"name": "rehearsal"}, "") if options.rehearse else probe()
@@ -279,22 +437,13 @@ def main() -> int:
         suite = []
     gpu = re.sub(r"[^a-z0-9]+", "-", device["name"].lower().replace("nvidia", "")).strip("-")
     stem = options.out / f"{date[:10]}-{gpu}-{commit.replace('+', '-changed')}"
-    options.out.mkdir(parents=True, exist_ok=True)
+    report = Report(about, stem, suite)
     with tempfile.TemporaryDirectory() as folder:
-        benches, numbers = run_all(suite, options, commit, Path(folder))
-        logs = [f"=== {log.name}\n{log.read_text()}" for log in sorted(Path(folder).glob("*.log"))]
-    text = summary(about, suite, benches)
-    seconds = round(time.monotonic() - started)
-    record = about | {
-        "seconds": seconds,
-        "shards": [asdict(s) for s in suite],
-        "benchmarks": numbers,
-    }
-    Path(f"{stem}.txt").write_text(text + "\n")
-    Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
-    Path(f"{stem}.log").write_text("\n".join(logs))
-    print(f"\n{text}\n\n{seconds} s; written: {stem}.txt, .json and .log")
-    return 0 if suite and all(s.outcome == "passed" for s in suite + benches) else 1
+        run_all(report, options, Path(folder))
+    text = report.write()
+    print(f"\n{text}\n\n{round(time.monotonic() - started)} s; written: {stem}.txt, .json and .log")
+    everything = suite + report.benches
+    return 0 if suite and all(s.outcome == "passed" for s in everything) else 1
 
 
 if __name__ == "__main__":

@@ -140,6 +140,18 @@ def collected() -> None:
     gc.freeze()
 
 
+# What CUDA says of every call after a fault of a kernel: the process cannot use the device again.
+LOST = ("cudaErrorIllegalAddress", "cudaErrorMisalignedAddress", "cudaErrorLaunchFailure",
+        "cudaErrorIllegalInstruction", "cudaErrorAssert")  # fmt: skip
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Ends a run on a GPU whose context is lost: ci/gpu.py begins another behind this file."""
+    if report.failed and os.environ.get("CUGRAD_DEVICE") == "cuda":
+        if any(name in str(report.longrepr) for name in LOST):
+            pytest.exit(f"the CUDA context is lost since {report.nodeid}", 70)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", default="1/1", metavar="I/N", help="the Ith of N equal slices")
 

@@ -6,10 +6,12 @@ import ast
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import cugrad.backends
+from tests import conftest
 from tests.support import ROOT
 
 pytestmark = pytest.mark.host_only
@@ -103,3 +105,33 @@ def test_a_crash_or_a_hang_ends_its_own_shard_only(tmp_path: Path) -> None:
     assert outcome("import os; os.abort()").startswith("crashed")
     assert outcome("while True: pass", limit=5) == "timed out"
     assert outcome("print('late')", budget=1) == "not run"
+
+    dies = (
+        "import os, sys\n"
+        "for file in sys.argv[1:]:\n"
+        "    print(f'{file}::test_x PASSED', flush=True)\n"
+        "    if file.endswith('a.py'): os._exit(70)\n"
+    )
+    files = ["tests/a.py", "tests/b.py", "tests/c.py"]
+    shard = runner.Shard("x", [sys.executable, "-c", dies], files=files)
+    runner.run(shard, time.monotonic() + 60, dict(os.environ), tmp_path / "log")
+    assert shard.outcome == "crashed (context lost)" and shard.counts == {"passed": 3}
+
+    report = runner.Report({"commit": "c", "date": "d", "device": {"name": "n"}, "versions": {}},
+                           tmp_path / "results" / "run", [shard])  # fmt: skip
+    report.add(shard, tmp_path / "log")
+    kept = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert kept == ["run.json", "run.log", "run.txt"]
+    assert "context lost" in (tmp_path / "results" / "run.txt").read_text()
+
+
+def test_a_process_whose_cuda_context_is_lost_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUGRAD_DEVICE", "cuda")
+    words = {"failed": True, "nodeid": "x"}
+    conftest.pytest_runtest_logreport(SimpleNamespace(longrepr="ValueError: other", **words))
+    lost = SimpleNamespace(
+        longrepr="CUDARuntimeError: cudaErrorIllegalAddress: an illegal", **words
+    )
+    with pytest.raises(pytest.exit.Exception) as ended:
+        conftest.pytest_runtest_logreport(lost)
+    assert ended.value.returncode == constant("ci/gpu.py", "LOST")
