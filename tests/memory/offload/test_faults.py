@@ -88,15 +88,18 @@ def expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-CLASSES = ["engine.CopyEngine", "outbound.Outbound", "slab.PinnedSlab", "stats.Meter",
-           "ledger.Ledger", "span.Span", "staging.Staging"]  # fmt: skip
+ROOM = "cugrad.memory.offloading."
+CLASSES = [
+    f"{ROOM}engine.CopyEngine", f"{ROOM}outbound.Outbound", "cugrad.backends.slab.PinnedSlab",
+    f"{ROOM}stats.Meter", f"{ROOM}ledger.Ledger", f"{ROOM}span.Span", f"{ROOM}staging.Staging",
+]  # fmt: skip
 
 
 def method_sources(path: str) -> Iterator[tuple[Any, ast.FunctionDef]]:
-    module = importlib.import_module("cugrad.memory.offloading." + path.partition(".")[0])
+    module = importlib.import_module(path.rpartition(".")[0])
     tree = ast.parse(Path(str(module.__file__)).read_text())
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == path.partition(".")[2]:
+        if isinstance(node, ast.ClassDef) and node.name == path.rpartition(".")[2]:
             for item in node.body:
                 if isinstance(item, ast.FunctionDef):
                     yield module, item
@@ -110,7 +113,7 @@ def faults() -> dict[str, tuple[str, str, int]]:
             planter = Planted(-1)
             planter.visit(function)
             for number, name in enumerate(planter.names):
-                of = f"{path.partition('.')[2]}.{function.name}"
+                of = f"{path.rpartition('.')[2]}.{function.name}"
                 same = sum(1 for n in planter.names[:number] if n == name)
                 key = f"{of}: {name}" + (f" ({same + 1})" if same else "")
                 found[key] = path, function.name, number
@@ -129,7 +132,7 @@ def planted(fault: str, patch: pytest.MonkeyPatch) -> Iterator[None]:
             bad = ast.fix_missing_locations(Planted(number).visit(function))
             scope: dict[str, Any] = {}
             exec(compile(ast.Module([bad], []), f"<{fault}>", "exec"), vars(module), scope)
-            patch.setattr(getattr(module, path.partition(".")[2]), name, scope[name])
+            patch.setattr(getattr(module, path.rpartition(".")[2]), name, scope[name])
     yield
     patch.undo()
 
