@@ -72,7 +72,7 @@ class Backend(Protocol):
         self, op: Any, mask: int, raw: Any
     ) -> Callable[..., Any] | None: ...  # of a row in one kernel; `g, saved, meta` of a node
     def graph_function(
-        self, name: str, results: list[Any], arrays: Sequence[Array]
+        self, name: str, results: list[Any], arrays: Sequence[Array], targets: Any = None
     ) -> Callable[[Sequence[Array]], list[Array]]: ...  # of those that run rows: see `traced`
     def wrap(self, value: Any) -> Array: ...
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array: ...

@@ -174,6 +174,7 @@ class FusedPlan:
             if node.function == "input" and node.value in order:
                 node.value = order.index(node.value)
         self._results = name, results
+        self._targets = [tensors[i]._array.shape for i in self.wanted]
 
     def backward(self, arrays: Sequence[Any]) -> list[Any]:
         """The gradients, of the tensors that are needed and of the gradients of `ends`."""
@@ -181,7 +182,9 @@ class FusedPlan:
         run = self._backward.get(key)
         if run is None:
             backend = backend_of(arrays[0])
-            run = self._backward[key] = backend.graph_function(*self._results, arrays)
+            run = self._backward[key] = backend.graph_function(
+                *self._results, arrays, self._targets
+            )
         return run(arrays)
 
     def called(self, tensors: Sequence[Tensor]) -> Any:

@@ -55,6 +55,12 @@ LAYOUTS: dict[str, Pair] = {
                  lambda x: x.transpose(2, 0, 1)),
     "six dims": (numbers(2, 3, 2, 3, 2, 3), numbers(3, 2, 3, 2, 3, 2),
                  lambda x: x.transpose(5, 4, 3, 2, 1, 0), SAME),
+    "many rows": (numbers(3000, 5), numbers(5), SAME, SAME),
+    "many rows, turned": (numbers(5, 700), numbers(5), lambda x: x.T, SAME),
+    "long rows": (numbers(3, 5000), numbers(3, 1), SAME, SAME),
+    "many numbers": (numbers(70, 130), numbers(1)[0], SAME, SAME),
+    "rows of two dims": (numbers(40, 9, 3, 4), numbers(1, 1, 3, 4), SAME, SAME),
+    "rows of one dim": (numbers(9, 3, 40, 4), numbers(9, 3, 1, 1), SAME, SAME),
     "ones": (numbers(1, 5, 1, 3), numbers(5, 1, 3), SAME, SAME),
     "nothing": (numbers(0, 3), numbers(3), SAME, SAME),
 }  # fmt: skip
@@ -101,8 +107,15 @@ def check_products(layout: str, dtype: Any) -> None:
     if grads is None:
         assert layout == "nothing"
     elif not fake_cuda.COLLECTED:
-        for grad, factor in zip(grads, (hy, hx), strict=True):
-            np.testing.assert_array_equal(grad._host, hg * factor)
+        for grad, factor, like in zip(grads, (hy, hx), (hx, hy), strict=True):
+            whole = hg.astype("f8") * factor.astype("f8")
+            if grad.shape != whole.shape:  # summed in float32, and rounded once
+                assert grad.shape == like.shape and grad.dtype == dtype
+                dims = whole.ndim - like.ndim
+                axes = [i for i, n in enumerate((1,) * dims + like.shape) if n == 1]
+                whole = whole.sum(tuple(axes), keepdims=True).reshape(like.shape)
+            with np.errstate(over="ignore"):
+                np.testing.assert_array_equal(grad._host, whole.astype(dtype))
 
 
 if fake_cuda.REAL is None:
@@ -112,7 +125,7 @@ if fake_cuda.REAL is None:
         fake_cuda.passed(__file__, fused=True)
 
 else:
-    from cugrad.backends.cupy.fused import launch
+    from cugrad.backends.cupy.fused import launch, reductions
     from cugrad.backends.cupy.fused.layouts import LIMIT, Operand, layout_of
     from cugrad.backends.traced.arrays import Trace
 
@@ -135,6 +148,25 @@ else:
         forms = {key[2] for key in launch._kernels if key[0] == "mul_forward"}
         assert len(forms) <= 25, forms
         assert all(pack in (1, 2, 4, 8) and not wide for _, pack, _, wide in forms)
+
+    @pytest.mark.parametrize("shape, axis, keepdims", [
+        ((4000, 6), 0, False), ((30, 40, 33), (0, 1), True), ((9, 70), (0,), False),
+        ((3, 5, 2), (1, 0), False),
+    ])  # fmt: skip
+    def test_column_sums_are_added_up_in_one_order(shape: Any, axis: Any, keepdims: bool) -> None:
+        host = np.random.default_rng(0).standard_normal(shape).astype("f4")
+        x = fake_cuda.clothed(host)
+        before = len(reductions._kernels)
+        first = get("cuda").xp.sum(x, axis=axis, keepdims=keepdims)
+        assert len(reductions._kernels) <= before + 1 and "column_sum" in str(reductions._kernels)
+        wanted = host.astype("f8").sum(axis, keepdims=keepdims)
+        np.testing.assert_allclose(first._host, wanted, rtol=1e-5, atol=1e-4)
+        assert first.shape == wanted.shape and first.dtype == host.dtype
+        for seed in range(1, 4):  # in whatever order the blocks run
+            fake_cuda.SEED = seed
+            again = get("cuda").xp.sum(x, axis=axis, keepdims=keepdims)
+            np.testing.assert_array_equal(first._host, again._host)
+        fake_cuda.SEED = 0
 
     def test_masks_and_mixed_dtypes() -> None:
         x, hx = placed(numbers(3, 33), SAME, "f4")

@@ -779,7 +779,8 @@ class RawModule:
         def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
             device_is_used()
             owners = [found() for found, _ in list(LIVE.values())] if CHECKS else []
-            kernel(grid, block, [bare_argument(a) for a in args], shared_mem, arrays=owners)
+            values = [bare_argument(a) for a in args]
+            kernel(grid, block, values, shared_mem, arrays=owners, seed=SEED)
 
         kernel = self._program.kernel(name)
         return launch
@@ -834,6 +835,7 @@ STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[], copies=[], wi
 REAL: Any = None
 NAMES = "CUGRAD_FAKE_CUDA_NAMES"  # of the file for USED, in the environment
 COLLECTED: list[RawKernel] | None = None  # kernels that will be compiled together
+SEED = 0  # of the order in which blocks and threads of kernels run
 CHECKS = False  # whether kernels are watched for races and bounds: slower
 
 

@@ -193,14 +193,16 @@ def _count_named() -> None:
 
 def count_plans() -> None:
     """Elements that generated kernels read and write: their one argument does not tell."""
-    from cugrad.backends.cupy.fused import launch
+    from cugrad.backends.cupy.fused import launch, reductions
 
-    run = launch.KernelPlan.run
+    def counting(run: Any) -> Any:
+        def counted_run(self: Any, arrays: Any) -> Any:
+            made = run(self, arrays)
+            if _now is not None:
+                _now.elements += sum(x.size for x in (*arrays, *made))
+            return made
 
-    def counting(self: Any, arrays: Any) -> Any:
-        made = run(self, arrays)
-        if _now is not None:
-            _now.elements += sum(x.size for x in (*arrays, *made))
-        return made
+        return counted_run
 
-    launch.KernelPlan.run = counting  # type: ignore[method-assign]
+    for plan in (launch.KernelPlan, reductions.ReductionPlan):
+        plan.run = counting(plan.run)  # type: ignore[attr-defined, method-assign]

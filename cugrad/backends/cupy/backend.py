@@ -70,10 +70,16 @@ class CupyBackend:
         return backward_of(op, mask, raw) if op.kind == "elementwise" else None
 
     def graph_function(
-        self, name: str, results: list[Any], arrays: Sequence[Array]
+        self,
+        name: str,
+        results: list[Any],
+        arrays: Sequence[Array],
+        targets: Sequence[tuple[int, ...]] | None = None,
     ) -> Callable[[Sequence[Array]], list[Array]]:
-        """A kernel that computes traced `results` of arrays like these, for such arrays."""
-        return graph_plan(name, results, arrays).run
+        """A kernel that computes traced `results` of arrays like these, for such arrays; summed to
+        the shapes `targets` where one kernel can.
+        """
+        return graph_plan(name, results, arrays, targets).run
 
     # arrays
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..wanted import wanted
 from .codecs import CodecKernels
+from .fused.rows import column_sum
 from .gemm import matmul
 from .windows import as_strided
 
@@ -309,6 +310,10 @@ class CupyNamespace:
 
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if dtype is None and axis is not None:
+            found = column_sum(a, axis, keepdims)
+            if found is not None:
+                return found
         return _reduce(cupy.sum, a, axis, dtype, keepdims)
 
     @staticmethod

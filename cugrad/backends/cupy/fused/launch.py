@@ -14,7 +14,7 @@ from .expressions import signature, value_of
 from .layouts import Layout, Operand, layout_of, needs_alignment
 from .source import THREADS, fields, kernel_source, struct_format
 
-__all__ = ["Graph", "New", "KernelPlan", "kernel_of"]
+__all__ = ["OPTIONS", "Graph", "KernelPlan", "New", "graph_of", "kernel_of", "values_of"]
 
 Array = Any  # cupy.ndarray
 
@@ -91,7 +91,8 @@ class KernelPlan:
         self.grid = (-(-layout.threads // THREADS),)
         members = fields(layout, graph.inputs, graph.outputs, graph.numbers)
         self.pack = struct.Struct(struct_format(members)).pack
-        self.rest = _values(members, layout, graph)
+        known = values_of(layout, graph)
+        self.rest = tuple([known[name] for _, name, letter in members if letter != "P"])
         sizes = [x.itemsize for x in operands[:-1]] + [x.dtype.itemsize for x in new]
         modes = layout.modes[:-1] + layout.modes[-1] * len(new)
         self.aligned = needs_alignment(layout._replace(modes=modes), sizes)
@@ -120,12 +121,11 @@ class KernelPlan:
         return self.slow
 
 
-def _values(members: Any, layout: Layout, graph: Graph) -> tuple[Any, ...]:
-    """What follows the pointers in a kernel's argument."""
+def values_of(layout: Layout, graph: Graph) -> dict[str, Any]:
+    """What the members of a kernel's argument are that are no pointers, by name."""
     count = len(graph.inputs)
     values: dict[str, Any] = {f"size{k}": n for k, n in enumerate(layout.shape)}
     for operand in range(count + len(graph.outputs)):
         for k, step in enumerate(layout.strides[min(operand, count)]):
             values[f"step{operand}_{k}"] = step
-    values.update({f"number{k}": value_of(x) for k, x in enumerate(graph.numbers)})
-    return tuple([values[name] for _, name, letter in members if letter != "P"])
+    return values | {f"number{k}": value_of(x) for k, x in enumerate(graph.numbers)}

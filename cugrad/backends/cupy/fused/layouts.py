@@ -65,12 +65,7 @@ def strides_in_order(
     None is the order of the dims.
     """
     small = tuple([min(n, 2) for n in shape])
-    views: list[Any] = [
-        np.lib.stride_tricks.as_strided(
-            np.empty(1, f"V{x.itemsize}"), [min(n, 2) for n in x.shape], x.strides, writeable=False
-        )
-        for x in operands
-    ]
+    views: list[Any] = [_small(x) for x in operands]
     flags: Any = [["readonly"]] * len(views) + [["writeonly", "allocate"]]
     kinds: Any = [None] * len(views) + ["u1"]
     loop = np.nditer([*views, None], ["zerosize_ok"], flags, kinds, order="K", itershape=small)
@@ -83,6 +78,18 @@ def strides_in_order(
         strides[axis] = step
         step *= max(1, shape[axis])
     return tuple(strides)
+
+
+def _small(x: Operand) -> np.ndarray[Any, Any]:
+    """An array of few bytes whose strides have the order, the equals and the signs of an operand's:
+    NumPy looks at no more.
+    """
+    ranks = {size: k + 1 for k, size in enumerate(sorted({abs(s) for s in x.strides} - {0}))}
+    steps = [ranks.get(abs(s), 0) * (-1 if s < 0 else 1) for s in x.strides]
+    shape = [min(n, 2) for n in x.shape]
+    start = -sum(s for s, n in zip(steps, shape) if s < 0 and n == 2)
+    memory = bytes(1 + sum(map(abs, steps)))
+    return np.ndarray(shape, np.uint8, memory, start, steps)
 
 
 def layout_of(

@@ -21,13 +21,15 @@ from ...wanted import wanted
 from .expressions import checked
 from .launch import KernelPlan, New, graph_of
 from .layouts import Operand, layout_of, strides_in_order
+from .reductions import ReductionPlan, reduction_to
 
-__all__ = ["backward_of", "forward_of", "graph_plan"]
+__all__ = ["backward_of", "column_sum", "forward_of", "graph_plan"]
 
 Array = Any  # cupy.ndarray
 
 BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
 
+FLOATS = ("float32", "float16", "bfloat16", "float64")
 MOST_PLANS = 4096  # of one row; then it begins anew
 ndarray = cupy.ndarray
 
@@ -146,6 +148,8 @@ class BackwardPlan:
         grads = op.gradients(mask)(raw, given[0], given[1:], shapes or (), params)
         arrays = [x for x in (g, *saved) if type(x) is ndarray]
         results: list[Traced] = []
+        targets: list[tuple[int, ...]] = []  # of each result, the shape that it is summed to
+        whole: list[Traced] = []  # the results as they are before they are summed
         self.places: list[int | None] = []  # by input: -1 is `g`, others count the results
         for i, x in enumerate(grads):
             if x is None:
@@ -153,20 +157,27 @@ class BackwardPlan:
                 continue
             if type(x) is not Traced:
                 raise Untraceable("a gradient of it is a number")
-            whole = shapes is None or shapes[i] == g.shape
-            if whole and dtypes is not None and dtypes[i] is not None:
+            target, terms = g.shape if shapes is None else shapes[i], x
+            if dtypes is not None and dtypes[i] is not None:
                 x = trace.cast(x, dtypes[i])
-            if x is given[0]:
+            if x is given[0] and target == g.shape:
                 self.places.append(-1)
                 continue
-            if all(x is not other for other in results):
+            known = [k for k, r in enumerate(results) if r is x and targets[k] == target]
+            if not known:
+                known = [len(results)]
                 results.append(x)
-            self.places.append(next(k for k, other in enumerate(results) if x is other))
+                targets.append(target)
+                whole.append(x if target == g.shape else terms)
+            self.places.append(known[0])
         _demand_floats(arrays, results)
         told = bool(op.params) or len(arrays) <= len(saved)
-        self.plan = None
+        self.plan: KernelPlan | ReductionPlan | None = None
         if results:
-            self.plan = plan_of(f"{op.name}_backward", trace, results, arrays, told)
+            name = f"{op.name}_backward"
+            self.plan = summing_plan(name, results, targets, arrays, told)
+            if self.plan is None:  # sums that no kernel does: in full, and added up behind
+                self.plan = plan_of(name, trace, whole, arrays, told)
 
     def run(self, arrays: list[Array]) -> tuple[Any, ...]:
         made = [] if self.plan is None else self.plan.run(arrays)
@@ -195,12 +206,20 @@ def _demand_floats(arrays: Sequence[Array], results: Sequence[Traced]) -> None:
         raise Untraceable("its result is whole numbers")
 
 
-def graph_plan(name: str, results: list[Traced], arrays: Sequence[Array]) -> KernelPlan:
-    """A kernel of a graph that a user's function has made; Untraceable where there is none."""
+def graph_plan(
+    name: str, results: list[Traced], arrays: Sequence[Array],
+    targets: Sequence[tuple[int, ...]] | None,
+) -> KernelPlan | ReductionPlan:  # fmt: skip
+    """A kernel of a graph that a user's function has made; Untraceable where there is none.
+
+    Results are summed to the shapes `targets` where one kernel can do so for all of them.
+    """
     _demand_floats(arrays, results)
     if all(x.function in ("input", "number", "astype") for x in reached_from(results)):
-        raise Untraceable("it copies")
-    return plan_of(name, results[0].trace, results, arrays, True)
+        if targets is None:
+            raise Untraceable("it copies")
+    plan = None if targets is None else summing_plan(name, results, targets, arrays, True)
+    return plan or plan_of(name, results[0].trace, results, arrays, True)
 
 
 def plan_of(
@@ -222,6 +241,59 @@ def plan_of(
         raise Untraceable("its operands lie in too many dims")
     graph = graph_of(name, results, [x.dtype.name for x in arrays], told)
     return KernelPlan(graph, [*operands, made], new, layout)
+
+
+def summing_plan(
+    name: str, results: list[Traced], targets: Sequence[tuple[int, ...]],
+    arrays: Sequence[Array], told: bool,
+) -> ReductionPlan | None:  # fmt: skip
+    """A kernel that sums results to the shapes that are less than those of `arrays` together; None
+    where there is nothing to sum, or where the dims to be summed lie among others.
+    """
+    shape = np.broadcast_shapes(*[x.shape for x in arrays])
+    found = {reduction_to(shape, target) for target in targets if target != shape}
+    reduction = found.pop() if len(found) == 1 else None
+    if reduction is None or 0 in shape:
+        return None
+    checked(reached_from(results))
+    operands = [Operand(x.dtype.itemsize, x.shape, x.strides) for x in arrays]
+    layout = layout_of(shape, [*operands, Operand(1, shape, _dense(shape, 1))], packing=False)
+    if layout is None:
+        return None
+    layout = layout._replace(modes="e" * len(layout.modes))
+    graph = graph_of(name, results, [x.dtype.name for x in arrays], told)
+    new = [New(target, x.dtype, None) for x, target in zip(results, targets, strict=True)]
+    return ReductionPlan(graph, layout, reduction, [t != shape for t in targets], new)
+
+
+_sums: dict[Any, Any] = {}
+
+
+def column_sum(a: Array, axis: Any, keepdims: bool) -> Array | None:
+    """The sum over the first axes; None for other axes, and for numbers that are no floats.
+
+    CuPy's own kernel reads each column with few threads.
+    """
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    count = len(axes)
+    if not wanted.fused or a.dtype.name not in FLOATS or not 0 < count < a.ndim:
+        return None
+    if sorted([x % a.ndim for x in axes]) != list(range(count)):
+        return None
+    key = a.dtype.num, a.shape, a.strides, count, keepdims
+    plan = _sums.get(key)
+    if plan is None:
+        plan = _kept(_sums, key, lambda: _column_plan(a, count, keepdims))
+    return plan.run([a])[0] if type(plan) is ReductionPlan else None
+
+
+def _column_plan(a: Array, count: int, keepdims: bool) -> ReductionPlan:
+    x = Trace().input(0, a.dtype)
+    target = (1,) * (count * keepdims) + a.shape[count:]
+    plan = summing_plan("column_sum", [x], [target], [a], False)
+    if plan is None:
+        raise Untraceable("there is nothing to sum")
+    return plan
 
 
 def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -9,7 +9,10 @@ from ...traced.arrays import Traced
 from .expressions import STORED, device_functions, number_format, statements
 from .layouts import Layout
 
-__all__ = ["THREADS", "kernel_source", "struct_format"]
+__all__ = [
+    "THREADS", "by_size", "coordinates", "element", "fields", "headers_of", "kernel_source",
+    "offsets", "stored", "struct_format",
+]  # fmt: skip
 
 THREADS = 256
 HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
@@ -39,11 +42,13 @@ def fields(
     ]
     letters = [number_format(x) for x in numbers]
     values = [(C_NUMBERS[c], f"number{k}", c) for k, c in enumerate(letters)]
-    return sorted(pointers + sizes + steps + values, key=lambda f: -_bytes(f[2]))
+    return by_size(pointers + sizes + steps + values)
 
 
-def _bytes(letter: str) -> int:
-    return {"P": 8, "q": 8, "d": 8, "i": 4, "f": 4, "?": 1}[letter]
+def by_size(members: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Members so that none needs a gap before it: pointers first."""
+    sizes = {"P": 8, "q": 8, "d": 8, "i": 4, "f": 4, "?": 1}
+    return sorted(members, key=lambda member: -sizes[member[2]])
 
 
 def stepping(layout: Layout, count: int) -> list[tuple[int, int]]:
@@ -83,13 +88,12 @@ def kernel_source(
     struct = "\n".join(f"    {ctype} {member};" for ctype, member, _ in members)
     named = {x.name: f"a.number{k}" for k, x in enumerate(numbers)} if numbers else None
     read = {
-        k: _element(layout.modes[k], k, dtype) for k, dtype in enumerate(inputs)
+        k: element(layout.modes[k], k, dtype) for k, dtype in enumerate(inputs)
     }  # fmt: skip
     lines, names = statements(nodes, read, named)
-    names_of = [_stored(names[x.name], x, dtype) for x, dtype in zip(results, outputs)]
+    names_of = [stored(names[x.name], x, dtype) for x, dtype in zip(results, outputs)]
     store = [f"q{k}.at[k] = {value};" for k, value in enumerate(names_of)]
     index = "long long" if layout.wide else "int"
-    headers = "".join(HEADERS[d] for d in sorted({*inputs, *outputs} & set(HEADERS)))
     modes = layout.modes[:-1], layout.modes[-1] * len(outputs)
     body = [
         f"const {index} thread = ({index})blockIdx.x * {THREADS} + threadIdx.x;",
@@ -103,11 +107,16 @@ def kernel_source(
         *[_save(layout, k, d) for k, d in enumerate(outputs)],
     ]
     return (
-        f"{headers}{device_functions([*lines, *store])}{PACK}"
+        f"{headers_of((*inputs, *outputs))}{device_functions([*lines, *store])}{PACK}"
         f"struct Operands_{name} {{\n{struct}\n}};\n"
         f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}'
         f"(const Operands_{name} a)\n{{\n" + indent("\n".join(body), "    ") + "\n}\n"
     )
+
+
+def headers_of(dtypes: Sequence[str]) -> str:
+    """The CUDA headers that dtypes need."""
+    return "".join(HEADERS[d] for d in sorted(set(dtypes) & set(HEADERS)))
 
 
 def _places(layout: Layout, inputs: int, outputs: int, index: str) -> list[str]:
@@ -127,6 +136,20 @@ def _places(layout: Layout, inputs: int, outputs: int, index: str) -> list[str]:
             lines.append(f"const {index} c{k} = rest % {size}{scale};")
             lines.append(f"rest /= {size};")
         lines += [f"const {index} c0 = rest;", "if (c0 >= a.size0) return;"]
+    return lines + offsets(layout, inputs, outputs, index)
+
+
+def coordinates(layout: Layout, number: str, index: str) -> list[str]:
+    """The coordinates of the element of a number, counted in the order of the dims."""
+    lines = [f"{index} rest = {number};"]
+    for k in range(len(layout.shape) - 1, 0, -1):
+        lines += [f"const {index} c{k} = rest % a.size{k};", f"rest /= a.size{k};"]
+    return [*lines, f"const {index} c0 = rest;"]
+
+
+def offsets(layout: Layout, inputs: int, outputs: int, index: str) -> list[str]:
+    """Where each operand has the element of the coordinates."""
+    lines, last = [], len(layout.shape) - 1
     told = stepping(layout, inputs + outputs)
     modes = layout.modes[:-1] + layout.modes[-1] * outputs
     for operand in range(inputs + outputs):
@@ -153,12 +176,12 @@ def _load(layout: Layout, k: int, dtype: str, mode: str) -> str:
     )
 
 
-def _element(mode: str, k: int, dtype: str) -> str:
+def element(mode: str, k: int, dtype: str) -> str:
     stored = f"p{k}.at[k]" if mode == "v" else f"p{k}"
     return f"{TO_FLOAT[dtype]}({stored})" if dtype in TO_FLOAT else stored
 
 
-def _stored(name: str, node: Traced, dtype: str) -> str:
+def stored(name: str, node: Traced, dtype: str) -> str:
     if dtype in FROM_FLOAT:
         return f"{FROM_FLOAT[dtype]}({name})"
     return name if STORED[dtype] == STORED.get(node.dtype.name) else f"({STORED[dtype]}){name}"
