@@ -3,5 +3,6 @@
 `rows` is what the backend asks, and the place to begin reading: it traces a row (see `traced`),
 keeps a plan for each kind of operands, and declines what no kernel can do. `layouts` says how the
 operands lie, `expressions` writes a graph as CUDA C, `source` writes the kernel around it, `launch`
-compiles and starts it, `reductions` are kernels that also add up. Only `cugrad/backends/cupy` imports from here.
+compiles and starts it, and `reductions` are kernels that also add up. Only `cugrad/backends/cupy`
+imports from here.
 """
