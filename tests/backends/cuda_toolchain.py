@@ -60,13 +60,15 @@ def oldest() -> str:
     return "70" if nvrtc().getVersion()[0] < 13 else "75"
 
 
-def compile_cuda(source: str, arch: str, names: tuple[str, ...] = ()) -> bytes:
+def compile_cuda(
+    source: str, arch: str, names: tuple[str, ...] = (), more: tuple[str, ...] = ()
+) -> bytes:
     """The machine code (cubin) of `source` for `sm_<arch>`; RuntimeError with NVRTC's log."""
     from cupy._core import core
     from cupy_backends.cuda.libs import nvrtc
 
     options = core.assemble_cupy_compiler_options(())
-    options += ("--device-as-default-execution-space", "-ftz=true", f"-arch=sm_{arch}")
+    options += ("--device-as-default-execution-space", "-ftz=true", f"-arch=sm_{arch}", *more)
     program = nvrtc.createProgram(source, "kernels.cu", (), ())
     try:
         for name in names:
@@ -114,7 +116,9 @@ def resources(code: bytes) -> dict[str, Resources]:
     return {kernel: Resources(n, frames[kernel]) for kernel, n in registers.items()}
 
 
-def compile_together(sources: Sequence[str], arch: str) -> list[Resources]:
+def compile_together(
+    sources: Sequence[str], arch: str, more: tuple[str, ...] = ()
+) -> list[Resources]:
     """Compiles sources of one kernel each in one run of NVRTC; what each needs, in their order."""
     heads = dict.fromkeys(line for s in sources for line in re.findall("#include.*\n", s))
     parts = [
@@ -123,7 +127,7 @@ def compile_together(sources: Sequence[str], arch: str) -> list[Resources]:
         )
         for k, source in enumerate(sources)
     ]
-    found = resources(compile_cuda("".join([*heads, *parts]), arch))
+    found = resources(compile_cuda("".join([*heads, *parts]), arch, more=more))
     numbers = {}
     for mangled in found:  # _ZN4n416...: of the namespace n416
         length = re.match(r"_ZN(\d+)n", mangled)

@@ -236,9 +236,13 @@ if fake_cuda.REAL is None:
         monkeypatch.setenv(SOURCES, str(tmp_path / "sources.json"))
         fake_cuda.passed(__file__, fused=True)
         toolchain.nvrtc()
+        from cugrad.backends.cupy.fused.launch import OPTIONS
+
         sources = json.loads((tmp_path / "sources.json").read_text())
         for arch, some in (("90", sources), ("80", sources[::10])):
-            for source, needs in zip(some, toolchain.compile_together(some, arch), strict=True):
+            for source, needs in zip(
+                some, toolchain.compile_together(some, arch, OPTIONS), strict=True
+            ):
                 # 8 blocks of 256 threads fit a processor; 40 bytes are the far arguments of sin
                 assert needs.registers <= 32 and needs.frame <= 40, (needs, source)
 

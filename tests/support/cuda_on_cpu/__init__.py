@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,7 @@ SHARED = ("-shared", "-Wl,-Bsymbolic")
 MEETING = re.compile(r"__sync|_sync\(|__shared__|__threadfence|atomic[A-Z]")
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
+A_WEEK = 7 * 24 * 3600.0
 MAX_SHARED = 227 * 1024
 ONE_AT_A_TIME = threading.Lock()  # the machine of a library runs one launch
 
@@ -85,12 +87,15 @@ def compiler() -> str:
 
 @cache
 def store() -> Path:
-    """The folder of what was built, kept from run to run; nobody else's: we load code from it."""
+    """The folder of what was built, kept for a week; nobody else's: we load code from it."""
     folder = Path(tempfile.gettempdir()) / f"cugrad_cuda_on_cpu_{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
         folder = Path(tempfile.mkdtemp(prefix="cugrad_cuda_on_cpu_"))
+    for old in folder.iterdir():
+        if old.is_file() and time.time() - old.stat().st_mtime > A_WEEK:
+            old.unlink(missing_ok=True)
     for header in HEADERS:
         (folder / header).touch()
     return folder
@@ -110,6 +115,7 @@ def built(suffix: str, texts: dict[str, str], *command: str) -> Path:
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     out = store() / f"{key}{suffix}"
     if out.exists():
+        os.utime(out)  # what is in use stays in the store
         return out
     work = Path(tempfile.mkdtemp(dir=store()))
     try:

@@ -93,7 +93,7 @@ def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
                 key += (type(x), repr(x))
         if meta is not None:
             shapes, params, dtypes, compute, _ = meta
-            key += (shapes, repr(params) if params else "", str(dtypes), compute)
+            key += (shapes, repr(params) if params else "", dtypes, compute)
         plan = plans.get(tuple(key))
         if plan is None:
             plan = _kept(plans, tuple(key), lambda: BackwardPlan(op, mask, raw, g, saved, meta))
