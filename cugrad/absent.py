@@ -123,10 +123,9 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn": {
         LATER: """
-            AdaptiveLogSoftmaxWithLoss CrossMapLRN2d LinearCrossEntropy* grad
+            LinearCrossEntropy* grad
         """,
         LAZY: "Lazy* Uninitialized*",
-        DISTRIBUTED: "SyncBatchNorm",
         QUANTIZED: "intrinsic qat quantizable quantized",
         OLD: "Container NLLLoss2d",
         INTERNAL: "backends common_types cpp factory_kwargs",

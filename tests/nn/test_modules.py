@@ -60,6 +60,11 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] = [
      (normal(3, 4), normal(3, 4), normal(3, 4))),
     ("CTCLoss", (), {}, (normal(12, 3, 5), integers(3, 4, high=4) + 1, np.array([12, 9, 5]),
                          np.array([4, 2, 3]))),
+    ("AdaptiveLogSoftmaxWithLoss", (8, 20), {"cutoffs": [5, 10], "div_value": 2.0},
+     (normal(6, 8), np.array([0, 7, 19, 4, 5, 12]))),
+    ("AdaptiveLogSoftmaxWithLoss", (8, 20), {"cutoffs": [5, 10], "head_bias": True, "div_value": 2},
+     (normal(3, 8), np.array([0, 1, 4]))),
+    ("AdaptiveLogSoftmaxWithLoss", (8, 20, [5]), {}, (normal(8), np.array(6))),
     ("CTCLoss", (), {"zero_infinity": True, "reduction": "sum"},
      (normal(4, 2, 5), np.array([[1, 1, 1], [2, 3, 0]]), np.array([4, 4]), np.array([3, 2]))),
 ]  # fmt: skip
@@ -220,3 +225,62 @@ def test_a_model_in_another_memory_format() -> None:
         model.to(memory_format=lib.channels_last)
         strides.append([p.stride() for p in model.state_dict().values()])
     assert strides[0] == strides[1]
+
+
+def test_adaptive_softmax_knows_all_classes() -> None:
+    theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [3, 9], div_value=2.0)
+    mine = cugrad.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [3, 9], div_value=2.0)
+    mine.load_state_dict({k: cugrad.from_numpy(v.numpy().copy())
+                          for k, v in theirs.state_dict().items()})  # fmt: skip
+    x = normal(30, 8) * 5
+    for name in ("log_prob", "predict"):
+        found, wanted = (getattr(m, name)(lib.from_numpy(x))
+                         for lib, m in ((cugrad, mine), (torch, theirs)))  # fmt: skip
+        np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), atol=1e-4)
+    assert len(set(found.tolist())) > 3
+    for bad in (lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, []),
+                lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 5]),
+                lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 20]),
+                lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5])(
+                    lib.ones(2, 8), lib.tensor([0, 20])),
+                lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5])(
+                    lib.ones(2, 8), lib.tensor([0])),
+                lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5])(
+                    lib.ones(2, 8), lib.tensor(1)),
+                lambda lib: lib.nn.CrossMapLRN2d(2)(lib.ones(2, 8))):  # fmt: skip
+        said = []
+        for lib in (cugrad, torch):
+            with pytest.raises((ValueError, RuntimeError)) as caught:
+                bad(lib)
+            said.append((caught.type, str(caught.value)))
+        assert said[0] == said[1]
+
+
+def test_sync_batch_norm_is_a_batch_norm_in_one_process() -> None:
+    model = cugrad.nn.Sequential(cugrad.nn.Linear(3, 4), cugrad.nn.BatchNorm1d(4))
+    sync = cugrad.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    theirs = torch.nn.SyncBatchNorm(4)
+    assert sync is model and repr(sync[1]) == repr(theirs)
+    assert list(sync[1].state_dict()) == list(theirs.state_dict())
+    x = normal(5, 4, 2)
+    for training in (True, False):
+        found = sync[1].train(training)(cugrad.from_numpy(x))
+        wanted = theirs.train(training)(torch.from_numpy(x))
+        np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), atol=1e-5)
+    for bad, error in ((lambda n: n.SyncBatchNorm(4)(cugrad.ones(4)), ValueError),
+                       (lambda n: n.SyncBatchNorm(4)(cugrad.ones(4, 0)), ValueError),
+                       (lambda n: n.SyncBatchNorm(4, process_group=3)(cugrad.ones(2, 4)),
+                        RuntimeError)):  # fmt: skip
+        with pytest.raises(error, match="SyncBatchNorm|at least 2D"):
+            bad(cugrad.nn)
+
+
+@pytest.mark.parametrize("size, channels", [(1, 4), (3, 6), (4, 6), (5, 3), (7, 2)])
+def test_cross_map_norm(size: int, channels: int) -> None:
+    """PyTorch's values; the gradient is that of the function, and PyTorch's that of another."""
+    mine, theirs = (lib.nn.CrossMapLRN2d(size, 0.5, k=2) for lib in (cugrad, torch))
+    x = RNG.standard_normal((2, channels, 2, 3))
+    assert repr(mine) == repr(theirs)
+    found = mine(cugrad.from_numpy(x)).numpy()
+    np.testing.assert_allclose(found, theirs(torch.from_numpy(x)).numpy(), rtol=1e-9)
+    assert cugrad.autograd.gradcheck(mine, cugrad.from_numpy(x[:1, :, :1, :1]).requires_grad_())

@@ -12,6 +12,7 @@ from types import ModuleType as _ModuleType
 from ...absent import explain as _explain
 from ...absent import listed as _listed
 from .activation import *
+from .adaptive import *
 from .batchnorm import *
 from .channelshuffle import *
 from .container import *

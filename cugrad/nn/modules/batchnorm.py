@@ -12,7 +12,7 @@ from ..functional.norm import batch_norm
 from ..parameter import Parameter
 from .module import Module
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
 
 
 class _NormBase(Module):
@@ -177,3 +177,59 @@ class BatchNorm3d(_BatchNorm):
     """Normalise every channel of (N, C, D, H, W); see `BatchNorm1d`."""
 
     _dims = (5,)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """A batch norm of (N, C, ...) in one process, where it has no one to share statistics with.
+
+    There is no package for several processes: `process_group` is kept, and another value than None
+    is a RuntimeError when the module is trained.
+
+    >>> import cugrad as torch
+    >>> torch.nn.SyncBatchNorm(3)(torch.randn(4, 3, 5)).shape
+    torch.Size([4, 3, 5])
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: dtypes.dtype | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
+        self.process_group = process_group
+
+    def _check_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+        if input.shape[1] == 0:
+            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+        if self.training and self.process_group is not None:
+            raise RuntimeError(
+                "SyncBatchNorm: got a process_group, want None: cugrad runs in one process"
+            )
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The module with a SyncBatchNorm in the place of each batch norm in it."""
+        converted = module
+        if isinstance(module, _BatchNorm):
+            twin = SyncBatchNorm(
+                module.num_features, module.eps, module.momentum, module.affine,
+                module.track_running_stats, process_group, bias=module.bias is not None,
+            )  # fmt: skip
+            for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+                setattr(twin, name, getattr(module, name))
+            converted = twin.train(module.training)
+        for name, child in module.named_children():
+            converted.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return converted

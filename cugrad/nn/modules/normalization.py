@@ -9,12 +9,13 @@ from ... import dtypes
 from ...functions.creation.factories import empty
 from ...tensor import Tensor
 from .. import init
+from ..functional import pad
 from ..functional.image import local_response_norm
 from ..functional.norm import group_norm, layer_norm, rms_norm
 from ..parameter import Parameter
 from .module import Module
 
-__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
+__all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 
 
 def _shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -190,3 +191,38 @@ class LocalResponseNorm(Module):
     def extra_repr(self) -> str:
         """The window and the constants."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """Divide images (N, C, H, W) by a power of a sum of squares over neighbouring channels.
+
+    As PyTorch computes it: over (size - 1) // 2 channels to either side, and over channel 0 for all
+    channels from (size + 1) // 2 on, whose window it never leaves. LocalResponseNorm has no such
+    channel. ValueError for an input of other than four dimensions.
+
+    >>> import cugrad as torch
+    >>> torch.nn.CrossMapLRN2d(3)(torch.zeros(1, 4, 3, 3)).shape
+    torch.Size([1, 4, 3, 3])
+    """
+
+    def __init__(self, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    extra_repr = LocalResponseNorm.extra_repr
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The normalised images."""
+        if input.dim() != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        channels, reach = input.shape[1], (self.size - 1) // 2
+        squares = input * input
+        sums = squares
+        for step in range(1, min(reach + 1, channels)):
+            sums = sums + pad(squares[:, step:], (0, 0, 0, 0, 0, step))
+            sums = sums + pad(squares[:, :-step], (0, 0, 0, 0, step, 0))
+        if channels > reach + 1:
+            first = squares[:, :1].expand(-1, channels - reach - 1, -1, -1)
+            sums = sums + pad(first, (0, 0, 0, 0, reach + 1, 0))
+        found: Tensor = input * (sums * (self.alpha / self.size) + self.k) ** -self.beta
+        return found
