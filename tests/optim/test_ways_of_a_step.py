@@ -105,7 +105,7 @@ def test_a_recorded_step_is_the_step_and_its_derivative(
 ) -> None:
     generator = cugrad.Generator(device=device).manual_seed(3)
     kind = getattr(cugrad, dtype)
-    drawn = cugrad.randn(4, 2, dtype=kind, device=device, generator=generator)
+    drawn = cugrad.randn(3, 2, dtype=kind, device=device, generator=generator)
     first, *grads = [x.clone().requires_grad_() for x in drawn]
     rate = cugrad.tensor(settings.get("lr", 1e-3), dtype=cugrad.float64, device=device)
     begins = name in ("ASGD", "Rprop")  # a number begins the state

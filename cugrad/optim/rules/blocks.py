@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["as_reals", "computing_dtype", "run"]
 
-BLOCK = 1 << 18  # bytes of each array: few enough for a core's cache, enough to be worth the calls
+BLOCK = 1 << 19  # bytes of each array: few enough for the caches, enough to be worth the calls
 SINGLE = np.dtype(np.float32)
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.recording.templates import compiled
 from ...tensor import Tensor
 from .program import numbers_text, update_text
 from .symbols import ARRAY, NUMBER, Reading, SymbolicForm
@@ -90,7 +91,7 @@ class Bound:
 
     def __init__(self, form: Form, xp: Any) -> None:
         self.xp = xp
-        code = compile(form.text, "<an update rule>", "exec")
+        code = compiled(form.text)
         functions: dict[str, Any] = {name: getattr(xp, name) for name in form.program.functions}
         functions["choose"] = lambda c, a, b: xp.where(c, a, b) if _is_array(c) else a if c else b
         exec(code, functions)
