@@ -66,10 +66,7 @@ class _Writer:
     def program(self) -> Program:
         for at, symbol in enumerate(self.ops):
             self._write(at, symbol)
-        copies = [(name, s) for name, s in self.outputs.items() if self.place[s] != name]
-        for name, symbol in sorted(copies, key=lambda item: self.place[item[1]] not in self.arrays):
-            self.functions.add("copyto")
-            self.lines.append(f"copyto({name}, {self.place[symbol]})")
+        self._copy_late({n: s for n, s in self.outputs.items() if self.place.get(s) != n})
         arguments = [*self.arrays, *self.constants.values(), *self.scratch]
         body = "\n    ".join(self.lines or ["pass"])
         text = f"def update({', '.join(arguments)}):\n    {body}\n"
@@ -90,6 +87,30 @@ class _Writer:
             out = "out=" * (symbol.op in ("maximum", "minimum"))  # NumPy reads a third as an input
             self.lines.append(f"{symbol.op}({operands}, {out}{place})")
         self.functions.add(symbol.op)
+
+    def _copy_late(self, copies: dict[str, Symbol]) -> None:
+        """Copies outputs that could not be computed where they belong; none before it is read."""
+        sources = {n: (self._operand(symbol), self._read(symbol)) for n, symbol in copies.items()}
+        while sources:
+            read = {name: [n for n, (_, places) in sources.items() if n != name and name in places]
+                    for name in sources}  # fmt: skip
+            name = next((name for name in sources if not read[name]), "")
+            if not name:  # they wait for one another
+                name, (place, _) = next(iter(sources.items()))
+                self.scratch.append(f"s{len(self.scratch)}")
+                self.lines.append(f"copyto({self.scratch[-1]}, {place})")
+                sources[name] = (self.scratch[-1], {self.scratch[-1]})
+                continue
+            self.lines.append(f"copyto({name}, {sources.pop(name)[0]})")
+            self.functions.add("copyto")
+
+    def _read(self, symbol: Symbol) -> set[str]:
+        """The places that a value may be in: that of a choice is one of its sides'."""
+        if symbol.kind == NUMBER:
+            return set()
+        if symbol.op == "where" and symbol.operands[0].kind == NUMBER:
+            return set().union(*map(self._read, symbol.operands[1:]))
+        return {self.place[symbol]}
 
     def _operand(self, symbol: Symbol) -> str:
         if symbol.kind == NUMBER:

@@ -1,0 +1,85 @@
+"""Drawn update rules: the text that changes arrays in place computes what the rule says."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad.optim.rules import advance, rule
+from tests.optim.starts import host
+
+ARRAYS = ("param", "grad", "first", "second")
+
+
+class Plain:
+    """The functions of a rule in NumPy, on whole arrays, with nothing in place."""
+
+    sqrt, sign, abs = staticmethod(np.sqrt), staticmethod(np.sign), staticmethod(np.abs)
+    maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
+    equal = staticmethod(np.equal)
+
+    @staticmethod
+    def where(condition: Any, a: Any, b: Any) -> Any:
+        return np.where(condition, a, b)
+
+
+def drawn(seed: int) -> Any:
+    """A function of arrays and a number by random steps, each of which reads what came before."""
+    draw = random.Random(seed)
+    plan = [
+        (draw.randrange(9), *(draw.random() for _ in range(3))) for _ in range(draw.randint(1, 9))
+    ]
+    ends = [draw.random() for _ in range(3)]
+
+    def body(m: Any, param: Any, grad: Any, first: Any, second: Any, *, rate: Any) -> Any:
+        values = [param, grad, first, second]
+        for kind, *places in plan:
+            a, b, c = (values[int(place * len(values))] for place in places)
+            made = [
+                lambda a, b, c: a + b,
+                lambda a, b, c: a - rate * b,
+                lambda a, b, c: a * b,
+                lambda a, b, c: m.maximum(a, b) - c,
+                lambda a, b, c: m.minimum(a, b),
+                lambda a, b, c: m.where(a > b, c, 0.5),
+                lambda a, b, c: m.where(rate > 0.3, a, b),
+                lambda a, b, c: m.sqrt(m.abs(a) + 1.0) / (2.0 + b * b),
+                lambda a, b, c: m.sign(a) * (1 - rate) + (-b),
+            ][kind](a, b, c)
+            values.append(made)
+        results = [values[int(end * len(values))] for end in ends]
+        return dict(zip(("param", "first", "second"), results, strict=True))
+
+    return body
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, 200, 50)], ids=str)
+def test_updates_in_place_are_what_rules_say(seeds: range) -> None:
+    rng = np.random.default_rng(seeds[0])
+    for seed in seeds:
+        body = drawn(seed)
+        start = {name: rng.standard_normal(5) for name in ARRAYS}
+        rate = float(rng.random())
+        wanted = body(Plain(), *(start[name].copy() for name in ARRAYS), rate=rate)
+        tensors = {name: cugrad.tensor(value) for name, value in start.items()}
+        states = {name: [tensors[name]] for name in ("first", "second")}
+        advance(rule()(body), [tensors["param"]], [tensors["grad"]], states, {"rate": rate})
+        for name in ARRAYS:
+            want = wanted.get(name, start[name])
+            np.testing.assert_allclose(
+                host(tensors[name]), np.broadcast_to(want, 5), rtol=1e-12, err_msg=f"{seed}: {name}"
+            )
+
+
+def test_a_state_may_become_a_number() -> None:
+    @rule()
+    def body(m: Any, param: Any, grad: Any, state: Any, *, rate: Any) -> dict[str, Any]:
+        return {"param": state, "state": rate * 2}
+
+    param, state = cugrad.ones(2), cugrad.zeros(2)
+    advance(body, [param], [param], {"state": [state]}, {"rate": 0.25})
+    assert param.tolist() == [0.0, 0.0] and state.tolist() == [0.5, 0.5]
