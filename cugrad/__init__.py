@@ -121,6 +121,7 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import compiler as compiler
     from . import distributed as distributed
     from . import jit as jit
+    from . import multiprocessing as multiprocessing
     from . import nn as nn
     from . import optim as optim
     from . import testing as testing
@@ -145,6 +146,7 @@ __getattr__, __dir__ = _lazily(
     __name__,
     {
         "_C": "_C", "compiler": "compiler compile", "distributed": "distributed", "jit": "jit",
+        "multiprocessing": "multiprocessing",
         "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
         "serialization": "serialization save load", "testing": "testing",
         "nn.of_torch": """

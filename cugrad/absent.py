@@ -64,7 +64,7 @@ ABSENT: dict[str, dict[str, str]] = {
             _dynamo _inductor export fx ScriptModule ScriptFunction wait fork
             CompilationUnit library onnx
         """,
-        DISTRIBUTED: "futures multiprocessing monitor is_distributed",
+        DISTRIBUTED: "futures monitor is_distributed",
         KERNEL: """
             batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_* embedding_renorm_
             affine_grid_generator grid_sampler* hash_tensor
@@ -104,7 +104,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "Tensor": {  # no patterns: each name is attached to the class
         LATER: "as_subclass const_data_ptr module_load grad_dtype record_stream",
-        DISTRIBUTED: "is_distributed is_shared share_memory_",
+        DISTRIBUTED: "is_distributed",
         INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
         OTHER_DEVICE: "ipu mtia xpu to_mkldnn",
         OLD: "eig index lstsq name prelu resize resize_as solve storage_type symeig",
@@ -145,7 +145,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
     "nn.Module": {
         COMPILED: "compile",
-        DISTRIBUTED: "share_memory",
         OTHER_DEVICE: "ipu mtia xpu",
         INTERNAL: "T_destination call_super_init dump_patches",
     },
@@ -300,12 +299,12 @@ PUBLIC = frozenset(
     backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
     backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
     cuda.profiler cuda.sanitizer cuda.streams distributed errors fft func jit linalg memory
-    models nn nn.attention nn.functional nn.init nn.modules nn.parallel nn.parameter
-    nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.init
-    nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn ops optim profiler profiler.itt
-    random serialization signal signal.windows special testing utils utils.checkpoint utils.data
-    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
-    utils.dlpack utils.hooks version
+    models multiprocessing nn nn.attention nn.functional nn.init nn.modules nn.parallel
+    nn.parameter nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters
+    nn.utils.init nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn ops optim profiler
+    profiler.itt random serialization signal signal.windows special testing utils
+    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
+    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
     """.split()  # noqa: SIM905
 )
 

@@ -16,7 +16,7 @@ from . import FUNCTIONS, PROPERTIES, declared
 from . import METHODS as FUNCTION_METHODS
 from .calls.mistakes import saying
 from .calls.out import renaming
-from .interop import conversion, exchange
+from .interop import conversion, exchange, shared_memory
 from .interop.printing import tensor_text
 from .maths import arithmetic
 
@@ -170,6 +170,7 @@ def attach(*more: dict[str, Callable[..., Any]]) -> None:
     rows = {n: f for n, f in arithmetic.METHODS.items() if n != "where"}  # see _where
     methods = declared(
         rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS, exchange.METHODS,
+        shared_memory.METHODS,
         FUNCTION_METHODS, METHODS, *more,
     )  # fmt: skip
     for name, method in methods.items():

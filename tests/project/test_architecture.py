@@ -21,7 +21,19 @@ PACKAGE = ROOT / "cugrad"
 # one another in one direction only. `__init__` alone is the public face, at the top.
 LAYERS = [
     ["__init__"],
-    ["nn", "optim", "amp", "data", "models", "serialization", "testing", "compiler", "jit", "_C"],
+    [
+        "nn",
+        "optim",
+        "amp",
+        "data",
+        "models",
+        "serialization",
+        "testing",
+        "compiler",
+        "jit",
+        "multiprocessing",
+        "_C",
+    ],
     ["utils", "distributed"],
     ["profiler"],
     ["memory"],

@@ -192,6 +192,10 @@ class Module(Called):
         """Cast floating-point parameters and buffers to float32."""
         return self._cast(dtypes.float32)
 
+    def share_memory(self: Self) -> Self:
+        """Moves parameters and buffers into memory that other processes see."""
+        return self._apply(lambda t: t.share_memory_())
+
     def double(self: Self) -> Self:
         """Cast floating-point parameters and buffers to float64."""
         return self._cast(dtypes.float64)

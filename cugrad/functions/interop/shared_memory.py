@@ -1,0 +1,110 @@
+"""Tensors in memory that several processes see."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from ...tensor import Tensor
+
+__all__ = ["METHODS", "SharedBlock", "block_of", "shared_copy"]
+
+
+class SharedBlock:
+    """Memory behind a file without a name, mapped as long as an array refers to this object.
+
+    Another process maps it, too, by a descriptor of the file that it was sent or has inherited.
+    """
+
+    def __init__(self, nbytes: int, descriptor: int | None = None) -> None:
+        self.nbytes = nbytes
+        if descriptor is None:
+            descriptor = _unnamed_file(max(nbytes, 1))
+        self.descriptor = descriptor
+        own: Any = {} if sys.version_info < (3, 13) else {"trackfd": False}  # no second descriptor
+        self._memory = mmap.mmap(descriptor, max(nbytes, 1), **own)
+        whole = np.frombuffer(self._memory, np.uint8)
+        self.__array_interface__ = dict(whole.__array_interface__)
+
+    def array(self, shape: Any, dtype: Any, strides: Any = None, offset: int = 0) -> Any:
+        """An array in this memory; `offset` and `strides` are in bytes."""
+        return np.ndarray(shape, dtype, np.asarray(self), offset, strides)
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+def _unnamed_file(nbytes: int) -> int:
+    """The descriptor of a new file that goes with its last one."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("cugrad", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        if hasattr(os, "posix_fallocate"):  # else a full memory would end the process at a write
+            os.posix_fallocate(descriptor, 0, nbytes)
+        else:
+            os.ftruncate(descriptor, nbytes)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def block_of(array: Any) -> SharedBlock | None:
+    """The shared memory that an array lies in; None for other memory."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array if isinstance(array, SharedBlock) else None
+
+
+def shared_copy(array: Any) -> Any:
+    """A copy in shared memory, with the strides of an array without gaps, else row by row."""
+    block = SharedBlock(array.nbytes)
+    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    dense = array.transpose(order).flags.c_contiguous
+    copy = block.array(array.shape, array.dtype, array.strides if dense else None)
+    copy[...] = array
+    return copy
+
+
+def share_memory_(self: Tensor) -> Tensor:
+    """Moves a tensor's elements into memory that other processes can see; nothing on a GPU.
+
+    Processes that are started afterwards, or get the tensor through a queue of
+    `torch.multiprocessing`, change and see the same numbers. RuntimeError for a view, and for a
+    tensor of which there are views: they would stay behind.
+
+    >>> import cugrad as torch
+    >>> torch.ones(3).share_memory_().is_shared()
+    True
+    """
+    if not self.is_cpu or is_shared(self):
+        return self
+    views = [] if self._rare is None else self._rare.views or []
+    if self._base is not None or any(view() is not None for view in views):
+        raise RuntimeError(
+            "share_memory_(): the tensor shares its memory with a view, which would stay behind: "
+            "share it before views are made, or share a clone"
+        )
+    self._array = shared_copy(self._array)
+    return self
+
+
+def is_shared(self: Tensor) -> bool:
+    """Whether other processes can see the elements: after `share_memory_`, and on CUDA.
+
+    >>> import cugrad as torch
+    >>> torch.ones(3).is_shared()
+    False
+    """
+    return self.is_cuda or block_of(self._array) is not None
+
+
+METHODS = {"is_shared": is_shared, "share_memory_": share_memory_}
