@@ -50,9 +50,9 @@ def swap_in_optimizer_params_and_state(
                 optimizer.state[param] = dict(states.get(number, {}))
         yield
     finally:
-        for group, known in zip(optimizer.param_groups, groups, strict=True):
+        for group, entries in zip(optimizer.param_groups, groups, strict=True):
             group.clear()
-            group.update(known)
+            group.update(entries)
         optimizer.state = before
 
 
