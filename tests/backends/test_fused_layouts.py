@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 pytest.importorskip("cupy", reason="CuPy is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
+import cugrad as torch  # noqa: E402
 from cugrad.backends import get  # noqa: E402
 from cugrad.ops.table import TABLE, raw  # noqa: E402
+from cugrad.tensor import make  # noqa: E402
 from tests.backends import cuda_toolchain as toolchain  # noqa: E402
 from tests.support import fake_cuda  # noqa: E402
 
@@ -211,6 +214,15 @@ else:
         for k in range(written):
             source = offset(layout, first + k, layout.strides[0]) - begins[0]
             assert out[start + k] == 2 * memory[source]
+
+    def test_arrays_of_a_vmap_have_no_kernel() -> None:
+        x, w = placed(numbers(3, 4), SAME, "f4")[0], placed(numbers(4), SAME, "f4")[0]
+        with torch.device("cuda"):
+            whole = torch.vmap(torch.func.grad(lambda a, b: (a * b).tanh().sum()), (0, None))
+            found = whole(make(x), make(w))
+            wanted = torch.func.grad(lambda a: (a * make(w)).tanh().sum())(make(x))
+        np.testing.assert_allclose(found.cpu().numpy(), wanted.cpu().numpy(), rtol=1e-6)
+        assert backward("mul", x, [w, SimpleNamespace(dtype=x.dtype)], [x, w]) is None
 
     def test_what_counts_as_many() -> None:
         def wide(n: int) -> bool:

@@ -61,6 +61,8 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
             if type(x) is ndarray:
                 key += (x.dtype.num, x.shape, x.strides)
                 arrays.append(x)
+            elif _is_other_array(x):
+                return plain(*args)
             else:
                 key += (type(x), repr(x))
         plan = plans.get(tuple(key))
@@ -89,6 +91,8 @@ def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
             if type(x) is ndarray:
                 key += (x.dtype.num, x.shape, x.strides)
                 arrays.append(x)
+            elif _is_other_array(x):
+                return None
             else:
                 key += (type(x), repr(x))
         if meta is not None:
@@ -101,6 +105,11 @@ def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
 
     backward.plans = plans  # type: ignore[attr-defined]
     return backward
+
+
+def _is_other_array(x: Any) -> bool:
+    """Whether it is an array of a vmap, or of the host."""
+    return hasattr(x, "dtype") and not isinstance(x, np.generic)
 
 
 def _kept(plans: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
