@@ -876,7 +876,7 @@ def install() -> None:
         "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, linalg=linalg,
         RawModule=RawModule, RawKernel=RawKernel,
         random=Module(
-            "cupy.random", real.random, Generator=Generator, XORWOW=np.random.PCG64
+            "cupy.random", real.random, Generator=Generator, Philox4x3210=np.random.PCG64
         ),
         get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
     )  # fmt: skip

@@ -87,11 +87,14 @@ class CudaRng:
         return self._fork().binomial(count, chance, shape)
 
     def _fork(self) -> Any:
-        """CuPy's generator of a seed that depends on where this stream stands."""
+        """CuPy's generator of a seed that depends on where this stream stands.
+
+        Philox: the 256,000 states of XORWOW, each far along its sequence, take milliseconds.
+        """
         with self._lock:
             self._offset = (self._offset + 1) & MASK
             seed = (self.seed * 0x9E3779B97F4A7C15 + self._offset) & MASK
-        return cupy.random.Generator(cupy.random.XORWOW(seed))
+        return cupy.random.Generator(cupy.random.Philox4x3210(seed))
 
     def get_state(self) -> np.ndarray[Any, Any]:
         """16 bytes: the seed and the position, little-endian."""
