@@ -307,9 +307,8 @@ def differences(want: Seen, got: Seen, bits: bool, derives: bool = False) -> Ite
             if derives and (fact in skipped or is_nothing(value) and is_nothing(other)):
                 continue
             if not same(value, other, tolerance):
-                yield Difference(
-                    fact, kind_of(value, other), f"{name}: want {short(value)}, got {short(other)}"
-                )
+                said = f"want {short(value)}, got {short(other)}{apart_by(value, other)}"
+                yield Difference(fact, kind_of(value, other), f"{name}: {said}")
     yield from versions_differ(want.versions, got.versions)
     for pair in sorted(want.aliases ^ got.aliases):
         if not all(seen.tensors.get(name) for name in pair for seen in (want, got)):
@@ -385,6 +384,16 @@ def same(want: Any, got: Any, tolerance: float) -> bool:
     want, got = want.astype(wide), got.astype(wide)
     scale = max(1.0, float(np.abs(want).max(initial=0)))
     return bool(np.abs(want - got).max(initial=0) <= tolerance * scale)
+
+
+def apart_by(want: Any, got: Any) -> str:
+    """How far apart two numbers are, as a share of the largest element or of 1."""
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
+        return ""
+    if want.shape != got.shape or not all(x.size and x.dtype.kind in "fc" for x in (want, got)):
+        return ""
+    scale = max(1.0, float(np.abs(want).max()))
+    return f"; apart by {float(np.abs(want - got).max()) / scale:.0e}"
 
 
 def is_nothing(value: Any) -> bool:
