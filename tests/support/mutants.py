@@ -3,7 +3,8 @@
 `python -m tests.support.mutants --count 100 --seed 1` draws that many small changes of expressions,
 runs the tests once to learn which of them reach each, then those, up to the first that fails, on a
 copy with the change. What no test reaches, and what none notices, is listed with its line. It takes
-the processors about as long as ten runs of the suite.
+the processors about as long as ten runs of the suite. `--first 84` goes on where a run has ended,
+and `--tests tests/nn` looks among some tests only.
 """
 
 from __future__ import annotations
@@ -191,12 +192,20 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="of those drawn, which to begin with")
+    parser.add_argument("--tests", nargs="*", default=[], help="paths; without them all there are")
+    parser.add_argument(
+        "--list", action="store_true", help="print what is drawn, and plant nothing"
+    )
     parser.add_argument("--most", type=int, default=400, help="tests that are run for each")
     parser.add_argument("--limit", type=float, default=600, help="seconds after which they hang")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to write what became of each")
     options = parser.parse_args(argv)
-    mutants = drawn(options.count, options.seed)
+    mutants = drawn(options.count, options.seed)[options.first :]
+    if options.list:
+        print(*mutants, sep="\n")
+        return 0
     results = []
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
@@ -204,7 +213,8 @@ def main(argv: list[str] | None = None) -> int:
         shutil.copytree(ROOT, tree, ignore=left_out)
         (tree / "reporter").mkdir()
         (tree / "reporter" / "sitecustomize.py").write_text(REPORTER)
-        every = reached(tree, mutants, ["-n", str(options.workers), "--dist", "worksteal"])
+        words = ["-n", str(options.workers), "--dist", "worksteal", *options.tests]
+        every = reached(tree, mutants, words)
         for mutant, tests in zip(mutants, every):
             plant(tree, [(mutant, mutant.after)])
             (tree / "tests.txt").write_text("\n".join(spread(tests, options.most)))
