@@ -10,7 +10,7 @@ from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import plain
 from ...dtypes import promote_types
 from ...frames import warn_user
-from ...functions.calls.arguments import of_reals
+from ...functions.calls.arguments import of_reals, refuse_complex
 from ...functions.creation.factories import full_like
 from ...functions.shapes.views import broadcast_tensors
 from ...tensor import Tensor
@@ -168,7 +168,6 @@ def binary_cross_entropy(
 
 
 @autocasts
-@of_reals
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -193,7 +192,6 @@ def binary_cross_entropy_with_logits(
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
-@of_reals
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -237,7 +235,6 @@ def kl_div(
     return total / input.shape[0] if input.dim() else total
 
 
-@of_reals
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -253,6 +250,7 @@ def gaussian_nll_loss(
     """
     check_reduction(reduction)
     spread = _variance(input, var)
+    refuse_complex("gaussian_nll_loss", (spread,))
     # unseen by derivatives: below eps they are those at eps
     constant = spread.detach()
     spread = spread + (constant.clamp(min=eps) - constant)
@@ -309,7 +307,6 @@ def poisson_nll_loss(
 
 
 @autocasts
-@of_reals
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)), for targets 1 and -1, without overflow."""
     check_reduction(reduction)

@@ -181,7 +181,6 @@ def group_norm(
     return recorded.native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
-@of_reals
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,

@@ -309,7 +309,6 @@ def _mean_weights(size: int, output: int) -> Any:
 
 def _adaptive_sizes(name: str, n: int, input: Tensor, output_size: Sizes, needed: int) -> Shape:
     """What is wanted of the last n dims; from dim `needed` on all have elements."""
-    refuse_complex(name, (input,))
     if n > 1 and not isinstance(output_size, int) and input.dim() <= n:
         raise ValueError(f"Input dimension should be at least {n + 1} ({name})")
     if input.dim() not in (n + 1, n + 2) or 0 in tuple(input.shape[needed:]):
@@ -333,6 +332,7 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
     sizes = _adaptive_sizes(f"adaptive_avg_pool{n}d", n, input, output_size, needed)
     if set(sizes) == {1}:
         return input.mean(tuple(range(-n, 0)), keepdim=True)
+    refuse_complex(f"adaptive_avg_pool{n}d", (input,))
     extents = tuple(input.shape[-n:])
     if 0 not in sizes and not any(s % w for s, w in zip(extents, sizes)):
         kernel = tuple([s // w for s, w in zip(extents, sizes)])

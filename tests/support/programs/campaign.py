@@ -59,10 +59,8 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
         contexts.remove("numpy")  # NumPy has no batched arrays to give
     if "disable_saved" in text:
         contexts = [name for name in contexts if name not in COPYING | {"identity"}]
-    if "increment_version" in text:
-        contexts.remove(
-            "offload learns"
-        )  # what stays on the device by a plan cannot leave any more
+    if "increment_version" in text:  # what stays on the device by a plan cannot leave any more
+        contexts = [name for name in contexts if name != "offload learns"]
     if ".detach_()" in text:  # of what is saved, which a copy does not follow; PyTorch says so
         contexts = [name for name in contexts if name not in COPYING]
     if ".detach_()" in text and ".apply(" in text:
