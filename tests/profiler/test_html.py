@@ -213,10 +213,19 @@ def test_names_are_text_and_no_markup(
 # Pictures --------------------------------------------------------------------------------------
 
 
-def test_the_png(timeline: MemoryTimeline, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+def test_the_png(timeline: MemoryTimeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure_module = pytest.importorskip("matplotlib.figure")
+    drawn, save = [], figure_module.Figure.savefig
+
+    def saved(figure: Any, *args: Any, **options: Any) -> None:
+        drawn.append(figure)
+        save(figure, *args, **options)
+
+    monkeypatch.setattr(figure_module.Figure, "savefig", saved)
     path = tmp_path / "memory.png"
     timeline.to_png(path)
+    texts = [text.get_text() for axis in drawn[0].axes for text in axis.texts]
+    assert "backward" in texts, "where backward begins is marked"
     assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
 
 

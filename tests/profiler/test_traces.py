@@ -192,7 +192,8 @@ def test_kernels_of_unknown_times_follow_their_events(tmp_path: Path) -> None:
     from cugrad.profiler.events.event import FunctionEvent
     from cugrad.profiler.events.event_list import EventList
 
-    event = FunctionEvent(1, "mul", 1, 10, 20, use_device="cuda", trace_name="mul")
+    event = FunctionEvent(1, "mul", 7, 10, 20, use_device="cuda", trace_name="mul")
+    assert event.device_resource_id == 7, "its thread, where it is of no stream"
     event.append_kernel("one", 0, 30.0)
     event.append_kernel("two", 0, 5.0)
     path = tmp_path / "trace.json"

@@ -63,6 +63,7 @@ def test_switches_answer_as_pytorch_s() -> None:
             assert imported.is_available() is False
             assert hasattr(getattr(theirs.backends, module), "is_available")
     assert torch.backends.cudnn.version() is None
+    assert torch.backends.cuda.is_flash_attention_available() is False
 
 
 def test_precision_is_one_setting_under_three_names() -> None:
