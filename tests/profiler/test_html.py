@@ -226,6 +226,7 @@ def test_the_png(timeline: MemoryTimeline, tmp_path: Path, monkeypatch: pytest.M
     timeline.to_png(path)
     texts = [text.get_text() for axis in drawn[0].axes for text in axis.texts]
     assert "backward" in texts, "where backward begins is marked"
+    assert all(":" in [line.get_linestyle() for line in axis.lines] for axis in drawn[0].axes)
     assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
 
 
