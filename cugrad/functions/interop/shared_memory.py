@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,8 @@ class SharedBlock:
     """
 
     def __init__(self, nbytes: int, descriptor: int | None = None) -> None:
+        import mmap  # later than `import cugrad`, which it would slow down
+
         self.nbytes = nbytes
         if descriptor is None:
             descriptor = _unnamed_file(max(nbytes, 1))
@@ -44,6 +44,8 @@ def _unnamed_file(nbytes: int) -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("cugrad", os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     try:
