@@ -83,6 +83,16 @@ def test_import_loads_no_optional_package() -> None:
     assert not heavy & set(loaded)
 
 
+def test_an_import_loads_little_of_python_s_library() -> None:
+    """Each module takes its time, of every program: what few ask for is imported when they do."""
+    loaded, of_numpy = (
+        set(python(f"import sys, {name}; print(' '.join(sys.modules))").split())
+        for name in ("cugrad", "numpy")
+    )
+    more = {name.partition(".")[0] for name in loaded - of_numpy} - {"cugrad"}
+    assert more <= {"__future__", "cmath", "copy", "fnmatch", "heapq", "_heapq", "threading"}
+
+
 def test_cpu_work_loads_no_cupy() -> None:
     loaded = python(TRAIN_ONE_STEP + "import sys; print(' '.join(sys.modules))").split()
     assert "cupy" not in loaded
