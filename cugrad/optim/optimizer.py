@@ -250,22 +250,40 @@ class Optimizer:
                 "loaded state dict contains a parameter group that doesn't match the size of "
                 "optimizer's group"
             )
-        params: dict[int, tuple[Tensor, dict[str, Any]]] = {}
+        params: dict[int, Tensor] = {}
         for group, new in zip(self.param_groups, saved):
-            params.update({key: (p, new) for key, p in zip(new["params"], group["params"])})
+            params.update(zip(new["params"], group["params"]))
             new["params"] = group["params"]
             if "param_names" in group:
                 new.setdefault("param_names", group["param_names"])
         state: defaultdict[Any, Any] = defaultdict(dict)
         for key, value in state_dict["state"].items():
             if key in params:
-                param, group = params[key]
-                state[param] = _adopt(param, group, value)
+                state[params[key]] = _adopt(params[key], value, key, state_dict["param_groups"])
             else:
                 state[key] = value
         self.__setstate__({"state": state, "param_groups": saved})
         for hook in list(self._optimizer_load_state_dict_post_hooks.values()):
             hook(self)
+
+    @staticmethod
+    def _process_value_according_to_param_policy(
+        param: Tensor, value: Tensor, param_id: Any, param_groups: list[Any], key: Any = None
+    ) -> Tensor:
+        """A copy of a state's tensor for a parameter; the count of steps stays where it is read."""
+        value = value.detach()
+        groups = [group for group in param_groups if param_id in group["params"]]
+        group: dict[str, Any] = groups[0] if groups else {}
+        if key == "step":
+            on_device = group.get("fused") or group.get("capturable")
+            return value.to(param.device, float32, copy=True) if on_device else value.clone()
+        dtype = param.dtype if param.is_floating_point() else value.dtype
+        return value.to(param.device, dtype, copy=True)
+
+    def _accelerator_graph_capture_health_check(self) -> None:
+        """For classes that ask before a step: whatever its settings are, a step may be taken."""
+
+    _cuda_graph_capture_health_check = _accelerator_graph_capture_health_check
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls `hook(optimizer, args, kwargs)` before each step; it may return other arguments.
@@ -367,19 +385,15 @@ def _read_params(params: Any) -> tuple[list[Any], list[str] | None]:
     return [entry[1] for entry in entries], [entry[0] for entry in entries]
 
 
-def _adopt(param: Tensor, group: dict[str, Any], value: Any, key: Any = None) -> Any:
-    """A copy of a parameter's state; tensors follow the parameter, the step stays where it is."""
+def _adopt(param: Tensor, value: Any, param_id: Any, groups: list[Any], key: Any = None) -> Any:
+    """A copy of a parameter's state, whose tensors follow the parameter."""
     if isinstance(value, Tensor):
-        value = value.detach()
-        if key == "step":
-            on_device = group.get("fused") or group.get("capturable")
-            return value.to(param.device, float32, copy=True) if on_device else value.clone()
-        dtype = param.dtype if param.is_floating_point() else value.dtype
-        return value.to(param.device, dtype, copy=True)
+        process = Optimizer._process_value_according_to_param_policy
+        return process(param, value, param_id, groups, key)
     if isinstance(value, dict):
-        return {k: _adopt(param, group, v, k) for k, v in value.items()}
+        return {k: _adopt(param, v, param_id, groups, k) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):
-        return type(value)(_adopt(param, group, v) for v in value)
+        return type(value)(_adopt(param, v, param_id, groups) for v in value)
     return deepcopy(value)
 
 
