@@ -139,7 +139,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "nn.init": {OLD: "constant dirac eye *_normal *_uniform normal orthogonal sparse uniform"},
     "nn.utils": {
         LATER: "prune",
-        INTERNAL: "convert_conv?d_weight_memory_format fuse_* fusion memory_format",
     },
     "nn.parallel": {DISTRIBUTED: "comm"},
     "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
@@ -299,10 +298,10 @@ PUBLIC = frozenset(
     backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
     backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
     cuda.profiler cuda.sanitizer cuda.streams distributed errors fft func jit linalg memory
-    models multiprocessing nn nn.attention nn.functional nn.init nn.modules nn.parallel
-    nn.parameter nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters
-    nn.utils.init nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn ops optim profiler
-    profiler.itt random serialization signal signal.windows special testing utils
+    models multiprocessing nn nn.attention nn.functional nn.init nn.modules nn.parallel nn.parameter
+    nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.fusion
+    nn.utils.init nn.utils.memory_format nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn
+    ops optim profiler profiler.itt random serialization signal signal.windows special testing utils
     utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
     utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
     """.split()  # noqa: SIM905

@@ -275,3 +275,33 @@ def test_skip_init_draws_nothing() -> None:
     for bad in (int, cugrad.nn.ReLU):
         with pytest.raises(RuntimeError, match=r"Expected a Module|must support a 'device' arg"):
             cugrad.nn.utils.skip_init(bad)
+
+
+@pytest.mark.parametrize("layer, norm, size", [
+    (("Conv2d", 2, 3, 2), "BatchNorm2d", (2, 2, 4, 4)),
+    (("ConvTranspose2d", 2, 3, 2), "BatchNorm2d", (2, 2, 4, 4)),
+    (("Linear", 4, 3), "BatchNorm1d", (5, 4)),
+])  # fmt: skip
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_and_its_norm_are_one_layer(layer: Any, norm: str, size: Any, bias: bool) -> None:
+    n = cugrad.nn
+    first, second = getattr(n, layer[0])(*layer[1:], bias=bias), getattr(n, norm)(3)
+    second(first(cugrad.randn(*size)))  # has it learn statistics
+    fuse = n.utils.fuse_linear_bn_eval if layer[0] == "Linear" else n.utils.fuse_conv_bn_eval
+    with pytest.raises(AssertionError, match="Fusion only for eval!"):
+        fuse(first, second)
+    turned = (True,) if "Transpose" in layer[0] else ()
+    fused, x = fuse(first.eval(), second.eval(), *turned), cugrad.randn(*size)
+    assert type(fused) is type(first) and isinstance(fused.bias, n.Parameter)
+    assert cugrad.allclose(fused(x), second(first(x)), atol=1e-5) and fused is not first
+
+
+def test_weights_of_convolutions_in_another_format() -> None:
+    net = cugrad.nn.Sequential(cugrad.nn.Conv2d(3, 4, 2), cugrad.nn.Conv3d(3, 4, 2))
+    before = [p.detach().clone() for p in net.parameters()]
+    cugrad.nn.utils.convert_conv2d_weight_memory_format(net, cugrad.channels_last)
+    assert net[0].weight.is_contiguous(memory_format=cugrad.channels_last)
+    assert net[1].weight.is_contiguous()
+    cugrad.nn.utils.convert_conv3d_weight_memory_format(net, cugrad.channels_last_3d)
+    assert net[1].weight.is_contiguous(memory_format=cugrad.channels_last_3d)
+    assert all(cugrad.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))

@@ -84,7 +84,10 @@ def _both(a: Operands) -> Array:
 
 def _weights(xp: Any, a: Operands, d_in: Array, d_hid: Array, before: Array) -> tuple[Array, ...]:
     """The gradients of the input, the weights and the biases from those of the gates."""
-    biases = (None, None) if a.b_ih is None else (d_in.sum(0), d_hid.sum(0))
+    biases: tuple[Array, Array] = (None, None)
+    if a.b_ih is not None:
+        of_inputs = d_in.sum(0)
+        biases = of_inputs, of_inputs.copy() if d_in is d_hid else d_hid.sum(0)
     return (xp.matmul(d_in, a.w_ih), xp.matmul(d_in.T, a.x), xp.matmul(d_hid.T, before), *biases)
 
 

@@ -21,13 +21,21 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import rnn as rnn
     from .clip_grad import *
     from .convert_parameters import *
+    from .fusion import *
     from .init import skip_init as skip_init
+    from .memory_format import *
 
 # Imported when they are asked for: where they are -> names.
 __getattr__, __dir__ = _lazily(
     __name__,
     {
+        "fusion": """
+            fusion fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval fuse_linear_bn_weights
+        """,
         "init": "init skip_init",
+        "memory_format": """
+            memory_format convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format
+        """,
         "parametrizations": "parametrizations",
         "parametrize": "parametrize",
         "rnn": "rnn",
