@@ -81,6 +81,8 @@ def variant_named(case: Sample) -> Iterator[None]:
 def takes_complex(line: Sample) -> bool:
     specs = [s for a in line.args for s in (a if isinstance(a, list) else [a])]
     floats = [s for s in specs if isinstance(s, tuple) or isinstance(s, Input) and not s.real]
+    if "c" in TABLE[line.row].refuses:
+        return False
     return bool(floats) and line.row not in samples.REAL_ONLY
 
 

@@ -198,6 +198,7 @@ row(
     "max_pool_gather", "self indices", _max_pool_gather, LINEAR, promote=CAST,
     self=lambda m, g, indices, self_shape, n: m.max_pool_backward(g, indices, self_shape[-n:]),
     doc="the elements of each plane, of n axes, at indices",
+    refuses="c",
 )  # fmt: skip
 
 
@@ -296,4 +297,5 @@ row(
     "avg_pool_backward", "grad_output", _avg_pool_backward, LINEAR, promote=CAST,
     grad_output=_avg_pool_again,
     doc="the adjoint of avg_pool on planes of input_size",
+    refuses="c",
 )  # fmt: skip
