@@ -65,7 +65,7 @@ def verdict(library: Any, case: Any, options: dict[str, Any]) -> tuple[str, str]
     return "close", ""
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: ",".join(o) or "plain")
 @pytest.mark.parametrize("case", CASES)
 def test_the_verdict_is_pytorchs(case: str, options: dict[str, Any]) -> None:
     got = verdict(cugrad, CASES[case], options)
