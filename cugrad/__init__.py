@@ -120,6 +120,7 @@ from .version import __version__
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import compiler as compiler
     from . import distributed as distributed
+    from . import distributions as distributions
     from . import jit as jit
     from . import multiprocessing as multiprocessing
     from . import nn as nn
@@ -147,6 +148,7 @@ __getattr__, __dir__ = _lazily(
     {
         "_C": "_C", "compiler": "compiler compile", "distributed": "distributed", "jit": "jit",
         "multiprocessing": "multiprocessing",
+        "distributions": "distributions",
         "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
         "serialization": "serialization save load", "testing": "testing",
         "nn.of_torch": """

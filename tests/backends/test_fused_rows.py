@@ -45,7 +45,8 @@ DECLINED = {
     "lgamma backward": "it computes with special.digamma",
     **{name: f"it computes with special.{function}" for name, function in {
         "digamma": "digamma", "polygamma": "zeta", "special_zeta": "zeta", "igamma": "gammainc",
-        "igammac": "gammaincc", "erfinv": "erfinv", "special_erfcx": "erfcx",
+        "igammac": "gammaincc", "gamma_quantile": "gammaincinv", "erfinv": "erfinv",
+        "special_erfcx": "erfcx",
         "special_log_ndtr": "log_ndtr", "special_ndtri": "ndtri", "i0": "i0",
         "special_i0e": "i0e", "special_i1": "i1", "special_i1e": "i1e"}.items()},
 }  # fmt: skip

@@ -20,7 +20,7 @@ MODULES = [
     "optim", "cuda", "cuda.memory", "utils", "utils.checkpoint", "utils.data", "autograd",
     "autograd.graph", "autograd.profiler", "autograd.function", "autograd.grad_mode",
     "autograd.functional", "autograd.forward_ad", "profiler", "func", "linalg", "serialization",
-    "random", "backends", "amp", "fft", "special", "signal", "version",
+    "random", "backends", "amp", "fft", "special", "signal", "version", "distributions",
 ]  # fmt: skip
 CLASSES = ["Tensor", "Generator", "dtype", "nn.Module", "optim.Optimizer", "cuda.Event",
            "cuda.Stream"]  # fmt: skip

@@ -1,5 +1,6 @@
 """Samples of the gamma, error and Bessel functions and of the orthogonal polynomials."""
 
+import scipy.integrate
 import scipy.special
 
 from cugrad.ops.special_functions import POLYNOMIALS
@@ -55,6 +56,24 @@ sample("special_zeta", exactly([2.0, 3.5, 6.0]), positive((3,)), integer=False,
 for _row, _function in (("igamma", "gammainc"), ("igammac", "gammaincc")):
     sample(_row, exactly([0.5, 2.0, 4.0]), positive((3,)), integer=False,
            reference=_scipys(_function), torch=_torchs(_function))  # fmt: skip
+sample("gamma_quantile", exactly([0.5, 2.0, 4.0]), exactly([0.3, 0.6, 0.9]), integer=False,
+       reference=_scipys("gammaincinv"))  # fmt: skip
+
+
+def _gamma_cdf_slope(np, a, x, order):
+    """The integral of the derivative of the density, which decays on both sides, in small steps."""
+    t = x * np.exp(np.linspace(-120, 0, 60_001).reshape(-1, *[1] * np.ndim(x)))
+    term = np.log(t) - scipy.special.digamma(a)
+    bell = {1: term, 2: term**2 - scipy.special.polygamma(1, a)}[order]
+    integrand = t * bell * np.exp((a - 1) * np.log(t / x) - (t - x))
+    return scipy.integrate.simpson(integrand, dx=120 / 60_000, axis=0)
+
+
+for _n in (1, 2):
+    sample("gamma_cdf_slope", exactly([0.5, 2.0, 4.0]), exactly([0.3, 3.0, 2.5]), order=_n,
+           integer=False, reference=_gamma_cdf_slope, tolerance=10)  # fmt: skip
+_INVERSE = "the gamma distribution's: tests/distributions compares draws and their gradients"
+samples.NO_TORCH |= dict.fromkeys(("gamma_quantile", "gamma_cdf_slope"), _INVERSE)
 
 _SCIPY = {
     "chebyshev_polynomial_t": "chebyt", "chebyshev_polynomial_u": "chebyu",
@@ -83,5 +102,5 @@ for _name in POLYNOMIALS:
                integer=False, reference=_polynomial(_name, bool(_shift)),
                torch=_torchs(_shift + _name))  # fmt: skip
 
-_ROWS = {*_ONE, "polygamma", "igamma", "igammac"}
+_ROWS = {*_ONE, "polygamma", "igamma", "igammac", "gamma_quantile", "gamma_cdf_slope"}
 samples.REAL_ONLY |= _ROWS | {r for r in samples.TABLE if r.startswith("special_")}

@@ -26,6 +26,7 @@ LAYERS = [
         "optim",
         "amp",
         "data",
+        "distributions",
         "models",
         "serialization",
         "testing",

@@ -622,8 +622,9 @@ class Special(Module):
 
 
 SPECIAL = {
-    "digamma", "erfcx", "erfinv", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e",
-    "j0", "j1", "k0", "k0e", "k1", "k1e", "log_ndtr", "ndtri", "y0", "y1", "zeta",
+    "digamma", "erfcx", "erfinv", "gammainc", "gammaincc", "gammaincinv", "gammaln", "i0",
+    "i0e", "i1", "i1e", "j0", "j1", "k0", "k0e", "k1", "k1e", "log_ndtr", "ndtri", "y0",
+    "y1", "zeta",
 }  # fmt: skip
 
 

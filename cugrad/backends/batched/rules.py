@@ -20,7 +20,8 @@ ELEMENTWISE = {
     "where", "clip", "real", "imag", "angle", "sinc", "i0", "nan_to_num", "isclose", "round",
     "around", "isposinf", "isneginf", "erf", "erfc", "conj", "fix", "lgamma", "digamma",
     "polygamma", "zeta", "erfinv", "erfcx", "log_ndtr", "ndtri", "i0e", "i1", "i1e", "gammainc",
-    "gammaincc", "gammaln", "psi", "expit", "logit", "ndtr", "entr", "xlogy", "xlog1py",
+    "gammaincc", "gammaincinv", "gammaln", "psi", "expit", "logit", "ndtr", "entr", "xlogy",
+    "xlog1py",
 }  # fmt: skip
 # Functions of one array along `axis`, all of it where there is none.
 REDUCTIONS = {
