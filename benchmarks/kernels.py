@@ -42,8 +42,9 @@ BFLOAT16 = torch.bfloat16
 
 # What has no kernel of its own for a reason: copies, and functions that CUDA's library lacks.
 LEFT = """
-    real imag conj to_dtype digamma polygamma special_zeta igamma igammac erfinv special_erfcx
-    special_log_ndtr special_ndtri i0 special_i0e special_i1 special_i1e
+    real imag conj to_dtype digamma polygamma special_zeta igamma igammac gamma_quantile
+    gamma_cdf_slope erfinv special_erfcx special_log_ndtr special_ndtri i0 special_i0e
+    special_i1 special_i1e
 """
 LEFT_TO_CUPY = LEFT.split()
 

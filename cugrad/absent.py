@@ -138,7 +138,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "distributions": {
         LATER: """
-            LKJCholesky LowRankMultivariateNormal MultivariateNormal Wishart kl* register_kl
+            LKJCholesky LowRankMultivariateNormal MultivariateNormal Wishart
             lkj_cholesky lowrank_multivariate_normal multivariate_normal wishart
         """,
     },

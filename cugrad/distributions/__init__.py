@@ -30,6 +30,7 @@ from .composite import Independent, MixtureSameFamily, TransformedDistribution
 from .constraint_registry import biject_to, transform_to
 from .discrete import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson, RelaxedBernoulli
 from .distribution import Distribution, ExponentialFamily
+from .kl import kl_divergence, register_kl
 from .positive import Chi2, Exponential, FisherSnedecor, Gamma, GeneralizedPareto
 from .real_line import Cauchy, Laplace, Normal, StudentT, VonMises
 from .transformed import (
@@ -55,7 +56,7 @@ __all__ = [
     "Multinomial", "NegativeBinomial", "Normal", "OneHotCategorical",
     "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli",
     "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "VonMises",
-    "Weibull", "biject_to", "transform_to",
+    "Weibull", "biject_to", "kl_divergence", "register_kl", "transform_to",
 ]  # fmt: skip
 __all__ += _transforms
 
