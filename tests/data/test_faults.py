@@ -110,7 +110,16 @@ def test_a_worker_that_hangs_is_waited_for_as_long_as_was_said() -> None:
             next(batches)
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """An interrupt is an exception here, though a job in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @PERSISTENT
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_ends_the_workers(persistent: bool) -> None:
     loader = data.DataLoader(
         samples.Failing("interrupts"), num_workers=2, persistent_workers=persistent
@@ -166,6 +175,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+@pytest.mark.usefixtures("interrupts")
 def test_programs_that_end_in_an_epoch_leave_nothing() -> None:
     """Those that go to their end, raise, are killed, or are interrupted: alone, as a group."""
     codes = {"exits": 0, "persistent": 0, "raises": 5, "killed": -9, "alone": 7, "group": 7}
