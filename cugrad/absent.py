@@ -303,13 +303,14 @@ PUBLIC = frozenset(
     autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph autograd.profiler
     backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
     backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
-    cuda.profiler cuda.sanitizer cuda.streams distributed errors fft func jit linalg memory
-    models multiprocessing nn nn.attention nn.functional nn.init nn.modules nn.parallel nn.parameter
-    nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.fusion
-    nn.utils.init nn.utils.memory_format nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn
-    ops optim profiler profiler.itt random serialization signal signal.windows special testing utils
-    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
-    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
+    cuda.profiler cuda.sanitizer cuda.streams distributed distributions errors fft func jit
+    linalg memory models multiprocessing nn nn.attention nn.functional nn.init nn.modules
+    nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
+    nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
+    nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn ops optim profiler profiler.itt
+    random serialization signal signal.windows special testing utils utils.checkpoint utils.data
+    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
+    utils.dlpack utils.hooks utils.tensorboard version
     """.split()  # noqa: SIM905
 )
 

@@ -256,6 +256,7 @@ def test_pinning_without_a_device_warns() -> None:
 def test_batches_are_pinned(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUGRAD_SIMULATE_CUDA", "1")
     monkeypatch.setattr("cugrad.backends.simulated._Warned.once", True)
+    monkeypatch.setattr("cugrad.cuda.devices._Started.now", False)
     known = dict(cugrad.backends._by_device_type), dict(cugrad.backends.BY_ARRAY_TYPE)
     try:
         loader = data.DataLoader(samples.Structures(), 2, num_workers=workers, pin_memory=True)

@@ -11,7 +11,6 @@ NOT_HERE: dict[str, str] = {
     "chalf": "there is no complex32",
     "grid_sampler_*d": "internal to PyTorch: nn.functional.grid_sample is here",
     "hash_tensor": "internal to PyTorch's compiler",
-    "istft": "short-time Fourier transforms are not here yet",
     "jiterator_*": "CUDA source given by the user: cupy.ElementwiseKernel does it",
     "linalg.ldl_*": "indefinite factorisations are not here yet",
     "masked.*": "torch.masked is a prototype",
@@ -19,7 +18,6 @@ NOT_HERE: dict[str, str] = {
     "native_*": "internal to PyTorch",
     "slice": "internal to PyTorch: x[a:b:c] is here",
     "sparse.*": "there are no sparse tensors",
-    "stft": "short-time Fourier transforms are not here yet",
     "to_sparse": "there are no sparse tensors",
     "torch.*": "internal to PyTorch",
 }
