@@ -25,7 +25,6 @@ LAYERS = [
         "nn",
         "optim",
         "amp",
-        "data",
         "distributions",
         "models",
         "serialization",
@@ -211,6 +210,11 @@ def test_a_face_contains_only_imports() -> None:
                 if not isinstance(node, (ast.Import, ast.ImportFrom))
                 and not ast.unparse(node).startswith("__all__")]  # fmt: skip
         assert not rest, f"{module} re-exports only, but has: " + "; ".join(rest)
+
+
+def test_the_layers_name_rooms_that_exist() -> None:
+    rooms = {room_of(module_name(path)) for path in package_files()}
+    assert set(RANK) == rooms
 
 
 @every_file

@@ -54,13 +54,13 @@ class CupyBackend:
 
     def row_function(self, op: Any) -> Callable[..., Any]:
         """A row's forward: one kernel where one can be made of the row, else CuPy's functions."""
-        found = self._rows.get(op)
-        if found is None:
-            found = forward_of(op, CupyBackend.xp)
+        function = self._rows.get(op)
+        if function is None:
+            function = forward_of(op, CupyBackend.xp)
             if several.devices:
-                found = placed(found, strict=True)
-            self._rows[op] = found
-        return found
+                function = placed(function, strict=True)
+            self._rows[op] = function
+        return function
 
     def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any:
         return self.row_function(op)(*operands, **params)

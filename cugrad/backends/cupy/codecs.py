@@ -60,10 +60,10 @@ class CodecKernels:
         """What the codes stand for, in float32; `largest` is the most that the dtype holds."""
         if name == "fp16":
             return codes.astype(np.float32)
-        found = cupy.empty(codes.size, np.float32)
+        values = cupy.empty(codes.size, np.float32)
         if scales is None:
-            _launch(f"{name}_decode", codes.size, codes, found)
+            _launch(f"{name}_decode", codes.size, codes, values)
         else:
             some = np.int32(length), np.float32(largest)
-            _launch(f"{name}_decode", codes.size, codes, scales, found, *some)
-        return found
+            _launch(f"{name}_decode", codes.size, codes, scales, values, *some)
+        return values

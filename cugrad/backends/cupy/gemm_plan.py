@@ -109,13 +109,13 @@ def _batch_stride(shape: Ints, strides: Ints, batch_shape: Ints) -> int | None:
 def _one_stride(shape: Ints, strides: Ints) -> int | None:
     """The stride of the dimensions seen as one, or None where they do not follow one another."""
     step = size = 1
-    known = False
+    seen = False
     for extent, stride in zip(reversed(shape), reversed(strides)):
         if extent == 1:
             continue
-        if not known:
-            step, known = stride, True
+        if not seen:
+            step, seen = stride, True
         elif stride != step * size:
             return None
         size *= extent
-    return step if known else 0
+    return step if seen else 0

@@ -55,8 +55,8 @@ class PeakMeter:
         Before the first reset() nothing is watched, and the bytes that the pool holds stand in: an
         upper bound, and the peak itself but for fragments, unless empty_cache() was called.
         """
-        known = self._peaks.get(cupy.cuda.runtime.getDevice())
-        return self._pool.total_bytes() if known is None else known
+        peak = self._peaks.get(cupy.cuda.runtime.getDevice())
+        return self._pool.total_bytes() if peak is None else peak
 
     def _metered(self, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
         used_bytes, get_device = self._pool.used_bytes, cupy.cuda.runtime.getDevice

@@ -311,9 +311,9 @@ class CupyNamespace:
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         if dtype is None and axis is not None:
-            found = column_sum(a, axis, keepdims)
-            if found is not None:
-                return found
+            sums = column_sum(a, axis, keepdims)
+            if sums is not None:
+                return sums
         return _reduce(cupy.sum, a, axis, dtype, keepdims)
 
     @staticmethod

@@ -20,18 +20,18 @@ def _device_of(values: Any) -> int | None:
         if isinstance(value, cupy.ndarray):
             return value.device.id
         if type(value) in (list, tuple):
-            found = _device_of(value)
-            if found is not None:
-                return found
+            device = _device_of(value)
+            if device is not None:
+                return device
     return None
 
 
 def _refuse_two(args: tuple[Any, ...]) -> None:
     """RuntimeError for arrays of several devices."""
     values = args[0] if args and type(args[0]) in (list, tuple) else args
-    found = dict.fromkeys(x.device.id for x in values if isinstance(x, cupy.ndarray))
-    if len(found) > 1:
-        first, second = list(found)[:2]
+    devices = dict.fromkeys(x.device.id for x in values if isinstance(x, cupy.ndarray))
+    if len(devices) > 1:
+        first, second = list(devices)[:2]
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
             f"cuda:{first} and cuda:{second}!"
@@ -62,8 +62,8 @@ class PlacedNamespace:
         self._namespace = namespace
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._namespace, name)
-        if callable(found) and not isinstance(found, type):
-            found = placed(found)
-        self.__dict__[name] = found  # found without this detour from now on
-        return found
+        value = getattr(self._namespace, name)
+        if callable(value) and not isinstance(value, type):
+            value = placed(value)
+        self.__dict__[name] = value  # without this detour from now on
+        return value

@@ -36,14 +36,14 @@ def installed_wheels() -> list[str]:
     """
     import importlib.metadata  # slow to import, and rarely asked for
 
-    found = []
+    wheels = []
     for name in WHEELS:
         try:
             importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        found.append(name)
-    return found
+        wheels.append(name)
+    return wheels
 
 
 def _installation() -> str | None:

@@ -224,5 +224,5 @@ class CrossMapLRN2d(Module):
         if channels > reach + 1:
             first = squares[:, :1].expand(-1, channels - reach - 1, -1, -1)
             sums = sums + pad(first, (0, 0, 0, 0, reach + 1, 0))
-        found: Tensor = input * (sums * (self.alpha / self.size) + self.k) ** -self.beta
-        return found
+        output: Tensor = input * (sums * (self.alpha / self.size) + self.k) ** -self.beta
+        return output

@@ -176,9 +176,9 @@ class RNNBase(Module):
         """Sizes, and what is not as usual."""
         usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False,
                  "dropout": 0, "bidirectional": False}  # fmt: skip
-        found = [f"{name}={getattr(self, name)}" for name, value in usual.items()
+        settings = [f"{name}={getattr(self, name)}" for name, value in usual.items()
                  if getattr(self, name) != value]  # fmt: skip
-        return ", ".join([f"{self.input_size}, {self.hidden_size}", *found])
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *settings])
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The outputs of the last layer, and the last states of all layers.
@@ -215,11 +215,11 @@ class RNNBase(Module):
 
     def _compute(self, *input: Any, **layout: Any) -> tuple[Tensor, ...]:
         """The outputs and the last states, by the function of the mode."""
-        found: tuple[Tensor, ...] = getattr(stacks, NAMES[self.mode])(
+        results: tuple[Tensor, ...] = getattr(stacks, NAMES[self.mode])(
             *input, self._flat_weights, self.bias, self.num_layers, self.dropout, self.training,
             self.bidirectional, **layout,
         )  # fmt: skip
-        return found
+        return results
 
     @staticmethod
     def _each(hx: Any, change: Any) -> Any:
@@ -232,8 +232,8 @@ class RNNBase(Module):
         """The states to begin with, checked."""
         if hx is None:
             sizes = self._state_sizes(input, batch_sizes)
-            made = [zeros(size, dtype=input.dtype, device=input.device) for size in sizes]
-            hx = made[0] if self.mode != "LSTM" else tuple(made)
+            states = [zeros(size, dtype=input.dtype, device=input.device) for size in sizes]
+            hx = states[0] if self.mode != "LSTM" else tuple(states)
         self.check_forward_args(input, hx, batch_sizes)
         return hx
 
@@ -333,8 +333,8 @@ class RNNCellBase(Module):
             weight = Parameter(empty((rows, size), device=device, dtype=dtype))
             setattr(self, f"weight_{name}", weight)
         for name in ("bias_ih", "bias_hh"):
-            given = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
-            self.register_parameter(name, given)
+            bias_vector = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, bias_vector)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -370,10 +370,10 @@ class RNNCellBase(Module):
             size = (input.shape[0], self.hidden_size)
             states = [zeros(size, dtype=input.dtype, device=input.device)] * (1 + several)
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        found = getattr(stacks, function)(input, states if several else states[0], *weights)
+        next_states = getattr(stacks, function)(input, states if several else states[0], *weights)
         if batched:
-            return found
-        return tuple([h.squeeze(0) for h in found]) if several else found.squeeze(0)
+            return next_states
+        return tuple([h.squeeze(0) for h in next_states]) if several else next_states.squeeze(0)
 
 
 class RNNCell(RNNCellBase):
@@ -400,8 +400,8 @@ class RNNCell(RNNCellBase):
         """The next state; RuntimeError for an unknown `nonlinearity`."""
         if self.nonlinearity not in ("tanh", "relu"):
             raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
-        found: Tensor = self._step(f"rnn_{self.nonlinearity}_cell", input, hx)
-        return found
+        next_h: Tensor = self._step(f"rnn_{self.nonlinearity}_cell", input, hx)
+        return next_h
 
 
 class LSTMCell(RNNCellBase):
@@ -427,8 +427,8 @@ class LSTMCell(RNNCellBase):
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The next states; zeros come before where none are given."""
-        found: tuple[Tensor, Tensor] = self._step("lstm_cell", input, hx)
-        return found
+        next_states: tuple[Tensor, Tensor] = self._step("lstm_cell", input, hx)
+        return next_states
 
 
 class GRUCell(RNNCellBase):
@@ -451,5 +451,5 @@ class GRUCell(RNNCellBase):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state; zeros come before where none is given."""
-        found: Tensor = self._step("gru_cell", input, hx)
-        return found
+        next_h: Tensor = self._step("gru_cell", input, hx)
+        return next_h

@@ -65,10 +65,10 @@ def _get_clones(module: Module, count: int) -> ModuleList:
 
 
 def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
-    known: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu}
-    if activation not in known:
+    functions: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu}
+    if activation not in functions:
         raise RuntimeError(f"activation should be relu/gelu, not {activation}")
-    return known[activation]
+    return functions[activation]
 
 
 def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
@@ -99,8 +99,8 @@ class _Layer(Module):
 
     def _around(self, norm: Module, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
         """A block's result added to its input, normed before or after."""
-        found: Tensor = x + block(norm(x)) if self.norm_first else norm(x + block(x))
-        return found
+        output: Tensor = x + block(norm(x)) if self.norm_first else norm(x + block(x))
+        return output
 
     def _sa_block(
         self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
@@ -420,13 +420,13 @@ class Transformer(Module):
         memory = self.encoder(
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )
-        found: Tensor = self.decoder(
+        output: Tensor = self.decoder(
             tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
             tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal,
             memory_is_causal=memory_is_causal,
         )  # fmt: skip
-        return found
+        return output
 
     @staticmethod
     def generate_square_subsequent_mask(

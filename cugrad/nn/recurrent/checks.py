@@ -55,8 +55,8 @@ def check_state_dims(mode: str, hx: Any, batched: bool) -> None:
         return
     kind, n = ("batched 3-D", "3-D") if batched else ("unbatched 2-D", "2-D")
     if mode == "LSTM":
-        found = ", ".join(f"{n}-D" for n in dims)
+        names = ", ".join(f"{n}-D" for n in dims)
         raise RuntimeError(
-            f"For {kind} input, hx and cx should also be {n} but got ({found}) tensors"
+            f"For {kind} input, hx and cx should also be {n} but got ({names}) tensors"
         )
     raise RuntimeError(f"For {kind} input, hx should also be {n} but got {dims[0]}-D tensor")

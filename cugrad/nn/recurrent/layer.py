@@ -20,13 +20,13 @@ __all__ = ["recurrent_layer"]
 
 def recurrent_layer(mode: str, a: Operands, spans: Sequence[Span]) -> tuple[Tensor, ...]:
     """The outputs of all steps, and the last states."""
-    given = [t for t in a if t is not None]
-    plain = a.x.dtype.is_floating_point and len({t.device for t in given}) == 1
+    tensors = [t for t in a if t is not None]
+    plain = a.x.dtype.is_floating_point and len({t.device for t in tensors}) == 1
     if not plain or state.levels or running.levels or running.transforms:
         return by_steps(mode, a, spans)
-    if state.grad_enabled and any(t.requires_grad for t in given):
-        found: tuple[Tensor, ...] = RecurrentLayer.apply(mode, spans, *a)
-        return found
+    if state.grad_enabled and any(t.requires_grad for t in tensors):
+        results: tuple[Tensor, ...] = RecurrentLayer.apply(mode, spans, *a)
+        return results
     return _forward(mode, a, spans)[0]
 
 
@@ -71,15 +71,17 @@ class RecurrentLayer(Function):
         with backend.use_device(operands.x.device.index), backend.quiet():
             a = Operands(*_arrays(operands))
             like = (kept[0]._array, *[s for s in (a.h, a.c) if s is not None])
-            given = [backend.xp.zeros(x.shape, a.x.dtype) if g is None
-                     else g._array.astype(a.x.dtype, copy=False)
-                     for g, x in zip(grads, like, strict=True)]  # fmt: skip
+            output_grads = [
+                backend.xp.zeros(x.shape, a.x.dtype) if g is None
+                else g._array.astype(a.x.dtype, copy=False)
+                for g, x in zip(grads, like, strict=True)
+            ]  # fmt: skip
             values = tuple(_arrays(kept))
-            found = SCANS[ctx.mode].backward(backend.xp, a, ctx.spans, values, given)
+            operand_grads = SCANS[ctx.mode].backward(backend.xp, a, ctx.spans, values, output_grads)
             kind = operands.x._array.dtype
             return (None, None, *[
                 None if x is None or not needed else make(x.astype(kind, copy=False))
-                for x, needed in zip(found, ctx.needs_input_grad[2:], strict=True)
+                for x, needed in zip(operand_grads, ctx.needs_input_grad[2:], strict=True)
             ])  # fmt: skip
 
 
@@ -90,6 +92,8 @@ def _recorded(ctx: Any, operands: Operands, grads: Any) -> list[Any]:
         results = by_steps(ctx.mode, operands, ctx.spans)
     needed = [t for t, asked in zip(operands, ctx.needs_input_grad[2:], strict=True) if asked]
     pairs = [(y, g) for y, g in zip(results, grads, strict=True) if g is not None]
-    outputs, given = zip(*pairs, strict=True)
-    found = iter(grad(outputs, needed, given, create_graph=True, allow_unused=True))
-    return [next(found) if asked else None for asked in ctx.needs_input_grad[2:]]
+    outputs, output_grads = zip(*pairs, strict=True)
+    grads_of_needed = iter(
+        grad(outputs, needed, output_grads, create_graph=True, allow_unused=True)
+    )
+    return [next(grads_of_needed) if asked else None for asked in ctx.needs_input_grad[2:]]

@@ -55,11 +55,11 @@ def _all(spans: Sequence[Span], a: Operands) -> bool:
 
 def _before(xp: Any, first: Array, states: Array, spans: Sequence[Span]) -> Array:
     """For each row the state before its step: that of the step before, or the first one."""
-    found, now = xp.empty_like(states), first.copy()
+    before, now = xp.empty_like(states), first.copy()
     for start, count in spans:
-        found[start : start + count] = now[:count]
+        before[start : start + count] = now[:count]
         now[:count] = states[start : start + count]
-    return found
+    return before
 
 
 def _last(first: Array, states: Array, spans: Sequence[Span]) -> Array:

@@ -73,24 +73,24 @@ def _run(mode: str, args: Sequence[Any], named: dict[str, Any]) -> tuple[Tensor,
     data: Tensor = args[0]
     names = ["hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional"]
     names += [] if packed else ["batch_first"]
-    given = {**dict(zip(names, args[2 if packed else 1 :], strict=False)), **named}
-    missing = [name for name in names if name not in given]
-    if missing or set(given) - set(names):
-        wanted = ", ".join(["data", "batch_sizes"] if packed else ["input"]) + ", "
-        raise TypeError(f"want ({wanted}{', '.join(names)}), got other arguments")
-    states = given.pop("hx")
+    named_args = {**dict(zip(names, args[2 if packed else 1 :], strict=False)), **named}
+    missing = [name for name in names if name not in named_args]
+    if missing or set(named_args) - set(names):
+        inputs = ", ".join(["data", "batch_sizes"] if packed else ["input"]) + ", "
+        raise TypeError(f"want ({inputs}{', '.join(names)}), got other arguments")
+    states = named_args.pop("hx")
     states = [states] if isinstance(states, Tensor) else list(states)
-    batch_first = given.pop("batch_first", False)
-    _check_dtypes([data, *states, *given["params"]])
+    batch_first = named_args.pop("batch_first", False)
+    _check_dtypes([data, *states, *named_args["params"]])
     if packed:
-        return _stacked(mode, data, args[1].tolist(), states, **given)
+        return _stacked(mode, data, args[1].tolist(), states, **named_args)
     if batch_first:
         data = data.transpose(0, 1)
     time, batch = data.shape[:2]
     if time == 0:
         raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
     rows = data.reshape(time * batch, data.shape[2])
-    out, *last = _stacked(mode, rows, [batch] * time, states, **given)
+    out, *last = _stacked(mode, rows, [batch] * time, states, **named_args)
     out = out.unflatten(0, (time, batch))
     return (out.transpose(0, 1) if batch_first else out, *last)
 
@@ -146,10 +146,10 @@ def _cell(mode: str, input: Tensor, states: Sequence[Tensor], *weights: Any) -> 
             raise RuntimeError(
                 f"Input batch size {input.shape[0]} doesn't match hidden{k} batch size {h.shape[0]}"
             )
-        wanted = w_hh.shape[0] // SCANS[mode].gates
-        if h.shape[1] != wanted:
+        hidden_size = w_hh.shape[0] // SCANS[mode].gates
+        if h.shape[1] != hidden_size:
             raise RuntimeError(
-                f"hidden{k} has inconsistent hidden_size: got {h.shape[1]}, expected {wanted}"
+                f"hidden{k} has inconsistent hidden_size: got {h.shape[1]}, expected {hidden_size}"
             )
     _check_dtypes([t for t in (input, *states, *weights) if t is not None])
     first = [*states, *[None] * (2 - len(states))]

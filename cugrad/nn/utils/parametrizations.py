@@ -91,8 +91,8 @@ class _SpectralNorm(Module):
     def _reshape_weight_to_matrix(self, weight: Tensor) -> Tensor:
         if self.dim != 0:
             weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
-        found: Tensor = weight.flatten(1)
-        return found
+        matrix: Tensor = weight.flatten(1)
+        return matrix
 
     @no_grad()
     def _power_method(self, weight_mat: Tensor, n_power_iterations: int) -> None:
@@ -107,8 +107,8 @@ class _SpectralNorm(Module):
         if self.training:
             self._power_method(matrix, self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()  # the next step changes the buffers before backward
-        found: Tensor = weight / vdot(u, mv(matrix, v))
-        return found
+        normalized: Tensor = weight / vdot(u, mv(matrix, v))
+        return normalized
 
     def right_inverse(self, value: Tensor) -> Tensor:
         return value
@@ -161,8 +161,8 @@ def _is_orthogonal(q: Tensor) -> bool:
 def _make_orthogonal(a: Tensor) -> Tensor:
     """The factor Q of a, with the signs for which that of an orthogonal matrix is itself."""
     q, r = qr(a)
-    found: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
-    return found
+    factor: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
+    return factor
 
 
 class _Orthogonal(Module):
@@ -225,17 +225,17 @@ class _Orthogonal(Module):
                 f"Expected a matrix or batch of matrices of shape {self.shape}. "
                 f"Got a tensor of shape {Q.shape}."
             )
-        given, (n, k) = Q, Q.shape[-2:]
+        matrix, (n, k) = Q, Q.shape[-2:]
         if n < k:
             Q, n, k = Q.mT, k, n
         if not hasattr(self, "base"):
-            return self._reflections(Q, given.shape[-2] < given.shape[-1])
+            return self._reflections(Q, matrix.shape[-2] < matrix.shape[-1])
         if n != k:
             drawn = randn(*Q.shape[:-2], n, n - k, dtype=Q.dtype, device=Q.device)
             self.base = _make_orthogonal(cat([Q, drawn], -1))
         else:
             self.base = Q.clone() if _is_orthogonal(Q) else _make_orthogonal(Q)
-        minus = zeros_like(given)
+        minus = zeros_like(matrix)
         minus.diagonal(dim1=-2, dim2=-1).fill_(-1.0)
         return minus  # for which each of the maps is the unit matrix, up to signs
 

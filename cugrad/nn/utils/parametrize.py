@@ -136,13 +136,13 @@ class ParametrizationList(ModuleList):
             _register(self, f"original{i}", each.requires_grad_(original.requires_grad))
 
     def _check(self, shape: Any, dtype: Any) -> None:
-        found: Any = self()
-        _check_tensor(found)
+        value: Any = self()
+        _check_tensor(value)
         for what, before in (("dtype", dtype), ("shape", shape)):
-            if getattr(found, what) != before:
+            if getattr(value, what) != before:
                 raise ValueError(
                     f"{UNSAFE.format(what)}`unsafe` flag is enabled.\n"
-                    f"unparametrized {what}: {before}\nparametrized {what}: {getattr(found, what)}"
+                    f"unparametrized {what}: {before}\nparametrized {what}: {getattr(value, what)}"
                 )
 
     @no_grad()
@@ -269,13 +269,13 @@ def register_parametrization(
         several.unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:
         original = getattr(module, tensor_name)
-        made = ParametrizationList([parametrization], original, unsafe=unsafe)
+        parametrizations = ParametrizationList([parametrization], original, unsafe=unsafe)
         delattr(module, tensor_name)
         if not is_parametrized(module):
             _give_class(module)
             module.parametrizations = ModuleDict()
         _give_property(module, tensor_name)
-        module.parametrizations[tensor_name] = made
+        module.parametrizations[tensor_name] = parametrizations
     else:
         raise ValueError(
             f"Module '{module}' does not have a parameter, a buffer, or a parametrized element "
@@ -318,10 +318,10 @@ def _check_another(module: Module, name: str, parametrization: Any) -> None:
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     """Whether a tensor of a module is parametrized, or any of them."""
-    found = getattr(module, "parametrizations", None)
-    if not isinstance(found, ModuleDict):
+    lists = getattr(module, "parametrizations", None)
+    if not isinstance(lists, ModuleDict):
         return False
-    return len(found) > 0 if tensor_name is None else tensor_name in found
+    return len(lists) > 0 if tensor_name is None else tensor_name in lists
 
 
 def remove_parametrizations(

@@ -64,8 +64,8 @@ class SpectralNorm:
                     v.copy_(normalize(mv(matrix.t(), u), dim=0, eps=self.eps))
                     u.copy_(normalize(mv(matrix, v), dim=0, eps=self.eps))
                 u, v = u.clone(), v.clone()  # the next step changes the buffers before backward
-        found: Tensor = weight / dot(u, mv(matrix, v))
-        return found
+        normalized: Tensor = weight / dot(u, mv(matrix, v))
+        return normalized
 
     def remove(self, module: Module) -> None:
         """Makes the weight a parameter again."""
@@ -81,8 +81,8 @@ class SpectralNorm:
     def _solve_v_and_rescale(self, weight_mat: Tensor, u: Tensor, target_sigma: Tensor) -> Tensor:
         inverse = pinv(weight_mat.t().mm(weight_mat))
         v = multi_dot([inverse, weight_mat.t(), u.unsqueeze(1)]).squeeze(1)
-        found: Tensor = v.mul_(target_sigma / dot(u, mv(weight_mat, v)))
-        return found
+        rescaled: Tensor = v.mul_(target_sigma / dot(u, mv(weight_mat, v)))
+        return rescaled
 
     @staticmethod
     def apply(

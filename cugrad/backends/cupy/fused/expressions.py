@@ -146,10 +146,10 @@ def value_of(node: Traced) -> Any:
 
 def number_format(node: Traced) -> str:
     """The letter of `struct` for a number."""
-    found = NUMBER_FORMATS.get(COMPUTED[node.dtype.name])
-    if found is None:
+    letter = NUMBER_FORMATS.get(COMPUTED[node.dtype.name])
+    if letter is None:
         raise Untraceable(f"it computes with a number of {node.dtype}")
-    return found
+    return letter
 
 
 def literal(node: Traced) -> str:

@@ -51,14 +51,14 @@ def kernel_of(graph: Graph, layout: Layout) -> Any:
     """The kernel of a graph for operands that lie so: one for all graphs of this form."""
     form = signature(graph.nodes, graph.results, values=not graph.numbers)
     key = graph.name, form, layout.kind, graph.inputs, graph.outputs
-    found = _kernels.get(key)
-    if found is None:
+    kernel = _kernels.get(key)
+    if kernel is None:
         code = kernel_source(
             graph.name, graph.nodes, graph.results, layout, graph.inputs, graph.outputs,
             graph.numbers,
         )  # fmt: skip
-        found = _kernels[key] = cupy.RawKernel(code, graph.name, OPTIONS)
-    return found
+        kernel = _kernels[key] = cupy.RawKernel(code, graph.name, OPTIONS)
+    return kernel
 
 
 class New(NamedTuple):
@@ -91,8 +91,8 @@ class KernelPlan:
         self.grid = (-(-layout.threads // THREADS),)
         members = fields(layout, graph.inputs, graph.outputs, graph.numbers)
         self.pack = struct.Struct(struct_format(members)).pack
-        known = values_of(layout, graph)
-        self.rest = tuple([known[name] for _, name, letter in members if letter != "P"])
+        values = values_of(layout, graph)
+        self.rest = tuple([values[name] for _, name, letter in members if letter != "P"])
         sizes = [x.itemsize for x in operands[:-1]] + [x.dtype.itemsize for x in new]
         modes = layout.modes[:-1] + layout.modes[-1] * len(new)
         self.aligned = needs_alignment(layout._replace(modes=modes), sizes)
@@ -100,14 +100,14 @@ class KernelPlan:
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """New arrays with what the kernel computes of `arrays`."""
-        made = [new.make() for new in self.new]
-        pointers = [x.data.ptr for x in (*arrays, *made)]
+        results = [new.make() for new in self.new]
+        pointers = [x.data.ptr for x in (*arrays, *results)]
         for pointer, multiple in zip(pointers, self.aligned):
             if pointer % multiple:
                 self.unaligned().launch(pointers)
-                return made
+                return results
         self.launch(pointers)
-        return made
+        return results
 
     def launch(self, pointers: Sequence[int]) -> None:
         packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)  # passed by value

@@ -69,8 +69,8 @@ def strides_in_order(
     flags: Any = [["readonly"]] * len(views) + [["writeonly", "allocate"]]
     kinds: Any = [None] * len(views) + ["u1"]
     loop = np.nditer([*views, None], ["zerosize_ok"], flags, kinds, order="K", itershape=small)
-    made = loop.operands[-1]
-    axes = sorted(range(len(shape)), key=lambda i: (-made.strides[i], i))
+    result = loop.operands[-1]
+    axes = sorted(range(len(shape)), key=lambda i: (-result.strides[i], i))
     if axes == list(range(len(shape))):
         return None
     strides, step = [0] * len(shape), itemsize

@@ -105,15 +105,15 @@ class ReductionPlan:
         self.grid = (reduction.tiles, reduction.parts)
         self.pack = struct.Struct(struct_format(members)).pack
         length = reduction.rows if reduction.leading else reduction.columns
-        known = values_of(layout, graph)
-        known |= {"rows": reduction.rows, "columns": reduction.columns}
-        known["part"] = -(-length // reduction.parts)
-        self.rest = tuple([known[name] for _, name, letter in members if letter != "P"])
+        values = values_of(layout, graph)
+        values |= {"rows": reduction.rows, "columns": reduction.columns}
+        values["part"] = -(-length // reduction.parts)
+        self.rest = tuple([values[name] for _, name, letter in members if letter != "P"])
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """New arrays with what the kernel computes of `arrays`."""
-        made = [new.make() for new in self.new]
-        pointers = [x.data.ptr for x in (*arrays, *made)]
+        results = [new.make() for new in self.new]
+        pointers = [x.data.ptr for x in (*arrays, *results)]
         partial = []  # kept until the kernel is queued
         if self.reduction.parts > 1:
             shape = (self.reduction.parts, self.reduction.kept)
@@ -123,16 +123,16 @@ class ReductionPlan:
             pointers += [0] * (len(self.sums) + 1)
         packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)
         self.kernel(self.grid, (THREADS,), (packed,))
-        return made
+        return results
 
 
 def _tickets_of_stream() -> Array:
     """Zeros, to which every kernel puts them back; those of a stream run one after another."""
     key = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
-    found = _tickets.get(key)
-    if found is None:
-        found = _tickets[key] = cupy.zeros(BLOCKS, np.uint32)
-    return found
+    tickets = _tickets.get(key)
+    if tickets is None:
+        tickets = _tickets[key] = cupy.zeros(BLOCKS, np.uint32)
+    return tickets
 
 
 def _accumulator(node: Traced) -> str:

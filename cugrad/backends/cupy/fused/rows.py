@@ -114,21 +114,21 @@ def _is_other_array(x: Any) -> bool:
 
 def _kept(plans: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
     try:
-        found = make()
+        plan = make()
     except Untraceable as error:
-        found = Declined(str(error))
+        plan = Declined(str(error))
     if len(plans) >= MOST_PLANS:
         plans.clear()
-    plans[key] = found
-    return found
+    plans[key] = plan
+    return plan
 
 
 def forward_plan(op: Any, args: Sequence[Any]) -> KernelPlan:
     """A kernel of a row's forward for operands like these; Untraceable where there is none."""
     trace = Trace()
     arrays = [x for x in args if type(x) is ndarray]
-    given, told = _given(trace, args), len(arrays) < len(args)
-    result = op.forward(TracedBackend.xp, *given)
+    elements, told = _given(trace, args), len(arrays) < len(args)
+    result = op.forward(TracedBackend.xp, *elements)
     if type(result) is not Traced:
         raise Untraceable("its result is no array")
     _demand_floats(arrays, [result])
@@ -151,10 +151,12 @@ class BackwardPlan:
             if conjugates:
                 raise Untraceable("its numbers are complex")
         trace = Trace()
-        given = _given(trace, (g, *saved))
+        elements = _given(trace, (g, *saved))
         if compute is not None:
-            given[1:] = [trace.cast(x, compute) if type(x) is Traced else x for x in given[1:]]
-        grads = op.gradients(mask)(raw, given[0], given[1:], shapes or (), params)
+            elements[1:] = [
+                trace.cast(x, compute) if type(x) is Traced else x for x in elements[1:]
+            ]
+        grads = op.gradients(mask)(raw, elements[0], elements[1:], shapes or (), params)
         arrays = [x for x in (g, *saved) if type(x) is ndarray]
         results: list[Traced] = []
         targets: list[tuple[int, ...]] = []  # of each result, the shape that it is summed to
@@ -169,16 +171,16 @@ class BackwardPlan:
             target, terms = g.shape if shapes is None else shapes[i], x
             if dtypes is not None and dtypes[i] is not None:
                 x = trace.cast(x, dtypes[i])
-            if x is given[0] and target == g.shape:
+            if x is elements[0] and target == g.shape:
                 self.places.append(-1)
                 continue
-            known = [k for k, r in enumerate(results) if r is x and targets[k] == target]
-            if not known:
-                known = [len(results)]
+            same = [k for k, r in enumerate(results) if r is x and targets[k] == target]
+            if not same:
+                same = [len(results)]
                 results.append(x)
                 targets.append(target)
                 whole.append(x if target == g.shape else terms)
-            self.places.append(known[0])
+            self.places.append(same[0])
         _demand_floats(arrays, results)
         told = bool(op.params) or len(arrays) <= len(saved)
         self.plan: KernelPlan | ReductionPlan | None = None
@@ -189,21 +191,21 @@ class BackwardPlan:
                 self.plan = plan_of(name, trace, whole, arrays, told)
 
     def run(self, arrays: list[Array]) -> tuple[Any, ...]:
-        made = [] if self.plan is None else self.plan.run(arrays)
-        made.append(arrays[0])
-        return tuple([None if k is None else made[k] for k in self.places])
+        results = [] if self.plan is None else self.plan.run(arrays)
+        results.append(arrays[0])
+        return tuple([None if k is None else results[k] for k in self.places])
 
 
 def _given(trace: Trace, args: Sequence[Any]) -> list[Any]:
     """Elements for arrays; everything else as it is."""
-    found, count = [], 0
+    elements, count = [], 0
     for x in args:
         if type(x) is ndarray:
-            found.append(trace.input(count, x.dtype))
+            elements.append(trace.input(count, x.dtype))
             count += 1
         else:
-            found.append(x)
-    return found
+            elements.append(x)
+    return elements
 
 
 def _demand_floats(arrays: Sequence[Array], results: Sequence[Traced]) -> None:
@@ -244,12 +246,12 @@ def plan_of(
     itemsize = results[0].dtype.itemsize
     strides = None if trace.in_order else strides_in_order(shape, operands, itemsize)
     new = [New(shape, x.dtype, _scaled(strides, itemsize, x.dtype.itemsize)) for x in results]
-    made = Operand(itemsize, shape, strides or _dense(shape, itemsize))
-    layout = layout_of(shape, [*operands, made])
+    result = Operand(itemsize, shape, strides or _dense(shape, itemsize))
+    layout = layout_of(shape, [*operands, result])
     if layout is None:
         raise Untraceable("its operands lie in too many dims")
     graph = graph_of(name, results, [x.dtype.name for x in arrays], told)
-    return KernelPlan(graph, [*operands, made], new, layout)
+    return KernelPlan(graph, [*operands, result], new, layout)
 
 
 def summing_plan(
@@ -260,8 +262,8 @@ def summing_plan(
     where there is nothing to sum, or where the dims to be summed lie among others.
     """
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
-    found = {reduction_to(shape, target) for target in targets if target != shape}
-    reduction = found.pop() if len(found) == 1 else None
+    reductions = {reduction_to(shape, target) for target in targets if target != shape}
+    reduction = reductions.pop() if len(reductions) == 1 else None
     if reduction is None or 0 in shape:
         return None
     checked(reached_from(results))
