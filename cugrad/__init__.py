@@ -28,7 +28,7 @@ from . import (
     special,
     version,
 )
-from .absent import missing as _missing
+from .absent import refuse as _refuse
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -146,8 +146,8 @@ array_api.fill(globals(), linalg, fft)
 __getattr__, __dir__ = _lazily(
     __name__,
     {
-        "_C": "_C", "compiler": "compiler compile", "distributed": "distributed", "jit": "jit",
-        "multiprocessing": "multiprocessing",
+        "_C": "_C", "alias": "as_torch", "compiler": "compiler compile", "jit": "jit",
+        "distributed": "distributed", "multiprocessing": "multiprocessing",
         "distributions": "distributions",
         "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
         "serialization": "serialization save load", "testing": "testing",
@@ -179,7 +179,7 @@ __getattr__, __dir__ = _lazily(
 # PyTorch's import paths for what lives in a higher room here.
 def _placement(name: str) -> _typing.Any:
     if name not in ("save_on_cpu", "save_on_disk"):  # the latter is our own
-        raise _missing("cugrad.autograd.graph", name)
+        return _refuse("cugrad.autograd.graph", name)
     return vars(autograd.graph).setdefault(name, getattr(memory, name))
 
 

@@ -1,6 +1,6 @@
 """PyTorch's names that are not here, and the reason for each: what asking for one says.
 
-A module ends its own `__getattr__` with `raise missing(__name__, name)`, or says
+A module ends its own `__getattr__` with `return refuse(__name__, name)`, or says
 `explain(__name__)`. An import of a module that is absent, or `from` a package, says
 the same. The compatibility page lists the table, and a test compares it with PyTorch's `__all__`.
 """
@@ -8,11 +8,14 @@ the same. The compatibility page lists the table, and a test compares it with Py
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
 
-__all__ = ["ABSENT", "Absent", "because", "explain", "listed", "missing", "reason_for"]
+__all__ = [
+    "ABSENT", "Absent", "Asked", "because", "explain", "listed", "missing", "reason_for", "refuse",
+]  # fmt: skip
 
 LIBRARY = __name__.partition(".")[0]
 PAGE = "docs/torch-compatibility.md"
@@ -277,6 +280,19 @@ def missing(module: str, name: str) -> AttributeError:
     return AttributeError(f"module {module!r} has no attribute {name!r}{because(module, name)}")
 
 
+class Asked:
+    """What answers for a name that is asked of a module and absent, instead of the error."""
+
+    instead: Callable[[str, str], Any] | None = None  # set while cugrad goes by PyTorch's name
+
+
+def refuse(module: str, name: str) -> Any:
+    """Raises `missing`, or gives what stands in for the name."""
+    if Asked.instead is None:
+        raise missing(module, name)
+    return Asked.instead(module, name)
+
+
 def because(module: str, name: str) -> str:
     """What an error adds of a name that the table knows: `: the reason (the page)`; else ""."""
     reason = reason_for(module.partition(".")[2], name)
@@ -333,13 +349,13 @@ def listed(module: str, *more: str) -> list[str]:
 
 
 def explain(module: str) -> None:
-    """Gives a module the `__getattr__` that raises `missing`, and the `__dir__` that is `listed`.
+    """Gives a module the `__getattr__` that is `refuse`, and the `__dir__` that is `listed`.
 
     `from module import name` asks the Finder below only where the module has a path.
     """
 
     def __getattr__(name: str) -> Any:
-        raise missing(module, name)
+        return refuse(module, name)
 
     names = vars(sys.modules[module])
     names.setdefault("__getattr__", __getattr__)

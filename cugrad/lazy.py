@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from .absent import listed, missing
+from .absent import listed, refuse
 
 __all__ = ["lazily"]
 
@@ -32,7 +32,7 @@ def lazily(
     def find(name: str) -> Any:
         home = places.get(name)
         if home is None:
-            raise missing(called or module, name)
+            return refuse(called or module, name)
         value = import_module(f".{home}", package or module)
         if name != home:
             value = getattr(value, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import backends
-from .absent import missing
+from .absent import refuse
 
 __all__ = ["__version__", "debug", "git_version", "hip", "rocm", "xpu"]
 
@@ -18,4 +18,4 @@ def __getattr__(name: str) -> Any:
     """`cuda`: the version of CUDA's runtime, such as "12.8"; None where CUDA cannot be used."""
     if name == "cuda":
         return backends.runtime_version() if backends.is_usable("cuda") else None
-    raise missing(__name__, name)
+    return refuse(__name__, name)

@@ -11,7 +11,7 @@ from importlib import import_module as _import_module
 from typing import Any as _Any
 
 from ..absent import listed as _listed
-from ..absent import missing as _missing
+from ..absent import refuse as _refuse
 from . import nvtx, profiler
 from .devices import (
     current_device,
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> _Any:
         return is_initialized()
     if name in ("amp", "sanitizer"):  # a higher room; what few programs want
         return _import_module(f".{name}", __name__)
-    raise _missing(__name__, name)
+    return _refuse(__name__, name)
 
 
 def __dir__() -> list[str]:

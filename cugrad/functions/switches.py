@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import backends
-from ..absent import missing
+from ..absent import refuse
 from ..backends.numpy import threads as numpy_threads
 from ..backends.wanted import wanted
 from ..contexts import Context
@@ -198,7 +198,7 @@ class Switches(ModuleType):
         super().__init__(f"{backends.__name__}.{type(self).__name__}", type(self).__doc__)
 
     def __getattr__(self, name: str) -> Any:
-        raise missing(self.__name__, name)
+        return refuse(self.__name__, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         flag = getattr(type(self), name, None)

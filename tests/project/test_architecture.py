@@ -20,6 +20,8 @@ PACKAGE = ROOT / "cugrad"
 # The rooms from top to bottom: a room imports from rows below its own. Rooms of one row may import
 # one another in one direction only. `__init__` alone is the public face, at the top.
 LAYERS = [
+    ["as_torch"],
+    ["alias"],
     ["__init__"],
     [
         "nn",

@@ -1,0 +1,123 @@
+"""Finds modules for imports of `torch` and of what is below it: cugrad's own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..absent import DISTRIBUTED, missing, reason_for
+from .refusals import AbsentModule, refusal
+
+__all__ = ["Alias", "InstalledTorch"]
+
+LIBRARY = __name__.partition(".")[0]
+
+# PyTorch's paths -> where this library has what programs import of them.
+PATHS = {
+    "cuda.amp.autocast_mode": "amp", "cuda.amp.common": "amp", "cuda.amp.grad_scaler": "amp",
+    "multiprocessing.spawn": "multiprocessing.spawning",
+    "multiprocessing.pool": "multiprocessing", "multiprocessing.queue": "multiprocessing",
+    "multiprocessing.reductions": "multiprocessing.sending",
+    "nn.utils.stateless": "nn.stateless", "signal.windows.windows": "signal.windows",
+}  # fmt: skip
+
+
+class InstalledTorch(importlib.metadata.Distribution):
+    """What `importlib.metadata` says of `torch`: its version, and no files."""
+
+    def __init__(self, version: str) -> None:
+        self.text = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+
+    def read_text(self, filename: str) -> str | None:
+        """The metadata, and the names that can be imported."""
+        return {"METADATA": self.text, "top_level.txt": "torch\n"}.get(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        """Where a file of the library is."""
+        return Path(__file__).parents[2] / path
+
+
+class Alias(MetaPathFinder, Loader):
+    """Finds cugrad's modules under PyTorch's names, and is the loader that hands them out."""
+
+    def __init__(self, distribution: InstalledTorch) -> None:
+        self.distribution = distribution
+        self.modules: dict[str, ModuleType] = {}
+        self.specs: dict[str, Any] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """A spec for `torch` and what is below it; None for any other name."""
+        if name != "torch" and not name.startswith("torch."):
+            return None
+        module = self.module_of(name.partition(".")[2])
+        if module is None:
+            return None
+        self.modules[name] = module
+        return ModuleSpec(name, self, is_package=True)
+
+    def module_of(self, path: str) -> ModuleType | None:
+        """The module that stands for `torch.<path>`, one that refuses, or None."""
+        if not path:
+            return sys.modules[LIBRARY]
+        for place in (PATHS.get(path), f"alias.paths.{path}", path):
+            if place is not None:
+                try:
+                    return import_module(f"{LIBRARY}.{place}")
+                except ModuleNotFoundError as error:
+                    if error.name is not None and not error.name.startswith(LIBRARY):
+                        raise  # a package that the module itself needs
+        reason = self.reason_of(path)
+        return None if reason is None else AbsentModule(f"torch.{path}", reason)
+
+    def reason_of(self, path: str) -> str | None:
+        """Why a module is not here, or that around it; None for one that PyTorch does not have."""
+        parts = path.split(".")
+        for depth in range(1, len(parts) + 1):
+            space, name = ".".join(parts[: depth - 1]), parts[depth - 1]
+            reason = reason_for(space, name)
+            if reason is not None:
+                return reason
+        return None if parts[0] != "distributed" else DISTRIBUTED
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module that was found, which is loaded."""
+        module = self.modules[spec.name]
+        self.specs[spec.name] = getattr(module, "__spec__", None)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module is loaded: only its own spec is put back, which the import has replaced."""
+        spec = module.__spec__
+        if spec is not None and spec.loader is self:
+            module.__spec__ = self.specs[spec.name]
+
+    def stand_in(self, module: str, name: str) -> Any:
+        """What stands for an absent name of a module; AttributeError where PyTorch has none."""
+        space = module.partition(".")[2]
+        path = f"{space}.{name}".lstrip(".")
+        if not name.startswith("__") and self.module_of(path) is not None:
+            return import_module(f"torch.{path}")
+        reason = reason_for(space, name)
+        if reason is None:
+            raise missing(module, name)
+        return refusal(f"torch.{path}", reason)
+
+    def forget(self) -> None:
+        """Takes the modules that stand for others out of those that they were imported into."""
+        for name, module in self.modules.items():
+            parent, _, last = name.rpartition(".")
+            place = self.modules.get(parent, sys.modules[LIBRARY])
+            own = module.__name__ == f"{LIBRARY}.{name.partition('.')[2]}"
+            if parent and not own and vars(place).get(last) is module:
+                delattr(place, last)
+
+    def find_distributions(self, context: Any = None) -> list[InstalledTorch]:
+        """The distribution, where all are asked for, or that of `torch`."""
+        name = getattr(context, "name", None)
+        return [self.distribution] if name is None or name.lower() == "torch" else []

@@ -1,0 +1,169 @@
+"""Programs that import torch run on cugrad; each in a process of its own, without PyTorch."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cugrad.alias.paths.torch_version import TorchVersion
+from cugrad.alias.refusals import AbsentModule, refusal
+from tests.support import ROOT
+
+pytestmark = pytest.mark.host_only
+
+PROGRAM = """
+import sys, importlib.metadata, importlib.util, pickle
+import torch, torch.fx.passes.shape_prop, torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import cugrad
+
+assert torch is cugrad and sys.modules["torch.nn"] is nn is cugrad.nn
+assert importlib.import_module("torch.signal.windows.windows") is cugrad.signal.windows
+assert cugrad.__spec__.name == "cugrad" and cugrad.nn.__spec__.name == "cugrad.nn"
+assert importlib.util.find_spec("torch") and importlib.util.find_spec("torch.nn")
+assert importlib.util.find_spec("torch.nothing") is None
+assert importlib.metadata.version("torch") == torch.__version__ >= (2, 4)
+assert "torch" in importlib.metadata.packages_distributions()
+assert torch.Tensor.__module__ == torch.Size.__module__ == torch.dtype.__module__ == "torch"
+assert not hasattr(torch, "nothing") and not hasattr(torch.nn, "nothing")
+F.ours = 1
+assert cugrad.nn.functional.ours == 1
+
+class Tracer(torch.fx.Tracer, nn.Module): pass
+try: Tracer()
+except NotImplementedError as error: assert "torch.fx.Tracer: " in str(error)
+else: raise AssertionError
+try: torch.ops.torchvision.nms(1)
+except NotImplementedError as error: assert "torch.ops.torchvision.nms: " in str(error)
+else: raise AssertionError
+
+named = b"ctorch.nn.modules.linear\\nLinear\\n(I2\\nI3\\ntR."  # names a class
+layer = pickle.loads(named)
+for inputs, targets in DataLoader(TensorDataset(torch.ones(4, 2), torch.ones(4, 3)), batch_size=2):
+    F.mse_loss(layer(inputs), targets).backward()
+print(type(layer) is nn.Linear, sys.argv, __name__, sys.path[0] == __file__.rpartition("/")[0])
+if len(sys.argv) > 1:
+    torch.ones(2) @ torch.ones(3)
+"""
+
+
+def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "CUGRAD_DEVICE": "cpu", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_a_program_runs_as_it_is(program: str) -> None:
+    run = python("-m", "cugrad.as_torch", program)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == f"True {[program]} __main__ True\n"
+
+
+def test_an_error_of_the_program_has_its_own_traceback(program: str) -> None:
+    run = python("-m", "cugrad.as_torch", program, "--fail")
+    assert run.returncode == 1 and f"{[program, '--fail']}" in run.stdout
+    lines = run.stderr.splitlines()
+    assert lines[1].startswith(f'  File "{program}", line ') and "RuntimeError" in lines[-1]
+    assert "runpy" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "which program?"), (("nothing.py",), "there is no such file"),
+        (("--fast", "x.py"), "unknown option --fast"), (("-m", "nothing"), "No module named"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_gets_one_line(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cugrad.alias.command import main
+
+    before = sys.argv, sys.path[:]
+    try:
+        assert main(list(arguments)) == 2
+    finally:
+        sys.argv, sys.path[:] = before
+    text = capsys.readouterr().err
+    assert said in text and "Traceback" not in text and len(text.splitlines()) == 2
+
+
+UNLOADED = """
+import sys, cugrad
+from cugrad import as_torch, nn, utils  # what is imported when it is asked for
+
+def state():
+    names = dict(vars(cugrad)), dict(vars(cugrad.version))
+    return *names, sys.meta_path[:], cugrad.Tensor.__module__
+
+before = state()
+for _ in range(2):
+    with cugrad.as_torch.installed():
+        import torch, torch.fx, torch.utils, torch.nn.functional, torch.sparse.semi_structured
+        with cugrad.as_torch.installed():
+            from torch import onnx
+        import torch.nn.qat
+    assert not [name for name in sys.modules if name.partition(".")[0] == "torch"]
+    assert state() == before
+try: cugrad.fx
+except AttributeError: pass
+else: raise AssertionError
+sys.modules["torch"] = sys
+try: import cugrad.as_torch
+except ImportError as error: print(error)
+"""
+
+
+def test_the_context_leaves_nothing_and_another_torch_is_refused() -> None:
+    run = python("-c", UNLOADED)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("cugrad cannot take the name torch: torch is imported already")
+
+
+PAGE = """
+import doctest, sys
+run = doctest.testfile("docs/as-torch.md", module_relative=False, optionflags=doctest.ELLIPSIS)
+sys.exit(run.failed)
+"""
+
+
+def test_the_page_says_what_happens() -> None:
+    assert doctest.DocTestParser().get_examples((ROOT / "docs/as-torch.md").read_text())
+    run = python("-c", PAGE)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_version_compares_by_its_numbers() -> None:
+    version = TorchVersion("2.13.0+cugrad0.1.0")
+    assert version >= "2.9" and version > (2, 12) and version < (3,) and version <= "2.13"
+    assert version == (2, 13) and version != (2, 12, 9) and version == "2.13.0+cugrad0.1.0"
+    assert (
+        version != "2.13.0" and hash(version) == hash(str(version)) and version.split(".")[0] == "2"
+    )
+
+
+def test_what_stands_for_absent_names() -> None:
+    module = AbsentModule("torch.fx", "no graphs")
+    tracer = module.Tracer
+    assert tracer is refusal("torch.fx.Tracer", "no graphs") and tracer[int] is tracer
+    assert tracer.__module__ == "torch.fx" and not isinstance(3, tracer | None)
+    with pytest.raises(NotImplementedError, match=r"^torch\.fx\.Tracer\.trace: no graphs \(docs"):
+        tracer.trace()
+    with pytest.raises(AttributeError, match="'Ours' has no attribute 'trace'"):
+        type("Ours", (tracer,), {}).trace  # noqa: B018
+    with pytest.raises(AttributeError):
+        module.__wrapped__  # noqa: B018
