@@ -37,7 +37,6 @@ STORAGE = "there are no storages: Tensor.untyped_storage() answers nbytes(), dat
 SYMBOLIC = "there are no symbolic shapes: sizes are Python's ints"
 COMPLEX32 = "neither NumPy nor CuPy has a complex number of two halves: use complex64"
 WITH_INDICES = "use the function with return_indices=True"
-LAZY = "not here yet: give the number of input features"
 ALLOCATOR = "memory is CuPy's pool: see torch.cuda.memory_allocated, torch.cuda.empty_cache " \
     "and cupy.cuda.set_allocator"  # fmt: skip
 HISTORY = "use profiler.MemoryTimeline, which writes a page of what held memory, and when"
@@ -125,12 +124,7 @@ ABSENT: dict[str, dict[str, str]] = {
         COMPLEX32: "chalf",
     },
     "nn": {
-        LATER: """
-            LinearCrossEntropy* grad
-        """,
-        LAZY: "Lazy* Uninitialized*",
         QUANTIZED: "intrinsic qat quantizable quantized",
-        OLD: "Container NLLLoss2d",
         INTERNAL: "backends common_types cpp factory_kwargs",
     },
     "nn.functional": {
@@ -145,12 +139,7 @@ ABSENT: dict[str, dict[str, str]] = {
             lkj_cholesky lowrank_multivariate_normal multivariate_normal wishart
         """,
     },
-    "nn.init": {OLD: "constant dirac eye *_normal *_uniform normal orthogonal sparse uniform"},
-    "nn.utils": {
-        LATER: "prune",
-    },
     "nn.parallel": {DISTRIBUTED: "comm"},
-    "nn.parameter": {LAZY: "Uninitialized* is_lazy"},
     "nn.Module": {
         COMPILED: "compile",
         OTHER_DEVICE: "ipu mtia xpu",
@@ -320,13 +309,13 @@ PUBLIC = frozenset(
     backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
     backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
     cuda.profiler cuda.sanitizer cuda.streams distributed distributions errors fft func jit
-    linalg memory models multiprocessing nn nn.attention nn.functional nn.init nn.modules
-    nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
+    linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
+    nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
-    nn.utils.parametrizations nn.utils.parametrize nn.utils.rnn ops optim profiler profiler.itt
-    random serialization signal signal.windows special testing utils utils.checkpoint utils.data
-    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
-    utils.dlpack utils.hooks utils.tensorboard version
+    nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
+    profiler profiler.itt random serialization signal signal.windows special testing utils
+    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
+    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
     """.split()  # noqa: SIM905
 )
 

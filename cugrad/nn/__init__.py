@@ -17,12 +17,25 @@ from . import stateless as stateless
 from .modules import *
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
+from .parameter import UninitializedBuffer as UninitializedBuffer
+from .parameter import UninitializedParameter as UninitializedParameter
 
 if not _typing.TYPE_CHECKING:  # type checkers can not follow it, and take what is imported above
-    __all__ = modules.__all__ + ["Buffer", "Parameter", "functional", "init", "stateless"]
+    __all__ = modules.__all__ + [
+        "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional",
+        "init", "stateless",
+    ]  # fmt: skip
+else:
+    from . import grad as grad
 
 
 # Imported when they are asked for.
 __getattr__, __dir__ = _lazily(
-    __name__, {"attention": "attention", "parallel": "parallel DataParallel", "utils": "utils"}
+    __name__,
+    {
+        "attention": "attention",
+        "grad": "grad",
+        "parallel": "parallel DataParallel",
+        "utils": "utils",
+    },
 )

@@ -1,4 +1,4 @@
-"""Parameter and Buffer: the tensors that a Module finds by itself."""
+"""Parameter, Buffer: tensors that a Module finds by itself, and those that have no shape yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from ..absent import explain
 from ..functions.creation.factories import empty
-from ..tensor import UNCOUNTED, Tensor
+from ..tensor import UNCOUNTED, Tensor, make
 
 
 class Parameter(Tensor):
@@ -68,6 +68,129 @@ class Buffer(metaclass=_Buffers):
         buffer: Any = source.detach().requires_grad_(source.requires_grad)
         buffer.persistent, buffer._is_buffer = persistent, True
         return buffer
+
+
+_ARRAY = Tensor.__dict__["_array"]  # the field, which the classes below hide
+
+
+class UninitializedTensorMixin:
+    """A tensor whose shape is not known yet: it has a dtype and a device, and no elements.
+
+    Whatever reads its elements or its shape raises an error; `materialize` makes an ordinary tensor
+    of the same object, so that optimizers and modules keep it.
+    """
+
+    __slots__ = ()
+    cls_to_become: type[Tensor]
+    _requires_grad: bool
+    _node: Any
+
+    @property
+    def _array(self) -> Any:
+        raise ValueError(
+            "Attempted to use an uninitialized parameter. This error happens when you are using a "
+            "`LazyModule` or explicitly manipulating "
+            f"`cugrad.nn.parameter.{type(self).__name__}` objects. When using LazyModules call "
+            "`forward` with a dummy batch to initialize the parameters before calling functions"
+        )
+
+    @_array.setter
+    def _array(self, value: Any) -> None:
+        _ARRAY.__set__(self, value)
+
+    @property
+    def data(self) -> Tensor:
+        """An empty tensor, of the dtype and on the device that the elements will have."""
+        return make(_ARRAY.__get__(self))
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        _ARRAY.__set__(self, value._array)
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually "
+            "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
+            "initialized one. Call `forward` to initialize the parameters before accessing their "
+            "attributes."
+        )
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    @property
+    def device(self) -> Any:
+        return self.data.device
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Makes an ordinary tensor of this one, with elements that are left open.
+
+        Its dtype and device are those it was given before, unless this call says otherwise.
+        """
+        device = self.device if device is None else device
+        self.data = empty(shape, device=device, dtype=self.dtype if dtype is None else dtype)
+        self.__class__ = self.cls_to_become  # type: ignore[assignment]
+
+    def detach(self) -> Any:
+        """This tensor, which has no history; so a state dict holds it."""
+        return self
+
+    def share_memory_(self) -> Any:
+        """RuntimeError: there is no memory to share."""
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to "
+            "initialize the parameters before calling `module.share_memory()`."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            options = (self._requires_grad, self.device, self.dtype)
+            memo[id(self)] = type(self)(*options)  # type: ignore[call-arg]
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return type(self), (self._requires_grad, self.device, self.dtype)
+
+
+def is_lazy(param: object) -> bool:
+    """Whether it is a parameter or a buffer that has no shape yet."""
+    return isinstance(param, UninitializedTensorMixin)
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A Parameter of a lazy module before its first call, when its shape is not known yet.
+
+    >>> import cugrad as torch
+    >>> weight = torch.nn.UninitializedParameter()
+    >>> weight
+    <UninitializedParameter>
+    >>> weight.materialize((2, 3))
+    >>> type(weight).__name__, weight.shape
+    ('Parameter', torch.Size([2, 3]))
+    """
+
+    cls_to_become = Parameter
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        self.fill_in(empty(0, device=device, dtype=dtype)._array, requires_grad)
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+    """A buffer of a lazy module before its first call, when its shape is not known yet."""
+
+    cls_to_become = Tensor
+
+    def __init__(
+        self, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+        persistent: bool = True,
+    ) -> None:  # fmt: skip
+        self.fill_in(empty(0, device=device, dtype=dtype)._array, requires_grad)
+        self.persistent, self._is_buffer = persistent, True
 
 
 explain(__name__)

@@ -278,3 +278,20 @@ def test_no_layer_draws_a_gradient_for_its_mask(device: str) -> None:
     x = cugrad.ones(3, device=device, requires_grad=True)
     layer(x).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("settings", [{}, {"stride": 2, "padding": 1}, {"groups": 2}], ids=str)
+def test_gradients_of_convolutions_as_functions(n: int, settings: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    x, weight = draw(2, 4, *[6] * n), draw(6, 4 // settings.get("groups", 1), *[3] * n, seed=1)
+    grad = draw(2, 6, *[3 if "stride" in settings else 4] * n, seed=2)
+    results = []
+    for lib in (cugrad, torch):
+        a, w, g = (lib.tensor(array) for array in (x, weight, grad))
+        results.append([
+            getattr(lib.nn.grad, f"conv{n}d_input")(x.shape, w, g, **settings),
+            getattr(lib.nn.grad, f"conv{n}d_weight")(a, weight.shape, g, **settings),
+        ])  # fmt: skip
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(host(ours), host(theirs), rtol=1e-10, atol=1e-10)

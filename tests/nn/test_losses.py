@@ -140,7 +140,7 @@ def test_other_shapes_warn_and_broadcast() -> None:
     "call, error, message",
     [
         (lambda x, y: F.l1_loss(x, y, reduction="avg"), ValueError, "is not a valid value"),
-        (lambda x, y: nn.L1Loss("avg"), ValueError, "is not a valid value"),
+        (lambda x, y: nn.L1Loss(reduction="avg"), ValueError, "is not a valid value"),
         (lambda x, y: F.l1_loss(x, y, weight=y[0]), ValueError, "must have the same size"),
         (lambda x, y: F.smooth_l1_loss(x, y, beta=-1), RuntimeError, "negative values for beta"),
         (lambda x, y: F.huber_loss(x, y, delta=0), RuntimeError, "non-positive values for delta"),
@@ -178,3 +178,56 @@ def test_the_slope_at_nan_is_that_of_positive_numbers(lib: Any, name: str) -> No
     x = lib.tensor([float("nan"), float("inf"), 0.0], requires_grad=True)
     getattr(lib.nn.functional, name)(x).sum().backward()
     assert x.grad.tolist() == [1, 1, 1]
+
+
+HEADS: list[dict[str, Any]] = [
+    {}, {"reduction": "sum"}, {"reduction": "none"}, {"weight": True}, {"ignore_index": 2},
+    {"linear_bias": True, "weight": True, "ignore_index": 1},
+]  # fmt: skip
+CHUNKS: list[dict[str, Any]] = [
+    {}, {"batch_chunk_size": 3}, {"chunking_method": "aspect_ratio"},
+    {"batch_chunk_size": 4, "acc_policy": "compact"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HEADS, ids=str)
+def test_logits_in_chunks_give_the_same_loss(how: dict[str, Any]) -> None:
+    x, table, y = draw(10, 3), draw(7, 3, seed=1), np.arange(10) % 7
+
+    def loss(lib: Any, chunks: dict[str, Any] | None, *tensors: Any) -> Any:
+        settings = dict(how)
+        for name, value in (("linear_bias", tensors[2]), ("weight", tensors[3])):
+            if name in settings:
+                settings[name] = value
+        options = None if chunks is None else lib.nn.LinearCrossEntropyOptions(**chunks)
+        return lib.nn.functional.linear_cross_entropy(
+            tensors[0], tensors[1], lib.tensor(y), options=options, **settings
+        )
+
+    arrays = [x, table, draw(7, seed=2), np.abs(draw(7, seed=3))]
+    both(lambda lib, *t: loss(lib, None, *t[:3], t[3].detach()), arrays, "cpu")
+    for chunks in CHUNKS:
+        both(lambda lib, *t, c=chunks: loss(lib, c, *t[:3], t[3].detach()), arrays, "cpu")
+
+
+def test_logits_in_chunks_need_less_memory() -> None:
+    options = nn.LinearCrossEntropyOptions(batch_chunk_size=8)
+    loss = nn.LinearCrossEntropyLoss(4, 50, options=options)
+    y = cugrad.arange(64) % 50
+    sizes: list[int] = []
+    with cugrad.autograd.graph.saved_tensors_hooks(
+        lambda t: sizes.append(t.numel()) or t, lambda t: t
+    ):
+        loss(cugrad.ones(64, 4), y).backward()
+    assert max(sizes, default=0) < 64 * 50
+    half = loss.to(cugrad.float16)(cugrad.ones(64, 4, dtype=cugrad.float16), y)
+    assert half.dtype is cugrad.float16
+    with pytest.warns(UserWarning, match="options`` ignored"):
+        F.linear_cross_entropy(
+            cugrad.ones(2, 4), cugrad.ones(3, 4), cugrad.tensor([0, 1]), label_smoothing=0.1,
+            options=options,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="give different chunk sizes"):
+        nn.LinearCrossEntropyOptions(
+            batch_chunk_size=5, chunking_method="aspect_ratio"
+        ).chunk_size(64, 4, 50)  # fmt: skip

@@ -61,6 +61,13 @@ class RemovableHandle:
         if hooks is not None:
             hooks.pop(self.id, None)
 
+    def __getstate__(self) -> tuple[HookDict | None, int]:
+        return self._hooks(), self.id  # copied together with what has the hooks
+
+    def __setstate__(self, state: tuple[HookDict | None, int]) -> None:
+        hooks, self.id = state
+        self._hooks = weakref.ref(HookDict() if hooks is None else hooks)
+
     def __enter__(self) -> RemovableHandle:
         return self
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...autograd.mode import no_grad
 from ...tensor import Tensor
-from ..parameter import Parameter
+from ..parameter import Parameter, is_lazy
 
 if TYPE_CHECKING:
     from ..modules.module import Module
@@ -218,6 +218,8 @@ def _load_entry(
             f'While copying the parameter named "{key}", expected cugrad.Tensor or Tensor-like '
             f"object from checkpoint but received {type(value)}"
         )
+    if is_lazy(tensor) and is_lazy(value):
+        return None  # neither has elements
     if value.shape != tensor.shape:
         return (
             f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "

@@ -28,6 +28,7 @@ from .embedding import *
 from .grid import *
 from .image import *
 from .linear import *
+from .linear_cross_entropy import *
 from .loss import *
 from .margin_losses import *
 from .norm import *

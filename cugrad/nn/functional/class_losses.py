@@ -8,9 +8,9 @@ from ...autograd.recording.record import recorded
 from ...functions.calls.arguments import of_reals
 from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
-from .loss import check_reduction
+from .loss import settled
 
-__all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
+__all__ = ["cross_entropy", "nll_loss"]
 
 
 def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
@@ -57,18 +57,14 @@ def _class_dim(input: Tensor) -> int:
 @autocasts
 @of_reals
 def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """-weight[target] * input[target], where input holds log-probabilities (N, C, ...) or (C,).
 
     `target` holds class numbers, (N, ...) or (); "mean" divides by the sum of the weights used.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
     return recorded.nll_loss(input, target, weight, reduction, ignore_index)[0]
@@ -77,19 +73,15 @@ def nll_loss(
 @autocasts
 @of_reals
 def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Cross entropy of logits (N, C, ...) or (C,) with class numbers or class probabilities.
 
     `cugrad.nn.CrossEntropyLoss` says what the parameters mean.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if target.is_floating_point() and target.shape == input.shape:
@@ -121,51 +113,3 @@ def _soft_cross_entropy(
     if reduction == "none":
         return losses
     return losses.sum() if reduction == "sum" else losses.sum() / losses.numel()
-
-
-def linear_cross_entropy(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """Cross entropy of the logits `input @ linear_weight.T + linear_bias`.
-
-    `input` is (N, in_features) or (in_features,), `linear_weight` (C, ..., in_features): the dims
-    between make a loss of so many dims.
-    """
-    if input.dim() not in (1, 2):
-        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
-    if linear_weight.dim() < 2:
-        raise RuntimeError(
-            f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}"
-        )
-    features = input.shape[-1]
-    if features != linear_weight.shape[-1]:
-        raise RuntimeError(
-            "expected equal input and linear_weight last dimensions (in_features), got "
-            f"{features} and {linear_weight.shape[-1]}, respectively"
-        )
-    places = tuple(linear_weight.shape[:-1])
-    if linear_bias is not None and tuple(linear_bias.shape) != places:
-        raise RuntimeError(f"expected linear_bias shape {places}, got {tuple(linear_bias.shape)}")
-    if len(places) > 1 and input.dim() == 1:
-        raise RuntimeError(
-            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} "
-            f"requires batched input, (N, {features}), got unbatched input with shape "
-            f"{tuple(input.shape)}"
-        )
-    shape = (*input.shape[:-1], *places)
-    if tuple(target.shape) == shape and ignore_index is not None:
-        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
-    bias = None if linear_bias is None else linear_bias.reshape(-1)
-    logits = recorded.linear(input, linear_weight.reshape(-1, features), bias).reshape(shape)
-    return cross_entropy(
-        logits, target, weight, reduction=reduction, label_smoothing=label_smoothing,
-        ignore_index=-100 if ignore_index is None else ignore_index,
-    )  # fmt: skip

@@ -33,6 +33,19 @@ def check_reduction(reduction: str) -> str:
     return reduction
 
 
+def settled(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction asked for, maybe by its two old names; ValueError as `check_reduction`."""
+    if size_average is None and reduce is None:
+        return check_reduction(reduction)
+    averages, reduces = size_average is not False, reduce is not False
+    word = "none" if not reduces else "mean" if averages else "sum"
+    warn_user(
+        f"size_average and reduce args will be deprecated, please use reduction='{word}' instead.",
+        shown=(),
+    )
+    return word
+
+
 def reduced(losses: Tensor, reduction: str) -> Tensor:
     """Losses of elements as `reduction` has them: themselves, their mean, or their sum."""
     if reduction == "none":
@@ -70,13 +83,14 @@ def _check_weight(weight: Tensor, input: Tensor) -> None:
 @autocasts
 @of_reals
 def mse_loss(
-    input: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """(input - target)², averaged, summed or per element; warns where shapes differ.
 
     With `weight`, of the shape of input, the mean is over the sum of the weights.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     first, second = _broadcast(input, _numbers(target, input))
     difference = first - second
     squares = difference * difference
@@ -93,13 +107,14 @@ def _weighted_mean(losses: Tensor, weight: Tensor, input: Tensor, reduction: str
 
 @autocasts
 def l1_loss(
-    input: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """|input - target|, averaged, summed or per element; warns where shapes differ.
 
     With `weight`, of the shape of input, the mean is over the sum of the weights.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     first, second = _broadcast(input, target)
     losses = (first - second).abs()
     if weight is None:
@@ -110,10 +125,11 @@ def l1_loss(
 @autocasts
 @of_reals
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", beta: float = 1.0,
+) -> Tensor:  # fmt: skip
     """d² / (2 beta) where |d| < beta, else |d| - beta / 2, of d = input - target."""
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     first, second = _broadcast(input, _numbers(target, input))
@@ -148,13 +164,14 @@ def huber_loss(
 
 @autocasts
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """-(target * log(input) + (1 - target) * log(1 - input)), for probabilities.
 
     The logarithms are at least -100. On the host, a RuntimeError for an input outside [0, 1].
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
             f"Using a target size ({target.shape}) that is different to the input size "
@@ -169,18 +186,14 @@ def binary_cross_entropy(
 
 @autocasts
 def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """`binary_cross_entropy` of sigmoid(input), in log space; pos_weight scales positive targets.
 
     (1 - t) x - (1 + (pos_weight - 1) t) log σ(x), for x = input, t = target.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
             f"Target size ({target.shape}) must be the same as input size ({input.shape})"
@@ -193,10 +206,11 @@ def binary_cross_entropy_with_logits(
 
 
 def multilabel_soft_margin_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The mean over classes, the last dim of input, of binary cross entropy with logits."""
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     losses = -(
         target * recorded.log_sigmoid(input) + (1 - target) * recorded.log_sigmoid(-input)
     )  # fmt: skip
@@ -208,15 +222,16 @@ def multilabel_soft_margin_loss(
 @autocasts
 @of_reals
 def kl_div(
-    input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", log_target: bool = False,
+) -> Tensor:  # fmt: skip
     """target * (log(target) - input): the divergence from log-probabilities `input`.
 
     `log_target` says that target holds log-probabilities too. "batchmean" divides the sum by the
     size of dim 0, as the definition has it; "mean" divides by the number of elements.
     """
     if reduction != "batchmean":
-        check_reduction(reduction)
+        reduction = settled(reduction, size_average, reduce)
     if reduction == "mean":
         warn_user(
             "reduction: 'mean' divides the total loss by both the batch size and the support size."
@@ -280,19 +295,15 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
 
 @autocasts
 def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    *,
-    eps: float = 1e-8,
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
+    size_average: bool | None = None, eps: float = 1e-08, reduce: bool | None = None,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """exp(input) - target * input, or without `log_input` input - target * log(input + eps).
 
     `full` adds Stirling's approximation of log(target!) where target > 1.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if log_input:
         losses = input.exp() - target * input
     else:
@@ -307,9 +318,12 @@ def poisson_nll_loss(
 
 
 @autocasts
-def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+def soft_margin_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """log(1 + exp(-target * input)), for targets 1 and -1, without overflow."""
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     products = target * input
     if products.shape != input.shape:
         raise RuntimeError(
@@ -321,20 +335,22 @@ def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") 
 
 @autocasts
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: str = "mean"
-) -> Tensor:
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """`input` where target is 1, max(0, margin - input) where it is -1."""
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     apart = recorded.where(target != 1, recorded.clamp_min(margin - input, 0), 0)
     return reduced(apart + recorded.where(target != -1, input, 0), reduction)
 
 
 @autocasts
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """max(0, -target * (input1 - input2) + margin): a target of 1 ranks input1 higher."""
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if not input1.dim() == input2.dim() == target.dim():
         raise RuntimeError(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
@@ -353,21 +369,15 @@ def pairwise_distance(
 
 @autocasts
 def triplet_margin_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: bool = False,
-    *,
-    reduction: str = "mean",
-) -> Tensor:
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
+    eps: float = 1e-06, swap: bool = False, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), d the p-norm over the last dim.
 
     `swap` takes d(positive, negative) for the last where that is smaller.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
@@ -398,13 +408,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 @autocasts
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1.
 
     Inputs have shape (N, D) or (D,), the target (N,) or ().
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if target.dim() > 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if not input1.dim() == input2.dim() == target.dim() + 1:

@@ -17,7 +17,7 @@ from ...functions.creation.factories import as_tensor, full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
-from .loss import check_reduction, pairwise_distance, reduced
+from .loss import check_reduction, pairwise_distance, reduced, settled
 
 __all__ = [
     "ctc_loss", "multi_margin_loss", "multilabel_margin_loss", "triplet_margin_with_distance_loss",
@@ -58,19 +58,14 @@ def triplet_margin_with_distance_loss(
 @autocasts
 @of_reals
 def multi_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The mean over classes j but the target y of max(0, margin - x[y] + x[j])^p, times weight[y].
 
     `input` is (N, C) or (C,), `target` (N,) or () of class numbers.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
     if weight is not None and weight.dim() != 1:
@@ -115,13 +110,16 @@ def _check_classes(target: Tensor, classes: int) -> None:
 
 @autocasts
 @of_reals
-def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+def multilabel_margin_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The mean over classes j of the sum over target classes y of max(0, 1 - x[y] + x[j]).
 
     `target` has the shape of `input`, (N, C) or (C,): the target classes, ended by a -1; j runs
     over the classes that are no target.
     """
-    check_reduction(reduction)
+    reduction = settled(reduction, size_average, reduce)
     if input.dim() > 2 or input.shape[-1:] == (0,):
         raise RuntimeError(
             "Expected non-empty vector or matrix with optional 0-dim batch size, but got: "

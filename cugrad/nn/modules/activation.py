@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ...dtypes import dtype as DType
@@ -68,9 +69,17 @@ class Hardtanh(_InPlace):
     """
 
     def __init__(
-        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False,
+        min_value: float | None = None, max_value: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(inplace)
+        for old, new, value in (("min_value", "min_val", min_value),
+                                ("max_value", "max_val", max_value)):  # fmt: skip
+            if value is not None:
+                text = f"keyword argument `{old}` is deprecated and rename to `{new}`"
+                warnings.warn(text, FutureWarning, stacklevel=2)
+        min_val = min_val if min_value is None else min_value
+        max_val = max_val if max_value is None else max_value
         if max_val <= min_val:
             raise AssertionError("max_val must be larger than min_val")
         self.min_val, self.max_val = min_val, max_val

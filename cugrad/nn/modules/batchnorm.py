@@ -9,10 +9,14 @@ from ...functions.creation.factories import empty, ones, tensor, zeros
 from ...tensor import Tensor
 from .. import init
 from ..functional.norm import batch_norm
-from ..parameter import Parameter
+from ..parameter import Parameter, UninitializedBuffer
+from .lazy import LazyModuleMixin
 from .module import Module
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
+__all__ = [
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d",
+    "LazyBatchNorm3d", "SyncBatchNorm",
+]  # fmt: skip
 
 
 class _NormBase(Module):
@@ -177,6 +181,66 @@ class BatchNorm3d(_BatchNorm):
     """Normalise every channel of (N, C, D, H, W); see `BatchNorm1d`."""
 
     _dims = (5,)
+
+
+class _LazyNormBase(LazyModuleMixin, _NormBase):
+    """A norm whose `num_features` are the channels of its first input."""
+
+    running_mean: Any
+    running_var: Any
+
+    def __init__(
+        self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Any = None, dtype: dtypes.dtype | None = None,
+        *, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(0, eps, momentum, False, False, device, dtype, bias=False)
+        self.affine, self.track_running_stats = affine, track_running_stats
+        if affine:
+            self._declare("weight bias" if bias else "weight", device, dtype)
+        if track_running_stats:
+            self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
+            self.running_var = UninitializedBuffer(device=device, dtype=dtype)
+            self.num_batches_tracked = tensor(0, device=device, dtype=dtypes.int64)
+
+    def reset_parameters(self) -> None:
+        """Scale 1, shift 0, and no statistics, once there is room for them."""
+        if not self.has_uninitialized_params() and self.num_features != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take the number of channels of `input`, dim 1."""
+        if self.num_features == 0:  # also where the parameters were loaded
+            self.num_features = input.shape[1]
+        if not self.has_uninitialized_params():
+            return
+        for t in (self.weight, self.bias, self.running_mean, self.running_var):
+            if t is not None:
+                t.materialize((self.num_features,))
+        self.reset_parameters()
+
+
+class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
+    """A BatchNorm1d whose `num_features` are the channels of its first input.
+
+    >>> import cugrad as torch
+    >>> torch.nn.LazyBatchNorm1d()(torch.ones(2, 3)).shape
+    torch.Size([2, 3])
+    """
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
+    """A BatchNorm2d whose `num_features` are the channels of its first input."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
+    """A BatchNorm3d whose `num_features` are the channels of its first input."""
+
+    cls_to_become = BatchNorm3d
 
 
 class SyncBatchNorm(_BatchNorm):

@@ -13,9 +13,14 @@ from .. import init
 from ..base.dims import OverDims
 from ..functional import conv as functional
 from ..parameter import Parameter
+from .lazy import LazyModuleMixin
 from .module import Module
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+__all__ = [
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "LazyConv1d", "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+]  # fmt: skip
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -53,16 +58,18 @@ class _ConvNd(OverDims, Module):
         self.groups = groups
         self.padding_mode = padding_mode
         functional.conv_padding(self.padding, self.kernel_size, self.stride, self.dilation)
-        first, second = out_channels, in_channels // groups
-        if self.transposed:
-            first, second = in_channels, out_channels // groups
-        shape = (first, second, *self.kernel_size)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.weight = Parameter(empty(self._weight_shape(), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        first, second = self.out_channels, self.in_channels // self.groups
+        if self.transposed:
+            first, second = self.in_channels, self.out_channels // self.groups
+        return (first, second, *self.kernel_size)
 
     def _numbers(self, what: str, value: Ints) -> tuple[int, ...]:
         values = numbers(value, self.spatial)
@@ -234,3 +241,91 @@ class ConvTranspose2d(_ConvTransposeNd, dims=2): ...
 
 
 class ConvTranspose3d(_ConvTransposeNd, dims=3): ...
+
+
+class _LazyConvNd(LazyModuleMixin, _ConvNd):
+    """A convolution whose `in_channels` are those of its first input."""
+
+    _about = """A {of}{n}d whose `in_channels` are those of its first input.
+
+    >>> import cugrad as torch
+    >>> torch.nn.Lazy{of}{n}d(4, 3)(torch.zeros(2, 1, {each:8})).shape[1]
+    4
+    """
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, once there is room for them."""
+        if not self.has_uninitialized_params() and self.in_channels != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Take the number of channels of `input`."""
+        alone = self.spatial + 1
+        if input.dim() not in (alone, alone + 1):
+            raise RuntimeError(
+                f"Expected {alone}D (unbatched) or {alone + 1}D (batched) input to "
+                f"{type(self).__name__}, but got input of size: {input.shape}"
+            )
+        channels = input.shape[input.dim() - alone]
+        if channels % self.groups != 0:
+            raise ValueError("in_channels must be divisible by groups")
+        if self.in_channels == 0:  # also where the parameters were loaded
+            self.in_channels = channels
+        if not self.has_uninitialized_params():
+            return
+        self.weight.materialize(self._weight_shape())
+        if self.bias is not None:
+            self.bias.materialize((self.out_channels,))
+        self.reset_parameters()
+
+
+class _LazyConv(_LazyConvNd):
+    _about = _LazyConvNd._about.replace("{of}", "Conv")
+
+    def __init__(
+        self, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints | str = 0,
+        dilation: Ints = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+        device: Any = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode,
+                         device, dtype)  # fmt: skip
+        self.out_channels = out_channels
+        self._declare("weight bias" if bias else "weight", device, dtype)
+
+
+class LazyConv1d(_LazyConv, Conv1d, dims=1):
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConv, Conv2d, dims=2):
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConv, Conv3d, dims=3):
+    cls_to_become = Conv3d
+
+
+class _LazyConvTranspose(_LazyConvNd):
+    _about = _LazyConvNd._about.replace("{of}", "ConvTranspose")
+
+    def __init__(
+        self, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints = 0,
+        output_padding: Ints = 0, groups: int = 1, bias: bool = True, dilation: Ints = 1,
+        padding_mode: str = "zeros", device: Any = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False,
+                         dilation, padding_mode, device, dtype)  # fmt: skip
+        self.out_channels = out_channels
+        self._declare("weight bias" if bias else "weight", device, dtype)
+
+
+class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d, dims=1):
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d, dims=2):
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d, dims=3):
+    cls_to_become = ConvTranspose3d

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd.mode import no_grad
 from ...dtypes import dtype as DType
 from ...functions.creation.factories import empty
 from ...linalg.distances import bilinear
@@ -11,9 +12,10 @@ from ...tensor import Tensor
 from .. import init
 from ..functional.linear import linear
 from ..parameter import Parameter
+from .lazy import LazyModuleMixin
 from .module import Module
 
-__all__ = ["Bilinear", "Identity", "Linear"]
+__all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 
 
 class Identity(Module):
@@ -76,6 +78,48 @@ class Linear(Module):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
         )
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """A Linear whose `in_features` is the last extent of its first input.
+
+    >>> import cugrad as torch
+    >>> layer = torch.nn.LazyLinear(2)
+    >>> layer(torch.ones(5, 3)).shape
+    torch.Size([5, 2])
+    """
+
+    cls_to_become = Linear
+
+    def __init__(
+        self, out_features: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__(0, 0, False)
+        self.out_features = out_features
+        self._declare("weight bias" if bias else "weight", device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, once there is room for them."""
+        if not self.has_uninitialized_params() and self.in_features != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take the size of `input`."""
+        columns = input.shape[-1]
+        if self.has_uninitialized_params():
+            with no_grad():
+                self.in_features = columns
+                self.weight.materialize((self.out_features, columns))
+                if self.bias is not None:
+                    self.bias.materialize((self.out_features,))
+                self.reset_parameters()
+        if self.in_features == 0:  # the parameters were loaded
+            if columns != self.weight.shape[-1]:
+                raise AssertionError(
+                    f"The in_features inferred from input: {columns} is not equal to in_features "
+                    f"from self.weight: {self.weight.shape[-1]}"
+                )
+            self.in_features = columns
 
 
 class Bilinear(Module):

@@ -24,6 +24,7 @@ from ..base.global_hooks import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
+from ..parameter import is_lazy
 
 __all__ = [
     "Module", "register_module_backward_hook", "register_module_buffer_registration_hook",
@@ -128,7 +129,9 @@ class Module(Called):
                 if gradient is not None:
                     parameter.grad = fn(gradient)
             for name, buffer in self._buffers.items():
-                if buffer is not None:
+                if buffer is not None and is_lazy(buffer):
+                    buffer.data = fn(buffer.data)
+                elif buffer is not None:
                     self._buffers[name] = fn(buffer)
         return self
 

@@ -3,7 +3,7 @@
 Each file is PyTorch's, by its name. `clip_grad.py` is what most programs use: begin there.
 `nn.modules` imports `rnn.py`; users import from `cugrad.nn.utils`. `parametrize.py` computes
 parameters from others, as `parametrizations.py` asks; `weight_norm.py` and `spectral_norm.py` do so
-in the older way, by hooks.
+in the older way, by hooks; so does `prune.py`.
 """
 
 import typing as _typing
@@ -18,6 +18,7 @@ from .weight_norm import weight_norm as weight_norm
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import parametrizations as parametrizations
     from . import parametrize as parametrize
+    from . import prune as prune
     from . import rnn as rnn
     from .clip_grad import *
     from .convert_parameters import *
@@ -38,6 +39,7 @@ __getattr__, __dir__ = _lazily(
         """,
         "parametrizations": "parametrizations",
         "parametrize": "parametrize",
+        "prune": "prune",
         "rnn": "rnn",
         "clip_grad": """
             clip_grad clip_grad_norm clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_

@@ -1,0 +1,73 @@
+"""LinearCrossEntropyLoss: the last layer of a classifier and its loss in one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import dtype as DType
+from ...tensor import Tensor
+from ..functional.linear_cross_entropy import LinearCrossEntropyOptions, linear_cross_entropy
+from .linear import Linear
+from .loss import _WeightedLoss
+
+__all__ = ["LinearCrossEntropyLoss", "LinearCrossEntropyOptions"]
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """Cross entropy between a linear layer of the input, (N, in_features), and the target.
+
+    `out_features` are the dims of a loss of several dims: the layer has num_classes times as many
+    outputs. `options` asks for logits in chunks, see `LinearCrossEntropyOptions`.
+
+    >>> import cugrad as torch
+    >>> loss = torch.nn.LinearCrossEntropyLoss(3, 10)
+    >>> loss(torch.randn(5, 3), torch.arange(5)).shape, loss.linear
+    (torch.Size([]), Linear(in_features=3, out_features=10, bias=False))
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (),
+        bias: bool = False, device: Any = None, dtype: DType | None = None,
+        reduction: str = "mean", weight: Tensor | None = None, ignore_index: int | None = None,
+        label_smoothing: float = 0.0, options: LinearCrossEntropyOptions | None = None,
+    ) -> None:  # fmt: skip
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise RuntimeError(
+                f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}"
+            )
+        if not 0.0 <= label_smoothing <= 1.0:
+            raise RuntimeError(
+                f"expected label_smoothing to be in range [0, 1], got {label_smoothing}"
+            )
+        super().__init__(weight, reduction=reduction)
+        self.num_classes, self.out_features = num_classes, out_features
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        outputs = math.prod(out_features, start=num_classes)
+        self.linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """`functional.linear_cross_entropy` with the layer and settings of this module."""
+        places = (self.num_classes, *self.out_features)
+        bias = self.linear.bias
+        return linear_cross_entropy(
+            input,
+            self.linear.weight.reshape(*places, self.linear.in_features),
+            target,
+            linear_bias=None if bias is None else bias.reshape(places),
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            options=self.options,
+        )
+
+    def extra_repr(self) -> str:
+        """Sizes and settings."""
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, "
+            f"reduction={self.reduction}, ignore_index={self.ignore_index}, "
+            f"label_smoothing={self.label_smoothing}, options={self.options}"
+        )
