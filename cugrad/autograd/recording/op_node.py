@@ -39,8 +39,7 @@ class OpPlan:
 
     def fused(self) -> OpPlan:
         """Itself, with gradients by backends that run rows in their own way."""
-        if self.op.kind == ELEMENTWISE:
-            on_register(self._fuse)
+        on_register(self._fuse)
         return self
 
     def _fuse(self, backend: Any) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 from ..copies import check_copy
 from ..several import several
 from . import memory as memory
-from .fused.rows import backward_of, forward_of, graph_plan
+from . import written
+from .fused import rows as fused
 from .namespace import CupyNamespace
 from .placing import PlacedNamespace, placed
 from .probe import why_uncompilable
@@ -56,7 +57,7 @@ class CupyBackend:
         """A row's forward: one kernel where one can be made of the row, else CuPy's functions."""
         function = self._rows.get(op)
         if function is None:
-            function = forward_of(op, CupyBackend.xp)
+            function = written.forward_of(op, fused.forward_of(op, CupyBackend.xp))
             if several.devices:
                 function = placed(function, strict=True)
             self._rows[op] = function
@@ -66,8 +67,10 @@ class CupyBackend:
         return self.row_function(op)(*operands, **params)
 
     def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
-        """The gradients of an elementwise row in one kernel, see `fused.rows.backward_of`."""
-        return backward_of(op, mask, raw) if op.kind == "elementwise" else None
+        """The gradients of a row in a kernel or two, see `fused.rows.backward_of`."""
+        if op.kind == "elementwise":
+            return fused.backward_of(op, mask, raw)
+        return written.backward_of(op, mask, raw)
 
     def graph_function(
         self,
@@ -79,7 +82,7 @@ class CupyBackend:
         """A kernel that computes traced `results` of arrays like these, for such arrays; summed to
         the shapes `targets` where one kernel can.
         """
-        return graph_plan(name, results, arrays, targets).run
+        return fused.graph_plan(name, results, arrays, targets).run
 
     # arrays
 

@@ -32,7 +32,7 @@ from .source import (
     struct_format,
 )
 
-__all__ = ["Reduction", "ReductionPlan", "reduction_to"]
+__all__ = ["Reduction", "ReductionPlan", "reduction_to", "tickets_of_stream"]
 
 Array = Any  # cupy.ndarray
 
@@ -118,7 +118,7 @@ class ReductionPlan:
         if self.reduction.parts > 1:
             shape = (self.reduction.parts, self.reduction.kept)
             partial = [cupy.ndarray(shape, kind) for kind in self.sums]
-            pointers += [x.data.ptr for x in (*partial, _tickets_of_stream())]
+            pointers += [x.data.ptr for x in (*partial, tickets_of_stream())]
         else:
             pointers += [0] * (len(self.sums) + 1)
         packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)
@@ -126,7 +126,7 @@ class ReductionPlan:
         return results
 
 
-def _tickets_of_stream() -> Array:
+def tickets_of_stream() -> Array:
     """Zeros, to which every kernel puts them back; those of a stream run one after another."""
     key = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
     tickets = _tickets.get(key)

@@ -1,0 +1,14 @@
+"""Rows that have a kernel of their own on CUDA, where none can be made of the row.
+
+A module here starts the kernels of one in `cugrad/backends/cupy/kernels`. A function with
+`@forward("NAME")` computes the row of that name, one with `@backward("NAME")` its gradients; it
+answers None for operands that its kernels do not take, and the row runs as a chain of CuPy's
+functions. The row says what is computed, and is compared with the kernel in
+`tests/backends/test_written_rows.py`. Begin with `registry.py`, then `norms.py`. Only
+`cugrad/backends/cupy` imports from here.
+"""
+
+from . import norms
+from .registry import backward_of, forward_of
+
+__all__ = ["backward_of", "forward_of", "norms"]

@@ -1,0 +1,118 @@
+"""Which rows have written kernels, and how a row is run with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ...wanted import wanted
+
+__all__ = ["BACKWARDS", "FORWARDS", "backward", "backward_of", "forward", "forward_of"]
+
+Array = Any  # cupy.ndarray
+Function = Callable[..., Any]
+ndarray = cupy.ndarray
+
+FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
+BACKWARDS: dict[str, Function] = {}  # by row: the gradients of a `NodeCall`, or None
+
+
+def forward(*names: str) -> Callable[[Function], Function]:
+    """Says that a function computes rows: from inputs and parameters, all by position.
+
+    It is told the row's name first where there are several.
+    """
+    return lambda function: _enter(FORWARDS, names, function)
+
+
+def backward(*names: str) -> Callable[[Function], Function]:
+    """Says that a function of a `NodeCall` computes the gradients of rows."""
+    return lambda function: _enter(BACKWARDS, names, function)
+
+
+def _enter(table: dict[str, Function], names: Sequence[str], function: Function) -> Function:
+    for name in names:
+        table[name] = function
+    return function
+
+
+class NodeCall:
+    """A node of a row that runs backward: what its formulas would be given.
+
+    `call["input"]` is what was saved of an input or an output, `call.shape("input")` an input's
+    shape, `call.wants("input")` whether its gradient is asked for.
+    """
+
+    __slots__ = ("op", "mask", "g", "params", "_saved", "_shapes")
+
+    def __init__(
+        self, op: Any, mask: int, g: Array, saved: Sequence[Any], shapes: Any, params: Any
+    ) -> None:
+        self.op, self.mask, self.g, self.params = op, mask, g, params
+        self._saved, self._shapes = dict(zip(op.saves(mask), saved)), shapes
+
+    def __getitem__(self, name: str) -> Any:
+        return self._saved.get(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self._shapes[self.op.inputs.index(name)]
+        return shape
+
+    def wants(self, name: str) -> bool:
+        return bool(self.mask >> self.op.inputs.index(name) & 1)
+
+    def answer(self, **gradients: Array | None) -> tuple[Array | None, ...]:
+        """A gradient for each input of the row, in their order."""
+        return tuple([gradients.get(name) for name in self.op.inputs])
+
+
+def forward_of(op: Any, plain: Function) -> Function:
+    """A row's forward by its kernel, and by `plain` where that answers None."""
+    function = FORWARDS.get(op.name)
+    if function is None:
+        return plain
+    names = [*op.inputs, *op.params]
+
+    def run(*args: Any, **params: Any) -> Any:
+        if wanted.fused:
+            full = args
+            if len(args) < len(names):
+                named = {**op.defaults, **params}
+                full = (*args, *[named.get(n) for n in names[len(args) :]])
+            if _on_device(args):
+                result = function(*full)
+                if result is not None:
+                    return result
+        return plain(*args, **params)
+
+    return run
+
+
+def backward_of(op: Any, mask: int, raw: Any) -> Function | None:
+    """`backward(g, saved, meta)`: the gradients of a row's inputs, or None where the formulas must
+    compute them; see `fused.rows.backward_of`.
+    """
+    function = BACKWARDS.get(op.name)
+    if function is None:
+        return None
+
+    def run(g: Any, saved: Sequence[Any], meta: Any) -> Any:
+        if not wanted.fused or meta is None or not _on_device((g, *saved)):
+            return None
+        shapes, params, _, compute, conjugates = meta
+        if conjugates or compute is not None:
+            return None
+        return function(NodeCall(op, mask, g, saved, shapes, {**op.defaults, **params}))
+
+    return run
+
+
+def _on_device(args: Sequence[Any]) -> bool:
+    """Whether all arrays are CuPy's: none is of the host, none hides a dim of vmap."""
+    for x in args:
+        if type(x) is not ndarray and hasattr(x, "dtype") and not isinstance(x, np.generic):
+            return False
+    return True

@@ -1,0 +1,214 @@
+"""Each written kernel, run from its source on the CPU, computes what the row of its name says."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+
+from cugrad.backends import get  # noqa: E402
+from cugrad.ops.table import TABLE, raw  # noqa: E402
+from tests.backends import cuda_toolchain as toolchain  # noqa: E402
+from tests.backends.written_cases import CASES, Case  # noqa: E402
+from tests.support import fake_cuda  # noqa: E402
+
+pytestmark = [
+    pytest.mark.host_only,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+Host = np.ndarray[Any, Any]
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = [np.dtype("float32"), np.dtype("float16"), BFLOAT16, np.dtype("float64")]
+TOLERANCES = {"float64": 1e-12, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+
+SOURCES = "CUGRAD_TEST_SOURCES"  # the file for the sources that the process below makes
+
+
+class Run(NamedTuple):
+    """A case with operands of a dtype that lie in some way."""
+
+    case: Case
+    dtype: np.dtype[Any]
+    layout: str
+
+    def __str__(self) -> str:
+        return f"{self.case.name} {self.case.what}, {self.dtype}, {self.layout}"
+
+
+def runs() -> Iterator[Run]:
+    """Every case in float32; the first of a row in all dtypes, and as it lies otherwise."""
+    before = set()
+    for case in CASES:
+        yield Run(case, DTYPES[0], "dense")
+        if case.name not in before:
+            before.add(case.name)
+            for dtype in DTYPES[1:]:
+                yield Run(case, dtype, "dense")
+            for layout in ("turned", "shifted", "last"):
+                yield Run(case, DTYPES[0], layout)
+
+
+def operands(run: Run) -> list[Any]:
+    rng = np.random.default_rng(len(run.case.what))
+    wide = np.float64 if run.dtype == np.float64 else np.float32
+    dtypes = {np.dtype("float64"): run.dtype, np.dtype("float32"): wide}
+    drawn = run.case.make(rng)
+    return [x.astype(dtypes.get(x.dtype, x.dtype)) if isinstance(x, np.ndarray) else x
+            for x in drawn]  # fmt: skip
+
+
+def full(x: Any) -> Any:
+    """An operand for the oracle, which computes in float64."""
+    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind in "fV" else x
+
+
+def by_row(run: Run, args: list[Any]) -> tuple[Any, ...]:
+    op, numpy = TABLE[run.case.name], get("cpu")
+    value = op.forward(numpy.xp, *map(full, args), **run.case.params)
+    return value if isinstance(value, tuple) else (value,)
+
+
+def saved_of(run: Run, args: list[Any], results: tuple[Any, ...]) -> dict[str, Any]:
+    """What a node keeps: inputs as they are, results in the dtypes that the row gives them."""
+    op = TABLE[run.case.name]
+    wide = np.float64 if run.dtype == np.float64 else np.float32
+    outputs = {}
+    for k, (name, x) in enumerate(zip(op.outputs, results)):
+        kept = x.dtype.kind not in "fV"
+        outputs[name] = x if kept else x.astype(run.dtype if k in op.differentiable else wide)
+    return {**dict(zip(op.inputs, args)), **outputs}
+
+
+def agree(got: Any, expected: Host, run: Run, what: str) -> None:
+    host = got._host
+    assert host.shape == expected.shape, f"{run}: {what} is {host.shape}, want {expected.shape}"
+    if expected.dtype.kind in "biu":
+        np.testing.assert_array_equal(host, expected, err_msg=f"{run}: {what}")
+        return
+    tolerance = TOLERANCES[run.dtype.name]
+    finite = expected[np.isfinite(expected)]
+    largest = max(1.0, float(np.abs(finite).max(initial=0)))  # operands are about 1
+    np.testing.assert_allclose(
+        host.astype(np.float64), expected, rtol=tolerance * run.case.slack,
+        atol=tolerance * run.case.slack * largest, err_msg=f"{run}: {what}",
+    )  # fmt: skip
+
+
+# On the device ------------------------------------------------------------------------------------
+
+
+def on_device(x: Any, layout: str = "dense") -> Any:
+    """An array of the device: dense, its dims turned around in memory, a memory's later part, or,
+    of four dims, with its channels last.
+    """
+    if not isinstance(x, np.ndarray):
+        return x
+    if layout == "last" and x.ndim == 4:
+        return fake_cuda.clothed(x.transpose(0, 2, 3, 1).copy()).transpose(0, 3, 1, 2)
+    if layout == "turned":
+        return fake_cuda.clothed(x.T.copy()).transpose()
+    if layout == "shifted":
+        memory = fake_cuda.clothed(np.empty(x.size + 1, x.dtype))
+        memory[1:] = fake_cuda.clothed(x.reshape(-1).copy())
+        return memory[1:].reshape(x.shape)
+    return fake_cuda.clothed(x.copy())
+
+
+if fake_cuda.REAL is None:
+
+    def test_over_the_fake_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        toolchain.host_compiler()
+        monkeypatch.setenv(SOURCES, str(tmp_path / "sources.json"))
+        fake_cuda.passed(__file__, fused=True)
+        toolchain.nvrtc()
+        sources = json.loads((tmp_path / "sources.json").read_text())
+        for arch in toolchain.ARCHITECTURES:
+            for source, needs in zip(
+                sources, toolchain.compile_together(sources, arch), strict=True
+            ):
+                # a block of 1024 threads fits a processor; few bytes are what divisions call
+                assert needs.registers <= 64 and needs.frame <= 40, (needs, source)
+
+    def test_every_written_row_is_run() -> None:
+        from cugrad.backends.cupy.written import registry
+
+        forwards = {case.name for case in CASES if case.forward}
+        backwards = {case.name for case in CASES if case.gradients}
+        assert set(registry.FORWARDS) == forwards
+        assert set(registry.BACKWARDS) == backwards
+
+
+else:
+    from cugrad.backends.cupy.written import launch, registry
+
+    def run_forward(run: Run, args: list[Any]) -> Any:
+        op = TABLE[run.case.name]
+        full_args = [on_device(x, run.layout) for x in args]
+        params = {**op.defaults, **run.case.params}
+        value = registry.FORWARDS[op.name](*full_args, *[params[n] for n in op.params])
+        assert value is not None, f"{run}: declined"
+        return value if isinstance(value, tuple) else (value,)
+
+    def run_backward(run: Run, args: list[Any], names: tuple[str, ...]) -> Any:
+        """Gradients of some inputs by the kernels, and by the row's formulas."""
+        op = TABLE[run.case.name]
+        mask = sum(1 << op.inputs.index(n) for n in names)
+        results = by_row(run, args)
+        values = saved_of(run, args, results)
+        saved = [values[name] for name in op.saves(mask)]
+        g = np.random.default_rng(3).standard_normal(results[0].shape).astype(run.dtype)
+        shapes = tuple([getattr(x, "shape", ()) for x in args])
+        params = {**op.defaults, **run.case.params}
+        function = registry.backward_of(op, mask, raw)
+        assert function is not None
+        kernels = [on_device(x, run.layout) for x in saved]
+        meta = shapes, params, (), None, False
+        got = function(on_device(g, run.layout), kernels, meta)
+        assert got is not None, f"{run}: declined"
+        expected = op.gradients(mask)(raw, full(g), [full(x) for x in saved], shapes, params)
+        return got, expected
+
+    def checked(run: Run, compare: bool) -> None:
+        args = operands(run)
+        if run.case.forward:
+            results = run_forward(run, args)
+            if compare:
+                for k, expected in enumerate(by_row(run, args)):
+                    agree(results[k], expected, run, f"result {k}")
+        for names in run.case.gradients:
+            got, expected = run_backward(run, args, names)
+            for name, x, y in zip(TABLE[run.case.name].inputs, got, expected):
+                assert (x is None) == (y is None), f"{run}: gradient of {name}"
+                if compare and y is not None:
+                    agree(x, y, run, f"gradient of {name}")
+
+    @pytest.fixture(scope="module", autouse=True)
+    def compiled() -> Iterator[None]:
+        fake_cuda.CHECKS = True
+        with fake_cuda.compiled_together():
+            for run in runs():
+                checked(run, compare=False)
+        yield
+        fake_cuda.CHECKS = False
+
+    def test_the_sources_are_written_down() -> None:
+        """For NVRTC, in the process that runs this one."""
+        sources = [kernel._code for kernel in launch._kernels.values()]
+        assert sources
+        if SOURCES in os.environ:
+            Path(os.environ[SOURCES]).write_text(json.dumps(sources))
+
+    @pytest.mark.parametrize("name", list(dict.fromkeys(case.name for case in CASES)))
+    def test_a_kernel_computes_what_its_row_says(name: str) -> None:
+        for run in runs():
+            if run.case.name == name:
+                checked(run, compare=True)
