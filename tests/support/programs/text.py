@@ -154,6 +154,33 @@ def lies(x):
         strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
     return x
 """,
+    "led": """
+def led(name, x):
+    if isinstance(x, (tuple, list)):
+        return type(x)(led(f"{name}.{i}", y) for i, y in enumerate(x))
+    if isinstance(x, t.Tensor):
+        graphs[name] = graph_of(x, list(globals().items())) if x.requires_grad else "none"
+    return x
+""",
+    "graph_of": """
+def graph_of(x, names):
+    leaves = [y for n, y in names if n[0] == "v" and isinstance(y, t.Tensor)
+              and y.is_leaf and y.requires_grad and not y._is_view()]
+    weights = t.arange(1, 1 + x.numel(), dtype=t.float64).cos().view(x.shape)
+    root = sum((part.to(t.float64) * weights).sum()
+               for part in ((x.real, x.imag) if x.is_complex() else (x,)))
+    try:
+        grads = t.autograd.grad(root, leaves, retain_graph=True, allow_unused=True)
+    except Exception:
+        return "depends"
+    return "constant" if not any(g is not None and g.abs().sum() for g in grads) else "depends"
+""",
+    "cut": """
+def cut(name, x):
+    if isinstance(x, (tuple, list)):
+        return type(x)(cut(f"{name}.{i}", y) for i, y in enumerate(x))
+    return x.detach() if name in alone else x
+""",
     "to_numpy": """
 def to_numpy(x):
     return x.detach().numpy().copy()
@@ -213,6 +240,16 @@ class Program:
     def laid_out(self, helper: str = "laid") -> Program:
         """With results that lie in the order of their dims; `lies` only looks how they do."""
         return replace(self, statements=tuple([s.laid_out(helper) for s in self.statements]))
+
+    def derivatives(self, helper: str) -> Program:
+        """With each result of a derivative as the helper gives it, which is told its name."""
+
+        def given(head: str) -> str:
+            made = re.fullmatch(r"([vg]\d+) = (.*)", head)
+            derives = made and any(word in head for word in DERIVED)
+            return f"{made[1]} = {helper}('{made[1]}', {made[2]})" if made and derives else head
+
+        return self.changed(given)
 
     def changed(self, change: Callable[[str], str]) -> Program:
         """With other lines."""
