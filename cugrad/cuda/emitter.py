@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from functools import partial
 from itertools import islice, starmap
 from typing import Any, NamedTuple
 
@@ -26,16 +27,17 @@ def _always() -> bool:
 class Emitter(NamedTuple):
     """The NVTX calls of one library, in the default domain.
 
-    `push_numbered` pushes a range with a whole number as its payload, where the library can; and
-    `start` and `end` are of ranges that belong to no thread.
+    `push(text)` gives the library's own call that pushes a range of this text, for `OpenRange` to
+    run; `push_numbered(text, number)` that of one with a whole number as its payload, where the
+    library can; `start` and `end` are of ranges that belong to no thread.
     `attached` says whether a tool may listen: ranges that no tool hears need not be made.
     """
 
     name: str
-    push: Callable[[str], object]
+    push: Callable[[str], Callable[[], object]]
     pop: Callable[[], object]
     mark: Callable[[str], object]
-    push_numbered: Callable[[str, int], object] | None = None
+    push_numbered: Callable[[str, int], Callable[[], object]] | None = None
     attached: Callable[[], bool] = _always
     start: Callable[[str], Any] | None = None
     end: Callable[[Any], object] | None = None
@@ -45,20 +47,27 @@ class OpenRange(list[Any]):
     """The ranges of one thread that were pushed and not yet popped.
 
     A library's call and the note of it are one instruction here, so no interrupt of a signal comes
-    between them: of what `map` calls, a list takes what it returns.
+    between them: of what `starmap` calls, a list takes what it returns. So the calls are compiled
+    ones: a function of Python's may be interrupted behind the call within it.
     """
 
-    def push(self, push: Callable[..., object], *parts: Any) -> None:
+    def push(self, push: Callable[..., Callable[[], object]], *parts: Any) -> None:
         """Pushes a range."""
-        self.extend(starmap(push, (parts,)))
+        self.extend(starmap(push(*parts), ((),)))
 
     def pop_by(self, pop: Callable[[], object]) -> None:
         """Pops the last range, which is one of these if there are any."""
         self[-1:] = islice(starmap(pop, ((),)), 1, None)
 
 
+def call_of(push: Callable[[str], object]) -> Callable[[str], Callable[[], object]]:
+    """What gives, of a text, the call of `push` with it: as compiled as `push` is."""
+    return partial(partial, push)
+
+
 def _cupy() -> Emitter:
-    return Emitter("cupy", *cupy_nvtx.load(), attached=_attached)
+    push, pop, mark = cupy_nvtx.load()
+    return Emitter("cupy", call_of(push), pop, mark, attached=_attached)
 
 
 def _nvtx() -> Emitter:

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from ..kept import Switch
-from .emitter import OpenRange, emitter, numbered_emitter
+from .emitter import OpenRange, call_of, emitter, numbered_emitter
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
@@ -28,7 +28,7 @@ _here = _Here()
 def range_push(msg: str) -> int:
     """Opens a range in this thread, inside the one that is open; its depth, from 0."""
     library = emitter()
-    _here.ranges.push(str if library is None else library.push, msg)
+    _here.ranges.push(call_of(str) if library is None else library.push, msg)
     return len(_here.ranges) - 1
 
 

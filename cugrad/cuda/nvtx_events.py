@@ -6,6 +6,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 __all__ = ["Events"]
@@ -71,13 +72,14 @@ class Events:
             setattr(self._here, kind, event)
         return event
 
-    def _with(self, call: Callable[..., Any], message: str) -> Any:
+    def _call(self, call: Callable[..., Any], message: str) -> Callable[..., Any]:
+        """The call with a text."""
         event = self._event("plain")
         if event.known:
             event.text.value = message.encode()
-            return call(event.attributes)
+            return partial(call, event.attributes)
         self._count()
-        return call(message=message)
+        return partial(call, message=message)
 
     def _count(self) -> None:
         """Lets the package forget what it has registered, now and then: its part of it."""
@@ -86,24 +88,23 @@ class Events:
             forget = getattr(type(self._domain), "get_registered_string", None)
             getattr(forget, "cache_clear", lambda: None)()
 
-    def push(self, message: str) -> None:
-        """Begins a range of this thread."""
-        self._with(self._domain.push_range, message)
+    def push(self, message: str) -> Callable[[], object]:
+        """The call that begins a range of this thread, to be made before the next is asked for."""
+        return self._call(self._domain.push_range, message)
 
     def start(self, message: str) -> Any:
         """Begins a range of no thread; `end_range` of the domain takes the result."""
-        return self._with(self._domain.start_range, message)
+        return self._call(self._domain.start_range, message)()
 
     def mark(self, message: str) -> None:
         """A point in time."""
-        self._with(self._domain.mark, message)
+        self._call(self._domain.mark, message)()
 
-    def push_numbered(self, message: str, number: int) -> None:
-        """Begins a range of this thread with a whole number as its payload."""
+    def push_numbered(self, message: str, number: int) -> Callable[[], object]:
+        """The call that begins a range of this thread with a whole number as its payload."""
         event = self._event("numbered")
         if event.known:
             event.text.value = message.encode()
-            self._domain.push_range(event.attributes, payload=number)
-            return
+            return partial(self._domain.push_range, event.attributes, payload=number)
         self._count()
-        self._domain.push_range(message=message, payload=number)
+        return partial(self._domain.push_range, message=message, payload=number)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..autograd.recording.record import recorded
 from ..errors import LinAlgError
-from ..functions.calls.arguments import array_of, fresh, return_type
+from ..functions.calls.arguments import array_of, fresh, refused, return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import matmul
 from ..tensor import Tensor
@@ -167,15 +167,12 @@ def _solve_left(LU: Tensor, P: Tensor, B: Tensor, adjoint: bool) -> Tensor:
 def geqrf(input: Tensor) -> Any:
     """The QR factors as LAPACK packs them: R, below it the reflectors, and their factors tau.
 
-    It has no gradient, as in PyTorch; linalg.qr has.
+    It has no gradient, as in PyTorch: to ask for it is a NotImplementedError. linalg.qr has.
     """
     check_float(input, "geqrf")
     matrix(input, "torch.geqrf", "input")
-    if input._requires_grad:
-        raise NotImplementedError(
-            "the derivative for 'geqrf' is not implemented; use torch.linalg.qr"
-        )
-    return Geqrf(*recorded.geqrf(input))
+    packed = recorded.geqrf(input)
+    return Geqrf(*(refused(x, (input,), "geqrf", "GeqrfBackward0") for x in packed))
 
 
 def _check_reflectors(function: str, A: Tensor, tau: Tensor, of: str) -> None:

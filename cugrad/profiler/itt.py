@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
+from functools import partial
 from typing import Any
 
 from ..autograd import mode
@@ -97,5 +98,6 @@ def _library() -> Emitter:
     handle = functools.cache(ittapi.string_handle)  # one for each name, for the life of the process
     begin, end = ittapi.task_begin, ittapi.task_end
     return Emitter(
-        "itt", lambda name: begin(domain, handle(name)), lambda: end(domain), lambda name: None
-    )
+        "itt", lambda name: partial(begin, domain, handle(name)), partial(end, domain),
+        lambda name: None,
+    )  # fmt: skip

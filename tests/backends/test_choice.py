@@ -19,7 +19,7 @@ import pytest
 import cugrad.backends as backends
 import cugrad.cuda as cuda
 from cugrad.backends.cupy import probe as cupy_probe
-from cugrad.cuda.emitter import Emitter
+from cugrad.cuda.emitter import Emitter, call_of
 from tests.support import ROOT
 
 device_module = importlib.import_module("cugrad.device")  # cugrad.device is the class
@@ -271,7 +271,7 @@ def test_code_that_runs_anywhere_runs_here(no_cuda: None) -> None:
 def test_nvtx_counts_its_depth(no_cuda: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     library = Emitter(
-        "a list", lambda name: calls.append(f"push {name}"), lambda: calls.append("pop"),
+        "a list", call_of(lambda name: calls.append(f"push {name}")), lambda: calls.append("pop"),
         calls.append,
     )  # fmt: skip
     monkeypatch.setattr(cuda.nvtx, "emitter", lambda: library)

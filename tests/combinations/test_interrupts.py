@@ -16,6 +16,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -27,6 +28,7 @@ from cugrad import backends, memory
 from cugrad.autograd import forward_ad, profiler
 from cugrad.backends import simulated
 from cugrad.cuda import devices, nvtx, sanitizer
+from cugrad.cuda import emitter as emitter_module
 from cugrad.cuda import profiler as cuda_profiler
 from cugrad.cuda import streams as streams_module
 from cugrad.cuda.emitter import Emitter
@@ -324,7 +326,33 @@ def forked() -> Any:
 
 
 PUSHED: list[Any] = []  # the ranges and tasks that a tool shows as open
-TOOL = Emitter("list", PUSHED.append, PUSHED.pop, str)
+
+
+class Domain:
+    """What the packages nvtx and ittapi call to open and close a range, in compiled functions."""
+
+    def get_event_attributes(self, **settings: Any) -> None:
+        return None
+
+    def push_range(self, message: str = "", payload: Any = None) -> None:
+        PUSHED.append(message)
+
+    def pop_range(self) -> None:
+        PUSHED.pop()
+
+    mark = start_range = end_range = push_range
+
+
+def tools() -> tuple[Emitter, Emitter]:
+    """The library's use of both packages."""
+    names = ("domain", "string_handle", "task_begin", "task_end")
+    calls = (str, str, lambda domain, name: PUSHED.append(name), lambda domain: PUSHED.pop())
+    packages = SimpleNamespace(get_domain=Domain, **dict(zip(names, calls)))
+    with mock.patch.dict(sys.modules, nvtx=packages, ittapi=packages):  # type: ignore[arg-type]
+        return emitter_module._nvtx(), emit_itt_module._library.__wrapped__()
+
+
+NVTX, ITT = tools()
 
 
 def ranges() -> Any:
@@ -332,9 +360,9 @@ def ranges() -> Any:
     x = leaf(0.3, 0.4)
     attached = mock.patch.object
     with (
-        attached(emit_nvtx_module, "emitter", lambda: TOOL),
-        attached(nvtx, "emitter", lambda: TOOL),
-        attached(emit_itt_module, "_library", lambda: TOOL),
+        attached(emit_nvtx_module, "emitter", lambda: NVTX._replace(attached=lambda: True)),
+        attached(nvtx, "emitter", lambda: NVTX),
+        attached(emit_itt_module, "_library", lambda: ITT),
         nvtx.range("step"),
         profiler.emit_nvtx(),
         profiler.emit_itt(record_shapes=True),

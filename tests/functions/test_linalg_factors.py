@@ -80,6 +80,14 @@ def test_householder_reflectors(draw: Any) -> None:
     a, tau, c = draw(2, 4, 3), draw(2, 3, seed=1), draw(2, 4, 4, seed=2)
     compare(lambda lib, a, t: lib.linalg.householder_product(a, t), a, tau)
     compare(lambda lib, a: tuple(lib.geqrf(a.detach())), a)
+    leaf = cugrad.tensor(a, requires_grad=True)
+    for x in cugrad.geqrf(
+        leaf
+    ):  # as PyTorch's, it has no derivative, and says so where it is asked
+        with pytest.raises(NotImplementedError, match="derivative for 'geqrf'"):
+            x.sum().backward()
+    with cugrad.no_grad():
+        assert not cugrad.geqrf(leaf).a.requires_grad
     for left in True, False:
         for transpose in True, False:
             compare(lambda lib, *xs, to=(left, transpose): lib.ormqr(*xs, *to), a, tau, c)

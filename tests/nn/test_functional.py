@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -295,3 +296,47 @@ def test_gradients_of_convolutions_as_functions(n: int, settings: dict[str, Any]
         ])  # fmt: skip
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(host(ours), host(theirs), rtol=1e-10, atol=1e-10)
+
+
+# Operands of two dtypes --------------------------------------------------------------------------
+
+VECTORS: dict[str, Any] = {
+    "layer_norm": lambda F, x, v: F.layer_norm(x, (3,), v(), v()),
+    "layer_norm, one": lambda F, x, v: F.layer_norm(x, (3,), v(), v().to(x.dtype)),
+    "group_norm": lambda F, x, v: F.group_norm(x, 3, v(), v()),
+    "batch_norm": lambda F, x, v: F.batch_norm(x, v(), v(), v(), v(), True),
+    "batch_norm, statistics": lambda F, x, v: F.batch_norm(x, v(), v()),
+    "instance_norm": lambda F, x, v: F.instance_norm(x[..., None] + x[..., None, :], weight=v()),
+    "rms_norm": lambda F, x, v: F.rms_norm(x, (3,), v()),
+    "nll_loss": lambda F, x, v: F.nll_loss(x, x[:, 0].long(), v()),
+    "cross_entropy": lambda F, x, v: F.cross_entropy(x, x[:, 0].long(), v()),
+    "cross_entropy, smooth": lambda F, x, v: F.cross_entropy(
+        x, x[:, 0].long(), v(), label_smoothing=0.1
+    ),
+    "cross_entropy, soft": lambda F, x, v: F.cross_entropy(x, x, v()),
+    "embedding_bag": lambda F, x, v: F.embedding_bag(
+        x.long().clamp(0, 1), v()[:, None].to(x.dtype), per_sample_weights=v().expand(2, 3),
+        mode="sum",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # PyTorch's
+@pytest.mark.parametrize("name", VECTORS)
+def test_operands_of_two_dtypes_meet_as_in_pytorch(name: str) -> None:
+    """The dtype of the result, or an error of the same type."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    for wide, narrow in product(("float64", "float32", "float16", "bfloat16"), repeat=2):
+        results = []
+        for lib in (torch, cugrad):
+            x = lib.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 4.0]], dtype=getattr(lib, wide))
+            of = getattr(lib, narrow)
+
+            def vector(lib: Any = lib, of: Any = of) -> Any:
+                return lib.ones(3, dtype=of)
+
+            try:
+                results.append(str(VECTORS[name](lib.nn.functional, x, vector).dtype))
+            except RuntimeError as error:
+                results.append(type(error).__name__)
+        assert results[0] == results[1], (wide, narrow)

@@ -13,7 +13,7 @@ import cugrad
 from cugrad import nn
 from cugrad.autograd import mode, profiler
 from cugrad.backends import simulated
-from cugrad.cuda.emitter import Emitter
+from cugrad.cuda.emitter import Emitter, call_of
 from cugrad.profiler import ProfilerActivity
 from cugrad.profiler import profile as session
 from cugrad.profiler.nvidia.nvtx import Ranges
@@ -170,7 +170,7 @@ def test_over_the_fake_cuda() -> None:
 
 def test_tools_see_the_same_ranges() -> None:
     seen: list[str] = []
-    library = Emitter("test", seen.append, lambda: seen.append("end"), seen.append)
+    library = Emitter("test", call_of(seen.append), lambda: seen.append("end"), seen.append)
     ranges = Ranges(library)
     step = trained()
     mode.push_observer(ranges)

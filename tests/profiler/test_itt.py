@@ -14,7 +14,7 @@ import pytest
 
 import cugrad
 from cugrad.autograd import mode
-from cugrad.cuda.emitter import Emitter
+from cugrad.cuda.emitter import Emitter, call_of
 from cugrad.profiler import itt
 from tests.profiler.nvtx_capture.capture import ROOT, compiler
 
@@ -139,7 +139,7 @@ with emit_itt():
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    emitter = Emitter("itt", names.append, lambda: names.append("end"), print)
+    emitter = Emitter("itt", call_of(names.append), lambda: names.append("end"), print)
     monkeypatch.setattr(itt, "_library", lambda: emitter)
     return names
 

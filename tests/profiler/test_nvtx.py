@@ -16,7 +16,7 @@ import pytest
 
 import cugrad
 from cugrad.autograd import mode
-from cugrad.cuda.emitter import Emitter, _choose
+from cugrad.cuda.emitter import Emitter, _choose, call_of
 from cugrad.ops.table import TABLE
 from cugrad.profiler.nvidia.nvtx import emit_nvtx
 from tests.profiler.nvtx_capture import capture
@@ -171,7 +171,7 @@ def test_importing_cugrad_does_not_touch_nvtx(library: Path, tmp_path: Path) -> 
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that emit_nvtx pushes, each followed by "pop" where it ends."""
     heard: list[str] = []
-    silent = Emitter("test", heard.append, lambda: heard.append("pop"), heard.append)
+    silent = Emitter("test", call_of(heard.append), lambda: heard.append("pop"), heard.append)
     monkeypatch.setattr("cugrad.profiler.nvidia.nvtx.emitter", lambda: silent)
     return heard
 

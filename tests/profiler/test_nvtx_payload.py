@@ -10,7 +10,7 @@ import pytest
 
 import cugrad
 from cugrad.autograd import mode
-from cugrad.cuda.emitter import Emitter, numbered_emitter
+from cugrad.cuda.emitter import Emitter, call_of, numbered_emitter
 from cugrad.profiler.correlation.attribution import said_by
 from cugrad.profiler.nvidia.nvtx import Ranges, emit_nvtx
 from tests.profiler.nvtx_capture import capture
@@ -171,7 +171,10 @@ def test_started_ranges_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) ->
 def test_numbers_are_payloads_of_few_texts() -> None:
     heard: list[tuple[str, int]] = []
     ranges = Ranges(
-        Emitter("test", print, lambda: None, print, lambda *what: heard.append(what)), payload=True
+        Emitter(
+            "test", call_of(print), lambda: None, print, lambda *what: lambda: heard.append(what)
+        ),
+        payload=True,
     )
     for seq in range(3):
         ranges.op_begin("mul", seq, ())

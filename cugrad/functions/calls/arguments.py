@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+from ... import dtypes
 from ...autograd.forward.dual import highest
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
@@ -72,6 +73,25 @@ def refuse_complex(name: str, values: tuple[Any, ...]) -> None:
     for x in values:
         if isinstance(x, Tensor) and x._array.dtype.kind == "c":
             raise NotImplementedError(f"\"{name}\" not implemented for '{type_name(x.dtype)}'")
+
+
+def of_one_dtype(function: str, input: Tensor, wide: bool = False, **others: Any) -> None:
+    """RuntimeError unless the others, or those that are there, have the dtype of the input.
+
+    `wide`: beside an input of half precision all of them may be float32.
+    """
+    kinds = {name: x.dtype for name, x in others.items() if x is not None}
+    kind = input.dtype
+    if all(other is kind for other in kinds.values()):
+        return
+    narrow = wide and kind in (dtypes.float16, dtypes.bfloat16)
+    if narrow and all(other is dtypes.float32 for other in kinds.values()):
+        return
+    said = ", ".join(f"{name} of {other}" for name, other in kinds.items())
+    want = f"{kind}, that of the input" + (", or all of float32" if narrow else "")
+    raise RuntimeError(
+        f"{function}: mixed dtype: all inputs must share same datatype, got {said}; want {want}"
+    )
 
 
 def varargs(values: tuple[Any, ...]) -> Any:

@@ -69,7 +69,8 @@ def fill(input: Tensor, value: Any) -> Tensor:
     """A tensor like `input` with every element `value`, a number or a 0-d tensor."""
     array_of(input, "fill")
     if not isinstance(value, Tensor):
-        return full_like(input, value) if not input.requires_grad else input * 0 + value
+        filled = full_like(input, value)
+        return recorded.copy(input, filled) if input.requires_grad else filled
     if value.ndim:
         raise RuntimeError(
             "fill only supports 0-dimension value tensor but got tensor with "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
-from ...functions.calls.arguments import of_reals
+from ...functions.calls.arguments import of_one_dtype, of_reals
 from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
 from .loss import settled
@@ -67,6 +67,7 @@ def nll_loss(
     reduction = settled(reduction, size_average, reduce)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
+    of_one_dtype("nll_loss", input, weight=weight)
     return recorded.nll_loss(input, target, weight, reduction, ignore_index)[0]
 
 
@@ -88,6 +89,7 @@ def cross_entropy(
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
+    of_one_dtype("cross_entropy", input, weight=weight)
     how = (weight, reduction, ignore_index, label_smoothing)
     return recorded.cross_entropy(input, target, *how)[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...autograd.recording.record import recorded
+from ...functions.calls.arguments import of_one_dtype
 from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor
 
@@ -133,8 +134,7 @@ def _conv_transpose(
         name, n, stride=stride, padding=padding, output_padding=output_padding, dilation=dilation
     )
     _check_channels(x, weight, bias, weight.shape[0], weight.shape[1] * groups, groups)
-    if bias is not None and bias.dtype is not x.dtype:
-        raise RuntimeError(f"expected bias of dtype {x.dtype}, that of input, but got {bias.dtype}")
+    of_one_dtype(name, x, weight=weight, bias=bias)
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations)):
         raise RuntimeError(
             f"output padding must be smaller than either stride or dilation, but got "

@@ -9,7 +9,7 @@ from ...autograd.mode import no_grad
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...functions import FUNCTIONS
-from ...functions.calls.arguments import of_reals
+from ...functions.calls.arguments import of_one_dtype, of_reals
 from ...functions.creation.factories import full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
@@ -135,6 +135,7 @@ def embedding_bag(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
             f"for mode='sum' (got mode='{mode}')."
         )
+    of_one_dtype("embedding_bag", weight, per_sample_weights=per_sample_weights)
     if mode == "max" and scale_grad_by_freq:
         raise ValueError("max mode does not support scaling the gradient by the frequency")
     bag, bags = _bags(input, offsets, include_last_offset)

@@ -12,7 +12,7 @@ from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...functions import FUNCTIONS
-from ...functions.calls.arguments import of_reals
+from ...functions.calls.arguments import of_one_dtype, of_reals
 from ...functions.creation.factories import as_tensor, full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
@@ -88,6 +88,7 @@ def multi_margin_loss(
             f"inconsistent weight size, expected {classes} but got {list(weight.shape)}"
         )
     _check_classes(y, classes)
+    of_one_dtype("multi_margin_loss", input, weight=weight)
     index = y.unsqueeze(1)
     losses = (margin - x.gather(1, index) + x).clamp(min=0)
     if p == 2:

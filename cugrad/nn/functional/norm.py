@@ -11,7 +11,8 @@ from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends.batched.arrays import levels_of
 from ...backends.several import at_home
-from ...functions.calls.arguments import of_reals
+from ...dtypes import promote_types
+from ...functions.calls.arguments import cast, of_one_dtype, of_reals
 from ...functions.queries import finfo
 from ...tensor import Tensor
 
@@ -37,6 +38,10 @@ def batch_norm(
     the input's by `momentum`, in place. Source: https://arxiv.org/abs/1502.03167.
     """
     channels = _channels(input, running_mean=running_mean, weight=weight, bias=bias)
+    of_one_dtype(
+        "batch_norm", input, True,
+        weight=weight, bias=bias, running_mean=running_mean, running_var=running_var,
+    )  # fmt: skip
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError(
@@ -107,6 +112,7 @@ def layer_norm(
     Source: https://arxiv.org/abs/1607.06450.
     """
     shape = _trailing_shape("layer_norm", input, normalized_shape)
+    of_one_dtype("layer_norm", input, True, weight=weight, bias=bias)
     return recorded.native_layer_norm(input, weight, bias, shape, eps)[0]
 
 
@@ -143,7 +149,9 @@ def rms_norm(
         eps = finfo(input.dtype).eps
     if weight is None or weight.dtype is input.dtype:
         return recorded.rms_norm(input, weight, shape, eps)[0]
-    return recorded.rms_norm(input, None, shape, eps)[0] * weight
+    wide = promote_types(input.dtype, weight.dtype)
+    result = recorded.rms_norm(cast(input, wide), cast(weight, wide), shape, eps)[0]
+    return cast(result, input.dtype)
 
 
 def group_norm(
@@ -178,6 +186,7 @@ def group_norm(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {list(vector.shape)} and input of shape {list(shape)}"
             )
+    of_one_dtype("group_norm", input, True, weight=weight, bias=bias)
     return recorded.native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
@@ -210,9 +219,11 @@ def instance_norm(
         )
     count, channels = input.shape[:2]
     one = input.reshape(1, count * channels, *input.shape[2:])
+    kind = input.dtype if weight is None else weight.dtype
     mean, var, scale, shift = [
         None if x is None else x.repeat(count) for x in (running_mean, running_var, weight, bias)
     ]
+    mean, var = [None if x is None else cast(x, kind) for x in (mean, var)]
     result = batch_norm(one, mean, var, scale, shift, True, momentum, eps).reshape(input.shape)
     for running, moved in ((running_mean, mean), (running_var, var)):
         if running is not None and moved is not None:

@@ -148,10 +148,11 @@ def is_more(program: Program, want: Seen, got: Seen) -> bool:
     wrong += "unsupported ScalarType|INTERNAL ASSERT"
     if re.search(wrong, want.failure.text):
         return True
-    # its formula subtracts, where an operand was of bools
+    # its formula subtracts, where an operand was of bools, or wants operands of one dtype
     lines = program.source(probed=True).splitlines()
     derives = DERIVATIVE.search(lines[want.failure.line - 1])
-    formula = "with (a|two) bool tensor|can't be cast to the desired output type"
+    formula = "with (a|two) bool tensor|can't be cast to the desired output type|"
+    formula += "must have the same dtype"
     if derives and re.search(formula, want.failure.text):
         return True
     if got.failure is not None and got.failure.line <= want.failure.line:
