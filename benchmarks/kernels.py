@@ -175,19 +175,25 @@ def ops() -> list[Case]:
 
 
 def steps() -> list[Counts]:
-    """One step of an optimizer, for one parameter."""
+    """One step of an optimizer, for all parameters of a model."""
+    block = list(Block(64, 4).parameters())
+    several = [tensor(8, 8) for _ in range(148)]  # as many as GPT-2 has
     found = []
-    for kind, settings in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {}),
-                           (torch.optim.AdamW, {})):  # fmt: skip
-        w = tensor(8, 8)
-        w.grad = torch.ones(8, 8)
-        optimizer = kind([w], lr=0.1, **settings)
+    for name, kind, params, settings, goal in (
+        ("SGD, momentum, 148 tensors", torch.optim.SGD, several, {"momentum": 0.9}, 3),
+        ("Adam, 148 tensors", torch.optim.Adam, several, {}, 3),
+        ("Adam, capturable, 148 tensors", torch.optim.Adam, several, {"capturable": True}, 3),
+        ("AdamW of a GPT block", torch.optim.AdamW, block, {}, 3),
+    ):
+        for w in params:
+            w.grad = torch.ones_like(w)
+        optimizer = kind(params, lr=0.1, **settings)
         optimizer.step()
         with fake_launches.counted() as step:
             optimizer.step()
-        found.append(Counts(f"{kind.__name__}, a parameter", (step.count, 0),
-                            (step.elements / 64, 0.0), "few for all", (None, None),
-                            (dict(step.kernels), {})))  # fmt: skip
+        size = sum(w.numel() for w in params)
+        found.append(Counts(name, (step.count, 0), (step.elements / size, 0.0), "few for all",
+                            (goal, None), (dict(step.kernels), {})))  # fmt: skip
     return found
 
 

@@ -10,7 +10,7 @@ from .checks import check_rate, check_setting, check_steps, check_ways
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, nonzero, rule
-from .scaling import unscaled
+from .scaling import scaled_by
 
 __all__ = ["Adagrad", "adagrad"]
 
@@ -53,12 +53,11 @@ def adagrad(
     """One step of Adagrad on lists of tensors, in place; the arguments are those of the class."""
     check_ways(foreach, fused, differentiable)
     check_steps(state_steps)
-    if not unscaled(grads, fused, grad_scale, found_inf):
-        return
+    scaled = scaled_by(fused, grad_scale, found_inf)
     states: dict[str, list[Any]] = {"sum": state_sums, "step": state_steps}
     settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": nonzero(weight_decay),
                 "maximize": maximize}  # fmt: skip
-    advance(adagrad_rule, params, grads, states, settings, differentiable)
+    advance(adagrad_rule, params, grads, states, settings, differentiable, scaled)
 
 
 class Adagrad(RuledOptimizer):
@@ -72,7 +71,7 @@ class Adagrad(RuledOptimizer):
     Args:
         lr: a number, or a tensor of one element, read in each step.
         foreach, fused: PyTorch's ways to compute the same. There is one way here, an update in
-            place of each parameter, which both True and False give.
+            place, on CUDA in one launch for many parameters, which both True and False give.
         differentiable: the step is recorded: gradients flow from the new parameters, which must not
             be leaves, to the gradients, the old parameters, and settings that are tensors.
 

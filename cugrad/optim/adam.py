@@ -17,7 +17,7 @@ from .checks import (
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, nonzero, rule
-from .scaling import unscaled
+from .scaling import scaled_by
 
 __all__ = ["Adam", "adam"]
 
@@ -77,8 +77,7 @@ def adam(
     check_steps(state_steps)
     if capturable:
         check_capturable(params, state_steps)
-    if not unscaled(grads, fused, grad_scale, found_inf):
-        return
+    scaled = scaled_by(fused, grad_scale, found_inf)
     states: dict[str, list[Any]] = {
         "exp_avg": exp_avgs,
         "exp_avg_sq": exp_avg_sqs,
@@ -88,7 +87,7 @@ def adam(
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "amsgrad": amsgrad,
                 "weight_decay": nonzero(weight_decay), "decoupled": decoupled_weight_decay,
                 "maximize": maximize}  # fmt: skip
-    advance(adam_rule, params, grads, states, settings, differentiable)
+    advance(adam_rule, params, grads, states, settings, differentiable, scaled)
 
 
 class Adam(RuledOptimizer):
@@ -103,7 +102,7 @@ class Adam(RuledOptimizer):
         lr: a number, or a tensor of one element, read in each step.
         betas: two floats, or two tensors of one element.
         foreach, fused: PyTorch's ways to compute the same. There is one way here, an update in
-            place of each parameter, which both True and False give.
+            place, on CUDA in one launch for many parameters, which both True and False give.
         capturable: the count of steps is on the parameters' device, and nothing is read from there.
             AssertionError in `step` for parameters on the CPU, as in PyTorch.
         differentiable: the step is recorded: gradients flow from the new parameters, which must not

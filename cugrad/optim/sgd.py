@@ -10,7 +10,7 @@ from .checks import check_rate, check_setting, check_ways
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
-from .scaling import unscaled
+from .scaling import scaled_by
 
 __all__ = ["SGD", "sgd"]
 
@@ -59,13 +59,12 @@ def sgd(
     replaced by the momentum that begins.
     """
     check_ways(foreach, fused, False)
-    if not unscaled(d_p_list, fused, grad_scale, found_inf):
-        return
+    scaled = scaled_by(fused, grad_scale, found_inf)
     settings = {"lr": lr, "momentum": nonzero(momentum), "dampening": nonzero(dampening),
                 "weight_decay": nonzero(weight_decay), "nesterov": nesterov,
                 "maximize": maximize}  # fmt: skip
     states = {"momentum_buffer": momentum_buffer_list}
-    advance(sgd_rule, params, d_p_list, states, settings, is_grad_enabled())
+    advance(sgd_rule, params, d_p_list, states, settings, is_grad_enabled(), scaled)
 
 
 class SGD(RuledOptimizer):
@@ -79,7 +78,7 @@ class SGD(RuledOptimizer):
     Args:
         lr: a number, or a tensor of one element, read in each step.
         foreach, fused: PyTorch's ways to compute the same. There is one way here, an update in
-            place of each parameter, which both True and False give.
+            place, on CUDA in one launch for many parameters, which both True and False give.
         differentiable: the step is recorded: gradients flow from the new parameters, which must not
             be leaves, to the gradients, the old parameters, and settings that are tensors.
 

@@ -245,4 +245,4 @@ def test_kernels_are_as_few_as_their_goals(tmp_path: Path) -> None:
     found = {line["name"]: line for line in json.loads(results.read_text())["counts"]}
     assert len([name for name in found if name.startswith("row ")]) > 85
     assert found["row mul"]["kernels"] == [1, 1] and found["gelu"]["passes"] == [2, 3]
-    assert found["softmax"]["kernels"][0] > 0 and found["Adam, a parameter"]["kernels"][0] > 0
+    assert found["softmax"]["kernels"][0] > 0 and found["Adam, 148 tensors"]["kernels"][0] <= 3

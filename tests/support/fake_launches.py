@@ -193,7 +193,7 @@ def _count_named() -> None:
 
 def count_plans() -> None:
     """Elements that generated kernels read and write: their one argument does not tell."""
-    from cugrad.backends.cupy.fused import launch, reductions
+    from cugrad.backends.cupy.fused import launch, lists, reductions
 
     def counting(run: Any) -> Any:
         def counted_run(self: Any, arrays: Any) -> Any:
@@ -204,5 +204,15 @@ def count_plans() -> None:
 
         return counted_run
 
+    run_lists = lists.ListKernels._launch
+
+    def counting_lists(self: Any, graph: Any, dtypes: Any, whole: Any, entries: Any,
+                       *rest: Any) -> int:  # fmt: skip
+        if _now is not None:
+            passes = len(graph.lists_read()) + len(graph.results)
+            _now.elements += passes * sum(entry.size for entry in entries)
+        return run_lists(self, graph, dtypes, whole, entries, *rest)
+
+    lists.ListKernels._launch = counting_lists  # type: ignore[method-assign]
     for plan in (launch.KernelPlan, reductions.ReductionPlan):
         plan.run = counting(plan.run)  # type: ignore[attr-defined, method-assign]

@@ -11,9 +11,11 @@ import numpy as np
 
 from ..copies import check_copy
 from ..several import several
+from ..traced.lists import MakeListGraph, NumbersGraph
 from . import memory as memory
 from . import written
 from .fused import rows as fused
+from .fused.lists import ListKernels, NumberKernels
 from .namespace import CupyNamespace
 from .placing import PlacedNamespace, placed
 from .probe import why_uncompilable
@@ -83,6 +85,14 @@ class CupyBackend:
         the shapes `targets` where one kernel can.
         """
         return fused.graph_plan(name, results, arrays, targets).run
+
+    def list_kernels(self, graph_of: MakeListGraph) -> ListKernels:
+        """Kernels that change lists of arrays in place, few launches for all; see `fused.lists`."""
+        return ListKernels(graph_of)
+
+    def number_kernels(self, graph: NumbersGraph) -> NumberKernels:
+        """Kernels that compute the constants for such lists from numbers on the device."""
+        return NumberKernels(graph)
 
     # arrays
 

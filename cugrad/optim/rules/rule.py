@@ -72,10 +72,17 @@ class Form:
         present = [name for name, state in states.items() if state is not None]
         self.arrays = ["param", "grad", *present, *self.created]
         self.writes = [at for at, name in enumerate(self.arrays) if name in outputs]
+        self.outputs = outputs
+        self.inputs = tensors | {name: state for name, state in states.items()
+                                 if state is not None}  # fmt: skip
         self.program = update_text(self.arrays, outputs, reading.symbols)
-        values = [results[name] for name in rule.numbers] + self.program.constants
-        inputs = [*rule.numbers, *self.settings]
-        self.text = numbers_text(inputs, values, reading.symbols) + "\n" + self.program.text
+        self.counts = len(numbers)
+        self.numbers = [results[name] for name in rule.numbers] + self.program.constants
+        self.number_inputs = [*numbers.values(), *[chosen[name] for name in self.settings]]
+        names = [*rule.numbers, *self.settings]
+        text = numbers_text(names, self.numbers, reading.symbols)
+        self.text = text + "\n" + self.program.text
+        self.together: dict[Any, Any] = {}  # its kernels, by device: see `together.py`
         self._bound: dict[int, Bound] = {}
 
     def bound(self, xp: Any) -> Bound:
@@ -111,7 +118,7 @@ def _functions_of_numbers(xp: Any) -> dict[str, Any]:
         return xp.where(c, a(), b()) if _is_array(c) else a() if c else b()
 
     def single(x: Any) -> Any:
-        return x if _is_array(x) else float(np.float32(x))
+        return x.astype(np.float32).astype(x.dtype) if _is_array(x) else float(np.float32(x))
 
     def sign(x: float) -> float:
         return math.copysign(float(x != 0), x)

@@ -10,10 +10,13 @@ import numpy as np
 
 from ...autograd.recording.views import will_be_changed
 from ...backends import backend_of
+from ...backends.wanted import wanted
 from ...tensor import Tensor, make
+from ..scaling import Scaled
 from .blocks import BLOCK, as_reals, computing_dtype, run
 from .recorded import follow
 from .rule import Rule, is_decisive
+from .together import together_of
 
 __all__ = ["advance"]
 
@@ -27,15 +30,21 @@ def advance(
     states: States,
     settings: dict[str, Any],
     differentiable: bool = False,
+    scaled: Scaled | None = None,
 ) -> None:
     """Changes parameters and states in place by one step of a rule.
 
     `states` has a list of tensors for each name, [] or None where a parameter has none; those that
     the rule makes take the place of None. Settings are numbers, tensors of one element, or what
-    decides the form of the rule.
+    decides the form of the rule. `scaled` says what a GradScaler knows of the gradients.
     """
+    recorded = differentiable or not rule.elementwise
+    if scaled is not None and (recorded or not all(map(_has_kernels, params))):
+        if not scaled.unscale(grads):
+            return
+        scaled = None
     columns = [states.get(name) or [None] * len(params) for name in rule.arrays]
-    if differentiable or not rule.elementwise:
+    if recorded:
         settings = {name: _scalar(value) for name, value in settings.items()}
         for at, param in enumerate(params):
             arrays: dict[str, Any] = {"param": param, "grad": grads[at]}
@@ -51,16 +60,30 @@ def advance(
             step = _Step(rule, absent, backend, settings)
             inputs = [params, grads, *[c for c, none in zip(columns, absent) if not none]]
             inputs = _at(positions, inputs, len(params))
+            counts = _at(positions, [states[name] for name in rule.numbers], len(params))
+            if scaled is not None and not step.scale(scaled, inputs[1], counts):
+                continue
             for column in inputs[2:]:
                 will_be_changed(column)
             step.begin(inputs, [states[name] for name in step.form.created], positions)
-            step.take(inputs, _at(positions, [states[name] for name in rule.numbers], len(params)))
+            if _has_kernels(params[positions[0]]):
+                inputs, counts = step.take_together(inputs, counts)
+            if step.scaled and scaled is not None and inputs[0]:  # that no kernel could take
+                if not scaled.unscale(inputs[1]):
+                    continue
+            step.take(inputs, counts)
+
+
+def _has_kernels(param: Tensor) -> bool:
+    return wanted.fused and backend_of(param._array).runs_rows
 
 
 def _at(positions: list[int], columns: list[Any], count: int) -> list[Any]:
     """Columns with the entries of some positions, of so many, alone."""
-    if len(positions) == count:
-        return columns
+    return columns if len(positions) == count else _only(positions, columns)
+
+
+def _only(positions: Sequence[int], columns: list[Any]) -> list[Any]:
     return [[column[at] for at in positions] for column in columns]
 
 
@@ -109,6 +132,70 @@ class _Step:
         self.on_host = backend.device_type == "cpu"
         self.settings = [settings[name] for name in self.form.settings]
         self.cached: dict[Any, Any] = {}  # what numbers lead to, by what they are
+        self.scaled: list[Any] = []  # the scale of gradients, and whether one is not finite
+        self.name = rule.__name__
+
+    def scale(self, scaled: Scaled, grads: Sequence[Tensor], counts: list[Any]) -> bool:
+        """Has the gradients divided by their scale, by the kernel that updates where one can;
+        False if there shall be no step.
+        """
+        if self.form.created or self._reads_host(counts):
+            return scaled.unscale(grads)
+        will_be_changed(grads)
+        self.scaled = [x._array for x in scaled.numbers(grads[0])]
+        return True
+
+    def _reads_host(self, counts: list[Any]) -> bool:
+        """Whether states that are numbers are in the host's memory."""
+        return any(backend_of(x._array) is not self.backend for column in counts for x in column)
+
+    def _is_told(self) -> bool:
+        """Whether all settings are numbers that the host knows."""
+        return not self.scaled and all(isinstance(x, (bool, float)) for x in self.settings)
+
+    def take_together(self, inputs: list[Any], counts: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The steps of all parameters in few kernels; the columns of those that these leave."""
+        together = together_of(self.form, self.backend, self.name, bool(self.scaled))
+        on_host = self._reads_host(counts)
+        if together is None or (on_host and not self._is_told()):
+            return inputs, counts
+        arrays = [[x._array for x in column] for column in inputs]
+        numbers = [[x._array for x in column] for column in counts]
+        groups, left = together.sorted_out(arrays, numbers)
+        rest = _only(left, inputs), _only(left, counts)
+        if left:
+            taken = sorted(set(range(len(inputs[0]))) - set(left))
+            inputs, counts, arrays, numbers = (
+                _only(taken, columns) for columns in (inputs, counts, arrays, numbers)
+            )
+            groups, _ = together.sorted_out(arrays, numbers)
+        if on_host or (not counts and self._is_told()):
+            self._take_told(together, groups, [x.dtype for x in arrays[0]], counts)
+        elif arrays[0]:
+            wide = any(computing_dtype(x.dtype) == np.float64 for x in arrays[0])
+            settings = [*self.settings, *self.scaled]
+            constants = together.numbers.run(numbers, settings, "float64" if wide else "float32")
+            together.update.run(groups, constants, *self.scaled[1:])
+        return rest
+
+    def _take_told(self, together: Any, groups: Any, dtypes: list[Any], counts: list[Any]) -> None:
+        """Launches that are told the constants, and the numbers' new values."""
+        every = list(zip(*counts)) if counts else [()] * len(dtypes)
+        told = []
+        for dtype, numbers in zip(dtypes, every):
+            to = computing_dtype(dtype)
+            key = (to, *[float(count._array) for count in numbers])
+            values = self.cached.get(key)
+            if values is None:
+                results = self.bound.numbers(*key[1:], *self.settings)
+                constants = [x if isinstance(x, bool) else to.type(x)
+                             for x in results[len(numbers) :]]  # fmt: skip
+                values = self.cached[key] = results[: len(numbers)], tuple(constants)
+            told.append(values)
+        together.update.run(groups, [constants for _, constants in told])
+        for numbers, (new, _) in zip(every, told):
+            for tensor, value in zip(numbers, new):
+                tensor._array[...] = value
 
     def begin(self, inputs: list[Any], created: list[Any], positions: list[int]) -> None:
         """Makes the states that the rule makes: they have no values yet."""
@@ -161,6 +248,8 @@ class _Step:
 
     @staticmethod
     def _rounded(constant: Any, dtype: np.dtype[Any]) -> Any:
-        """A constant that is on the device in the dtype of the update, unless it is a truth."""
-        is_number = not isinstance(constant, (bool, float)) and constant.dtype.kind == "f"
+        """A constant in the dtype of the update, unless it is a truth."""
+        if isinstance(constant, float):
+            return dtype.type(constant)
+        is_number = not isinstance(constant, bool) and constant.dtype.kind == "f"
         return constant.astype(dtype) if is_number else constant
