@@ -129,6 +129,10 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from .compiler import compile as compile
     from .nn.of_torch import *
     from .nn.recurrent.stacks import *
+    from .serialization import load as load
+    from .serialization import load_file as load_file
+    from .serialization import save as save
+    from .serialization import save_file as save_file
 
 newaxis = None
 
@@ -150,7 +154,7 @@ __getattr__, __dir__ = _lazily(
         "distributed": "distributed", "multiprocessing": "multiprocessing",
         "distributions": "distributions",
         "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
-        "serialization": "serialization save load", "testing": "testing",
+        "serialization": "serialization save load save_file load_file", "testing": "testing",
         "nn.of_torch": """
             adaptive_avg_pool1d adaptive_max_pool1d addmv_ alpha_dropout alpha_dropout_
             as_strided_ avg_pool1d batch_norm binary_cross_entropy_with_logits celu celu_

@@ -313,9 +313,9 @@ PUBLIC = frozenset(
     nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
-    profiler profiler.itt random serialization signal signal.windows special testing utils
-    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
-    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
+    profiler profiler.itt random serialization serialization.safetensors signal signal.windows
+    special testing utils utils.checkpoint utils.data utils.data.dataloader utils.data.dataset
+    utils.data.distributed utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
     """.split()  # noqa: SIM905
 )
 

@@ -1,8 +1,9 @@
 """save and load: objects with tensors in files, PyTorch's and cugrad's the same.
 
 `archive.py` writes and reads PyTorch's zip files, `unpickling.py` their pickles without running
-what stands in them: begin there. Programs use `cugrad.save` and `cugrad.load`; no other room
-imports from here.
+what stands in them: begin there. `safetensors.py` has files of tensors alone, `sharded.py`
+checkpoints of several files. Programs use `cugrad.save`, `cugrad.load`, `cugrad.save_file` and
+`cugrad.load_file`; no other room imports from here.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from typing import Any
 from ..absent import explain
 from ..contexts import Context
 from ..kept import Switch
+from . import safetensors as safetensors
 from .archive import VERSION, Reader, Writer, written
 from .checked import shown, storage_name
 from .names import CALLS, VALUES
 from .old_format import is_old, load_old
 from .pickling import pickled
+from .safetensors import load_file, load_model, safe_open, save_file, save_model
+from .sharded import load_checkpoint, load_sharded_checkpoint, save_sharded
 from .storages import LoadedStorage, StorageCollector, mapping
 from .unpickling import PickleMachine, SafeGlobals, unpickled
 
 __all__ = [
     "DEFAULT_PROTOCOL", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
-    "get_unsafe_globals_in_checkpoint", "load", "safe_globals", "save",
+    "get_unsafe_globals_in_checkpoint", "load", "load_checkpoint", "load_file", "load_model",
+    "load_sharded_checkpoint", "safe_globals", "safe_open", "save", "save_file", "save_model",
+    "save_sharded",
 ]  # fmt: skip
 
 DEFAULT_PROTOCOL = 2
@@ -208,10 +214,10 @@ class _Trusting(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
-        if module.partition(".")[0] != "torch":
-            return super().find_class(module, name)
         if full in CALLS:
             return CALLS[full][0]
+        if module.partition(".")[0] != "torch":
+            return super().find_class(module, name)
         if full in VALUES:
             return VALUES[full]
         raise pickle.UnpicklingError(

@@ -78,6 +78,8 @@ def written(f: Any) -> Iterator[tuple[IO[bytes], str]]:
             if os.path.exists(path):
                 os.chmod(draft, stat.S_IMODE(os.stat(path).st_mode))
             yield file, name
+            file.flush()
+            os.fsync(file.fileno())  # or a machine that stops now has neither file
         os.replace(draft, path)
     except BaseException:
         if os.path.exists(draft):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import dtypes
+from ..autograd.recording.node import HookDict
 from ..device import device
 from ..functions.calls.out import layout, strided
 from ..functions.shapes.layouts import (
@@ -15,7 +16,7 @@ from ..functions.shapes.layouts import (
     contiguous_format,
     preserve_format,
 )
-from ..nn.parameter import Parameter
+from ..nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from ..tensor import Size, Tensor
 from .checked import StorageType, shown
 from .storages import NAMES, LoadedStorage, view_of
@@ -152,6 +153,29 @@ def make_parameter(data: Tensor, requires_grad: bool = True) -> Parameter:
     return Parameter(data, requires_grad)
 
 
+def make_parameter_without_shape(
+    requires_grad: bool = True, place: Any = None, kind: Any = None
+) -> UninitializedParameter:
+    return UninitializedParameter(*_checked(requires_grad, place, kind))
+
+
+def make_buffer_without_shape(
+    requires_grad: bool = False, place: Any = None, kind: Any = None
+) -> UninitializedBuffer:
+    return UninitializedBuffer(*_checked(requires_grad, place, kind))
+
+
+def _checked(requires_grad: Any, place: Any, kind: Any) -> tuple[Any, ...]:
+    options = ((requires_grad, bool), (place, device), (kind, dtypes.dtype))
+    if any(value is not None and type(value) is not want for value, want in options):
+        raise TypeError("a tensor without a shape has no dtype, or no device")
+    return requires_grad is True, place, kind
+
+
+def make_hooks() -> HookDict:
+    return HookDict()
+
+
 def get_layout(name: str) -> layout:
     if name != "torch.strided":
         raise TypeError(f"the layout {shown(name)} is not supported, want torch.strided")
@@ -170,6 +194,11 @@ CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {
     ),
     "torch._tensor._rebuild_from_type_v2": (rebuild_from_type, rebuild_from_type),
     "torch.nn.parameter.Parameter": (Parameter, make_parameter),
+    "torch.nn.parameter.UninitializedParameter": (
+        UninitializedParameter, make_parameter_without_shape
+    ),
+    "torch.nn.parameter.UninitializedBuffer": (UninitializedBuffer, make_buffer_without_shape),
+    f"{HookDict.__module__}.HookDict": (HookDict, make_hooks),
     "torch.serialization._get_layout": (get_layout, get_layout),
     "torch.Size": (Size, make_size),
     "torch.device": (device, make_device),

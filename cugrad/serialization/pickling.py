@@ -14,7 +14,7 @@ from ..device import device
 from ..functions.calls.out import layout
 from ..functions.shapes.layouts import memory_format
 from ..nn.base.state import StateDict
-from ..nn.parameter import Parameter
+from ..nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
 from ..tensor import Size, Tensor, make
 from .names import TorchName
 from .storages import NAMES, StorageCollector
@@ -47,7 +47,9 @@ def _global_of(obj: Any) -> TorchName | None:
         return TorchName("torch", str(obj).removeprefix("torch."))
     if obj is Tensor:
         return TorchName("torch", "Tensor")
-    return TorchName("torch.nn.parameter", "Parameter") if obj is Parameter else None
+    if any(obj is kind for kind in (Parameter, UninitializedParameter, UninitializedBuffer)):
+        return TorchName("torch.nn.parameter", obj.__name__)
+    return None
 
 
 class _Pickler(pickle._Pickler):
@@ -78,7 +80,7 @@ class _Pickler(pickle._Pickler):
         entry = _global_of(obj)
         if entry is not None:
             return entry.name
-        if isinstance(obj, Tensor):
+        if isinstance(obj, Tensor) and not is_lazy(obj):
             return self._tensor(obj)
         if kind is StateDict:
             return OrderedDict, (), dict(obj.__dict__) or None, None, iter(obj.items())

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd.recording.node import HookDict
 from .checked import Allowance, shown
 from .names import CALLS, VALUES
 
@@ -211,7 +212,7 @@ class PickleMachine:
 
     def set_items(self, pairs: list[Any]) -> None:
         target = self.stack[-1]
-        if type(target) not in (dict, OrderedDict, Counter):
+        if type(target) not in (dict, OrderedDict, Counter, HookDict):
             raise pickle.UnpicklingError(
                 "Can only SETITEMS for dict, collections.OrderedDict, collections.Counter, but got "
                 f"{type(target)}"

@@ -193,7 +193,8 @@ NOTES: dict[str, Note] = {
     "save": Note(
         "differs", "A path gets its new file when it is complete. PyTorch's zip format alone."),
     "load": Note(
-        "differs", "No safetensors. Files of before PyTorch 1.6 only with `weights_only`. "
+        "differs", "Safetensors: `load_file`, `save_file`, `serialization.safetensors`. "
+        "Files of before PyTorch 1.6 only with `weights_only`. "
         "With `weights_only` it refuses compressed records, tensors that reach beyond their "
         "storage, pickles that copy, hash or compare more than they hold, and keys made to share a "
         "hash. What a damaged file raises is an UnpicklingError, a RuntimeError or an EOFError, "

@@ -445,3 +445,40 @@ def test_names_in_a_file(protocol: int) -> None:
     cugrad.save([Path("a"), Path("b"), Counter("a")], file, pickle_protocol=protocol)
     names = cugrad.serialization.get_unsafe_globals_in_checkpoint(file)
     assert [name.rpartition(".")[2] for name in names] == [type(Path("a")).__name__]
+
+
+# Whole modules ------------------------------------------------------------------------------------
+
+WHOLE = [
+    "nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))",
+    "nn.Sequential(nn.Dropout(0.5), nn.LayerNorm(4), nn.MultiheadAttention(4, 2), nn.GELU())",
+    "nn.ModuleDict({'a': nn.LSTM(3, 4), 'b': nn.Embedding(4, 2), 'c': nn.CrossEntropyLoss()})",
+]
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_whole_modules_under_safe_globals(text: str) -> None:
+    module = eval(text, {"nn": cugrad.nn}).eval()
+    file = saved(module)
+    names = cugrad.serialization.get_unsafe_globals_in_checkpoint(file)
+    file.seek(0)
+    with pytest.raises(pickle.UnpicklingError, match="was not an allowed global"):
+        cugrad.load(file)
+    file.seek(0)
+    layers = [type(part) for part in module.modules()]
+    assert {f"{layer.__module__}.{layer.__qualname__}" for layer in layers} == set(names)
+    with cugrad.serialization.safe_globals(layers):  # and nothing that users do not know
+        twin = cugrad.load(file)
+    assert repr(twin) == repr(module)
+    for name, value in module.state_dict().items():
+        assert twin.state_dict()[name].tolist() == value.tolist()
+    for part in twin.modules():
+        part.register_forward_hook(lambda *a: None).remove()
+
+
+def test_lazy_parameters_in_files(pair: Any) -> None:
+    writer, reader = pair
+    state = writer.nn.Sequential(writer.nn.LazyLinear(3), writer.nn.LazyBatchNorm1d()).state_dict()
+    file = saved(state, writer)
+    back = reader.load(file, weights_only=reader is cugrad)
+    assert [repr(v) for v in back.values()] == [repr(v) for v in state.values()]
