@@ -67,7 +67,6 @@ from .dtypes import bool_ as bool
 from .dtypes import float_ as float
 from .dtypes import int_ as int
 from .func import vmap
-from .func.fusing import fuse
 from .functions import methods
 from .functions.calls.out import layout, strided
 from .functions.creation import drawing, windows
@@ -127,6 +126,7 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import optim as optim
     from . import testing as testing
     from .compiler import compile as compile
+    from .func.fusing import fuse as fuse
     from .nn.of_torch import *
     from .nn.recurrent.stacks import *
     from .serialization import load as load
@@ -151,7 +151,7 @@ __getattr__, __dir__ = _lazily(
     __name__,
     {
         "_C": "_C", "alias": "as_torch", "compiler": "compiler compile", "jit": "jit",
-        "distributed": "distributed", "multiprocessing": "multiprocessing",
+        "distributed": "distributed", "func.fusing": "fuse", "multiprocessing": "multiprocessing",
         "distributions": "distributions",
         "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",
         "serialization": "serialization save load save_file load_file", "testing": "testing",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..absent import explain
-from . import anomaly_mode, forward_ad, functional, grad_mode, graph
+from ..lazy import lazily
+from . import anomaly_mode, forward_ad, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .engine.differentiate import backward, grad
 from .function import Function
@@ -45,5 +45,5 @@ if TYPE_CHECKING:  # profiler comes from cugrad.profiler
 
     def __getattr__(name: str) -> Any: ...
 
-
-explain(__name__)
+else:
+    __getattr__, __dir__ = lazily(__name__, {"functional": "functional"})

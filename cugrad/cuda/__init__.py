@@ -7,12 +7,10 @@ functions: it knows backends and devices, no Tensor's maths.
 
 from __future__ import annotations
 
-from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from ..absent import listed as _listed
-from ..absent import refuse as _refuse
-from . import nvtx, profiler
+from ..lazy import lazily as _lazily
 from .devices import (
     current_device,
     device,
@@ -49,6 +47,9 @@ from .seeding import (
     set_rng_state_all,
 )
 from .streams import Event, Stream, StreamContext, current_stream, default_stream, stream
+
+if _TYPE_CHECKING:  # what is imported when it is asked for
+    from . import nvtx, profiler
 
 __all__ = [
     "Event",
@@ -92,13 +93,11 @@ __all__ = [
 ]
 
 
+# What few programs want, and amp, which is in a higher room.
+_find, __dir__ = _lazily(
+    __name__, {"amp": "amp", "nvtx": "nvtx", "profiler": "profiler", "sanitizer": "sanitizer"}
+)
+
+
 def __getattr__(name: str) -> _Any:
-    if name == "_initialized":  # PyTorch's own name, which its checkpoint reads
-        return is_initialized()
-    if name in ("amp", "sanitizer"):  # a higher room; what few programs want
-        return _import_module(f".{name}", __name__)
-    return _refuse(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return _listed(__name__, "amp")
+    return is_initialized() if name == "_initialized" else _find(name)  # PyTorch's checkpoint asks

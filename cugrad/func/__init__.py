@@ -2,15 +2,13 @@
 
 `transforms.py` has grad, vjp and jvp, `batching.py` vmap, `jacobians.py` what is made of both:
 begin with `transforms.py`. `trees.py` takes nested arguments apart. `fusing.py` has
-fuse, which is `cugrad.fuse`. Rooms above import the public
-functions from here.
+`cugrad.fuse`. Rooms above import the public functions from here.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from ..absent import explain
 from .batching import vmap
-from .fusing import fuse
 from .jacobians import hessian, jacfwd, jacrev
 from .transforms import grad, grad_and_value, jvp, linearize, vjp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.recording.record import recorded
-from ..functions.calls.arguments import return_type
+from ..functions.calls.return_types import return_type
 from ..tensor import Tensor
 from .checks import check_float, float_matrix, hermitian, square
 

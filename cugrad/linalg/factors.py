@@ -6,7 +6,8 @@ from typing import Any
 
 from ..autograd.recording.record import recorded
 from ..errors import LinAlgError
-from ..functions.calls.arguments import array_of, fresh, refused, return_type
+from ..functions.calls.arguments import array_of, fresh, refused
+from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import matmul
 from ..tensor import Tensor

@@ -11,7 +11,8 @@ from ..autograd.mode import no_grad
 from ..autograd.recording.record import recorded
 from ..dtypes import int32, int64
 from ..errors import LinAlgError
-from ..functions.calls.arguments import array_of, fresh, return_type
+from ..functions.calls.arguments import array_of, fresh
+from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import matmul
 from ..functions.shapes.views import permute, reshape

@@ -7,7 +7,8 @@ from typing import Any
 from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..dtypes import promote_types
-from ..functions.calls.arguments import array_of, return_type
+from ..functions.calls.arguments import array_of
+from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import affine, outer
 from ..tensor import Tensor

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..autograd.recording.record import recorded
 from ..dtypes import float32, is_half
-from ..functions.calls.arguments import array_of, cast, fresh, return_type
+from ..functions.calls.arguments import array_of, cast, fresh
+from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import matmul
 from ..tensor import Tensor

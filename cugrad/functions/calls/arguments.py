@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from ...tensor import UNCOUNTED, Tensor
 
 __all__ = [
     "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "of_reals",
-    "refuse_complex", "refused", "return_type", "varargs",
+    "refuse_complex", "refused", "varargs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -153,17 +152,6 @@ def _is_shared(out: Tensor, x: Tensor) -> bool:
     return out._counter is not UNCOUNTED or bool(
         backend_of(out._array).xp.may_share_memory(out._array, x._array)
     )
-
-
-def return_type(name: str, fields: str = "values indices") -> Any:
-    """A named tuple that prints as PyTorch's `torch.return_types.<name>` does."""
-    base: Any = namedtuple(name, fields)  # type: ignore[misc]
-
-    def __repr__(self: Any) -> str:
-        lines = ",\n".join(f"{f}={v!r}" for f, v in zip(self._fields, self))
-        return f"torch.return_types.{name}(\n{lines})"
-
-    return type(name, (base,), {"__repr__": __repr__, "__slots__": ()})
 
 
 def is_contiguous_format(memory_format: Any) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 from ...autograd.recording.record import recorded
 from ...dtypes import is_floating
 from ...tensor import Tensor
-from ..calls.arguments import array_of, fresh, return_type
+from ..calls.arguments import array_of, fresh
+from ..calls.return_types import return_type
 from ..creation.ranges import linspace
 
 __all__ = ["bincount", "histc", "histogram", "histogramdd"]

@@ -12,7 +12,8 @@ from ...autograd.recording.record import recorded
 from ...ops.dims import canonical_dim, canonical_dims, reduced_dims
 from ...ops.table import TABLE
 from ...tensor import Tensor
-from ..calls.arguments import array_of, cast, lifted, return_type
+from ..calls.arguments import array_of, cast, lifted
+from ..calls.return_types import return_type
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "cumprod",

@@ -9,7 +9,8 @@ from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...ops.dims import canonical_dim
 from ...tensor import Tensor
-from ..calls.arguments import array_of, lifted, refused, return_type
+from ..calls.arguments import array_of, lifted, refused
+from ..calls.return_types import return_type
 from ..creation.factories import tensor
 
 __all__ = [

@@ -1,0 +1,60 @@
+"""The tuples with names that functions return, which print as PyTorch's `torch.return_types` do."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+__all__ = ["return_type"]
+
+
+class ReturnType(tuple[Any, ...]):
+    """A tuple whose items have names, with what a `namedtuple` has beside them.
+
+    `namedtuple` compiles a constructor for each class. There are thirty of them, and that took a
+    twentieth of the import.
+    """
+
+    __slots__ = ()
+    _fields: tuple[str, ...] = ()
+
+    def __new__(cls, *values: Any) -> ReturnType:
+        if len(values) != len(cls._fields):
+            names = ", ".join(cls._fields)
+            raise TypeError(f"{cls.__name__}: got {len(values)} values, want {names}")
+        return tuple.__new__(cls, values)
+
+    @classmethod
+    def _make(cls, values: Any) -> ReturnType:
+        return cls(*values)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self))
+
+    def _replace(self, **values: Any) -> ReturnType:
+        more = values.keys() - set(self._fields)
+        if more:
+            raise ValueError(f"{type(self).__name__} has no {', '.join(sorted(more))}")
+        return type(self)(*(self._asdict() | values).values())
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        lines = ",\n".join(f"{name}={value!r}" for name, value in zip(self._fields, self))
+        return f"torch.return_types.{type(self).__name__}(\n{lines})"
+
+
+def return_type(name: str, fields: str = "values indices") -> Any:
+    """A class of tuples that prints as PyTorch's `torch.return_types.<name>` does.
+
+    >>> import cugrad as torch
+    >>> torch.tensor([2, 1]).sort()
+    torch.return_types.sort(
+    values=tensor([1, 2]),
+    indices=tensor([1, 0]))
+    """
+    names = tuple(fields.split())
+    items = {field: property(itemgetter(k)) for k, field in enumerate(names)}
+    more = {"__slots__": (), "_fields": names, "__match_args__": names}
+    return type(name, (ReturnType,), items | more)
