@@ -61,7 +61,7 @@ anomaly = Anomaly()
 
 
 def _fast(unusual: bool, inference: bool, hooks: Any, recording: bool) -> int:
-    """Which ways ops may go, while no observer is there."""
+    """Which ways ops may go while no observer is there."""
     if unusual or anomaly.enabled:
         return UNUSUAL
     if inference:
@@ -76,6 +76,7 @@ class State(threading.local):
     """
 
     fast = RECORDING
+    unobserved = RECORDING  # what `fast` would be without observers
     grad_enabled = True  # whether ops are recorded
     grad_mode = True  # what the user asked for; inference mode overrides it
     inference = False
@@ -100,19 +101,11 @@ class State(threading.local):
         fields = vars(self)
         now = {**FIELDS, **fields, **changes}
         enabled = changes["grad_enabled"] = now["grad_mode"] and not now["inference"]
-        changes["fast"] = UNUSUAL
-        if not now["observers"]:
-            watched = (now[name] is not None for name in ("stand_in", "before_op", "autocast"))
-            unusual = bool(now["levels"]) or any(watched)
-            changes["fast"] = _fast(unusual, now["inference"], now["hooks"], enabled)
+        watched = (now[name] is not None for name in ("stand_in", "before_op", "autocast"))
+        unusual = bool(now["levels"]) or any(watched)
+        fast = changes["unobserved"] = _fast(unusual, now["inference"], now["hooks"], enabled)
+        changes["fast"] = UNUSUAL if now["observers"] else fast
         fields.update(changes)
-
-    def fast_unobserved(self) -> int:
-        """What `fast` would be without observers."""
-        get = vars(self).get  # quicker than attributes; what was never switched is not there
-        watched = get("stand_in") is not None or get("before_op") is not None
-        unusual = watched or get("autocast") is not None or bool(get("levels"))
-        return _fast(unusual, get("inference", False), get("hooks"), get("grad_enabled", True))
 
     @staticmethod
     def fast_of_new_threads() -> int:
@@ -148,11 +141,14 @@ def is_grad_enabled() -> bool:
 
 def switch_grad(enabled: bool) -> bool:
     """Sets the grad mode; returns what it was."""
-    was, fast = state.grad_mode, state.fast
+    was, fast = state.grad_mode, state.unobserved
     recording = enabled and not state.inference
     if fast != UNUSUAL and fast != INFERRING:
         fast = (PACKING if state.hooks else RECORDING) if recording else PLAIN
-    vars(state).update(grad_mode=enabled, grad_enabled=recording, fast=fast)
+    vars(state).update(
+        grad_mode=enabled, grad_enabled=recording, unobserved=fast,
+        fast=UNUSUAL if state.observers else fast,
+    )  # fmt: skip
     return was
 
 

@@ -72,7 +72,7 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
     fields, observers = vars(state), state.observers
     try:
         try:
-            fields["fast"], fields["observers"] = state.fast_unobserved(), ()
+            fields["fast"], fields["observers"] = state.unobserved, ()
             result = getattr(recorded, op.name)(*args, **params)
         finally:
             fields["fast"], fields["observers"] = UNUSUAL, observers
