@@ -20,18 +20,27 @@ from tests.data import samples
 from tests.support import ROOT
 from tests.support.patience import PATIENCE, eventually
 
-SHARED = Path("/dev/shm")  # where Linux shows segments
 PERSISTENT = pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
 
 
-def segments(prefix: str = "cg") -> list[str]:
-    return [path.name for path in SHARED.glob(prefix + "*")] if SHARED.exists() else []
+def parcels() -> set[str]:
+    """The open descriptors of shared memory, on Linux."""
+    links = Path("/proc/self/fd").glob("*")
+    return {link.name for link in links if "memfd:cugrad" in _to(link)}
+
+
+def _to(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # that of the listing itself
+        return ""
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails a test whose loaders leave a worker or a segment."""
+    """Fails a test whose loaders leave a worker or shared memory."""
     forces: list[Any] = []
+    before = parcels()
     start = iterators.Workforce.__init__
 
     def noted(self: Any, *args: Any) -> None:
@@ -43,8 +52,8 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
     for force in forces:
         assert not any(process.is_alive() for process in force.processes)
-        assert not segments(force.segments)
         assert not set(force.processes) & set(multiprocessing.active_children())
+    assert parcels() <= before
 
 
 @pytest.mark.parametrize("how, kind, text", [
@@ -179,7 +188,6 @@ def gone(pid: int) -> bool:
 def test_programs_that_end_in_an_epoch_leave_nothing() -> None:
     """Those that go to their end, raise, are killed, or are interrupted: alone, as a group."""
     codes = {"exits": 0, "persistent": 0, "raises": 5, "killed": -9, "alone": 7, "group": 7}
-    before = set(segments())
     programs = {
         how: subprocess.Popen(
             [sys.executable, "-m", "tests.data.samples", how], cwd=ROOT, text=True,
@@ -199,4 +207,3 @@ def test_programs_that_end_in_an_epoch_leave_nothing() -> None:
         assert how == "killed" or said == ""
         for pid in workers:
             assert eventually(lambda pid=pid: gone(pid)), how  # type: ignore[misc]
-    assert eventually(lambda: set(segments()) <= before)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import multiprocessing
+import os
 import random
 import warnings
 from functools import partial
@@ -286,7 +289,9 @@ def test_batches_are_pinned(workers: int, monkeypatch: pytest.MonkeyPatch) -> No
     np.array(["a" * 9_000]), np.arange(np.datetime64("2000-01-01"), np.datetime64("2020-01-01")),
 ], ids=lambda v: f"{type(v).__name__}-{getattr(v, 'shape', '')}")  # fmt: skip
 def test_a_parcel_is_what_was_packed(value: Any) -> None:
-    found = parcels.unpack(parcels.pack(value, "cgtest_0"))
+    sending, receiving = multiprocessing.Pipe()
+    parcels.send(sending, parcels.pack(value))
+    found = parcels.unpack(parcels.receive(receiving))
     np.testing.assert_equal(found, value)
     if isinstance(found, np.ndarray):
         assert found.dtype == value.dtype and (found.flags.writeable or found.dtype.kind in "MU")
@@ -297,24 +302,34 @@ def test_without_room_in_shared_memory_a_pipe_does(
     error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: Any, **more: Any) -> Any:
-        raise OSError(parcels.errno.ENOSPC, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(*{"fallocate": (parcels.os, "posix_fallocate"),
-                          "open": (parcels, "SharedMemory")}[error], full)  # fmt: skip
-    message = parcels.pack(np.arange(20_000), "cgtest_1")
-    assert len(message) > 20_000
-    np.testing.assert_equal(parcels.unpack(message), np.arange(20_000))
+    monkeypatch.setattr(*{"fallocate": (os, "posix_fallocate"),
+                          "open": (os, "memfd_create")}[error], full)  # fmt: skip
+    parcel = parcels.pack(np.arange(20_000))
+    assert parcel[1] is None
+    np.testing.assert_equal(parcels.unpack(parcel), np.arange(20_000))
 
 
-def test_too_many_open_files_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = parcels.pack(np.arange(20_000), "cgtest_2")
-
-    def many(name: str) -> Any:
-        raise OSError(parcels.errno.EMFILE, "Too many open files")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(parcels, "SharedMemory", many)
+@pytest.mark.parametrize("free", [0, 1])
+def test_too_many_open_files_are_named(free: int) -> None:
+    """However many descriptors are free, and none stays open."""
+    resource = pytest.importorskip("resource")
+    sending, receiving = multiprocessing.Pipe()
+    parcels.send(sending, parcels.pack(np.arange(20_000)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first = os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + 1 + free, hard))  # `first` was the lowest
+    try:
+        others = [os.dup(0) for _ in range(free)]
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        for descriptor in others:
+            os.close(descriptor)
         with pytest.raises(RuntimeError, match=r"Too many open files.*ulimit -n"):
-            parcels.unpack(message)
-    parcels.discard("cgtest_2")
-    parcels.discard("cgtest_2")  # what is not there is no error
+            parcels.receive(receiving)
+        for descriptor in [os.dup(0) for _ in range(free)]:  # they are free again
+            os.close(descriptor)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(first)

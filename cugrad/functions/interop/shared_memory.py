@@ -16,8 +16,11 @@ __all__ = ["METHODS", "SharedBlock", "block_of", "shared_copy"]
 class SharedBlock:
     """Memory behind a file without a name, mapped as long as an array refers to this object.
 
-    Another process maps it, too, by a descriptor of the file that it was sent or has inherited.
+    Another process maps it, too, by a descriptor of the file that it was sent or has inherited; the
+    block closes it.
     """
+
+    descriptor = -1
 
     def __init__(self, nbytes: int, descriptor: int | None = None) -> None:
         import mmap  # later than `import cugrad`, which it would slow down
@@ -25,7 +28,7 @@ class SharedBlock:
         self.nbytes = nbytes
         if descriptor is None:
             descriptor = _unnamed_file(max(nbytes, 1))
-        self.descriptor = descriptor
+        self.descriptor = descriptor  # from here on it is this object's to close
         own: Any = {} if sys.version_info < (3, 13) else {"trackfd": False}  # no second descriptor
         self._memory = mmap.mmap(descriptor, max(nbytes, 1), **own)
         whole = np.frombuffer(self._memory, np.uint8)
@@ -36,7 +39,8 @@ class SharedBlock:
         return np.ndarray(shape, dtype, np.asarray(self), offset, strides)
 
     def __del__(self) -> None:
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 def _unnamed_file(nbytes: int) -> int:

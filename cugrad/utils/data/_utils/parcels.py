@@ -1,7 +1,8 @@
 """Moves what a worker made to another process: arrays in shared memory, the rest in a pickle.
 
-A parcel is a message of few bytes. Where its arrays are large it names a segment of shared memory,
-which the receiver maps and unlinks; arrays that are unpacked lie in it, and it goes with the last.
+A parcel is a message of few bytes and, where its arrays are large, the descriptor of a file without
+a name in memory. The receiver maps it; arrays that are unpacked lie in it, and it goes with the
+last. Nothing is left of a parcel that is never received, however the processes end.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ import errno
 import io
 import os
 import pickle
+import socket
+from array import array
 from collections.abc import Sequence
-from multiprocessing.shared_memory import SharedMemory
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
+from ....functions.interop.shared_memory import SharedBlock
 from ....tensor import Tensor
 
-__all__ = ["discard", "pack", "unpack"]
+__all__ = ["pack", "receive", "send", "unpack"]
 
-INLINE = 32 << 10  # bytes that a pipe takes faster than a segment is made
+INLINE = 32 << 10  # bytes that a pipe takes faster than a file is made
 ALIGNMENT = 64
 FULL = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Parcel = tuple[list[Any], SharedBlock | None]  # pickle and arrays: as bytes, or where they lie
 
 
 class ParcelPickler(pickle.Pickler):
@@ -46,29 +52,18 @@ class ParcelPickler(pickle.Pickler):
         return NotImplemented
 
 
-class Segment:
-    """Shared memory that stays mapped as long as an array refers to this object, its base."""
-
-    def __init__(self, memory: SharedMemory) -> None:
-        self.memory = memory
-        whole: Bytes = np.ndarray((memory.size,), np.uint8, memory.buf)
-        self.__array_interface__ = dict(whole.__array_interface__)
-
-    def __del__(self) -> None:
-        self.memory.close()
-
-
-def pack(value: Any, name: str) -> bytes:
-    """The message of a value; `name` is that of its segment, if it needs one."""
+def pack(value: Any) -> Parcel:
+    """The parcel of a value."""
     stream, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
     ParcelPickler(stream, 5, buffer_callback=buffers.append).dump(value)
     parts = [np.frombuffer(part, np.uint8) for part in
              [stream.getbuffer(), *[buffer.raw() for buffer in buffers]]]  # fmt: skip
     if sum([part.nbytes for part in parts]) > INLINE:
         spans = _laid_out(parts)
-        if _shared(parts, spans, name):
-            return pickle.dumps((name, spans))
-    return pickle.dumps((None, [part.tobytes() for part in parts]))
+        block = _block_with(parts, spans)
+        if block is not None:
+            return spans, block
+    return [part.tobytes() for part in parts], None
 
 
 def _laid_out(parts: Sequence[Bytes]) -> list[tuple[int, int]]:
@@ -80,43 +75,43 @@ def _laid_out(parts: Sequence[Bytes]) -> list[tuple[int, int]]:
     return spans
 
 
-def _shared(parts: Sequence[Bytes], spans: Sequence[tuple[int, int]], name: str) -> bool:
-    """Whether there was room for a segment with these parts."""
-    if os.name != "posix":  # a segment would go with the process that made it
-        return False
+def _block_with(parts: Sequence[Bytes], spans: Sequence[tuple[int, int]]) -> SharedBlock | None:
+    """Shared memory with these parts; None where there is no room for it."""
+    if os.name != "posix":  # a descriptor would mean nothing to the receiver
+        return None
     try:
-        memory = SharedMemory(name, create=True, size=spans[-1][1])
+        block = SharedBlock(spans[-1][1])
     except OSError as error:
         if error.errno not in FULL:
             raise
-        return False
+        return None
+    whole: Bytes = np.asarray(block)
+    for part, (start, end) in zip(parts, spans, strict=True):
+        whole[start:end] = part
+    return block
+
+
+def send(connection: Connection, parcel: Parcel) -> None:
+    """Sends a parcel through a pipe of two ways."""
+    parts, block = parcel
+    connection.send_bytes(pickle.dumps((parts, 0 if block is None else block.nbytes)))
+    if block is not None:
+        reduction.send_handle(connection, block.descriptor, None)
+
+
+def receive(connection: Connection) -> Parcel:
+    """The next parcel of a pipe. EOFError or ConnectionError where its sender has ended.
+
+    RuntimeError where this process has too many open files; the parcel is lost then.
+    """
+    parts, nbytes = pickle.loads(connection.recv_bytes())
+    return parts, _received(connection, nbytes) if nbytes else None
+
+
+def _received(connection: Connection, nbytes: int) -> SharedBlock:
     try:
-        _reserve(memory)
-        whole: Bytes = np.asarray(Segment(memory))
-        for part, (start, end) in zip(parts, spans, strict=True):
-            whole[start:end] = part
-    except BaseException as error:
-        memory.unlink()
-        if isinstance(error, OSError) and error.errno in FULL:
-            return False
-        raise
-    return True
-
-
-def _reserve(memory: SharedMemory) -> None:
-    """OSError where memory is short; to find that out by writing ends the process."""
-    descriptor = getattr(memory, "_fd", -1)
-    if descriptor >= 0 and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, memory.size)
-
-
-def unpack(message: bytes) -> Any:
-    """The value of a message, once. RuntimeError where this process has too many open files."""
-    name, parts = pickle.loads(message)
-    if name is None:
-        return pickle.loads(parts[0], buffers=[bytearray(part) for part in parts[1:]])
-    try:
-        memory = SharedMemory(name)
+        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+            return SharedBlock(nbytes, _descriptor(channel))
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
@@ -125,17 +120,36 @@ def unpack(message: bytes) -> Any:
             "increase the limit using `ulimit -n` in the shell, or keep fewer batches, or copies "
             "(x.clone()): each that is kept as it came holds its shared memory open"
         ) from None
-    memory.unlink()
-    whole: Bytes = np.asarray(Segment(memory))
+
+
+def _descriptor(channel: Any) -> int:
+    """The descriptor that follows a message; an interrupt leaves none open."""
+    answers: list[Any] = []
+    try:  # received and kept in one step: an interrupt comes before or after
+        answers.extend(map(channel.recvmsg, [1], [socket.CMSG_LEN(array("i").itemsize)]))
+        if reduction.ACKNOWLEDGE:  # by a system that wants it of the receiver
+            channel.send(b"A")
+    except BaseException:
+        for descriptor in _descriptors(answers):
+            os.close(descriptor)
+        raise
+    if not answers[0][0]:
+        raise EOFError
+    for descriptor in _descriptors(answers):
+        return descriptor
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the system had no number left for it
+
+
+def _descriptors(answers: list[Any]) -> array[int]:
+    """What a system's answers to `recvmsg` hold."""
+    return array("i", b"".join([data for _, items, *_ in answers for _, _, data in items]))
+
+
+def unpack(parcel: Parcel) -> Any:
+    """The value of a parcel."""
+    parts, block = parcel
+    if block is None:
+        return pickle.loads(parts[0], buffers=[bytearray(part) for part in parts[1:]])
+    whole: Bytes = np.asarray(block)
     views: list[Any] = [whole[start:end] for start, end in parts]
     return pickle.loads(views[0], buffers=views[1:])
-
-
-def discard(name: str) -> None:
-    """Unlinks a segment that nobody will receive, if it is there."""
-    try:
-        memory = SharedMemory(name)
-    except OSError:
-        return
-    memory.close()
-    memory.unlink()

@@ -139,8 +139,8 @@ def _listen(orders: Connection, inbox: queue.SimpleQueue[bytes | None], asker: i
 class Worker:
     """One worker process: its fetcher, and its ends of the two pipes."""
 
-    def __init__(self, job: Job, number: int, results: Connection, segments: str) -> None:
-        self.job, self.number, self.results, self.segments = job, number, results, segments
+    def __init__(self, job: Job, number: int, results: Connection) -> None:
+        self.job, self.number, self.results = job, number, results
         self.where = f"in DataLoader worker process {number}"
         self.ended = False
         self.fetcher: Any = None
@@ -169,10 +169,10 @@ class Worker:
     def answer(self, task: Any, index: Any) -> None:
         """Sends what an order asks for."""
         if isinstance(task, _ResumeIteration):
-            self.results.send_bytes(parcels.pack((task, None), self.segments))
+            parcels.send(self.results, parcels.pack((task, None)))
             self.make_fetcher()
         elif not self.ended:
-            self.results.send_bytes(self.packed(task, self.fetched(index)))
+            parcels.send(self.results, self.packed(task, self.fetched(index)))
 
     def fetched(self, index: Any) -> Any:
         """The batch of an index, or what came instead."""
@@ -189,17 +189,16 @@ class Worker:
         except Exception:
             return ExceptionWrapper(where=self.where)
 
-    def packed(self, task: int, data: Any) -> bytes:
+    def packed(self, task: int, data: Any) -> parcels.Parcel:
         """The parcel of a batch; of an error, for one that cannot be sent."""
-        name = f"{self.segments}{task}"
         try:
-            return parcels.pack((task, data), name)
+            return parcels.pack((task, data))
         except Exception:
-            return parcels.pack((task, ExceptionWrapper(where=self.where)), name)
+            return parcels.pack((task, ExceptionWrapper(where=self.where)))
 
 
 def _worker_loop(
-    job: Job, number: int, orders: Connection, results: Connection, segments: str,
+    job: Job, number: int, orders: Connection, results: Connection,
     others: tuple[Connection, ...],
 ) -> None:  # fmt: skip
     """Answers orders until one is empty; `others` are ends of pipes that it is to close."""
@@ -209,9 +208,9 @@ def _worker_loop(
     listener = threading.Thread(target=_listen, args=(orders, inbox, os.getppid()), daemon=True)
     try:
         listener.start()
-        worker = Worker(job, number, results, segments)
+        worker = Worker(job, number, results)
         worker.begin()
         while (order := inbox.get()) is not None:
             worker.answer(*pickle.loads(order))
-    except (BrokenPipeError, KeyboardInterrupt):
+    except (ConnectionError, KeyboardInterrupt):
         pass  # nobody reads any more; or the process that asks is interrupted, too, and says so

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import pickle
 import queue
-import secrets
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from typing import Any
 
 from . import parcels
@@ -35,11 +34,8 @@ class Workforce:
         self.orders: list[connection.Connection] = []
         self.results: list[connection.Connection] = []
         self.dismissed: set[int] = set()  # told that no order will follow
-        self.open_tasks: dict[int, set[int]] = {}  # what each worker may yet send
-        self.segments = f"cg{secrets.token_hex(4)}_"
         self.owner = os.getpid()
         self.grace = MP_STATUS_CHECK_INTERVAL  # seconds that workers are given to end by themselves
-        resource_tracker.ensure_running()  # one for all: else each worker starts its own
         try:
             for number in range(job.num_workers):
                 self._start(context, job, number)
@@ -50,12 +46,12 @@ class Workforce:
 
     def _start(self, context: Any, job: Job, number: int) -> None:
         listening, orders = context.Pipe(duplex=False)
-        results, sending = context.Pipe(duplex=False)
+        results, sending = context.Pipe()  # of two ways: it takes descriptors
         forked = context.get_start_method() == "fork"  # then it has what is open here
         ours = (orders, results, *self.orders, *self.results) if forked else ()
         process = context.Process(
             target=_worker_loop, daemon=True,
-            args=(job, number, listening, sending, self._prefix(number), ours),
+            args=(job, number, listening, sending, ours),
         )  # fmt: skip
         try:
             process.start()
@@ -75,16 +71,9 @@ class Workforce:
         self.processes.append(process)
         self.orders.append(orders)
         self.results.append(results)
-        self.open_tasks[number] = set()
-
-    def _prefix(self, number: int) -> str:
-        """How the names of a worker's segments begin; the number of the task ends them."""
-        return f"{self.segments}{number}_"
 
     def send(self, number: int, task: Any, index: Any) -> None:
         """Gives a worker an order. RuntimeError, naming it, if it is dead."""
-        if isinstance(task, int):
-            self.open_tasks[number].add(task)
         try:
             self.orders[number].send_bytes(pickle.dumps((task, index)))
         except (BrokenPipeError, ConnectionResetError):
@@ -116,18 +105,16 @@ class Workforce:
             if source in by_result:
                 number = by_result[source]
                 try:
-                    message = self.results[number].recv_bytes()
+                    parcel = parcels.receive(self.results[number])
                 except (EOFError, OSError):
                     raise death_of(self.processes[number]) from None
-                task, data = parcels.unpack(message)
-                self.open_tasks[number].discard(task)
-                return task, data
+                return parcels.unpack(parcel)
         for source in ready:
             raise death_of(self.processes[by_sentinel[source]])
         return NOTHING
 
     def close(self) -> None:
-        """Ends all workers, and frees what they sent; in a process forked from the owner's nothing.
+        """Ends all workers, and closes the pipes; in a process forked from the owner's nothing.
 
         Asks; after `grace` seconds terminates; then kills.
         """
@@ -135,7 +122,7 @@ class Workforce:
             try:
                 self.end()
             finally:
-                self.discard()
+                self.hang_up()
 
     def end(self) -> None:
         """Ends all workers."""
@@ -155,12 +142,8 @@ class Workforce:
         for process in self.processes:
             process.join(max(0.0, until - time.monotonic()))
 
-    def discard(self) -> None:
-        """Frees the pipes, and the shared memory of batches that nobody received."""
-        for number, tasks in self.open_tasks.items():
-            for task in tasks:
-                parcels.discard(f"{self._prefix(number)}{task}")
-            tasks.clear()
+    def hang_up(self) -> None:
+        """Closes the pipes; what nobody received of them goes with them."""
         for pipe in (*self.orders, *self.results):
             pipe.close()
 
@@ -234,4 +217,4 @@ class PinningWorkforce:
                 self.force.end()
                 self.thread.join(MP_STATUS_CHECK_INTERVAL)
             finally:
-                self.force.discard()
+                self.force.hang_up()
