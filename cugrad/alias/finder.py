@@ -24,10 +24,7 @@ PATHS = {
     "multiprocessing.spawn": "multiprocessing.spawning",
     "multiprocessing.pool": "multiprocessing", "multiprocessing.queue": "multiprocessing",
     "multiprocessing.reductions": "multiprocessing.sending",
-    **dict.fromkeys(("mps", "mtia", "cpu"), "alias.paths.xpu"),
-    "_subclasses.fake_tensor": "alias.paths._subclasses",
-    "nn.common_types": "alias.paths.common_types", "nn.utils.stateless": "nn.stateless",
-    "signal.windows.windows": "signal.windows",
+    "nn.utils.stateless": "nn.stateless", "signal.windows.windows": "signal.windows",
 }  # fmt: skip
 
 

@@ -33,17 +33,8 @@ class Changes:
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Sets an attribute, and notes what it was."""
-        self.before.append((owner, name, vars(owner).get(name, self)))
+        self.before.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
-
-    def undo(self) -> None:
-        """Puts back what was there."""
-        for owner, name, value in reversed(self.before):
-            if value is self:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-        self.before.clear()
 
 
 _changes = Changes()
@@ -66,9 +57,8 @@ def install() -> None:
     number = TorchVersion(alias.distribution.version)
     library = sys.modules[LIBRARY]
     for owner, name, value in (
-        (library, "__name__", "torch"), (library, "torch", library),
         (library, "__version__", number), (version, "__version__", number),
-        (library, "ops", refusals.operators), (absent.Asked, "instead", alias.stand_in),
+        (library, "ops", refusals.Namespaces()), (absent.Asked, "instead", alias.stand_in),
         *((kind, "__module__", "torch") for kind in CLASSES),
     ):  # fmt: skip
         _changes.put(owner, name, value)
@@ -87,7 +77,9 @@ def uninstall() -> None:
     for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
         del sys.modules[name]
     alias.forget()
-    _changes.undo()
+    for owner, name, value in reversed(_changes.before):
+        setattr(owner, name, value)
+    _changes.before.clear()
 
 
 @contextmanager

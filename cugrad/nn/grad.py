@@ -6,7 +6,7 @@ from typing import Any
 
 from ..absent import explain
 from ..autograd.recording.record import recorded
-from ..ops.nn.windows import Ints, numbers
+from ..backends.windows import Ints, numbers
 from ..tensor import Tensor
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ def case(name: str, *args: Any, **kwargs: Any) -> None:
 
 
 def normal(*shape: int) -> Callable[[Any], Any]:
-    return lambda rng: rng.standard_normal(shape) + 0.5
+    return lambda rng: np.asarray(rng.standard_normal(shape) + 0.5)
 
 
 def moments(*shape: int) -> Callable[[Any], Any]:
@@ -84,3 +85,106 @@ for shape in ((4, 3, 8, 8), (2, 3, 5), (70, 40), (300, 3), (3, 2, 1500), (1, 33,
         drawn(normal(*shape), *vectors, normal(shape[1]), lambda rng, c=shape[1]: rng.random(c)),
     )
 case("native_batch_norm", "without weights", drawn(normal(2, 3, 4), None, None), {}, (("input",),))
+
+# Windows ------------------------------------------------------------------------------------------
+
+
+def window(kernel: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> dict[str, Any]:
+    return {"kernel_size": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+
+
+def with_ties(*shape: int) -> Callable[[Any], Any]:
+    """Few different numbers, infinities and nan among them."""
+    values = np.array([-np.inf, np.nan, *np.arange(9), *np.arange(9)])
+    return lambda rng: rng.choice(values, shape)
+
+
+# images, channels, size; output channels, kernel, stride, padding, dilation, groups
+CONVOLUTIONS = [
+    ((2, 3, 8, 9), (4, 3, 3, 3), 1, 1, 1, 1),
+    ((3, 2, 9, 7), (5, 2, 3, 2), (2, 1), (1, 0), (1, 2), 1),
+    ((2, 4, 5, 5), (3, 4, 1, 1), 1, 0, 1, 1),
+    ((2, 4, 5, 5), (3, 4, 1, 1), 2, 0, 1, 1),
+    ((2, 3, 20), (4, 3, 5), 2, 3, 1, 1),
+    ((1, 2, 4, 5, 6), (3, 2, 2, 3, 2), (1, 2, 1), 1, 1, 1),
+    ((2, 3, 9, 8), (6, 1, 3, 3), (2, 1), 1, (1, 2), 3),
+    ((2, 4, 30), (4, 1, 3), 1, 1, 1, 4),
+]
+for shape, weights, stride, padding, dilation, groups in CONVOLUTIONS:
+    n = len(shape) - 2
+    each = [(x,) * n if isinstance(x, int) else x for x in (stride, padding, dilation)]
+    outputs = tuple([(s + 2 * p - d * (k - 1) - 1) // t + 1
+                     for s, k, t, p, d in zip(shape[2:], weights[2:], *each)])  # fmt: skip
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    x, w, g = normal(*shape), normal(*weights), normal(shape[0], weights[0], *outputs)
+    case("convolution", f"{shape}", drawn(x, w, normal(weights[0])), how, slack=20)
+    case("convolution_input", f"{shape}", drawn(g, w), {**how, "input_size": shape[2:]}, slack=20)
+    case("convolution_weight", f"{shape}", drawn(g, x), {**how, "kernel_size": weights[2:]},
+         slack=40)  # fmt: skip
+case("convolution", "without bias", drawn(normal(1, 2, 5, 5), normal(2, 2, 3, 3), None), slack=20)
+
+POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 9, 8), window(3, 2, 1)),
+    ((2, 3, 9, 8), {**window((2, 3), None), "ceil_mode": True}),
+    ((1, 2, 20, 20), window(17, 1, 0)),  # more than 256 elements in a window
+    ((2, 3, 11), window(3, 2, 1, 2)),
+    ((2, 4, 5, 6, 7), window(2, 1, (0, 1, 1))),
+    ((1, 1, 1, 1), window(1)),
+    ((300, 7), window(2)),
+]
+for shape, how in POOLS:
+    n = min(3, len(shape) - 2) or 1
+    case(f"max_pool{n}d_with_indices", f"{shape}", drawn(with_ties(*shape)), how, (("self",),))
+    if how["dilation"] != 1:
+        continue
+    how = {name: value for name, value in how.items() if name != "dilation"}
+    for more in ({}, {"count_include_pad": False}, {"divisor_override": 7}):
+        if "ceil_mode" in how or "count_include_pad" not in more:
+            case(f"avg_pool{n}d", f"{shape} {more}", drawn(normal(*shape)), {**how, **more},
+                 slack=20)  # fmt: skip
+case("avg_pool_backward", "2 dims", drawn(normal(2, 3, 5, 4)),
+     {"input_size": (9, 8), "kernel_size": 3, "stride": 2, "padding": 1})  # fmt: skip
+case("avg_pool_backward", "beyond", drawn(normal(2, 3, 5, 3)),
+     {"input_size": (9, 8), "kernel_size": (2, 3), "stride": None, "ceil_mode": True,
+      "count_include_pad": False})  # fmt: skip
+case("avg_pool_backward", "1 dim", drawn(normal(2, 3, 4)),
+     {"input_size": (9,), "kernel_size": 2, "divisor_override": 3})  # fmt: skip
+
+# Scores -------------------------------------------------------------------------------------------
+
+
+def labels(classes: int, *shape: int) -> Callable[[Any], Any]:
+    """Targets, one in ten of which is to be ignored."""
+    return lambda rng: np.where(rng.random(shape) < 0.1, -100, rng.integers(0, classes, shape))
+
+
+SCORES = [((5, 7), -1), ((9, 64), 1), ((2, 4100), 1), ((3, 40, 5), 1), ((70, 2), 0), ((4, 1), 1)]
+for shape, dim in SCORES:
+    for name in ("softmax", "log_softmax"):
+        case(name, f"{shape} {dim}", drawn(normal(*shape)), {"dim": dim}, slack=10)
+        case(f"{name}_backward", f"{shape} {dim}", drawn(normal(*shape), normal(*shape)),
+             {"dim": dim}, slack=40)  # fmt: skip
+case("softmax", "infinite", lambda rng: [np.array([[-np.inf, 1.0, 2.0], [-np.inf] * 3])],
+     {"dim": 1})  # fmt: skip
+
+# scores, classes, weights
+ENTROPIES: list[tuple[tuple[int, ...], int, bool]] = [
+    ((5, 7), 7, False), ((300, 16), 16, True), ((4, 1100), 1100, False), ((3, 6, 4, 5), 6, True),
+    ((9,), 9, True),
+]  # fmt: skip
+for shape, classes, weighed in ENTROPIES:
+    lead = shape[:1] if len(shape) > 1 else ()
+    vector = (lambda rng, n=classes: rng.random(n)) if weighed else None
+    operands = [normal(*shape), labels(classes, *lead, *shape[2:]), vector]
+    for reduction, smoothing in (("mean", 0.0), ("none", 0.1), ("sum", 0.1)):
+        how = {"reduction": reduction, "label_smoothing": smoothing}
+        case("cross_entropy", f"{shape} {reduction}", drawn(*operands), how, slack=20)
+        g = normal(*lead, *shape[2:]) if reduction == "none" else normal()
+        rows = shape[0] if lead else 1, 1, prod(shape[2:])
+        case(
+            "cross_entropy_backward",
+            f"{shape} {reduction}",
+            drawn(g, *operands, normal(), moments(*rows), moments(*rows)),
+            how,
+            slack=40,
+        )

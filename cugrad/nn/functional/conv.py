@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...autograd.recording.record import recorded
+from ...backends.windows import Ints, numbers
 from ...functions.calls.arguments import of_one_dtype
-from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor
 
 __all__ = [

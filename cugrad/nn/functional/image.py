@@ -12,11 +12,11 @@ import numpy as np
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...backends.windows import Ints, numbers
 from ...dtypes import float32, uint8
 from ...frames import warn_user
 from ...functions.calls.arguments import fresh, of_reals
 from ...functions.shapes.padding import pad
-from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor, make
 from .pooling import (
     adaptive_avg_pool1d,

@@ -11,12 +11,12 @@ import numpy as np
 
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...backends.windows import Ints, numbers
 from ...dtypes import float32, int64
 from ...functions.calls.arguments import as_own, refuse_complex
 from ...functions.creation.random import rand
 from ...functions.indexing.bounds import is_looked_at
 from ...ops.nn.pool import smallest_index
-from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor, make
 
 __all__ = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...backends.windows import Ints, numbers
 from ...dtypes import dtype as DType
 from ...functions.creation.factories import empty
 from ...functions.shapes.padding import pad
-from ...ops.nn.windows import Ints, numbers
 from ...tensor import Tensor
 from .. import init
 from ..base.dims import OverDims

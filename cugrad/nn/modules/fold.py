@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ops.nn.windows import Ints
+from ...backends.windows import Ints
 from ...tensor import Tensor
 from ..functional.image import fold, unfold
 from .module import Module

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...backends.windows import Ints
 from ...functions.shapes.padding import pad
-from ...ops.nn.windows import Ints
 from ...tensor import Tensor
 from ..base.dims import OverDims
 from .module import Module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.nn.windows import Ints, numbers
+from ...backends.windows import Ints, numbers
 from ...tensor import Tensor
 from ..base.dims import OverDims
 from ..functional import pooling as functional

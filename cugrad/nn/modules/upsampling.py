@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.nn.windows import Ints
+from ...backends.windows import Ints
 from ...tensor import Tensor
 from ..functional.image import interpolate
 from .module import Module

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
 from ..flops import convolution_flops, convolution_input_flops, convolution_weight_flops
 from ..table import CONVOLUTION, LINEAR, SAME, row
-from .windows import Ints, numbers, output_size, spans
 
 Array = Any
 Geometry = tuple[tuple[int, ...], ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...backends.windows import Ints
 from ...dtypes import is_half
 from ..table import CAST, LINEAR, row
 from .conv import _fold, _geometry, _outputs, _unfold
-from .windows import Ints
 
 Array = Any
 

@@ -6,9 +6,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
 from ..table import CAST, LINEAR, row
-from .windows import Ints, numbers, output_size, spans
 
 Array = Any
 Axis = tuple[int, int, int, int, int]  # size, kernel, stride, padding, dilation

@@ -77,15 +77,16 @@ template <class Join> __device__ A of_lines(A value, Join join)
     return value;
 }
 
-// A block leaves its part of a sum, and the block that comes last gets them all: true for it.
-__device__ __forceinline__ bool comes_last(unsigned* tickets)
+// Each of `count` blocks leaves its part of a sum, and the one that comes last gets them all: true
+// for it. The ticket is 0 before, and behind it.
+__device__ __forceinline__ bool comes_last(unsigned* ticket, unsigned count)
 {
     __shared__ bool last;
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(tickets + blockIdx.x, 1u) == gridDim.y - 1;
+    if (threadIdx.x == 0) last = atomicAdd(ticket, 1u) == count - 1;
     __syncthreads();
-    if (last && threadIdx.x == 0) tickets[blockIdx.x] = 0;
+    if (last && threadIdx.x == 0) *ticket = 0;
     __threadfence();
     return last;
 }

@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(256) channel_moments(
     if (gridDim.y > 1) {
         A* const left = partial + (i64)blockIdx.y * 2 * channels;
         if (w.leads) left[w.channel] = mean, left[channels + w.channel] = square;
-        if (!comes_last(tickets)) return;
+        if (!comes_last(tickets + blockIdx.x, gridDim.y)) return;
         const int first = w.channel < channels ? w.begin - begin : gridDim.y;
         A total = 0;
         for (int k = first; k < (int)gridDim.y; k += w.step)
@@ -234,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(256) channel_sums(
     if (gridDim.y > 1) {
         A* const left = partial + (i64)blockIdx.y * 2 * channels;
         if (w.leads) left[w.channel] = slope, left[channels + w.channel] = offset;
-        if (!comes_last(tickets)) return;
+        if (!comes_last(tickets + blockIdx.x, gridDim.y)) return;
         slope = offset = 0;
         if (w.channel < channels)
             for (int k = w.begin - (int)blockIdx.y * part; k < (int)gridDim.y; k += w.step) {

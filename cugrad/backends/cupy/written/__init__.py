@@ -8,7 +8,7 @@ functions. The row says what is computed, and is compared with the kernel in
 `cugrad/backends/cupy` imports from here.
 """
 
-from . import norms
+from . import convolution, norms, pooling, scores
 from .registry import backward_of, forward_of
 
-__all__ = ["backward_of", "forward_of", "norms"]
+__all__ = ["backward_of", "convolution", "forward_of", "norms", "pooling", "scores"]

@@ -64,7 +64,7 @@ class NodeCall:
     def wants(self, name: str) -> bool:
         return bool(self.mask >> self.op.inputs.index(name) & 1)
 
-    def answer(self, **gradients: Array | None) -> tuple[Array | None, ...]:
+    def answer(self, /, **gradients: Array | None) -> tuple[Array | None, ...]:
         """A gradient for each input of the row, in their order."""
         return tuple([gradients.get(name) for name in self.op.inputs])
 

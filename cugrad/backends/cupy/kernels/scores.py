@@ -1,0 +1,214 @@
+"""Kernels of scores of classes: softmax, its logarithm, and cross entropy.
+
+Scores are (N, n, R) in memory, and a row has the n of them that share the other two indices. Of
+neighbours, R = 1, a row has a team of threads; else, ACROSS, a block has 32 rows in 8 lines.
+"""
+
+from __future__ import annotations
+
+from . import PART, whole
+
+__all__ = ["KERNELS", "NAMES", "SOURCE"]
+
+_ROW = r"""
+struct Row {  // `step` elements on from `begin`, below `end`; element j is at base + j * inner
+    i64 number, base;
+    int begin, end, step;
+    bool leads, is_there;
+};
+__device__ __forceinline__ Row row_of(i64 rows, int n, int inner, int team)
+{
+    Row r;
+    const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+    r.number = ACROSS ? (i64)blockIdx.x * 32 + lane
+                      : (i64)blockIdx.x * (blockDim.x / team) + threadIdx.x / team;
+    r.is_there = r.number < rows;
+    r.base = inner == 1 ? r.number * n : r.number / inner * n * inner + r.number % inner;
+    r.begin = ACROSS ? line : threadIdx.x % team * PACK;
+    r.end = r.is_there ? n : 0;
+    r.step = ACROSS ? 8 : team * PACK;
+    r.leads = r.is_there && (ACROSS ? line == 0 : threadIdx.x % team == 0);
+    return r;
+}
+template <class Join> __device__ A of_row(A value, int team, Join join)
+{
+    if constexpr (ACROSS != 0) return of_lines(value, join);
+    else return of_team(value, team, join);
+}
+__device__ __forceinline__ A infinity() { return (A)__int_as_float(0x7F800000); }
+"""
+
+_CLASS = r"""
+struct Class {  // what a target says: a class, what it weighs, and whether it is left out
+    i64 label;
+    A weight;
+    bool ignored;
+};
+__device__ __forceinline__ Class class_of(
+    const Row& r, const i64* target, const W* weight, int n, i64 ignore_index, int weighed)
+{
+    Class c = {0, 0, true};
+    if (!r.is_there || target[r.number] == ignore_index) return c;
+    c.label = target[r.number];
+    c.ignored = false;
+    c.weight = 1;
+    if (c.label < 0 || c.label >= n) c.weight = (A)__int_as_float(0x7FC00000);  // there is none
+    else if (weighed) c.weight = (A)weight[c.label];
+    return c;
+}
+"""
+
+KERNELS = {
+    # exp(x - maximum) over its sum; LOG: the logarithm of that.
+    "softmax": _ROW + PART + r"""
+extern "C" __global__ void __launch_bounds__(1024) softmax(
+    const T* x, T* y, i64 rows, int n, int inner, int team)
+{
+    const Row r = row_of(rows, n, inner, team);
+    A top = -infinity(), sum = 0;
+    for (int j = r.begin; j < r.end; j += r.step) {
+        const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) top = Largest()(top, (A)v.at[k]);
+    }
+    top = of_row(top, team, Largest());
+    for (int j = r.begin; j < r.end; j += r.step) {
+        const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) sum += exp((A)v.at[k] - top);
+    }
+    sum = of_row(sum, team, Sum());
+    const A shift = LOG ? log(sum) : A(0);
+    for (int j = r.begin; j < r.end; j += r.step) {
+        Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) {
+            const A c = (A)v.at[k] - top;
+            v.at[k] = (T)(LOG ? c - shift : exp(c) / sum);
+        }
+        save(y + r.base + (i64)j * inner, v);
+    }
+}
+""",
+    # y g - y sum(y g); LOG: g - exp(y) sum(g).
+    "softmax_backward": _ROW + PART + r"""
+extern "C" __global__ void __launch_bounds__(1024) softmax_backward(
+    const T* g, const T* y, T* x, i64 rows, int n, int inner, int team)
+{
+    const Row r = row_of(rows, n, inner, team);
+    A sum = 0;
+    for (int j = r.begin; j < r.end; j += r.step) {
+        const Pack<T, PACK> u = load(g + r.base + (i64)j * inner);
+        const Pack<T, PACK> v = load(y + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) sum += LOG ? (A)u.at[k] : (A)u.at[k] * (A)v.at[k];
+    }
+    sum = of_row(sum, team, Sum());
+    for (int j = r.begin; j < r.end; j += r.step) {
+        Pack<T, PACK> u = load(g + r.base + (i64)j * inner);
+        const Pack<T, PACK> v = load(y + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) {
+            const A a = (A)u.at[k], b = (A)v.at[k];
+            u.at[k] = (T)(LOG ? a - exp(b) * sum : b * a - b * sum);
+        }
+        save(x + r.base + (i64)j * inner, u);
+    }
+}
+""",
+    # The loss of each row; how: 0 as they are, 1 their sum, 2 that over the sum of the weights.
+    # `tops` and `logs` are the maximum of each row and log sum exp(x - maximum).
+    "cross_entropy": _ROW + PART + _CLASS + PART + r"""
+extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
+    const T* x, const i64* target, const W* weight, T* loss, T* total_weight, A* tops, A* logs,
+    A* partial, unsigned* tickets, i64 rows, int n, int inner, int team, int how, int weighed,
+    i64 ignore_index, A smoothing)
+{
+    const Row r = row_of(rows, n, inner, team);
+    A top = -infinity(), sum = 0, weights = 0, dot = 0;
+    for (int j = r.begin; j < r.end; j += r.step) {
+        const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) top = Largest()(top, (A)v.at[k]);
+    }
+    top = of_row(top, team, Largest());
+    for (int j = r.begin; j < r.end; j += r.step) {
+        const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) {
+            sum += exp((A)v.at[k] - top);
+            if (smoothing != 0) {
+                const A w = weighed ? (A)weight[j + k] : A(1);
+                weights += w;
+                dot += w * (A)v.at[k];
+            }
+        }
+    }
+    const A log_sum = log(of_row(sum, team, Sum()));
+    if (smoothing != 0) {
+        weights = of_row(weights, team, Sum());
+        dot = of_row(dot, team, Sum());
+    }
+    const Class c = class_of(r, target, weight, n, ignore_index, weighed);
+    A mine = 0, size = 0;
+    if (r.leads) {
+        tops[r.number] = top;
+        logs[r.number] = log_sum;
+        if (!c.ignored && c.weight != 0) {
+            const i64 label = c.label >= 0 && c.label < n ? c.label : 0;
+            mine = -((A)x[r.base + label * inner] - top - log_sum) * c.weight;
+        }
+        if (smoothing != 0 && !c.ignored)
+            mine = (1 - smoothing) * mine + (weights * (top + log_sum) - dot) * (smoothing / n);
+        size = c.weight;
+        if (how == 0) loss[r.number] = (T)mine;
+    }
+    if (how == 0) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) *total_weight = (T)0.0f;
+        return;
+    }
+    mine = of_team(mine, blockDim.x, Sum());
+    size = of_team(size, blockDim.x, Sum());
+    if (threadIdx.x == 0) partial[blockIdx.x] = mine, partial[gridDim.x + blockIdx.x] = size;
+    if (!comes_last(tickets, gridDim.x)) return;
+    mine = size = 0;
+    for (int k = threadIdx.x; k < (int)gridDim.x; k += blockDim.x) {
+        mine += ((const volatile A*)partial)[k];
+        size += ((const volatile A*)partial)[gridDim.x + k];
+    }
+    mine = of_team(mine, blockDim.x, Sum());
+    size = of_team(size, blockDim.x, Sum());
+    if (threadIdx.x == 0) {
+        *loss = (T)(how == 2 ? mine / size : mine);
+        *total_weight = (T)size;
+    }
+}
+""",
+    # The gradient in x: g of each row, or one for all.
+    "cross_entropy_backward": _ROW + PART + _CLASS + PART + r"""
+extern "C" __global__ void __launch_bounds__(1024) cross_entropy_backward(
+    const T* g, const T* x, const i64* target, const W* weight, const T* total_weight,
+    const A* tops, const A* logs, T* out, i64 rows, int n, int inner, int team, int how,
+    int weighed, i64 ignore_index, A smoothing)
+{
+    const Row r = row_of(rows, n, inner, team);
+    const Class c = class_of(r, target, weight, n, ignore_index, weighed);
+    A slope = r.is_there ? (A)g[how == 0 ? r.number : 0] : A(0), weights = n;
+    if (how == 2) slope /= (A)*total_weight;
+    const A smooth = smoothing != 0 && !c.ignored ? slope * (smoothing / n) : A(0);
+    if (smoothing != 0 && weighed) {
+        weights = 0;
+        for (int j = r.begin; j < r.end; j += r.step)
+            for (int k = 0; k < PACK; ++k) weights += (A)weight[j + k];
+        weights = of_row(weights, team, Sum());
+    }
+    slope = c.ignored || c.weight == 0 ? A(0) : slope * c.weight * (1 - smoothing);
+    const A scale = slope + smooth * weights, shift = r.is_there ? logs[r.number] : A(0);
+    const A top = r.is_there ? tops[r.number] : A(0);
+    for (int j = r.begin; j < r.end; j += r.step) {
+        Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) {
+            A d = exp((A)v.at[k] - top - shift) * scale;
+            if (smoothing != 0) d -= (weighed ? (A)weight[j + k] : A(1)) * smooth;
+            v.at[k] = (T)(j + k == c.label ? d - slope : d);
+        }
+        save(out + r.base + (i64)j * inner, v);
+    }
+}
+""",
+}  # fmt: skip
+NAMES = tuple(KERNELS)
+SOURCE = whole(KERNELS, ACROSS=0, LOG=0)

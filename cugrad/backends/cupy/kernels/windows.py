@@ -1,0 +1,282 @@
+"""Kernels of windows that slide over planes of up to three dims: convolutions and pooling.
+
+Planes of fewer dims have others of size 1 before them. A kernel that goes back from outputs to
+inputs looks for the windows that an element lies in, so that it adds up in one order.
+"""
+
+from __future__ import annotations
+
+from . import PART, whole
+
+__all__ = ["KERNELS", "NAMES", "SOURCE"]
+
+_WINDOW = r"""
+struct Window { int size[3], outputs[3], kernel[3], stride[3], padding[3], dilation[3]; };
+
+struct Place { i64 plane; int at[3]; };  // of an element among planes of these sizes
+__device__ __forceinline__ Place place_in(i64 i, const int* sizes)
+{
+    Place p;
+    const i64 area = (i64)sizes[0] * sizes[1] * sizes[2];
+    int rest;
+    if (i > 0x7fffffff) p.plane = i / area, rest = (int)(i % area);
+    else {  // quotients of 32 bits are cheaper
+        const unsigned j = (unsigned)i, whole = (unsigned)area;
+        p.plane = j / whole, rest = j % whole;
+    }
+    p.at[2] = rest % sizes[2];
+    rest /= sizes[2];
+    p.at[1] = rest % sizes[1];
+    p.at[0] = rest / sizes[1];
+    return p;
+}
+__device__ __forceinline__ i64 offset_in(const int* sizes, int a, int b, int c)
+{
+    return ((i64)a * sizes[1] + b) * sizes[2] + c;
+}
+// The element along dim d that a window reads at a position of the kernel; below 0 for none.
+__device__ __forceinline__ int read_by(const Window& w, int d, int output, int position)
+{
+    const int at = output * w.stride[d] - w.padding[d] + position * w.dilation[d];
+    return at < w.size[d] ? at : -1;
+}
+// The window that reads an element along dim d at a position of the kernel; below 0 for none.
+__device__ __forceinline__ int window_of(const Window& w, int d, int at, int position)
+{
+    const int shift = at + w.padding[d] - position * w.dilation[d];
+    if (shift < 0 || shift % w.stride[d] != 0) return -1;
+    return shift / w.stride[d] < w.outputs[d] ? shift / w.stride[d] : -1;
+}
+#define FOR_KERNEL(w, k)                                                          \
+    for (int k##0 = 0, k = 0; k##0 < w.kernel[0]; ++k##0)                         \
+        for (int k##1 = 0; k##1 < w.kernel[1]; ++k##1)                            \
+            for (int k##2 = 0; k##2 < w.kernel[2]; ++k##2, ++k)
+"""
+
+_DIVISOR = r"""
+// How many elements an average divides by: those of the window that lie in the padded plane, or,
+// with `inside`, in the plane.
+__device__ __forceinline__ A divisor_of(const Window& w, int a, int b, int c, int inside, int given)
+{
+    if (given != 0) return (A)given;
+    const int at[3] = {a, b, c};
+    A product = 1;
+    for (int d = 0; d < 3; ++d) {
+        int start = at[d] * w.stride[d] - w.padding[d];
+        int stop = start + w.kernel[d], most = w.size[d] + (inside ? 0 : w.padding[d]);
+        if (stop > most) stop = most;
+        if (inside && start < 0) start = 0;
+        product *= stop - start;
+    }
+    return product;
+}
+"""
+
+KERNELS = {
+    # What each output reads at each position of the kernel, 0 beyond the plane: element
+    # (image, channel, position, output) of columns with these steps. Planes are (images, channels).
+    "unfold": _WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) unfold(
+    const T* x, T* columns, const Window w, i64 count, int channels, i64 per_image,
+    i64 per_channel, i64 per_position)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place o = place_in(i, w.outputs);
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2];
+    T* to = columns + o.plane / channels * per_image + o.plane % channels * per_channel +
+            offset_in(w.outputs, o.at[0], o.at[1], o.at[2]);
+    FOR_KERNEL(w, k) {
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        const bool inside = a >= 0 && b >= 0 && c >= 0;
+        to[k * per_position] = inside ? from[offset_in(w.size, a, b, c)] : (T)0.0f;
+    }
+}
+""",
+    # The adjoint: each element of a plane is the sum of the columns that were read from it.
+    "fold": _WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) fold(
+    const T* columns, T* x, const Window w, i64 count, int channels, i64 per_image,
+    i64 per_channel, i64 per_position)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place p = place_in(i, w.size);
+    const T* from = columns + p.plane / channels * per_image + p.plane % channels * per_channel;
+    A sum = 0;
+    FOR_KERNEL(w, k) {
+        const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
+        const int c = window_of(w, 2, p.at[2], k2);
+        if (a >= 0 && b >= 0 && c >= 0)
+            sum += (A)from[k * per_position + offset_in(w.outputs, a, b, c)];
+    }
+    x[i] = (T)sum;
+}
+""",
+    # A convolution in which each output channel reads one input channel, as `times` others do.
+    "depthwise": _WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) depthwise(
+    const T* x, const T* weight, const T* bias, T* y, const Window w, i64 count, int channels,
+    int times, int has_bias)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place o = place_in(i, w.outputs);
+    const int channel = (int)(o.plane % channels);
+    const T* from = x + o.plane / times * w.size[0] * w.size[1] * w.size[2];
+    const T* factors = weight + (i64)channel * w.kernel[0] * w.kernel[1] * w.kernel[2];
+    A sum = has_bias ? (A)bias[channel] : A(0);
+    FOR_KERNEL(w, k) {
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a >= 0 && b >= 0 && c >= 0) sum += (A)factors[k] * (A)from[offset_in(w.size, a, b, c)];
+    }
+    y[i] = (T)sum;
+}
+""",
+    # Its adjoint in the input.
+    "depthwise_input": _WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) depthwise_input(
+    const T* g, const T* weight, T* x, const Window w, i64 count, int channels, int times)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place p = place_in(i, w.size);
+    const i64 area = (i64)w.outputs[0] * w.outputs[1] * w.outputs[2];
+    const int taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
+    A sum = 0;
+    for (int j = 0; j < times; ++j) {
+        const T* from = g + (p.plane * times + j) * area;
+        const T* factors = weight + (p.plane % channels * times + j) * taps;
+        FOR_KERNEL(w, k) {
+            const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
+            const int c = window_of(w, 2, p.at[2], k2);
+            if (a >= 0 && b >= 0 && c >= 0)
+                sum += (A)factors[k] * (A)from[offset_in(w.outputs, a, b, c)];
+        }
+    }
+    x[i] = (T)sum;
+}
+""",
+    # Its adjoint in the weight: a block for each position of the kernel of each channel.
+    "depthwise_weight": _WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) depthwise_weight(
+    const T* g, const T* x, T* result, const Window w, int images, int channels, int times)
+{
+    const int taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
+    const int channel = blockIdx.x / taps, tap = blockIdx.x % taps;
+    const int k2 = tap % w.kernel[2], k1 = tap / w.kernel[2] % w.kernel[1];
+    const int k0 = tap / w.kernel[2] / w.kernel[1];
+    const i64 area = (i64)w.outputs[0] * w.outputs[1] * w.outputs[2];
+    const i64 size = (i64)w.size[0] * w.size[1] * w.size[2];
+    A sum = 0;
+    for (i64 e = threadIdx.x; e < images * area; e += blockDim.x) {
+        const Place o = place_in(e, w.outputs);  // its plane is the image
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const T* from = x + (o.plane * (channels / times) + channel / times) * size;
+        const T* slope = g + (o.plane * channels + channel) * area;
+        sum += (A)from[offset_in(w.size, a, b, c)] *
+               (A)slope[offset_in(w.outputs, o.at[0], o.at[1], o.at[2])];
+    }
+    sum = of_team(sum, blockDim.x, Sum());
+    if (threadIdx.x == 0) result[blockIdx.x] = (T)sum;
+}
+""",
+    # y += bias of the channel, in place.
+    "add_to_channels": r"""
+extern "C" __global__ void __launch_bounds__(256) add_to_channels(
+    T* y, const T* bias, i64 size, int channels, int length)
+{
+    const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i >= size) return;
+    Pack<T, PACK> v = load(y + i);
+    const A b = (A)bias[i > 0x7fffffff ? (int)(i / length % channels)
+                                       : (int)((unsigned)i / length % channels)];
+    for (int k = 0; k < PACK; ++k) v.at[k] = (T)((A)v.at[k] + b);
+    save(y + i, v);
+}
+""",
+    # The largest element of each window, and its number in the window: the first of equals, and
+    # the last nan, which is larger than all.
+    "max_pool": _WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) max_pool(
+    const T* x, T* y, W* offsets, const Window w, i64 count)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place o = place_in(i, w.outputs);
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2];
+    A best = 0;
+    int number = -1;
+    FOR_KERNEL(w, k) {
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const A v = (A)from[offset_in(w.size, a, b, c)];
+        if (number < 0 || v > best || v != v) best = v, number = k;
+    }
+    y[i] = (T)best;
+    offsets[i] = (W)number;
+}
+""",
+    "max_pool_backward": _WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) max_pool_backward(
+    const T* g, const W* offsets, T* x, const Window w, i64 count)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place p = place_in(i, w.size);
+    const i64 first = p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
+    A sum = 0;
+    FOR_KERNEL(w, k) {
+        const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
+        const int c = window_of(w, 2, p.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const i64 at = first + offset_in(w.outputs, a, b, c);
+        if ((i64)offsets[at] == k) sum += (A)g[at];
+    }
+    x[i] = (T)sum;
+}
+""",
+    # `given`, if not 0, is what sums are divided by; else the number of elements, see divisor_of.
+    "avg_pool": _WINDOW + PART + _DIVISOR + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) avg_pool(
+    const T* x, T* y, const Window w, i64 count, int inside, int given)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place o = place_in(i, w.outputs);
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2];
+    A sum = 0;
+    FOR_KERNEL(w, k) {
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a >= 0 && b >= 0 && c >= 0) sum += (A)from[offset_in(w.size, a, b, c)];
+    }
+    y[i] = (T)(sum / divisor_of(w, o.at[0], o.at[1], o.at[2], inside, given));
+}
+""",
+    "avg_pool_backward": _WINDOW + PART + _DIVISOR + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) avg_pool_backward(
+    const T* g, T* x, const Window w, i64 count, int inside, int given)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place p = place_in(i, w.size);
+    const T* from = g + p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
+    A sum = 0;
+    FOR_KERNEL(w, k) {
+        const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
+        const int c = window_of(w, 2, p.at[2], k2);
+        if (a >= 0 && b >= 0 && c >= 0)
+            sum += (A)from[offset_in(w.outputs, a, b, c)] / divisor_of(w, a, b, c, inside, given);
+    }
+    x[i] = (T)sum;
+}
+""",
+}  # fmt: skip
+NAMES = tuple(KERNELS)
+SOURCE = whole(KERNELS)

@@ -1,0 +1,197 @@
+"""Convolutions: one kernel that makes columns, and one product of matrices; or one kernel alone
+where each channel is on its own.
+
+Planes that a product reads as they are, those of windows of one element, need no columns. Groups
+of several channels are left to the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import cupy
+
+from ...windows import Ints
+from ..gemm import matmul
+from ..kernels.windows import KERNELS
+from .launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, pack_of
+from .registry import forward
+from .windows import Windows, launch, windows_over
+
+__all__: list[str] = []
+
+Array = Any  # cupy.ndarray
+ndarray = cupy.ndarray
+
+WORKSPACE = 256 << 20  # bytes of columns: images beyond it have theirs later
+
+
+def _windows(
+    size: tuple[int, ...], weight_size: tuple[int, ...], dtype: Any, stride: Ints, padding: Ints,
+    dilation: Ints,
+) -> Windows | None:  # fmt: skip
+    if dtype.name not in FLOATS or not size or 0 in (*size, *weight_size):
+        return None
+    return windows_over(size, weight_size, stride, padding, dilation)
+
+
+def _is_pointwise(windows: Windows) -> bool:
+    return set(windows.kernel + windows.stride) == {1} and not any(windows.padding)
+
+
+def _batch(images: int, each: int, itemsize: int) -> int:
+    """Of how many images columns of `each` elements are made at a time."""
+    return max(1, min(images, WORKSPACE // (each * itemsize)))
+
+
+def _columns(name: str, x: Array, columns: Array, windows: Windows, steps: tuple[int, ...]) -> None:
+    """Starts `unfold` of planes x, or `fold` to them."""
+    shape = x.shape[:2]
+    count = prod(shape) * prod(windows.outputs if name == "unfold" else windows.size)
+    arrays = [x, columns] if name == "unfold" else [columns, x]
+    launch(name, windows, count, arrays, int32(shape[1]), *map(int64, steps))
+
+
+@forward("convolution")
+def convolution(
+    input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Ints, dilation: Ints,
+    groups: int,
+) -> Array | None:  # fmt: skip
+    """Columns of images, as many as the workspace has room for, times the weight."""
+    if input.ndim != weight.ndim or not input.shape[0] or not _fits(input, weight, groups):
+        return None
+    size, kernel_size = tuple(input.shape[2:]), tuple(weight.shape[2:])
+    windows = _windows(size, kernel_size, input.dtype, stride, padding, dilation)
+    if windows is None or (bias is not None and bias.dtype != input.dtype):
+        return None
+    x, weight = dense(input), dense(weight)
+    shape = (input.shape[0], weight.shape[0], *windows.outputs)
+    if groups > 1:
+        result = ndarray(shape, x.dtype)
+        first = weight if bias is None else dense(bias)
+        launch("depthwise", windows, result.size, [x, weight, first, result],
+               int32(shape[1]), int32(shape[1] // groups), int32(bias is not None))  # fmt: skip
+        return result
+    matrix = weight.reshape(weight.shape[0], -1)
+    if _is_pointwise(windows):
+        result = matmul(matrix, x.reshape(*x.shape[:2], -1)).reshape(shape)
+    else:
+        result = _by_columns(x, windows, lambda columns: matmul(matrix, columns), shape)
+    if bias is not None:
+        _add(result, dense(bias))
+    return result
+
+
+def _fits(input: Array, weight: Array, groups: int) -> bool:
+    """Whether all channels go to all, or each to its own."""
+    channels = input.shape[1] == weight.shape[1] * groups
+    alone = weight.shape[1] == 1 and weight.shape[0] % groups == 0
+    return bool(input.dtype == weight.dtype and channels and (groups == 1 or alone))
+
+
+def _by_columns(
+    x: Array, windows: Windows, product: Callable[[Array], Array], shape: tuple[int, ...]
+) -> Array:
+    images, channels = x.shape[:2]
+    length, rows = prod(windows.outputs), channels * windows.taps
+    step = _batch(images, rows * length, x.dtype.itemsize)
+    columns = ndarray((step, rows, length), x.dtype)
+    result = None if step == images else ndarray(shape, x.dtype)
+    for start in range(0, images, step):
+        some = x[start : start + step]
+        _columns("unfold", some, columns, windows, (rows * length, windows.taps * length, length))
+        part = product(columns[: len(some)]).reshape(len(some), *shape[1:])
+        if result is None:
+            return part
+        result[start : start + step] = part
+    return result
+
+
+def _add(y: Array, bias: Array) -> None:
+    length = prod(y.shape[2:])
+    pack = pack_of(length, y)
+    run = kernel(KERNELS["add_to_channels"], "add_to_channels", y.dtype.name, None, pack)
+    run((blocks(y.size // pack),), (BLOCK,),
+        (y, bias, int64(y.size), int32(y.shape[1]), int32(length)))  # fmt: skip
+
+
+@forward("convolution_input")
+def convolution_input(
+    grad_output: Array, weight: Array, input_size: tuple[int, ...], stride: Ints, padding: Ints,
+    dilation: Ints, groups: int,
+) -> Array | None:  # fmt: skip
+    """The product with the weight, and each element adds up what of it was read there."""
+    if grad_output.dtype != weight.dtype or grad_output.ndim != weight.ndim:
+        return None
+    size = tuple(input_size)
+    windows = _windows(size, tuple(weight.shape[2:]), weight.dtype, stride, padding, dilation)
+    images, channels = grad_output.shape[0], weight.shape[1] * groups
+    if windows is None or not images or tuple(grad_output.shape[2:]) != windows.outputs:
+        return None
+    if grad_output.shape[1] != weight.shape[0] or 0 in weight.shape:
+        return None
+    g, weight = dense(grad_output), dense(weight)
+    result = ndarray((images, channels, *size), g.dtype)
+    if groups > 1:
+        if weight.shape[1] != 1 or weight.shape[0] % groups:
+            return None
+        launch("depthwise_input", windows, result.size, [g, weight, result], int32(channels),
+               int32(weight.shape[0] // groups))  # fmt: skip
+        return result
+    matrix, length = weight.reshape(weight.shape[0], -1).T, prod(windows.outputs)
+    if _is_pointwise(windows):
+        return matmul(matrix, g.reshape(images, -1, length)).reshape(result.shape)
+    rows = channels * windows.taps
+    step = _batch(images, rows * length, g.dtype.itemsize)
+    for start in range(0, images, step):
+        columns = matmul(matrix, g[start : start + step].reshape(-1, g.shape[1], length))
+        _columns("fold", result[start : start + step], columns, windows,
+                 (rows * length, windows.taps * length, length))  # fmt: skip
+    return result
+
+
+@forward("convolution_weight")
+def convolution_weight(
+    grad_output: Array, input: Array, kernel_size: tuple[int, ...], stride: Ints, padding: Ints,
+    dilation: Ints, groups: int,
+) -> Array | None:  # fmt: skip
+    """The product of the gradient and the columns, both in rows of all images."""
+    if grad_output.dtype != input.dtype or grad_output.ndim != input.ndim:
+        return None
+    size, (images, channels) = tuple(input.shape[2:]), input.shape[:2]
+    windows = _windows(size, tuple(kernel_size), input.dtype, stride, padding, dilation)
+    if windows is None or not images or tuple(grad_output.shape[2:]) != windows.outputs:
+        return None
+    outputs = grad_output.shape[1]
+    if not outputs or not channels:
+        return None
+    g, x = dense(grad_output), dense(input)
+    if groups > 1:
+        return _depthwise_weight(g, x, windows, groups)
+    length, rows = prod(windows.outputs), channels * windows.taps
+    total: Array = None
+    step = _batch(images, (rows + outputs) * length, g.dtype.itemsize)
+    for start in range(0, images, step):
+        some = x[start : start + step]
+        width = len(some) * length
+        columns = ndarray((rows, width), g.dtype)
+        _columns("unfold", some, columns, windows, (length, windows.taps * width, width))
+        slopes = dense(g[start : start + step].swapaxes(0, 1)).reshape(outputs, width)
+        product = matmul(slopes, columns.T)
+        if step < images:
+            product = product.astype(cupy.float32 if g.dtype.itemsize == 2 else g.dtype, copy=False)
+        total = product if total is None else total + product
+    return total.astype(g.dtype, copy=False).reshape(outputs, channels, *kernel_size)
+
+
+def _depthwise_weight(g: Array, x: Array, windows: Windows, groups: int) -> Array | None:
+    channels = g.shape[1]
+    if x.shape[1] != groups or channels % groups or channels * windows.taps >= LIMIT:
+        return None
+    result = ndarray((channels, 1, *windows.kernel), g.dtype)
+    run = kernel(KERNELS["depthwise_weight"], "depthwise_weight", g.dtype.name)
+    run((result.size,), (BLOCK,), (g, x, result, windows.packed, int32(x.shape[0]),
+        int32(channels), int32(channels // groups)))  # fmt: skip
+    return result

@@ -1,0 +1,107 @@
+"""Pooling: a kernel each way, a thread for each output forward and for each input backward."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ...windows import Ints
+from .launch import FLOATS, dense, int32
+from .registry import NodeCall, backward, forward
+from .windows import Windows, launch, windows_over
+
+__all__: list[str] = []
+
+Array = Any  # cupy.ndarray
+MAX_POOLS = ("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
+ndarray = cupy.ndarray
+
+
+def _pooled(
+    x: Array, n: int, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints,
+    ceil_mode: bool,
+) -> Windows | None:  # fmt: skip
+    if x.dtype.name not in FLOATS or not x.size or x.ndim < n:
+        return None
+    windows = windows_over(tuple(x.shape[-n:]), kernel_size, stride, padding, dilation, ceil_mode)
+    if windows is None:
+        return None
+    reach = [d * (k - 1) + 1 for k, d in zip(windows.kernel, windows.dilation)]
+    return None if any(p > r // 2 for p, r in zip(windows.padding, reach)) else windows
+
+
+def _max_pool(n: int) -> None:
+    @forward(MAX_POOLS[n - 1])
+    def max_pool(
+        self: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints,
+        ceil_mode: bool,
+    ) -> tuple[Array, Array] | None:  # fmt: skip
+        windows = _pooled(self, n, kernel_size, stride, padding, dilation, ceil_mode)
+        if windows is None:
+            return None
+        shape = (*self.shape[:-n], *windows.outputs)
+        index = np.dtype(_smallest_index(windows.taps))
+        result, offsets = ndarray(shape, self.dtype), ndarray(shape, index)
+        arrays = [dense(self), result, offsets]
+        launch("max_pool", windows, result.size, arrays, index=index.name)
+        return result, offsets
+
+    @backward(MAX_POOLS[n - 1])
+    def max_pool_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
+        shape, offsets, params = call.shape("self"), call["offsets"], call.params
+        windows = windows_over(
+            shape[-n:], params["kernel_size"], params["stride"], params["padding"],
+            params["dilation"], params["ceil_mode"],
+        )  # fmt: skip
+        if windows is None or call.g.dtype.name not in FLOATS or not prod(shape):
+            return None
+        result = ndarray(shape, call.g.dtype)
+        arrays = [dense(call.g), dense(offsets), result]
+        launch("max_pool_backward", windows, result.size, arrays, index=offsets.dtype.name)
+        return call.answer(self=result)
+
+    @forward(f"avg_pool{n}d")
+    def avg_pool(
+        self: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, ceil_mode: bool,
+        count_include_pad: bool, divisor_override: int | None,
+    ) -> Array | None:  # fmt: skip
+        windows = _pooled(self, n, kernel_size, stride, padding, 1, ceil_mode)
+        if windows is None:
+            return None
+        result = ndarray((*self.shape[:-n], *windows.outputs), self.dtype)
+        launch("avg_pool", windows, result.size, [dense(self), result],
+               *_divisor(count_include_pad, divisor_override))  # fmt: skip
+        return result
+
+
+def _smallest_index(count: int) -> str:
+    return "uint8" if count <= 1 << 8 else "uint16" if count <= 1 << 16 else "int32"
+
+
+def _divisor(count_include_pad: bool, divisor_override: int | None) -> tuple[Any, Any]:
+    return int32(not count_include_pad), int32(divisor_override or 0)
+
+
+for _n in (1, 2, 3):
+    _max_pool(_n)
+
+
+@forward("avg_pool_backward")
+def avg_pool_backward(
+    grad_output: Array, input_size: tuple[int, ...], kernel_size: Ints, stride: Ints | None,
+    padding: Ints, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
+) -> Array | None:  # fmt: skip
+    """In one kernel."""
+    n, size = len(input_size), tuple(input_size)
+    windows = windows_over(size, kernel_size, stride, padding, 1, ceil_mode)
+    if windows is None or grad_output.dtype.name not in FLOATS or not grad_output.size:
+        return None
+    if tuple(grad_output.shape[-n:]) != windows.outputs:
+        return None
+    result = ndarray((*grad_output.shape[:-n], *size), grad_output.dtype)
+    launch("avg_pool_backward", windows, result.size, [dense(grad_output), result],
+           *_divisor(count_include_pad, divisor_override))  # fmt: skip
+    return result

@@ -1,0 +1,181 @@
+"""Softmax, its logarithm and cross entropy: a kernel forward and a kernel backward."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import cupy
+
+from ..kernels.scores import KERNELS
+from .launch import (
+    BLOCK,
+    FLOATS,
+    LIMIT,
+    accumulator,
+    blocks,
+    dense,
+    int32,
+    int64,
+    kernel,
+    pack_of,
+    team_of,
+    tickets_of_stream,
+)
+from .registry import forward
+
+__all__: list[str] = []
+
+Array = Any  # cupy.ndarray
+HOW = {"none": 0, "sum": 1, "mean": 2}
+ndarray = cupy.ndarray
+
+
+class Scores(NamedTuple):
+    """Rows of n elements in arrays (N, n, inner)."""
+
+    number: int
+    n: int
+    inner: int
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.number and self.n) and max(self.n, self.inner) < LIMIT
+
+    def pack(self, *arrays: Array) -> int:
+        return pack_of(self.n, *arrays) if self.inner == 1 else 1
+
+    def grid(self, pack: int) -> tuple[int, int, int]:
+        """Blocks, threads in each, and threads that share a row."""
+        if self.inner > 1:
+            return blocks(self.number, 32), BLOCK, 8
+        team = team_of(self.n // pack)
+        block = max(BLOCK, team)
+        return blocks(self.number * team, block), block, team
+
+
+def _along(x: Array, dim: int) -> Scores | None:
+    """The rows along a dim; None where the row says what is wrong with it."""
+    if type(dim) is not int or not -x.ndim <= dim < x.ndim or x.dtype.name not in FLOATS:
+        return None
+    dim %= x.ndim
+    rows = Scores(x.size // (x.shape[dim] or 1), x.shape[dim], prod(x.shape[dim + 1 :]))
+    return rows if rows.fits else None
+
+
+def _softmax(name: str, log: bool, arrays: list[Array], dim: int) -> Array | None:
+    rows = _along(arrays[0], dim)
+    if rows is None or any(x.dtype != arrays[0].dtype for x in arrays):
+        return None
+    arrays = [dense(x) for x in arrays]
+    result = ndarray(arrays[0].shape, arrays[0].dtype)
+    pack = rows.pack(*arrays, result)
+    grid, block, team = rows.grid(pack)
+    run = kernel(KERNELS[name], name, result.dtype.name, None, pack, ACROSS=int(rows.inner > 1),
+                 LOG=int(log))  # fmt: skip
+    run((grid,), (block,), (*arrays, result, int64(rows.number), int32(rows.n),
+        int32(rows.inner), int32(team)))  # fmt: skip
+    return result
+
+
+@forward("softmax")
+def softmax(self: Array, dim: int) -> Array | None:
+    """In one kernel."""
+    return _softmax("softmax", False, [self], dim)
+
+
+@forward("log_softmax")
+def log_softmax(self: Array, dim: int) -> Array | None:
+    """In one kernel."""
+    return _softmax("softmax", True, [self], dim)
+
+
+@forward("softmax_backward")
+def softmax_backward(grad_output: Array, output: Array, dim: int) -> Array | None:
+    """In one kernel."""
+    if grad_output.shape != output.shape:
+        return None
+    return _softmax("softmax_backward", False, [grad_output, output], dim)
+
+
+@forward("log_softmax_backward")
+def log_softmax_backward(grad_output: Array, output: Array, dim: int) -> Array | None:
+    """In one kernel."""
+    if grad_output.shape != output.shape:
+        return None
+    return _softmax("softmax_backward", True, [grad_output, output], dim)
+
+
+# Cross entropy ------------------------------------------------------------------------------------
+
+
+def _scores(x: Array, target: Array, weight: Array | None, reduction: str) -> Scores | None:
+    """The rows of scores (N, C, ...) or (C,) with a target each."""
+    if x.ndim == 0 or reduction not in HOW or target.dtype.name != "int64":
+        return None
+    rows = _along(x, min(1, x.ndim - 1))
+    if rows is None or target.size != rows.number:
+        return None
+    if weight is None:
+        return rows
+    is_read = weight.dtype.name in (x.dtype.name, "float32") and weight.shape == (rows.n,)
+    return rows if is_read else None
+
+
+@forward("cross_entropy")
+def cross_entropy(
+    self: Array, target: Array, weight: Array | None, reduction: str, ignore_index: int,
+    label_smoothing: float,
+) -> tuple[Array, ...] | None:  # fmt: skip
+    """In one kernel, the sum over all rows included."""
+    rows = _scores(self, target, weight, reduction)
+    if rows is None:
+        return None
+    x, kind = dense(self), accumulator(self.dtype)
+    pack = rows.pack(x)
+    grid, block, team = rows.grid(pack)
+    loss = ndarray(target.shape if reduction == "none" else (), x.dtype)
+    total = ndarray((), x.dtype)
+    lead = 1 if x.ndim == 1 else x.shape[0]
+    top, log_sum = (ndarray((lead, 1, rows.number // lead), kind) for _ in range(2))
+    partial = ndarray((2, grid) if reduction != "none" else (0,), kind)
+    dtype = None if weight is None else weight.dtype.name
+    run = kernel(KERNELS["cross_entropy"], "cross_entropy", x.dtype.name, dtype, pack,
+                 ACROSS=int(rows.inner > 1))  # fmt: skip
+    run((grid,), (block,), (
+        x, dense(target), x if weight is None else dense(weight), loss, total, top, log_sum,
+        partial, tickets_of_stream(), int64(rows.number), int32(rows.n), int32(rows.inner),
+        int32(team), int32(HOW[reduction]), int32(weight is not None), int64(ignore_index),
+        kind(label_smoothing),
+    ))  # fmt: skip
+    return loss, total, top, log_sum
+
+
+@forward("cross_entropy_backward")
+def cross_entropy_backward(
+    grad_output: Array, self: Array, target: Array, weight: Array | None, total_weight: Array,
+    top: Array | None, log_sum: Array | None, reduction: str, ignore_index: int,
+    label_smoothing: float,
+) -> Array | None:  # fmt: skip
+    """In one kernel, if top and log_sum are there."""
+    rows = _scores(self, target, weight, reduction)
+    if rows is None or top is None or log_sum is None:
+        return None
+    kind = accumulator(self.dtype)
+    if grad_output.dtype != self.dtype or total_weight.dtype != self.dtype or top.dtype != kind:
+        return None
+    if grad_output.size != (rows.number if reduction == "none" else 1) or log_sum.dtype != kind:
+        return None
+    x, result = dense(self), ndarray(self.shape, self.dtype)
+    pack = rows.pack(x, result)
+    grid, block, team = rows.grid(pack)
+    dtype = None if weight is None else weight.dtype.name
+    run = kernel(KERNELS["cross_entropy_backward"], "cross_entropy_backward", x.dtype.name, dtype,
+                 pack, ACROSS=int(rows.inner > 1))  # fmt: skip
+    run((grid,), (block,), (
+        dense(grad_output), x, dense(target), x if weight is None else dense(weight),
+        total_weight, dense(top), dense(log_sum), result, int64(rows.number), int32(rows.n),
+        int32(rows.inner), int32(team), int32(HOW[reduction]), int32(weight is not None),
+        int64(ignore_index), kind(label_smoothing),
+    ))  # fmt: skip
+    return result

@@ -1,0 +1,72 @@
+"""How windows slide over planes, as the kernels of `kernels/windows.py` are told."""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from ...windows import Ints, numbers, output_size
+from ..kernels.windows import KERNELS
+from .launch import BLOCK, LIMIT, blocks, int64, kernel
+
+__all__ = ["Windows", "launch", "windows_over"]
+
+Array = Any  # cupy.ndarray
+Sizes = tuple[int, ...]
+PACK = struct.Struct("18i").pack
+ndarray = cupy.ndarray
+
+
+class Windows(NamedTuple):
+    """Of each dim of a plane, its size, how many windows lie on it, and how they do."""
+
+    size: Sizes
+    outputs: Sizes
+    kernel: Sizes
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+
+    @property
+    def packed(self) -> Any:
+        """The struct that kernels get: of three dims, those that are missing before the others."""
+        missing = 3 - len(self.size)
+        ones = (1, 1, 1, 1, 0, 1)
+        members = [(one,) * missing + values for one, values in zip(ones, self)]
+        return np.frombuffer(PACK(*[n for values in members for n in values]), np.uint8)
+
+    @property
+    def taps(self) -> int:
+        return prod(self.kernel)
+
+
+def windows_over(
+    size: Sizes, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints = 1,
+    ceil_mode: bool = False,
+) -> Windows | None:  # fmt: skip
+    """The windows; None where the row will say what is wrong, or where numbers are too large."""
+    n = len(size)
+    kernel_sizes, paddings, dilations = (numbers(x, n) for x in (kernel_size, padding, dilation))
+    strides = kernel_sizes if stride is None or stride == () else numbers(stride, n)
+    each = kernel_sizes, strides, paddings, dilations
+    if n > 3 or any(len(x) != n for x in each) or min(size) < 1 or min(paddings) < 0:
+        return None
+    if min(*kernel_sizes, *strides, *dilations) < 1:
+        return None
+    outputs = tuple([output_size(*axis, ceil_mode) for axis in zip(size, *each)])
+    if min(outputs) < 1 or max(prod(size), prod(outputs)) >= LIMIT:
+        return None
+    reach = max(s + p + d * k for s, k, p, d in zip(size, kernel_sizes, paddings, dilations))
+    return None if reach >= LIMIT else Windows(size, outputs, *each)
+
+
+def launch(
+    name: str, windows: Windows, count: int, arrays: list[Array], *rest: Any, index: str = ""
+) -> None:
+    """Starts a kernel with a thread for each of `count` elements; `index` is the dtype of W."""
+    run = kernel(KERNELS[name], name, arrays[0].dtype.name, index or None)
+    run((blocks(count),), (BLOCK,), (*arrays, windows.packed, int64(count), *rest))
