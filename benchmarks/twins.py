@@ -7,7 +7,9 @@ import sys
 import types
 from typing import Any
 
-MODELS = ["cugrad.models.resnet", "cugrad.models.gpt", "cugrad.models.unet"]
+MODELS = [f"cugrad.models.{name}" for name in (
+    "bert", "gpt", "llama", "mobilenet", "resnet", "unet", "vgg", "vit"
+)]  # fmt: skip
 
 
 def models_on(torch: Any) -> types.SimpleNamespace:
@@ -20,7 +22,8 @@ def models_on(torch: Any) -> types.SimpleNamespace:
     places: dict[str, Any] = {
         "": types.ModuleType(package), ".models": types.ModuleType(package + ".models"),
         ".nn": torch.nn, ".functions": torch, ".functions.shapes": torch,
-        ".functions.shapes.copies": torch,
+        ".functions.shapes.copies": torch, ".functions.creation": torch,
+        ".functions.creation.factories": torch, ".functions.creation.ranges": torch,
     }  # fmt: skip
     places[""].nn = torch.nn
     found = types.SimpleNamespace()

@@ -123,6 +123,47 @@ def test_unet_equals_pytorchs(twins: Any) -> None:
     check(*made, torch, IMAGES, 1e-9)  # type: ignore[misc]
 
 
+# A small one of each other model, and what it is called with.
+SMALL: list[tuple[str, str]] = [
+    ("VGG(11, num_classes=3, width=2, hidden=8, dropout=0.0)", "images"),
+    ("VGG(13, True, 3, width=2, hidden=8, dropout=0.0)", "images"),
+    ("MobileNetV2(3, width_mult=0.1, dropout=0.0)", "images"),
+    ("VisionTransformer(32, 8, 2, 2, 8, 16, num_classes=3)", "images"),
+    ("Llama(11, 16, 24, 2, 4)", "tokens"),
+    ("Llama(11, 16, 24, 2, 4, 2, head_dim=6, rope_scaling=SCALING, tie_word_embeddings=True)",
+     "tokens"),
+    ("BertForSequenceClassification(3, 11, 16, 2, 4, 24, dropout=0.0)", "tokens"),
+]  # fmt: skip
+SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 16}  # fmt: skip
+
+
+@pytest.mark.parametrize("text, kind", SMALL)
+def test_models_equal_pytorchs(twins: Any, text: str, kind: str) -> None:
+    torch, theirs = twins
+    torch.manual_seed(0)
+    pair = [eval(text, {**vars(m), "SCALING": SCALING}) for m in (models, theirs)]
+    tight = 1e-5 if "Llama" in text else 1e-8  # its angles are float32
+    check(*pair, torch, IMAGES if kind == "images" else TOKENS, tight)  # type: ignore[misc]
+
+
+def test_bert_leaves_out_what_is_masked(twins: Any) -> None:
+    torch, theirs = twins
+    net = models.BertForPreTraining(11, 16, 2, 4, 24).eval()
+    tokens, mask = TOKENS.copy(), np.ones_like(TOKENS)
+    mask[:, 6:] = 0
+    before = net(cugrad.tensor(tokens), cugrad.tensor(mask), cugrad.tensor(mask * 0))
+    tokens[:, 6:] = 3
+    after = net(cugrad.tensor(tokens), cugrad.tensor(mask))
+    np.testing.assert_allclose(before[0][:, :6].detach(), after[0][:, :6].detach(), atol=1e-6)
+    twin = theirs.BertForPreTraining(11, 16, 2, 4, 24).eval()
+    state = {name: torch.tensor(value.numpy()) for name, value in net.state_dict().items()}
+    twin.load_state_dict(state)
+    expected = twin(torch.tensor(tokens), torch.tensor(mask))
+    for ours, other in zip(after, expected, strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), other.detach().numpy(), atol=1e-5)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_gpt_equals_pytorchs(twins: Any, tied: bool) -> None:
     torch, theirs = twins
@@ -137,8 +178,8 @@ def test_a_block_is_pytorchs_encoder_layer_that_looks_back_only(twins: Any) -> N
         16, 4, 64, 0.0, torch.nn.GELU("tanh"), batch_first=True, norm_first=True
     )
     state = {k: cugrad.tensor(v.detach().numpy()) for k, v in layer.state_dict().items()}
-    names = {"self_attn.in_proj_": "attention.qkv.", "self_attn.out_proj.": "attention.proj.",
-             "linear1.": "up.", "linear2.": "down."}  # fmt: skip
+    names = {"self_attn.in_proj_": "attn.c_attn.", "self_attn.out_proj.": "attn.c_proj.",
+             "linear1.": "mlp.c_fc.", "linear2.": "mlp.c_proj.", "norm": "ln_"}  # fmt: skip
     renamed = {}
     for key, value in state.items():
         for old, new in names.items():
