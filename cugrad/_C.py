@@ -9,9 +9,12 @@ from .autograd.engine.backward_pass import task
 from .autograd.function import Function, once_differentiable
 from .autograd.mode import state
 from .autograd.recording.node import AccumulateGrad, Node
+from .autograd.transforms import running
 from .tensor import Tensor
 
 __all__: list[str] = []
+
+_TensorMeta = type(Tensor)
 
 
 def _will_engine_execute_node(node: Any) -> bool:
@@ -45,6 +48,19 @@ def _current_graph_task_id() -> int:
 def _saved_tensors_hooks_is_enabled() -> bool:
     """Whether `disable_saved_tensors_hooks` is not in force."""
     return state.hooks_disabled is None
+
+
+def _get_tracing_state() -> None:
+    """Nothing is traced."""
+
+
+def _log_api_usage_once(event: str) -> None:
+    """Nobody counts how often what is used."""
+
+
+def _are_functorch_transforms_active() -> bool:
+    """Whether a transform of `torch.func` runs in this thread."""
+    return bool(running.transforms)
 
 
 class _Undefined(Function):

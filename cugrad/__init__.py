@@ -167,6 +167,11 @@ __getattr__, __dir__ = _lazily(
             pairwise_distance poisson_nll_loss prelu rms_norm rrelu rrelu_ selu selu_ softmax
             threshold threshold_ triplet_margin_loss
         """,
+        "functions.control": """
+            _assert_async _check _check_is_size _check_tensor_all _check_with _shape_as_tensor cond
+            while_loop
+        """,
+        "functions.foreach": "_foreach_*",
         "nn.utils.weight_norm": "norm_except_dim _weight_norm",
         "nn.recurrent.stacks": """
             gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell

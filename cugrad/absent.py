@@ -57,7 +57,7 @@ OUT_OF_MEMORY = "a full device raises MemoryError (CuPy's OutOfMemoryError): cat
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            cond Event Stream float8_* from_file functional get_device
+            Event Stream float8_* from_file functional get_device
             get_device_module has_* hub lobpcg masked overrides package quasirandom
             return_types set_default_tensor_type set_flush_denormal set_warn_always
             is_warn_always_enabled thread_safe_generator types accelerator
@@ -132,12 +132,6 @@ ABSENT: dict[str, dict[str, str]] = {
         WITH_INDICES: "*max_pool[23]d_with_indices adaptive_max_pool1d_with_indices",
         KERNEL: "native_channel_shuffle",
         INTERNAL: "assert_int_or_pair boolean_dispatch *has*_torch_function* handle_torch_f*",
-    },
-    "distributions": {
-        LATER: """
-            LKJCholesky LowRankMultivariateNormal MultivariateNormal Wishart
-            lkj_cholesky lowrank_multivariate_normal multivariate_normal wishart
-        """,
     },
     "nn.parallel": {DISTRIBUTED: "comm"},
     "nn.Module": {

@@ -18,9 +18,9 @@ def lazily(
     """The `__getattr__` and `__dir__` of a module, whose own names are those of `homes` too.
 
     `homes` says which modules of the package have which names: `{"disk": "save_on_disk"}`; a
-    module's own name is the module. `package` is this module's, which it is itself where nothing
-    is said, and `called` what its users call it. AttributeError for any other name, with what is
-    known of it.
+    module's own name is the module, and `_foreach_*` are all names that begin so. `package` is
+    this module's, which it is itself where nothing is said, and `called` what its users call it.
+    AttributeError for any other name, with what is known of it.
 
     >>> import cugrad
     >>> find, names = lazily("cugrad.memory", {"disk.context": "save_on_disk"})
@@ -28,9 +28,12 @@ def lazily(
     (True, True)
     """
     places = {name: home for home, names in homes.items() for name in names.split()}
+    families = {n[:-1]: places.pop(n) for n in [*places] if n.endswith("*")}
 
     def find(name: str) -> Any:
         home = places.get(name)
+        if home is None and families:
+            home = next((h for start, h in families.items() if name.startswith(start)), None)
         if home is None:
             return refuse(called or module, name)
         value = import_module(f".{home}", package or module)

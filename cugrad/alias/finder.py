@@ -24,7 +24,10 @@ PATHS = {
     "multiprocessing.spawn": "multiprocessing.spawning",
     "multiprocessing.pool": "multiprocessing", "multiprocessing.queue": "multiprocessing",
     "multiprocessing.reductions": "multiprocessing.sending",
-    "nn.utils.stateless": "nn.stateless", "signal.windows.windows": "signal.windows",
+    **dict.fromkeys(("mps", "mtia", "cpu"), "alias.paths.xpu"),
+    "_subclasses.fake_tensor": "alias.paths._subclasses",
+    "nn.common_types": "alias.paths.common_types", "nn.utils.stateless": "nn.stateless",
+    "signal.windows.windows": "signal.windows",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ of these works; a call raises NotImplementedError with the reason.
 
 from __future__ import annotations
 
+import sys
 from abc import ABCMeta
 from functools import cache
 from types import ModuleType
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 
 from ..absent import PAGE
 
-__all__ = ["AbsentModule", "Namespaces", "refusal"]
+__all__ = ["AbsentModule", "operators", "refusal", "refuse_the_rest"]
 
 
 class Refusing(ABCMeta):
@@ -47,6 +48,10 @@ def refusal(path: str, reason: str) -> Any:
     NotImplementedError: torch.fx.Tracer: there are no graphs (docs/torch-compatibility.md)
     """
     home, _, name = path.rpartition(".")
+    if name.endswith(("Error", "Exception", "Warning")):  # programs catch it: nobody raises it
+        return type(
+            name, (RuntimeWarning if name[-1] == "g" else RuntimeError,), {"__module__": home}
+        )
     names = {"path": path, "reason": reason, "__module__": home, "__doc__": f"Absent: {reason}.",
              "__class_getitem__": classmethod(lambda cls, item: cls)}  # fmt: skip
     return Refusing(name, (), names)
@@ -66,8 +71,20 @@ class AbsentModule(ModuleType):
         return refusal(f"{self.__name__}.{name}", self.reason)
 
 
+def refuse_the_rest(module: str, path: str, reason: str) -> None:
+    """Has a module that stands for `torch.<path>` refuse the names that it does not have."""
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return refusal(f"torch.{path}.{name}", reason)
+
+    names = vars(sys.modules[module])
+    names["__getattr__"], names["__path__"] = __getattr__, []
+
+
 class Namespaces(ModuleType):
-    """torch.ops: the namespaces of operators that packages add to PyTorch. There are none."""
+    """torch.ops: the namespaces of operators. Those of `torch.library.custom_op` are here."""
 
     def __init__(self) -> None:
         super().__init__("torch.ops", type(self).__doc__)
@@ -75,4 +92,8 @@ class Namespaces(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module 'torch.ops' has no attribute {name!r}")
-        return AbsentModule(f"torch.ops.{name}", "operators of C++ libraries cannot be loaded")
+        space = AbsentModule(f"torch.ops.{name}", "operators of C++ libraries cannot be loaded")
+        return vars(self).setdefault(name, space)
+
+
+operators = Namespaces()

@@ -33,8 +33,17 @@ class Changes:
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Sets an attribute, and notes what it was."""
-        self.before.append((owner, name, vars(owner)[name]))
+        self.before.append((owner, name, vars(owner).get(name, self)))
         setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Puts back what was there."""
+        for owner, name, value in reversed(self.before):
+            if value is self:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        self.before.clear()
 
 
 _changes = Changes()
@@ -57,8 +66,9 @@ def install() -> None:
     number = TorchVersion(alias.distribution.version)
     library = sys.modules[LIBRARY]
     for owner, name, value in (
+        (library, "__name__", "torch"), (library, "torch", library),
         (library, "__version__", number), (version, "__version__", number),
-        (library, "ops", refusals.Namespaces()), (absent.Asked, "instead", alias.stand_in),
+        (library, "ops", refusals.operators), (absent.Asked, "instead", alias.stand_in),
         *((kind, "__module__", "torch") for kind in CLASSES),
     ):  # fmt: skip
         _changes.put(owner, name, value)
@@ -77,9 +87,7 @@ def uninstall() -> None:
     for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
         del sys.modules[name]
     alias.forget()
-    for owner, name, value in reversed(_changes.before):
-        setattr(owner, name, value)
-    _changes.before.clear()
+    _changes.undo()
 
 
 @contextmanager

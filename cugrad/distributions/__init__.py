@@ -3,7 +3,7 @@
 `distribution.py` has what all of them share: begin there. `constraints.py` says where parameters
 and events lie, `transforms.py` and `shaping.py` map them, `composite.py` makes laws of others. The
 laws stand by where they live, in `real_line.py`, `positive.py`, `unit_interval.py`, `discrete.py`,
-`categorical.py` and `transformed.py`. PyTorch's module of each law is one of
+`categorical.py`, `transformed.py` and `matrices`. PyTorch's module of each law is one of
 these.
 """
 
@@ -14,6 +14,7 @@ from . import (
     categorical,
     composite,
     discrete,
+    matrices,
     positive,
     real_line,
     transformed,
@@ -31,6 +32,7 @@ from .constraint_registry import biject_to, transform_to
 from .discrete import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson, RelaxedBernoulli
 from .distribution import Distribution, ExponentialFamily
 from .kl import kl_divergence, register_kl
+from .matrices import LKJCholesky, LowRankMultivariateNormal, MultivariateNormal, Wishart
 from .positive import Chi2, Exponential, FisherSnedecor, Gamma, GeneralizedPareto
 from .real_line import Cauchy, Laplace, Normal, StudentT, VonMises
 from .transformed import (
@@ -52,11 +54,12 @@ __all__ = [
     "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli",
     "Dirichlet", "Distribution", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma",
     "GeneralizedPareto", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
-    "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "LogisticNormal", "MixtureSameFamily",
-    "Multinomial", "NegativeBinomial", "Normal", "OneHotCategorical",
-    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "VonMises",
-    "Weibull", "biject_to", "kl_divergence", "register_kl", "transform_to",
+    "InverseGamma", "Kumaraswamy", "LKJCholesky", "Laplace", "LogNormal", "LogisticNormal",
+    "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
+    "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto",
+    "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT",
+    "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to",
+    "kl_divergence", "register_kl", "transform_to",
 ]  # fmt: skip
 __all__ += _transforms
 
@@ -64,6 +67,10 @@ __all__ += _transforms
 for _home, _names in {
     categorical: "multinomial one_hot_categorical relaxed_categorical",
     composite: "independent mixture_same_family transformed_distribution",
+    matrices.lkj: "lkj_cholesky",
+    matrices.low_rank: "lowrank_multivariate_normal",
+    matrices.normal: "multivariate_normal",
+    matrices.wishart: "wishart",
     discrete: "bernoulli binomial geometric negative_binomial poisson relaxed_bernoulli",
     positive: "chi2 exponential fishersnedecor gamma generalized_pareto",
     real_line: "cauchy laplace normal studentT von_mises",

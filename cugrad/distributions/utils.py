@@ -162,3 +162,11 @@ def _in_triangle(n: int, diag: int) -> int:
 def _positions(like: Tensor, n: int, diag: int) -> Tensor:
     places = [row * n + col for row in range(n) for col in range(min(max(row + diag + 1, 0), n))]
     return tensor(places, dtype=dtypes.int64, device=like.device)
+
+
+_sum_rightmost = sum_rightmost
+
+
+def _standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
+    """Draws of the standard normal law, of a shape; what programs call by PyTorch's name."""
+    return randn(tuple(shape), dtype=dtype, device=device)

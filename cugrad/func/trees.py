@@ -26,6 +26,16 @@ class NodeKind(NamedTuple):
     unflatten: Callable[[Any, Any], Any]  # of the children, and of what else it takes
     keys: Callable[[Any], Iterable[Any]] | None = None  # of the children, as paths name them
 
+    @property
+    def flatten_fn(self) -> Callable[[Any], tuple[Iterable[Any], Any]]:
+        """PyTorch's name of `flatten`."""
+        return self.flatten
+
+    @property
+    def unflatten_fn(self) -> Callable[[Any, Any], Any]:
+        """PyTorch's name of `unflatten`."""
+        return self.unflatten
+
 
 class SequenceKey(NamedTuple):
     """The place of a child in a sequence."""

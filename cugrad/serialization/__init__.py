@@ -14,7 +14,7 @@ import pickle
 import pickletools
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..absent import explain
 from ..contexts import Context
@@ -38,6 +38,9 @@ __all__ = [
 ]  # fmt: skip
 
 DEFAULT_PROTOCOL = 2
+# For annotations: what `load` takes.
+MAP_LOCATION: TypeAlias = Any
+FileLike: TypeAlias = str | os.PathLike[str] | io.IOBase
 _safe = SafeGlobals()
 
 _UNSAFE = (

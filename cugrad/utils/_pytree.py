@@ -336,3 +336,17 @@ def _of_json(schema: dict[str, Any]) -> TreeSpec:
     text = schema["context"]
     context = json.loads(text) if translate is None else translate[1](text)
     return TreeSpec(kind, context, [_of_json(child) for child in schema["children_spec"]])
+
+
+# What programs register again for classes of theirs that are lists, dicts and the like.
+_list_flatten, _list_unflatten = NODES[list].flatten, NODES[list].unflatten
+_tuple_flatten, _tuple_unflatten = NODES[tuple].flatten, NODES[tuple].unflatten
+_dict_flatten, _dict_unflatten = NODES[dict].flatten, NODES[dict].unflatten
+
+
+def _get_node_type(tree: Any) -> type:
+    """The class of a container, by which `SUPPORTED_NODES` has it."""
+    return type(tree)
+
+
+_register_pytree_node = register_pytree_node

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+LOC = [[0.5, -1.0, 2.0], [0.0, 1.0, 0.5]]
+SYMMETRIC = [[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 1.5]]
+TRIANGLE = [[1.4, 0.0, 0.0], [0.5, 1.0, 0.0], [0.1, -0.3, 1.2]]
+OTHER = [[1.0, 0.0, 0.0], [0.2, 2.0, 0.0], [0.3, 0.1, 0.5]]
+
 # name of the class -> its arguments by name; lists become float64 tensors.
 CASES: dict[str, dict[str, Any]] = {
     "Bernoulli": {"probs": [0.2, 0.7]},
@@ -30,9 +35,18 @@ CASES: dict[str, dict[str, Any]] = {
     "InverseGamma": {"concentration": [5.0, 6.0], "rate": [2.0, 0.5]},
     "Kumaraswamy": {"concentration1": [1.6, 3.0], "concentration0": [2.0, 1.5]},
     "Laplace": {"loc": [0.5, -1.0], "scale": [1.0, 2.0]},
+    "LKJCholesky": {"dim": 3, "concentration": [0.7, 2.5]},
     "LogNormal": {"loc": [0.5, -1.0], "scale": [0.5, 0.3]},
     "LogisticNormal": {"loc": [0.5, -1.0], "scale": [0.5, 0.3]},
+    "LowRankMultivariateNormal": {
+        "loc": [[0.5, -1.0, 2.0], [0.0, 1.0, 0.5]],
+        "cov_diag": [1.0, 2.0, 0.5],
+        "cov_factor": [[1.0, 0.5], [-0.3, 2.0], [0.2, 0.1]],
+    },
     "Multinomial": {"total_count": 5, "probs": [[0.2, 0.3, 0.5], [0.4, 0.4, 0.2]]},
+    "MultivariateNormal": {"loc": LOC, "covariance_matrix": SYMMETRIC},
+    "MultivariateNormal of factors": {"loc": [0.5, -1.0, 2.0], "scale_tril": [TRIANGLE, OTHER]},
+    "MultivariateNormal of a precision": {"loc": LOC, "precision_matrix": SYMMETRIC},
     "NegativeBinomial": {"total_count": [3.0, 4.5], "probs": [0.2, 0.6]},
     "NegativeBinomial of logits": {"total_count": 3, "logits": [-0.2, 0.6]},
     "Normal": {"loc": [0.5, -1.0], "scale": [1.0, 2.0]},
@@ -46,6 +60,8 @@ CASES: dict[str, dict[str, Any]] = {
     "Uniform": {"low": [0.0, -1.0], "high": [1.0, 3.0]},
     "VonMises": {"loc": [0.5, -1.0], "concentration": [1.0, 4.0]},
     "Weibull": {"scale": [1.0, 2.0], "concentration": [1.5, 2.5]},
+    "Wishart": {"df": [4.0, 6.5], "covariance_matrix": SYMMETRIC},
+    "Wishart of a factor": {"df": 5.0, "scale_tril": TRIANGLE},
 }
 
 

@@ -67,4 +67,4 @@ def test_a_pair_that_is_not_there() -> None:
     with pytest.raises(NotImplementedError, match="No KL"):
         laws.kl_divergence(laws.Cauchy(0.0, 1.0), laws.Normal(0.0, 1.0))
     with pytest.raises(TypeError, match="Expected type"):
-        laws.register_kl(int, laws.Normal)
+        laws.register_kl("Normal", laws.Normal)  # type: ignore[arg-type]

@@ -13,6 +13,8 @@ import cugrad
 import cugrad.distributions as laws
 from tests.distributions.cases import CASES, made
 
+# PyTorch's Wishart draws again what is not singular, and says that it was.
+pytestmark = pytest.mark.filterwarnings("ignore:Singular sample detected")
 every = pytest.mark.parametrize("name", CASES)
 MOMENTS = ("mean", "variance", "stddev", "mode")
 
@@ -80,7 +82,9 @@ def compared(name: str, attempt: Any, value: Any = None) -> None:
             assert slopes is wanted
             return
         for key, grad in wanted.items():
-            if grad is not None:
+            if grad is not None and key == "scale_tril":  # the other triangle is read by nobody
+                same(slopes[key].tril(), grad.tril(), 100 * digits)
+            elif grad is not None:
                 same(slopes[key], grad, 100 * digits)
 
 

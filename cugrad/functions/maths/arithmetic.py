@@ -434,6 +434,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
     "__imod__": INPLACE["remainder_"],
     "__ipow__": INPLACE["pow_"],
+    **{f"__i{o}__": INPLACE[f"bitwise_{n}_"] for o, n in (
+        ("and", "and"), ("or", "or"), ("xor", "xor"), ("lshift", "left_shift"),
+        ("rshift", "right_shift"))},
     **{f"__{n}__": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
 }  # fmt: skip
 

@@ -34,6 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 Self = TypeVar("Self", bound="Module")
+_IncompatibleKeys = state.IncompatibleKeys
 NONE: Mapping[int, Any] = MappingProxyType({})
 
 

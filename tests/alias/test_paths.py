@@ -1,0 +1,100 @@
+"""PyTorch's import paths that there are only for programs: what they give, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad.alias.paths import (
+    __config__,
+    _dynamo,
+    _jit_internal,
+    _subclasses,
+    common_types,
+    fx,
+    hub,
+    library,
+    types,
+    xpu,
+)
+from cugrad.alias.refusals import operators
+
+
+def square(x: Any) -> Any:
+    return x * x
+
+
+def test_functions_come_back() -> None:
+    for give_back in (fx.wrap, _dynamo.disable, _dynamo.allow_in_graph, _jit_internal.unused,
+                      _dynamo.disable(recursive=False), _jit_internal._overload):  # fmt: skip
+        assert give_back(square) is square
+    chosen = _jit_internal.boolean_dispatch(
+        "flag", 1, False, lambda x, flag: 1, lambda x: 2, "", ""
+    )
+    assert (chosen(0), chosen(0, True), chosen(0, flag=True)) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("module", [fx, _dynamo, library, xpu, _subclasses])
+def test_the_rest_refuses_at_use(module: Any) -> None:
+    name = module.__name__.rpartition(".")[2]
+    with pytest.raises(NotImplementedError, match=rf"^torch\.{name}\.Something: "):
+        module.Something()
+    with pytest.raises(AttributeError):
+        module.__wrapped__  # noqa: B018
+
+
+def test_settings_and_questions() -> None:
+    with _dynamo.config.patch(suppress_errors=True):
+        _dynamo.config.cache_size_limit = 8
+    assert _dynamo.config.cache_size_limit == 8 and _dynamo.config.verbose is None
+    _dynamo.mark_dynamic(cugrad.ones(1), 0)
+    assert not (xpu.is_available() or xpu.device_count() or _dynamo.is_dynamo_supported())
+    assert not _subclasses.is_fake(cugrad.ones(1)) and not fx.is_fx_tracing()
+    assert "cugrad" in __config__.show() and "get_num_threads" in __config__.parallel_info()
+    assert types.Device is not None and common_types._size_2_t is not None
+
+
+def test_an_operator_of_the_programs_own() -> None:
+    @library.custom_op("tests::square", mutates_args=())
+    def op(x: Any, times: int = 1) -> Any:
+        return x * x * times
+
+    assert operators.tests.square.default is op
+    x = cugrad.tensor([2.0, 3.0], requires_grad=True)
+    assert op(x, times=2).tolist() == [8.0, 18.0]
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        op(x).sum().backward()
+    library.register_autograd(
+        "tests::square", lambda ctx, g: (2 * g * ctx.saved_tensors[0] * ctx.times, None),
+        setup_context=keep,
+    )  # fmt: skip
+    assert op.register_fake(square) is square and library.register_fake(op)(square) is square
+    op(x, 3).sum().backward()
+    assert x.grad.tolist() == [12.0, 18.0]
+    op.register_kernel("cpu", lambda x, times: x + times)
+    assert op(cugrad.ones(1), times=4).tolist() == [5.0]
+
+
+def keep(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(inputs[0])
+    ctx.times = inputs[1]
+
+
+def test_weights_and_models_that_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub.Chosen, "folder", None)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    assert hub.get_dir() == str(tmp_path / "hub")
+    with pytest.raises(RuntimeError, match="downloads nothing here: fetch http://host/w.pt"):
+        hub.load_state_dict_from_url("http://host/w.pt")
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    cugrad.save({"w": cugrad.ones(2)}, tmp_path / "hub" / "checkpoints" / "w.pt")
+    assert hub.load_state_dict_from_url("http://host/w.pt")["w"].tolist() == [1.0, 1.0]
+    (tmp_path / "hubconf.py").write_text("def two(times=1):\n    'Two.'\n    return 2 * times\n")
+    assert hub.load(str(tmp_path), "two", source="local", times=3) == 6
+    assert hub.list(str(tmp_path), source="local") == ["two"]
+    assert hub.help(str(tmp_path), "two", source="local") == "Two."
+    with pytest.raises(RuntimeError, match="source='local'"):
+        hub.load("user/models", "two")
