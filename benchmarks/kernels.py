@@ -194,7 +194,29 @@ def steps() -> list[Counts]:
         size = sum(w.numel() for w in params)
         found.append(Counts(name, (step.count, 0), (step.elements / size, 0.0), "few for all",
                             (goal, None), (dict(step.kernels), {})))  # fmt: skip
+    calls: list[tuple[str, Callable[[], Any], int]] = [
+        ("clip_grad_norm_, 148 tensors", lambda: torch.nn.utils.clip_grad_norm_(several, 1.0), 2),
+        ("GradScaler, a fused step", scaled_step(several), 8),
+    ]
+    for name, call, goal in calls:
+        call()
+        with fake_launches.counted() as step:
+            call()
+        found.append(Counts(name, (step.count, 0), (step.elements / (148 * 64), 0.0),
+                            "few for all", (goal, None), (dict(step.kernels), {})))  # fmt: skip
     return found
+
+
+def scaled_step(params: list[Any]) -> Callable[[], None]:
+    """What becomes of gradients that were scaled: checked, taken a step along, a new scale."""
+    scaler, optimizer = torch.amp.GradScaler("cuda"), torch.optim.Adam(params, fused=True)
+    scaler.scale(torch.ones(1))
+
+    def step() -> None:
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
 
 
 def table(counts: list[Counts]) -> str:

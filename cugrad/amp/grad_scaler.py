@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from ..autograd.mode import no_grad
+from ..autograd.recording.recorded import recorded
 from ..cuda import is_available as cuda_is_available
-from ..dtypes import float16, float32
-from ..functions.creation.factories import full
+from ..dtypes import float16, float32, int32
+from ..functions.creation.factories import full, full_like, zeros_like
+from ..functions.maths.arithmetic import where
+from ..functions.maths.lists import next_scale, unscale_together
 from ..tensor import Tensor
 
 __all__ = ["GradScaler"]
@@ -31,12 +35,17 @@ class PerOptimizerState:
             self._bad = any(flag.item() for flag in self.found_inf.values())
         return self._bad
 
+    def any_bad(self, like: Tensor) -> Tensor:
+        """1 if a gradient is not finite, else 0, where a tensor is."""
+        return reduce(recorded.maximum, [flag.to(like.device) for flag in self.found_inf.values()])
+
 
 class GradScaler:
     """Scales a loss so that float16 gradients do not vanish, and skips steps that overflowed.
 
     The scale grows by `growth_factor` after `growth_interval` steps with finite gradients, and
-    shrinks by `backoff_factor` after one without. `step` waits for the device once, to learn which.
+    shrinks by `backoff_factor` after one without. `step` waits for the device once, to learn which,
+    unless the optimizer is a fused one.
 
     Args:
         device: "cuda", "cpu" or "simulated"; "cuda" without a GPU disables it, with a warning.
@@ -81,7 +90,7 @@ class GradScaler:
         self._init_scale = init_scale
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
-        self._finite_steps = 0  # since the scale changed
+        self._finite_steps: int | Tensor = 0  # since the scale changed; where the scale is
         self._scale: Tensor | None = None  # made where the first loss is
         self._seen: dict[int, PerOptimizerState] = {}  # by id of the optimizer
 
@@ -96,6 +105,9 @@ class GradScaler:
         if isinstance(outputs, Tensor):
             if self._scale is None:
                 self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
+                self._finite_steps = full(
+                    (), self._finite_steps, dtype=int32, device=outputs.device
+                )
             return outputs * self._scale.to(outputs.device)
         if isinstance(outputs, Iterable):
             scaled = map(self.scale, outputs)
@@ -119,19 +131,14 @@ class GradScaler:
             )
         if seen.stage == STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
-        inverse = scale.double().reciprocal().float()
-        with no_grad():
-            for grad in _grads_of(optimizer):
-                if grad.dtype is float16:
-                    raise ValueError("Attempting to unscale FP16 gradients.")
-                bad = grad.isfinite().all().logical_not().float()
-                earlier = seen.found_inf.get(grad.device)
-                seen.found_inf[grad.device] = bad if earlier is None else earlier.maximum(bad)
-                grad.mul_(inverse.to(grad.device))
+        seen.found_inf = _unscaled(optimizer, scale, allow_half=False)
         seen.stage = UNSCALED
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(...)` with gradients unscaled; None, and no step, if one is not finite.
+
+        A fused optimizer is told the scale, and whether a gradient is not finite, as its
+        `grad_scale` and `found_inf`: on CUDA its kernels look at them, and nothing is waited for.
 
         Raises:
             RuntimeError: a closure is given, or it was called since the last `update` already.
@@ -140,10 +147,12 @@ class GradScaler:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
-        self._started("step")
+        scale = self._started("step")
         seen = self._seen.setdefault(id(optimizer), PerOptimizerState())
         if seen.stage == STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            return self._step_scaled(optimizer, seen, scale, args, kwargs)
         if seen.stage == READY:
             self.unscale_(optimizer)
         if not seen.found_inf:
@@ -152,6 +161,22 @@ class GradScaler:
         if seen.is_bad():
             return None
         return optimizer.step(*args, **kwargs)
+
+    def _step_scaled(
+        self, optimizer: Any, seen: PerOptimizerState, scale: Tensor, args: Any, kwargs: Any
+    ) -> Any:
+        """The step of an optimizer that takes gradients as they are."""
+        rest = None if seen.stage == UNSCALED else scale * getattr(optimizer, "grad_scale", 1.0)
+        if seen.stage == READY:
+            seen.found_inf = _unscaled(optimizer, full_like(scale, 1.0), allow_half=True)
+        if not seen.found_inf:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
+        optimizer.grad_scale, optimizer.found_inf = rest, seen.any_bad(scale)
+        try:
+            return optimizer.step(*args, **kwargs)
+        finally:
+            seen.stage = STEPPED
+            del optimizer.grad_scale, optimizer.found_inf
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Ends an iteration: the scale is kept, grows or shrinks, or becomes `new_scale`."""
@@ -175,17 +200,22 @@ class GradScaler:
             checked = [seen for seen in self._seen.values() if seen.found_inf]
             if not checked:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            if any(seen.is_bad() for seen in checked):
-                scale.mul_(self._backoff_factor)
-                self._finite_steps = 0
-            else:
-                self._finite_steps += 1
-                if self._finite_steps == self._growth_interval:
-                    grown = scale * self._growth_factor
-                    if grown.isfinite().item():
-                        scale.copy_(grown)
-                    self._finite_steps = 0
+            self._change(scale, checked)
         self._seen = {}
+
+    def _change(self, scale: Tensor, checked: list[PerOptimizerState]) -> None:
+        """The scale after a step, and how many were finite; nothing is waited for."""
+        steps = self._finite_steps
+        assert isinstance(steps, Tensor)
+        factors = self._growth_factor, self._backoff_factor, self._growth_interval
+        bad = reduce(recorded.maximum, [seen.any_bad(scale) for seen in checked])
+        if next_scale(scale, steps, bad, *factors):
+            return
+        after, grown, failed = steps + 1, scale * self._growth_factor, bad != 0
+        due = after == self._growth_interval
+        larger = where(due & grown.isfinite(), grown, scale)
+        scale.copy_(where(failed, scale * self._backoff_factor, larger))
+        steps.copy_(where(failed | due, zeros_like(steps), after))
 
     def _started(self, what: str) -> Tensor:
         if self._scale is None:
@@ -200,6 +230,11 @@ class GradScaler:
         if not self._enabled:
             return 1.0
         return self._init_scale if self._scale is None else self._scale.item()
+
+    def _get_growth_tracker(self) -> int:
+        """The finite steps since the scale changed. Waits for the device."""
+        steps = self._finite_steps
+        return int(steps.item()) if isinstance(steps, Tensor) else steps
 
     def get_growth_factor(self) -> float:
         """What the scale is multiplied by after `growth_interval` finite steps."""
@@ -238,7 +273,7 @@ class GradScaler:
             "growth_factor": self._growth_factor,
             "backoff_factor": self._backoff_factor,
             "growth_interval": self._growth_interval,
-            "_growth_tracker": self._finite_steps,
+            "_growth_tracker": self._get_growth_tracker(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -256,9 +291,35 @@ class GradScaler:
         self._growth_factor = state_dict["growth_factor"]
         self._backoff_factor = state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
-        self._finite_steps = state_dict["_growth_tracker"]
+        steps = state_dict["_growth_tracker"]
+        if isinstance(self._finite_steps, Tensor):
+            self._finite_steps.fill_(steps)
+        else:
+            self._finite_steps = steps
 
 
 def _grads_of(optimizer: Any) -> list[Any]:
     params = [param for group in optimizer.param_groups for param in group["params"]]
     return [param.grad for param in params if param.grad is not None]
+
+
+@no_grad()
+def _unscaled(optimizer: Any, scale: Tensor, allow_half: bool) -> dict[Any, Tensor]:
+    """Divides an optimizer's gradients by the scale; by device, 1 if one is not finite, else 0."""
+    by_device: dict[Any, list[Tensor]] = {}
+    for grad in _grads_of(optimizer):
+        if grad.dtype is float16 and not allow_half:
+            raise ValueError("Attempting to unscale FP16 gradients.")
+        by_device.setdefault(grad.device, []).append(grad)
+    flags: dict[Any, Tensor] = {}
+    for device, grads in by_device.items():
+        flag = unscale_together(grads, scale.to(device))
+        if flag is None:
+            inverse = scale.double().reciprocal().float().to(device)
+            flag = reduce(
+                recorded.maximum, [g.isfinite().all().logical_not().float() for g in grads]
+            )
+            for grad in grads:
+                grad.mul_(inverse)
+        flags[device] = flag
+    return flags

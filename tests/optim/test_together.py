@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,15 @@ else:
             for _, name, settings, dtype in CASES:
                 taken(name, settings, dtype, True)
             for settings, _ in MANY:
-                adam([cugrad.zeros(2, device="cuda", requires_grad=True)], **settings).step()
+                adam([cugrad.zeros(2, device="cuda") for _ in range(2)], **settings).step()
             for name in SCALED:
                 for _ in scaled_steps(name):
                     pass
             for views in positions():
                 adam([x.requires_grad_() for x in views]).step()
+            for p in NORMS:
+                for kind in KINDS:
+                    clipped(p, kind, True)
         yield
         fake_cuda.CHECKS = False
 
@@ -203,6 +207,65 @@ else:
                 optimizer.step()
                 results.append([x.tolist() for x in views])
         assert results[:4] == results[4:]
+
+    NORMS = [2.0, 1.0, 3.5, inf]
+    KINDS = [("float32",), ("bfloat16", "float32"), ("float64", "float16"), ("complex64",)]
+
+    def clipped(p: float, kinds: tuple[str, ...], together: bool) -> list[Any]:
+        rng = np.random.default_rng(0)
+        shapes = [(4100,), (3,), (0,), (5, 2), ()]
+        params = [drawn(rng, shape, kinds[k % len(kinds)]) for k, shape in enumerate(shapes)]
+        apart = drawn(rng, (6, 4), kinds[0])[:, ::2]  # that no kernel goes through
+        for param in (*params, apart):
+            param.grad = drawn(rng, tuple(param.shape), str(param.dtype)[6:])
+        apart.grad = drawn(rng, (6, 4), kinds[0])[:, ::2]
+        before, wanted.fused = wanted.fused, together
+        try:
+            total = cugrad.nn.utils.clip_grad_norm_([*params, apart], 2.0, p)
+        finally:
+            wanted.fused = before
+        return [total, *[x.grad for x in (*params, apart)]]
+
+    @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+    @pytest.mark.parametrize("p", NORMS)
+    def test_gradients_are_clipped_to_the_same(p: float, kinds: tuple[str, ...]) -> None:
+        results = [clipped(p, kinds, together) for together in (True, False)]
+        near = {"float32": 2e-6, "complex64": 2e-6}.get(kinds[0], 2e-2)
+        for ours, plain in zip(*results, strict=True):
+            assert ours.dtype is plain.dtype
+            both = [x.to(x.dtype if x.is_complex() else cugrad.float64) for x in (ours, plain)]
+            np.testing.assert_allclose(*[x._array._host for x in both], rtol=near, atol=1e-7)
+
+    def test_a_norm_is_one_launch_and_a_scale_another(monkeypatch: pytest.MonkeyPatch) -> None:
+        params = [cugrad.ones(3, device="cuda") for _ in range(180)]
+        for param in params:
+            param.grad = cugrad.ones(3, device="cuda")
+        for bad in (1.0, float("nan")):
+            params[7].grad[1] = bad
+            with launches(monkeypatch) as names:
+                total = cugrad.nn.utils.clip_grad_norm_(params, 2.0)
+            assert names == ["norm_of_lists", "scale_lists"]
+        assert total.isnan().item() and params[9].grad.isnan().all().item()
+
+    def test_a_scaler_waits_for_no_fused_step(monkeypatch: pytest.MonkeyPatch) -> None:
+        """And does on the device what it does on the host, whatever the optimizer."""
+        results = []
+        for device, fused in (("cpu", False), ("cuda", False), ("cuda", True)):
+            w = cugrad.ones(3, device=device, requires_grad=True)
+            scaler = cugrad.amp.GradScaler(device, init_scale=8.0, growth_interval=2)
+            optimizer = cugrad.optim.SGD([w], lr=0.25, fused=fused)
+            for step in range(7):
+                scaler.scale((w * (inf if step == 3 else 1.5)).sum()).backward()
+                fake_cuda.STATE.syncs.clear()
+                with launches(monkeypatch) as names:
+                    scaler.step(optimizer)
+                    scaler.update()
+                assert len(fake_cuda.STATE.syncs) == (device == "cuda" and not fused)
+                assert device == "cpu" or len(names) <= 6
+                optimizer.zero_grad()
+                results.append((w.tolist(), scaler.get_scale(), scaler._get_growth_tracker()))
+        assert results[:7] == results[7:14] == results[14:]
+        assert results[-1][1:] == (16.0, 1)
 
     def test_the_sources_are_written_down() -> None:
         """For NVRTC, in the process that runs this one."""

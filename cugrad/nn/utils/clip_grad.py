@@ -1,6 +1,7 @@
 """Gradients of a model taken together: their norm, and gradients that are clipped by it.
 
-`foreach` is PyTorch's way to compute the same. There is one way here, which all its values give.
+`foreach` is PyTorch's way to compute the same. There is one way here, which all its values give; on
+CUDA it is a launch for the norm of all gradients, and one that scales them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ... import linalg
 from ...autograd import no_grad
 from ...functions.creation.factories import tensor
 from ...functions.maths.arithmetic import clamp
+from ...functions.maths.lists import norm_together, scale_together
 from ...functions.shapes.copies import stack
 from ...tensor import Tensor
 
@@ -45,26 +47,35 @@ def _gradients(parameters: list[Tensor]) -> list[Tensor]:
 
 
 @no_grad()
-def _norm_of(tensors: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
+def _norm_of(
+    tensors: list[Tensor], norm_type: float, error_if_nonfinite: bool,
+    max_norm: float | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The norm, and the factor that makes it `max_norm` at most, if that came along."""
     tensors = [t for t in tensors if t.numel()]
     if not tensors:
-        return tensor(0.0)
+        return tensor(0.0), None
     norm_type = float(norm_type)
-    norms = [linalg.vector_norm(t, norm_type).to(tensors[0].device) for t in tensors]
-    total = linalg.vector_norm(stack(norms), norm_type)
+    total, factor = norm_together(tensors, norm_type, max_norm) or (None, None)
+    if total is None:
+        norms = [linalg.vector_norm(t, norm_type).to(tensors[0].device) for t in tensors]
+        total = linalg.vector_norm(stack(norms), norm_type)
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
             "so it cannot be clipped. To disable this error and scale the gradients by the "
             "non-finite norm anyway, set `error_if_nonfinite=False`"
         )
-    return total
+    return total, factor
 
 
 @no_grad()
-def _scale(gradients: list[Tensor], max_norm: float, total_norm: Tensor) -> None:
-    factor = clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)  # no look at it: no waiting
-    for gradient in gradients:
+def _scale(
+    gradients: list[Tensor], max_norm: float, total_norm: Tensor, factor: Tensor | None = None
+) -> None:
+    if factor is None:
+        factor = clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)  # no look at it: no waiting
+    for gradient in scale_together(gradients, factor):
         gradient.mul_(factor.to(gradient.device))
 
 
@@ -82,7 +93,7 @@ def get_total_norm(
     >>> torch.nn.utils.get_total_norm([torch.tensor([3.]), torch.tensor([[4.]])])
     tensor(5.)
     """
-    return _norm_of(several("get_total_norm", tensors), norm_type, error_if_nonfinite)
+    return _norm_of(several("get_total_norm", tensors), norm_type, error_if_nonfinite)[0]
 
 
 def clip_grads_with_norm_(
@@ -120,8 +131,8 @@ def clip_grad_norm_(
     (tensor(5.), tensor([0.6000, 0.8000]))
     """
     gradients = _gradients(several("clip_grad_norm_", parameters))
-    total = _norm_of(gradients, norm_type, error_if_nonfinite)
-    _scale(gradients, max_norm, total)
+    total, factor = _norm_of(gradients, norm_type, error_if_nonfinite, float(max_norm))
+    _scale(gradients, max_norm, total, factor)
     return total
 
 

@@ -108,23 +108,24 @@ def struct_of(members: Members) -> str:
 
 
 def list_source(
-    graph: ListGraph, dtypes: Sequence[str], pack: int, members: Members, by_row: str
+    graph: ListGraph, dtypes: Sequence[str], pack: int, members: Members, by_row: str, one: bool
 ) -> str:
     """A kernel of a graph for lists of arrays of these dtypes, read `pack` elements at a time.
 
-    `by_row` is the dtype of the constants in memory, a row of them for an array; "" where each
-    launch tells one row for all of its arrays.
+    `by_row` is the dtype of the constants in memory, a row of them for an array, or for all of
+    them if there is `one`; "" where each launch tells them.
     """
     fold = graph.fold
     nodes = reached_from(graph.outputs)
     checked(nodes)
     reads = graph.lists_read()
     names = {x.name: f"c{k}" for k, x in enumerate(graph.constants)}
+    names |= _literals(nodes, names)
     lines, values = statements(nodes, {k: _element(k, dtypes[k]) for k in reads}, names)
     places = [
         f"{STORED[d]}* const list{k} = a.list{k}[array] + begin;"
         for k, d in enumerate(dtypes) if k in reads or k in graph.results
-    ] + _constants(graph.constants, by_row)  # fmt: skip
+    ] + _constants(graph.constants, by_row, one)  # fmt: skip
     per_element = [
         *lines,
         *[f"q{k}.at[k] = {stored(values[x.name], x, dtypes[k])};"
@@ -157,12 +158,12 @@ def _element(k: int, dtype: str) -> str:
     return f"{TO_FLOAT[dtype]}({read})" if dtype in TO_FLOAT else read
 
 
-def _constants(constants: Sequence[Traced], by_row: str) -> list[str]:
+def _constants(constants: Sequence[Traced], by_row: str, one: bool) -> list[str]:
     """The constants of a block's array, as variables."""
     lines = []
     for k, x in enumerate(constants):
         ctype = STORED[x.dtype.name]
-        place = f"a.constants[(long long)a.row[array] * {len(constants)} + {k}]"
+        place = f"a.constants[{'' if one else f'a.row[array] * {len(constants)} + '}{k}]"
         value = f"a.told{k}" if not by_row else place
         lines.append(f"const {ctype} c{k} = {f'{value} != 0' if ctype == 'bool' else value};")
     return lines

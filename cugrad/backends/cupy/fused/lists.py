@@ -173,7 +173,7 @@ class ListKernels:
         one: bool, skip: Array | None, values: dict[str, Any], first: int = 0,
     ) -> int:  # fmt: skip
         """Launches for entries of one group; the number of the block that comes next."""
-        kernel, table, capacity = _kernel(graph, dtypes, whole, by_row)
+        kernel, table, capacity = _kernel(graph, dtypes, whole, by_row, one)
         for begin in range(0, len(entries), capacity):
             some = entries[begin : begin + capacity]
             args = np.zeros(1, table)
@@ -199,24 +199,25 @@ def _told(constants: Sequence[Traced], prefix: str, values: Sequence[Any]) -> di
     return {f"{prefix}{k}": value for k, value in enumerate(values[: len(constants)])}
 
 
-def _kernel(graph: ListGraph, dtypes: Any, whole: bool, by_row: str) -> Any:
+def _kernel(graph: ListGraph, dtypes: Any, whole: bool, by_row: str, one: bool) -> Any:
     """A kernel, what its table looks like, and for how many arrays there is room in it."""
     fold = graph.fold
     form = signature(reached_from(graph.outputs), graph.outputs, values=True)
     ends = signature(reached_from(fold.results), fold.results, values=True) if fold else ""
     names = tuple([d.name for d in dtypes])
-    key = graph.name, form, ends, tuple(graph.results), names, whole, by_row
+    how = fold.how if fold else ""
+    key = graph.name, form, ends, how, tuple(graph.results), names, whole, by_row, one
     kernel = _kernels.get(key)
     if kernel is None:
-        members, capacity = _members(graph, names, by_row)
+        members, capacity = _members(graph, names, by_row, one)
         pack = 16 // max(d.itemsize for d in dtypes) if whole else 1
-        code = list_source(graph, names, pack, members, by_row)
+        code = list_source(graph, names, pack, members, by_row, one)
         raw = cupy.RawKernel(code, graph.name, OPTIONS)
         kernel = _kernels[key] = raw, _table(members), capacity
     return kernel
 
 
-def _members(graph: ListGraph, names: Sequence[str], by_row: str) -> tuple[Members, int]:
+def _members(graph: ListGraph, names: Sequence[str], by_row: str, one: bool) -> tuple[Members, int]:
     """The members of the table, the wide ones first, and the length of its lists."""
     heads = [("const float*", "skip", 0)]
     if by_row:
@@ -231,11 +232,12 @@ def _members(graph: ListGraph, names: Sequence[str], by_row: str) -> tuple[Membe
         ints += [("int", "first", 0), ("int", "total", 0)]
         values += told(graph.fold.constants, "last")
     used = 8 * (len(heads) + len(values)) + 4 * len(ints) + 8
-    per_array = 8 * len(names) + 8 + 4 + 4 * bool(by_row)
+    rows = bool(by_row) and not one
+    per_array = 8 * len(names) + 8 + 4 + 4 * rows
     many = (TABLE_BYTES - used) // per_array
     lists = [(f"{STORED[d]}*", f"list{k}", many) for k, d in enumerate(names)]
     lists.append(("long long", "size", many))
-    ints += [("int", "start", many)] + [("int", "row", many)] * bool(by_row)
+    ints += [("int", "start", many)] + [("int", "row", many)] * rows
     return _by_size(heads + lists + values + ints), many
 
 
