@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import threading
 import weakref
-from contextlib import nullcontext
 from typing import Any
 
 from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
-from ...autograd.ranges import ranged
 from ...backends import Backend, backend_of
 from ...backends.batched.arrays import BatchedArray, hidden, plain
 from ...kept import Guarded, whole
 from ...tensor import Tensor
-from ..geometry import BYTE, array_at, is_alone, memory_of, root_of, span_of
+from ..geometry import array_at, is_alone, memory_of, root_of, span_of
 from .coalescing import Part
+from .inbound import Inbound
 from .ledger import Ledger
 from .mending import mend
-from .nested_spans import bring
 from .options import OffloadOptions
 from .outbound import Outbound
-from .places import Absorbed, OnHost, Restored, Returning
+from .places import Absorbed, OnHost, Restored
 from .session import PlanBook, Session, bytes_under_way
 from .span import SavedView, Span
 from .stats import Meter
@@ -40,7 +38,6 @@ __all__ = ["CopyEngine", "engine_of"]
 #   ahead    what will be unpacked next is brought back, up to `lookahead` bytes
 
 GATHER = 8  # a view of which this part, or less, is needed is gathered before it is moved
-ALIGNED = 16  # elements begin at multiples of their size, of which this is the largest
 METERED = 4  # sessions whose times are taken, and then one in 16
 
 
@@ -56,11 +53,11 @@ class CopyEngine(Guarded):
         self._lock = threading.RLock()
         self.storages = Storages()
         self.out = Outbound(backend, self.storages, self._write_begins)
-        self.inward = backend.stream()
-        for stream, name in ((self.out.stream, "to host"), (self.inward, "to device")):
+        self.ledger = Ledger(self.out.slab)
+        self.back = Inbound(backend, self.storages, self.ledger, self.out)
+        for stream, name in ((self.out.stream, "to host"), (self.back.stream, "to device")):
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
-        self.ledger = Ledger(self.out.slab)
         self._plans = PlanBook()
         self._thread = _Thread()
 
@@ -192,7 +189,7 @@ class CopyEngine(Guarded):
     def drain(self) -> None:
         """Waits for all copies, and lets go of all that they held."""
         self.out.stream.synchronize()
-        self.inward.synchronize()
+        self.back.stream.synchronize()
         self.release_finished(0)
         self.out.staging.advance(0)
         self.out.staging.has_come()
@@ -209,7 +206,7 @@ class CopyEngine(Guarded):
     @whole
     def _reclaimed(self) -> bool:
         held = self.out.leaving_bytes + self.ledger.ahead + len(self.ledger.dropped)
-        self.inward.synchronize()
+        self.back.stream.synchronize()
         for span in self.storages.all():
             span.session.tight = True
             if span.is_back:  # and can come back once more
@@ -255,12 +252,12 @@ class CopyEngine(Guarded):
                 span.hand_out()  # who has it may have written to it
             flat, at_home = self._present(span, first_time, same)
             if flat is None:
-                flat = self._bytes(span, compute, view.label)
+                flat = self.back.bytes_of(span, compute, view.label)
             if span.waiting <= 0 and type(span.place) is Restored:
                 span.hand_out()  # every alias has it, and holds it while it is needed
             if not same:
                 span.drop()  # a change of what has no counter would not be seen
-            self._prefetch(session, span.index, compute, options)
+            self.back.prefetch(session, span.index, compute, options)
         except BaseException:  # it was not given to anybody, and may be asked for again
             span.ask_again(view, before)
             raise
@@ -305,167 +302,6 @@ class CopyEngine(Guarded):
             return flat, True
         whole = span.nbytes == flat.nbytes
         return flat if whole else flat[span.low : span.low + span.nbytes], False
-
-    def _bytes(self, span: Span, compute: Any, label: Any) -> Any:
-        """The bytes of a span that has left: brought back already, or now."""
-        if span.stream != compute:  # of the arena of another stream
-            if span.copy is None:  # encoded, and there was room for it nowhere else
-                flat = self._decoded(span, span.held)
-                span.stream.wait_event(compute.record_event())
-                return flat
-            flat, arrived = self._fetch(span, compute)
-            if arrived is not None:
-                self._await(span, compute, arrived, label)
-            return self._decoded(span, flat)
-        place = span.place
-        if type(place) is Restored:
-            return place.flat
-        if type(place) is Returning and place.flat is not None:
-            flat, arrived = place.flat, place.arrived
-        else:
-            # encoded, and perhaps not yet gone; else what is held may have been changed in place
-            flat, arrived = None if span.form is None else span.held, None
-            if flat is None:
-                flat, arrived = self._fetch(span, compute)
-                if type(place) is not Returning:
-                    span.options.counts.stats.on_demand += span.nbytes
-                    span.session.cursor = 0
-        if arrived is not None:
-            self._await(span, compute, arrived, label)
-        if span.form is not None:
-            flat = self._decoded(span, flat)
-        root = root_of(flat)  # it is the storage, from now on: of what is saved again, too
-        self.storages.add(root, span)
-        span.restore(flat, root, 0 if root is flat else span_of(flat, root)[3])
-        return flat
-
-    def _decoded(self, span: Span, flat: Any) -> Any:
-        if span.form is None:
-            return flat
-        codec, dtype, shape = span.form
-        meter = span.session.meter
-        timed = nullcontext() if meter is None else meter.codes(self.backend.current_stream())
-        with timed, self.backend.quiet():
-            return memory_of(self.backend.xp, codec.decode(self.backend.xp, flat, dtype, shape))
-
-    def _await(self, span: Span, compute: Any, arrived: Any, label: Any) -> None:
-        """Makes compute wait for what comes back."""
-        meter = span.session.meter
-        if meter is None:
-            with ranged("offload: stall", "stall", stream=compute):
-                compute.wait_event(arrived)
-        else:
-            meter.wait(compute, arrived, label or ("unpack", 0))
-        self.ledger.coming.pop(arrived, None)
-
-    def _prefetch(
-        self, session: Session, index: int, compute: Any, options: OffloadOptions
-    ) -> None:
-        """Starts the copies back of what will be asked for next, as far as the look-ahead goes.
-
-        Only for the stream that will read it: the block goes back to the arena of that one.
-        """
-        chain, ledger = session.chain(), self.ledger
-        if index not in chain.place:
-            return
-        if self.out.staging.reading:
-            for span in self.out.staging.has_come():
-                if span.is_being_read and span.stream == compute:
-                    span.fetch(*self._fetch(span, compute))
-        limit = bytes_under_way(options.lookahead, session.largest_moved) + session.may_use(True)
-        k = max(session.cursor, chain.place[index] + 1)
-        order = chain.order
-        while ledger.ahead < limit and k < len(order):
-            next_one = session.spans[order[k]]()
-            if next_one is not None and next_one.stream == compute and next_one.is_wanted():
-                if not self._come(next_one, compute, options):
-                    break
-            k += 1
-        session.cursor = k
-
-    def _come(self, span: Span, compute: Any, options: OffloadOptions) -> bool:
-        """Has a span come back, or held where it is; whether there was room for that."""
-        if span.counter[0] != span.version and span.form is None:
-            return True  # changed, legally
-        copy = span.place
-        if type(copy) is not OnHost and span.held is not None:  # it is held, and not fetched
-            if span.form is None and span.stays is None:  # it is on its way out
-                span.session.stayed.setdefault(span.index, "last")
-            span.hold(options.exact)
-            return True
-        if span.root() is not None:
-            return True
-        if options.room is not None and options.room() < span.nbytes:
-            return False
-        try:
-            if type(copy) is OnHost:
-                span.fetch(*self._fetch(span, compute, "prefetch"))
-                return True
-            file, staging = span.copy.file, self.out.staging
-            if not staging.serves(file):
-                file.prefetch()
-            elif not staging.fetch(span, options.host_limit):
-                return False
-        except MemoryError:
-            return False
-        span.read_ahead()
-        return True
-
-    def _fetch(self, span: Span, compute: Any, how: str = "copy") -> tuple[Any, Any]:
-        """Starts the copy back of a span: where to, and the event of its end. A "prefetch" is one
-        ahead of need.
-        """
-        meter, stats, copy = span.session.meter, span.options.counts.stats, span.copy
-        skew = span.low % ALIGNED if span.form is None and span.gathered is None else 0
-        read = None  # a block for the time of the copy
-        if type(copy) is not OnHost:
-            if self.out.staging.serves(copy.file):
-                read = self.out.staging.read(span, span.options.host_limit)
-            if read is None:
-                with ranged("offload: copy to device", "copy", copy.nbytes):
-                    flat = self.backend.asarray(copy.file.read())
-                    if skew:
-                        flat, unaligned = self._room_for(copy.nbytes, skew), flat
-                        flat[...] = unaligned
-                stats.moved_back_bytes += flat.nbytes
-                return flat, None
-        nbytes, stream = copy.nbytes, self.inward
-        try:
-            flat = self._room_for(nbytes, skew)  # the block may be in use there
-            stream.wait_event(compute.record_event())
-            if read is None:
-                stream.wait_event(copy.copied)
-            began = None if meter is None else meter.mark(stream)
-            name = "offload: copy to device" if how == "copy" else "offload: prefetch"
-            with ranged(name, how, nbytes, stream):
-                if read is not None or copy.pieces is None:
-                    block = copy.block if read is None else read
-                    self.backend.copy_async(flat, block.array[:nbytes], stream)
-                else:
-                    bring(self.backend, flat, copy.pieces, stream)
-            arrived = stream.record_event() if meter is None else meter.mark(stream)
-        except BaseException:
-            stream.synchronize()  # what has begun must not outlive its memory
-            if read is not None:
-                self.out.slab.give_back(read, None)
-            raise
-        if meter is not None:
-            meter.back.append((began, arrived, nbytes))
-            meter.raw_bytes += nbytes if span.form is None else span.nbytes
-        if read is None:
-            copy.use(arrived)
-        else:
-            self.out.slab.give_back(read, arrived)
-        stats.moved_back_bytes += nbytes
-        self.ledger.coming[arrived] = flat
-        return flat, arrived
-
-    def _room_for(self, nbytes: int, skew: int) -> Any:
-        """Memory on the device, from `skew` bytes after where the widest elements may begin."""
-        if not skew:
-            return self.backend.xp.empty(nbytes, BYTE)
-        whole = -(-(nbytes + skew) // ALIGNED) * ALIGNED  # a storage of elements of every size
-        return self.backend.xp.empty(whole, BYTE)[skew : skew + nbytes]
 
 
 _engines: dict[tuple[str, int | None], CopyEngine] = {}

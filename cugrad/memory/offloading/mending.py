@@ -17,7 +17,7 @@ def mend(engine: CopyEngine) -> None:
     session of this thread does not go on, and teaches nothing.
     """
     engine.out.stream.synchronize()
-    engine.inward.synchronize()
+    engine.back.stream.synchronize()
     engine.storages.mend()
     live = engine.storages.all()
     sessions = {span.session: 0 for span in live}

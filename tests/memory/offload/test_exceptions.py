@@ -54,7 +54,7 @@ def places() -> list[tuple[Any, str]]:
              (engine.out.slab, "taken"), (engine.out.slab, "_grown"), (CODEC, "encode"),
              (CODEC, "decode"), (disk_store.DiskStore, "write"), (disk_store.DiskStore, "_read"),
              (disk_store.DiskStore, "_fetch")]  # fmt: skip
-    return found + [(s, m) for s in (engine.out.stream, engine.inward)
+    return found + [(s, m) for s in (engine.out.stream, engine.back.stream)
                     for m in ("wait_event", "record_event")]  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def test_a_saved_tensor_can_be_asked_for_again() -> None:
     wanted = cugrad.autograd.grad(y, x, retain_graph=True)[0].tolist()
     engine = engine_of(DEVICE, 0)
     for place, method in ((DEVICE, "copy_async"), (DEVICE.machine.pool, "allocate"),
-                          (engine.inward, "wait_event"), (engine, "_present")):  # fmt: skip
+                          (engine.back.stream, "wait_event"), (engine, "_present")):  # fmt: skip
         for number in range(1, 6):
             patch, _ = planted(place, method, number, MemoryError)
             with patch.context():

@@ -90,7 +90,8 @@ def expression(text: str) -> ast.expr:
 
 ROOM = "cugrad.memory.offloading."
 CLASSES = [
-    f"{ROOM}engine.CopyEngine", f"{ROOM}outbound.Outbound", "cugrad.backends.slab.PinnedSlab",
+    f"{ROOM}engine.CopyEngine", f"{ROOM}outbound.Outbound", f"{ROOM}inbound.Inbound",
+    "cugrad.backends.slab.PinnedSlab",
     f"{ROOM}stats.Meter", f"{ROOM}ledger.Ledger", f"{ROOM}span.Span", f"{ROOM}staging.Staging",
 ]  # fmt: skip
 
@@ -276,9 +277,9 @@ def an_error_comes_when_a_copy_has_begun() -> None:
         raise ZeroDivisionError
 
     found = engine.engine_of(DEVICE, 0)
-    for stream in (found.out.stream, found.inward):
+    for stream in (found.out.stream, found.back.stream):
         saving, t = offload(lookahead=0), leaf(512).detach() * 1
-        packed = saving.pack_hook(t) if stream is found.inward else None
+        packed = saving.pack_hook(t) if stream is found.back.stream else None
         if packed is not None:
             t = None
             found.drain()
@@ -434,7 +435,7 @@ ENDS = "these programs do not end in the middle; tests/combinations/test_interru
 IMPLIED = {
     "CopyEngine.drain: no synchronize": "it is for the host, and for nothing on the device",
     "CopyEngine.drain: no synchronize (2)": "as above",
-    "CopyEngine._fetch: no synchronize": "an engine that an exception left waits once more",
+    "Inbound._fetch: no synchronize": "an engine that an exception left waits once more",
     "Outbound._copy: no synchronize": "as above",
     "CopyEngine._reclaimed: no synchronize": FULL,
     "Span.mend: as if it had happened": ENDS,
