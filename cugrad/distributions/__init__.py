@@ -1,10 +1,9 @@
 """torch.distributions: laws of random tensors, their draws, densities and divergences.
 
 `distribution.py` has what all of them share: begin there. `constraints.py` says where parameters
-and events lie, `transforms.py` and `shaping.py` map them, `composite.py` makes laws of others. The
-laws stand by where they live, in `real_line.py`, `positive.py`, `unit_interval.py`, `discrete.py`,
-`categorical.py`, `transformed.py` and `matrices`. PyTorch's module of each law is one of
-these.
+and events lie, `transforms` maps them, `composite.py` makes laws of others. The laws stand by where
+they live, in `real_line.py`, `positive.py`, `unit_interval.py`, `discrete.py`, `categorical.py`,
+`transformed.py` and `matrices`. PyTorch's module of each law is one of these.
 """
 
 import sys as _sys

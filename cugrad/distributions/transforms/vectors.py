@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..tensor import Size, Tensor
-from . import constraints
-from .transforms import Transform, _Fixed, _widened
-from .utils import F, extremes, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+from ...tensor import Size, Tensor
+from .. import constraints
+from ..utils import F, extremes, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+from .transform import Fixed, Transform, widened
 
 __all__ = [
     "CatTransform", "CorrCholeskyTransform", "IndependentTransform", "LowerCholeskyTransform",
@@ -31,9 +31,9 @@ class IndependentTransform(Transform):
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
-    domain = property(lambda s: _widened(s.base_transform.domain, s._of(s.base_transform.domain)))
+    domain = property(lambda s: widened(s.base_transform.domain, s._of(s.base_transform.domain)))
     codomain = property(
-        lambda s: _widened(s.base_transform.codomain, s._of(s.base_transform.codomain))
+        lambda s: widened(s.base_transform.codomain, s._of(s.base_transform.codomain))
     )
     bijective = property(lambda self: self.base_transform.bijective)
     sign = property(lambda self: self.base_transform.sign)
@@ -123,7 +123,7 @@ class ReshapeTransform(Transform):
         return Size((*shape[:cut], *new))
 
 
-class SoftmaxTransform(_Fixed):
+class SoftmaxTransform(Fixed):
     """y = softmax(x), whose inverse is the logarithm: no bijection."""
 
     bijective = False
@@ -143,7 +143,7 @@ class SoftmaxTransform(_Fixed):
     inverse_shape = forward_shape
 
 
-class StickBreakingTransform(_Fixed):
+class StickBreakingTransform(Fixed):
     """K - 1 numbers to K probabilities: each breaks a share off what is left of a stick."""
 
     domain, codomain = constraints.real_vector, constraints.simplex
@@ -182,7 +182,7 @@ def _last_dim(shape: Any, more: int) -> Size:
     return Size((*shape[:-1], shape[-1] + more))
 
 
-class LowerCholeskyTransform(_Fixed):
+class LowerCholeskyTransform(Fixed):
     """Square matrices to lower triangular ones, with exp on the diagonal."""
 
     bijective = False
@@ -209,7 +209,7 @@ class PositiveDefiniteTransform(LowerCholeskyTransform):
         return super()._inverse(F.cholesky(y))
 
 
-class CorrCholeskyTransform(_Fixed):
+class CorrCholeskyTransform(Fixed):
     """D (D - 1) / 2 numbers to the Cholesky factor of a D x D correlation matrix.
 
     tanh makes partial correlations of them; each row breaks a stick of length 1 by their squares.
