@@ -323,3 +323,19 @@ def test_a_struct_brings_its_arrays(right: Program) -> None:
 def test_arguments_are_of_the_types_that_the_kernel_declares(right: Program, args: Any) -> None:
     with pytest.raises(TypeError, match="scale: "):
         kernel(right, "scale")((1,), (32,), args(np.zeros(4, np.float32)))
+
+
+def test_an_atomic_of_what_a_struct_points_to_runs_blind_and_is_watched() -> None:
+    """Only a kernel that is watched is told of the arrays that its struct points to."""
+    source = """
+        struct Operands { unsigned* count; };
+        extern "C" __global__ void counts(const Operands a) { atomicAdd(a.count, 1u); }
+    """
+    count = np.zeros(1, np.uint32)
+    args = (np.array([count.ctypes.data], np.uint64).view("V8")[0],)
+    Program(source, checks=False).kernel("counts")((2,), (32,), args)
+    watched = Program(source).kernel("counts")
+    watched((2,), (32,), args, arrays=[count])
+    assert count[0] == 128
+    with pytest.raises(KernelError, match="atomic of 4 bytes outside of every array"):
+        watched((2,), (32,), args)

@@ -69,7 +69,8 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
         ("races", ctypes.c_uint), ("early_exit", ctypes.c_uint), ("in_turns", ctypes.c_uint),
-        ("seed", ctypes.c_uint64), ("first", ctypes.c_uint64), ("blocks", ctypes.c_uint64),
+        ("watched", ctypes.c_uint), ("seed", ctypes.c_uint64), ("first", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint64),
     ]  # fmt: skip
 
 
@@ -251,7 +252,13 @@ class Kernel:
                 "bytes of shared memory"
             )
         three = ctypes.c_uint * 3
-        return Launch(three(*g), three(*b), shared, in_turns=self.program.in_turns)
+        return Launch(
+            three(*g),
+            three(*b),
+            shared,
+            in_turns=self.program.in_turns,
+            watched=self.program.checks,
+        )
 
     def _packed(self, i: int, kind: str, value: Any) -> Any:
         """One argument's bytes; a GPU would take whatever bytes are there."""

@@ -51,7 +51,7 @@ static char *message, *stacks, *host_stack;
 static size_t stack_count, slice, spent;
 static uint32_t epoch, first_epoch, block_number;
 static int current = -1, threads, exited, votes, barrier_votes, races, early_exit;
-static bool failed, in_turns;
+static bool failed, in_turns, watched;
 static void **arguments, (*kernel)(void**);
 static uint64_t seed;
 alignas(128) static thread_local unsigned char dynamic_memory[DYNAMIC];
@@ -191,6 +191,7 @@ extern "C" void on_cpu_access(const void* p, size_t n, int how, void* pc)
         on_cpu_fail("the block made 1e8 accesses without a barrier: does it wait for another? @%x",
                     line);
     if (in_turns && !--slice) slice = 4096, leave();  // another may hold a lock that this one awaits
+    if (!watched) return;
     if (in_turns ? a >= fibres[current].stack && a < fibres[current].stack + STACK
                  : a >= (char*)__builtin_frame_address(0) && a < host_stack)
         return;  // its own local variables
@@ -401,7 +402,7 @@ static void make_fibres()
     }
 }
 struct Launch {
-    unsigned grid[3], block[3], shared, races, early_exit, in_turns;
+    unsigned grid[3], block[3], shared, races, early_exit, in_turns, watched;
     uint64_t seed, first, blocks;  // `blocks` of them from `first` on; 0 are all, in a drawn order
 };
 
@@ -413,6 +414,7 @@ ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range
     blockDim = {how->block[0], how->block[1], how->block[2]};
     threads = blockDim.x * blockDim.y * blockDim.z;
     races = how->races, early_exit = how->early_exit, in_turns = how->in_turns;
+    watched = how->watched;
     seed = how->seed * 0x9E3779B97F4A7C15u + 1;
     for (int i = 0; i < 20; i++) draw();  // a small seed is mixed only after a while
     host_stack = (char*)__builtin_frame_address(0);
