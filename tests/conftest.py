@@ -97,21 +97,12 @@ def placed(request: pytest.FixtureRequest) -> Iterator[None]:
         os.environ["CUGRAD_DEVICE"] = asked
 
 
-# Of the tests that run once a row, those that run on the simulated device too; CUGRAD_DEVICE=
-# simulated runs all of them there.
-PER_ROW = {"test_rows_raw", "test_rows_recorded", "test_vmap"}
-PER_ROW_SIMULATED = {"test_value", "test_recorded_gradients_equal_raw_ones"}
-
-
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether the simulated device is spared this test."""
+    """Whether the simulated device is spared this test; CUGRAD_DEVICE=simulated runs it there."""
     params = getattr(getattr(item, "callspec", None), "params", {})
-    return (
-        "CUGRAD_DEVICE" not in os.environ
-        and params.get("device") == "simulated"
-        and item.path.stem in PER_ROW
-        and getattr(item, "originalname", "") not in PER_ROW_SIMULATED
-    )
+    marker = item.get_closest_marker("per_row")  # of the test before that of its file
+    is_spared = marker is not None and not marker.kwargs.get("simulated")
+    return is_spared and params.get("device") == "simulated" and "CUGRAD_DEVICE" not in os.environ
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -27,6 +27,8 @@ from tests.ops.row_cases import (
 )
 from tests.ops.sampling import Sample
 
+pytestmark = pytest.mark.per_row
+
 B = 3
 
 

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cugrad.ops.table import ELEMENTWISE, LINEAR, TABLE
 from tests.ops import samples, strict
@@ -23,6 +24,8 @@ from tests.ops.row_cases import (
     variant_named,
 )
 from tests.ops.sampling import LINES, REFERENCE
+
+pytestmark = pytest.mark.per_row
 
 NARROW = {"float64": {}, "complex128": {},
           "float32": {"float64": "float32", "complex128": "complex64"},
@@ -59,6 +62,7 @@ def test_every_row_has_a_reference() -> None:
     assert sorted(TABLE.keys() - REFERENCE.keys() - samples.NO_REFERENCE.keys() - numpys) == []
 
 
+@pytest.mark.per_row(simulated=True)
 @over_lines(lambda op: op.name not in samples.NO_REFERENCE)
 def test_value(line: Any, backend: Any) -> None:
     """Value, shape and dtype are the reference's; narrow dtypes stay what they are."""

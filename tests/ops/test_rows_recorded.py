@@ -37,6 +37,8 @@ from tests.ops.row_cases import (
 )
 from tests.ops.sampling import Sample
 
+pytestmark = pytest.mark.per_row
+
 Tensors = tuple[Any, ...]
 
 
@@ -91,6 +93,7 @@ def test_recorded_value_is_the_raw_one(line: Any, backend: Any) -> None:
                 np.testing.assert_array_equal(run.call.host(out._array), run.call.host(raw))
 
 
+@pytest.mark.per_row(simulated=True)
 @over_lines(differentiable)
 def test_recorded_gradients_equal_raw_ones(line: Any, backend: Any) -> None:
     """The same values, shapes and dtypes with and without create_graph, as the formulas give."""

@@ -1,11 +1,13 @@
-"""Public functions by name, each of which one file declares."""
+"""Public functions by name, each of which one file declares, and what a declaration may add."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["declared"]
+__all__ = ["declared", "joining"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def declared(*sources: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -26,3 +28,9 @@ def declared(*sources: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[.
                 twins = [f"{f.__module__}.{f.__qualname__}" for f in (functions[name], function)]
                 raise ValueError(f"{name!r} is declared twice, as {' and '.join(twins)}: keep one")
     return functions
+
+
+def joining(function: F) -> F:
+    """Marks a function that PyTorch computes by `cat`, whose words for a wrong `out=` it uses."""
+    function.joins = True  # type: ignore[attr-defined]
+    return function

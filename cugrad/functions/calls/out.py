@@ -35,9 +35,6 @@ _ALSO = {
     **dict.fromkeys(("swapaxes", "transpose"), {"axis0": "dim0", "axis1": "dim1"}),
 }  # fmt: skip
 
-_JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack",
-          "column_stack"}  # fmt: skip
-
 
 def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
     """A method that also takes `axis` for `dim`, and the like, where it has such an argument.
@@ -161,7 +158,7 @@ def _call(
                 + f", not {len(outs)} of them"
             )
         for value, target in zip(values, outs):
-            _place(name, value, target)
+            _place(name, value, target, getattr(function, "joins", False))
     return outs[0] if isinstance(result, Tensor) else type(result)(*outs)
 
 
@@ -235,7 +232,7 @@ def _demand_no_gradient(name: str, values: Any) -> None:
         )
 
 
-def _place(name: str, value: Tensor, out: Tensor) -> None:
+def _place(name: str, value: Tensor, out: Tensor, joins: bool) -> None:
     """Writes a result into `out`, which gets another shape if it must."""
     if value.device != out.device:
         raise RuntimeError(
@@ -243,7 +240,7 @@ def _place(name: str, value: Tensor, out: Tensor) -> None:
             f"{value.device} and {out.device}! (when running {name}; want out on {value.device})"
         )
     if value.dtype.category > out.dtype.category:
-        if name in _JOINS:
+        if joins:
             raise TypeError(
                 "torch.cat(): input types can't be cast to the desired output type "
                 f"{type_name(out.dtype)}"

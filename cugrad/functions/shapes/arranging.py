@@ -9,6 +9,7 @@ from ...autograd.recording.record import recorded
 from ...ops import dims as D
 from ...tensor import Size, Tensor
 from ..calls.arguments import array_of, fresh
+from ..calls.declaring import joining
 from .copies import cat, flip
 from .views import diagonal, permute, reshape, transpose
 
@@ -211,12 +212,14 @@ def _some(function: str, tensors: Any) -> list[Tensor]:
     return tensors
 
 
+@joining
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side: along dim 1, or dim 0 for vectors."""
     raised = [_at_least("hstack", 1, x) for x in _some("hstack", tensors)]
     return cat(raised, 0 if raised[0]._array.ndim == 1 else 1)
 
 
+@joining
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors below one another along dim 0; vectors count as rows."""
     return cat([_at_least("vstack", 2, x) for x in _some("vstack", tensors)], 0)
@@ -225,11 +228,13 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
 row_stack = vstack
 
 
+@joining
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors behind one another along dim 2."""
     return cat([_at_least("dstack", 3, x) for x in _some("dstack", tensors)], 2)
 
 
+@joining
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side along dim 1; vectors count as columns."""
     columns = []

@@ -11,6 +11,7 @@ from ...dtypes import check_fits, int64
 from ...ops import dims as D
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, fresh, varargs
+from ..calls.declaring import joining
 from ..indexing.bounds import is_looked_at
 from .views import ravel, reshape
 
@@ -176,6 +177,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 # Joining ------------------------------------------------------------------------------------------
 
 
+@joining
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one behind the other along an existing dim.
 
@@ -224,6 +226,7 @@ def _check_joins(first: tuple[int, ...], shape: tuple[int, ...], dim: int, numbe
 concat = concatenate = cat
 
 
+@joining
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dim."""
     tensors = list(tensors)
