@@ -73,26 +73,7 @@ from .functions.creation import drawing, windows
 from .functions.creation import factories as creation
 from .functions.creation.drawing import binomial, poisson
 from .functions.creation.factories import *
-from .functions.creation.random import (
-    Generator,
-    bernoulli,
-    default_generator,
-    fork_rng,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randint_like,
-    randn,
-    randn_like,
-    randperm,
-    seed,
-    set_rng_state,
-)
+from .functions.creation.random import *
 from .functions.creation.windows import (
     bartlett_window,
     blackman_window,

@@ -3,31 +3,9 @@
 from __future__ import annotations
 
 from .absent import explain
-from .functions.creation.random import (
-    Generator,
-    bernoulli,
-    default_generator,
-    fork_rng,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randint_like,
-    randn,
-    randn_like,
-    randperm,
-    seed,
-    set_rng_state,
-)
+from .functions.creation import random as _functions
+from .functions.creation.random import *  # noqa: F403  this is its face
 
-__all__ = [
-    "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state",
-    "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state",
-]  # fmt: skip
+__all__ = list(_functions.__all__)
 
 explain(__name__)
