@@ -12,7 +12,7 @@ from warnings import warn
 from ..autograd import enable_grad, grad, no_grad
 from ..tensor import Size, Tensor
 from . import constraints
-from .utils import F, allowed_to_read, lazy_property, sum_rightmost
+from .utils import F, allowed_to_read, decided, lazy_property, sum_rightmost
 
 __all__ = ["LIBRARY", "Distribution", "ExponentialFamily", "Parametrised"]
 
@@ -72,7 +72,7 @@ class Distribution:
             value = getattr(self, name)
             if not isinstance(value, Tensor) or not allowed_to_read(value):
                 continue
-            if not bool(constraint.check(value).all()):
+            if not decided(constraint.check(value)):  # its bounds may be inside vmap
                 raise ValueError(
                     f"Expected parameter {name} ({type(value).__name__} of shape "
                     f"{tuple(value.shape)}) of distribution {self!r} to satisfy the constraint "
@@ -191,17 +191,12 @@ class Distribution:
                 stacklevel=3,
             )
             return
-        if allowed_to_read(value) and not self._holds(support, value):
+        if allowed_to_read(value) and not decided(support.check(value)):
             raise ValueError(
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) "
                 f"to be within the support ({support!r}) of the distribution {self!r}, but found "
                 f"invalid values:\n{value}"
             )
-
-    @staticmethod
-    def _holds(support: Any, value: Tensor) -> bool:
-        valid = support.check(value)
-        return not allowed_to_read(valid) or bool(valid.all())  # its bounds may be inside vmap
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]

@@ -249,17 +249,23 @@ def test_refused_values() -> None:
         laws.Bernoulli()
 
 
-@pytest.mark.parametrize("name", ["Normal", "Bernoulli", "Categorical", "Gamma", "LogNormal"])
-def test_log_prob_maps(name: str) -> None:
-    case = {k: cugrad.tensor(v, dtype=cugrad.float64) for k, v in CASES[name].items()}
-    value = made(cugrad, name)[0].sample()
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of a loop over searchsorted
+def test_laws_map(name: str) -> None:
+    """A law may be made within vmap, with its checks on: densities of examples, and draws."""
+    law, tensors = made(cugrad, name)
+    others = {k: v for k, v in CASES[name].items() if k not in tensors}
+    value = law.sample().detach()
+    twice = [cugrad.stack([x.detach()] * 2) for x in (value, *tensors.values())]
 
-    def density(value: Any, *parameters: Any) -> Any:
-        law = getattr(laws, name)(**dict(zip(case, parameters)))
-        return law.log_prob(value)
+    def of(parameters: Any) -> Any:
+        return getattr(laws, name.partition(" ")[0])(**dict(zip(tensors, parameters)), **others)
 
-    mapped = cugrad.vmap(density)(value, *case.values())
-    same(mapped, made(cugrad, name)[0].log_prob(value))
+    density = cugrad.vmap(lambda value, *parameters: of(parameters).log_prob(value))
+    same(density(*twice), cugrad.stack([law.log_prob(value)] * 2))
+    if name != "VonMises":  # which draws until all are accepted, as PyTorch's
+        draws = cugrad.vmap(lambda *p: of(p).sample((3,)), randomness="different")(*twice[1:])
+        assert draws.shape == (2, 3, *value.shape)
 
 
 def test_the_default_of_validation() -> None:
