@@ -12,7 +12,8 @@ import numpy as np
 
 from ..autograd.engine.differentiate import grad
 from ..autograd.function import Function
-from ..autograd.mode import enable_grad, state
+from ..autograd.mode import state
+from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..backends.traced.arrays import Trace, Traced, Untraceable, reached_from
 from ..backends.wanted import wanted
@@ -83,13 +84,14 @@ def _may_fuse(tensors: Sequence[Tensor], args: Sequence[Any]) -> bool:
     """Whether a kernel could be made for these arguments, as things stand."""
     if not tensors or not wanted.fused or state.levels or state.autocast is not None:
         return False
-    backend = backend_of(tensors[0]._array)
-    if not (backend.runs_rows and backend.readable):
-        return False
-    kind = type(tensors[0]._array)
-    return all(type(x._array) is kind for x in tensors) and all(
-        isinstance(x, (Tensor, *NUMBERS)) for x in args
-    )
+    return _are_read(tensors) and all(isinstance(x, (Tensor, *NUMBERS)) for x in args)
+
+
+def _are_read(tensors: Sequence[Tensor]) -> bool:
+    """Whether a kernel can read the arrays of all of these."""
+    backend, kind = backend_of(tensors[0]._array), type(tensors[0]._array)
+    runs = backend.runs_rows and backend.readable
+    return runs and all(type(x._array) is kind for x in tensors)
 
 
 def _kind(x: Any) -> Any:
@@ -203,26 +205,32 @@ class FusedCall(Function):
     """The node of a fused function: it keeps what its kernel of gradients reads."""
 
     @staticmethod
-    def forward(ctx: Any, plan: FusedPlan, *tensors: Tensor) -> Any:
+    def forward(plan: FusedPlan, *tensors: Tensor) -> Any:
+        outputs = tuple(map(make, plan.forward([x._array for x in tensors])))
+        return outputs[0] if plan.single else outputs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        plan, *tensors = inputs
         ctx.fused = plan
         ctx.arguments = [(x._array.shape, x._array.dtype) for x in tensors]
         ctx.save_for_backward(*[tensors[i] for i in plan.needed])
-        outputs = tuple(map(make, plan.forward([x._array for x in tensors])))
-        return outputs[0] if plan.single else outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         plan: FusedPlan = ctx.fused
         vectors = [grads[k] for k in plan.ends]
-        if state.grad_enabled:
-            gradients = _differentiable(ctx, vectors, True)
-        else:
-            arrays = [x._array for x in (*ctx.saved_tensors, *vectors)]
+        gradients = None
+        if not (state.grad_enabled or state.levels) and _are_read(vectors):
+            # no graph, no tangents and no examples
             try:
+                arrays = [x._array for x in (*ctx.saved_tensors, *vectors)]
                 gradients = [make(g) for g in plan.backward(arrays)]
             except Untraceable:  # they lie as no kernel reads them
-                with enable_grad():
-                    gradients = _differentiable(ctx, vectors, False)
+                pass
+        if gradients is None:
+            again = state.grad_enabled
+            gradients = kept(lambda: _differentiable(ctx, vectors, again))
         result: list[Any] = [None] * (1 + len(ctx.arguments))
         for i, g in zip(plan.wanted, gradients, strict=True):
             shape = ctx.arguments[i][0]
@@ -231,12 +239,17 @@ class FusedCall(Function):
 
 
 def _differentiable(ctx: Any, vectors: Sequence[Tensor], again: bool) -> Sequence[Tensor]:
-    """The gradients by the function itself, op by op; `again`: so that they have gradients."""
+    """The gradients by the function itself, op by op; `again`: so that they have gradients.
+
+    Each argument stands for itself, as a view of the tensor that was given: that may be another
+    argument too, or be made of one, or have hooks. What it calls is to be called by `kept`.
+    """
+    state.switch(grad_mode=True, autocast=None)
     plan, kept_ones = ctx.fused, iter(ctx.saved_tensors)
     tensors = []
     for i, (shape, dtype) in enumerate(ctx.arguments):
         if i in plan.needed:
-            tensors.append(next(kept_ones))
+            tensors.append(recorded.view(next(kept_ones), shape))
         else:  # its value does not matter
             xp = backend_of(vectors[0]._array).xp
             tensors.append(make(xp.zeros(shape, dtype), requires_grad=i in plan.wanted))

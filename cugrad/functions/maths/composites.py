@@ -67,14 +67,28 @@ def _float_power_(self: Tensor, exponent: Any) -> Tensor:
 
 
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """input * 2 ** other."""
+    """input * 2 ** other; where `other` is of integers, in the dtype of a floating-point `input`.
+
+    There the result is right though 2 ** other has no place in that dtype.
+    """
     array_of(other, "ldexp", "other", 2)
-    return recorded.mul(input, recorded.pow(2.0, other))
+    if not _is_exponent(input, other):
+        return recorded.mul(input, recorded.pow(2.0, other))
+    half = recorded.floor(cast(other, dtypes.float64) / 2)
+    result = cast(input, dtypes.float64)
+    for part in (half, other - half):
+        result = result * recorded.pow(2.0, part)
+    return cast(result, input.dtype)
+
+
+def _is_exponent(input: Tensor, other: Tensor) -> bool:
+    return input.is_floating_point() and other._array.dtype.kind in "iu"
 
 
 def _ldexp_(self: Tensor, other: Tensor) -> Tensor:
     """`ldexp` with its result in the place of this tensor."""
     array_of(other, "ldexp_", "other", 2)
+    other = cast(other, dtypes.float64) if _is_exponent(self, other) else other
     return apply_inplace(TABLE["mul"], (self, recorded.pow(2.0, other)))
 
 

@@ -218,7 +218,7 @@ def instance_norm(
             f"{tuple(input.shape)}"
         )
     count, channels = input.shape[:2]
-    one = input.reshape(1, count * channels, *input.shape[2:])
+    one = input.contiguous().reshape(1, count * channels, *input.shape[2:])
     kind = input.dtype if weight is None else weight.dtype
     mean, var, scale, shift = [
         None if x is None else x.repeat(count) for x in (running_mean, running_var, weight, bias)
