@@ -41,7 +41,7 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
     """The contexts and places that a program can be run in."""
     text = program.source()
     contexts, places = sorted(CONTEXTS), list(PLACES)
-    if "t.func." in text or "functional." in text:
+    if "t.func." in text or "autograd.functional." in text:
         contexts.remove("numpy")  # NumPy has no batched arrays to give
     if "disable_saved" in text:
         contexts = [name for name in contexts if name not in COPYING | {"identity"}]

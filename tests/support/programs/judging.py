@@ -25,7 +25,7 @@ ACCEPTED = tuple(
     if line.strip() and not line.startswith("#")
 )
 
-DERIVATIVE = re.compile(r"\bgrad\(|backward\(|functional\.|func\.")
+DERIVATIVE = re.compile(r"\bgrad\(|backward\(|autograd\.functional\.|func\.")
 
 
 def beside_torch(program: Program, checked: bool = False) -> tuple[Seen, Seen, Difference | None]:

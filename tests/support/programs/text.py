@@ -301,7 +301,7 @@ class Program:
 # Calls whose results are derivatives: one that is constant has a graph in one library and none in
 # the other, for formulas are written in other ways: the derivative of `2 * x ** 1` is a function of
 # x, that of `2 * x` is not.
-DERIVED = ("t.func.", "functional.", "= t.autograd.grad(", "unpack_dual")
+DERIVED = ("t.func.", "autograd.functional.", "= t.autograd.grad(", "unpack_dual")
 
 
 def read(text: str) -> Program:
