@@ -75,7 +75,8 @@ def is_of_constants(program: Program, found: list[Difference]) -> bool:
     Such a one stands on the page if it is constant: where it has a graph, its own derivative is
     nothing. Without the graphs of these the libraries agree.
     """
-    if not program.derives() or not {d.kind for d in found} <= {"log", "error", "grad", "tensors"}:
+    kinds = {"" if d.what in ("missing", "extra") else d.kind for d in found}
+    if not program.derives() or not kinds <= {"", "log", "error", "tensors"}:
         return False
     looked: list[dict[str, str]] = [{}, {}]
     for lib, graphs in zip((torch, cugrad), looked):
