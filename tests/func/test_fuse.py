@@ -199,3 +199,52 @@ else:
         warned = pytest.warns(UserWarning, match="tracing it raises")
         with warned, pytest.raises(ZeroDivisionError):
             torch.fuse(lambda x: x / (1 // 0))(torch.ones(3, device="cuda"))
+
+    def chain(x: Any, y: Any) -> Any:
+        return torch.sigmoid(x * y) * x + y.exp() * 0.1
+
+    def twice_differentiated(y: Any, *leaves: Any) -> list[Any]:
+        grads = torch.autograd.grad(y.sum(), leaves, create_graph=True)
+        return [*grads, *torch.autograd.grad(sum((g * g).sum() for g in grads), leaves)]
+
+    def of_itself(f: Any, x: Any, y: Any) -> Any:
+        return twice_differentiated(f(x, x), x)
+
+    def of_what_is_made_of_another(f: Any, x: Any, y: Any) -> Any:
+        return twice_differentiated(f(x, f(x, y)), x, y)
+
+    def of_what_has_hooks(f: Any, x: Any, y: Any) -> Any:
+        z = x * 1
+        z.register_hook(lambda g: g * 2)
+        return twice_differentiated(f(z, y), x, y)
+
+    def under_transforms(f: Any, x: Any, y: Any) -> Any:
+        of_x = torch.func.grad(lambda x: f(x, y).sum())
+        _, pull = torch.func.vjp(f, x, y)
+        return [
+            torch.func.grad(lambda x: of_x(x).square().sum())(x),
+            torch.func.hessian(lambda x: f(x, y[0]).sum())(x[0]),
+            *torch.vmap(pull)(torch.stack([x, y])),
+            *torch.func.jvp(of_x, (x,), (y,)),
+        ]
+
+    def by_batches_of_gradients(f: Any, x: Any, y: Any) -> Any:
+        vectors = torch.stack([x.detach(), y.detach()])
+        return torch.autograd.grad(f(x, y), (x, y), vectors, is_grads_batched=True)
+
+    def with_tangents_in_backward(f: Any, x: Any, y: Any) -> Any:
+        z, fw = f(x, y), torch.autograd.forward_ad
+        with fw.dual_level():
+            vector = fw.make_dual(torch.ones_like(z), x.detach())
+            return [t for g in torch.autograd.grad(z, (x, y), vector) for t in fw.unpack_dual(g)]
+
+    @pytest.mark.parametrize("program", [
+        of_itself, of_what_is_made_of_another, of_what_has_hooks, under_transforms,
+        by_batches_of_gradients, with_tangents_in_backward,
+    ])  # fmt: skip
+    def test_a_node_among_others(program: Any) -> None:
+        fused = torch.fuse(chain)
+        assert fused(*arguments(((3, 4), (3, 4)), torch.float64)).grad_fn.name().startswith("Fused")
+        both = [program(f, *arguments(((3, 4), (3, 4)), torch.float64)) for f in (chain, fused)]
+        for a, b in zip(*both, strict=True):
+            torch.testing.assert_close(a, b)
