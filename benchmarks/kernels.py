@@ -162,14 +162,14 @@ def ops() -> list[Case]:
              lambda x, w, b: F.conv2d(x, w, b, padding=1), "1-2/2-3", 3, 6),
         Case("max_pool2d 3x3", image, lambda x: F.max_pool2d(x, 3, 2, 1), "1/1-2", 1, 1),
         Case("avg_pool2d 2x2", image, lambda x: F.avg_pool2d(x, 2), "1/1", 1, 1),
-        Case("attention, causal", heads(), attend, "1/2-3"),
-        Case("attention, causal, bfloat16", heads(BFLOAT16), attend, "1/2-3"),
+        Case("attention, causal", heads(), attend, "1/2-3", 1, 2),
+        Case("attention, causal, bfloat16", heads(BFLOAT16), attend, "1/2-3", 1, 2),
         Case("dropout", square(), lambda a: F.dropout(a, 0.1, True), "1/1"),
         Case("embedding", lambda: (tensor(8, 16),), lambda w: F.embedding(places, w), "1/1"),
         Case("gather", square(), lambda a: a.gather(1, places[:, :4]), "1/2"),
         Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1"),
         Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1"),
-        Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28"),
+        Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28", 16, 26),
         Case("ResNet-18", lambda: (tensor(2, 3, 32, 32),), resnet18(10, width=4), "62/130"),
     ]  # fmt: skip
 

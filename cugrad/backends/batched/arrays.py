@@ -389,6 +389,7 @@ class BatchedBackend:
 
     name = "batched"
     readable, runs_rows = False, True
+    attention: Any = None  # by rows
     array_types: tuple[type, ...] = (BatchedArray,)
 
     def __init__(self, level: BatchLevel, parent: Any) -> None:

@@ -41,6 +41,8 @@ class CupyBackend:
     device_type = "cuda"
     array_types: tuple[type, ...] = (cupy.ndarray,)
     xp: Any = CupyNamespace()
+    attention: Any = staticmethod(written.attention)
+    attention_backward: Any = staticmethod(written.attention_backward)
 
     def __init__(self) -> None:
         reason = why_uncompilable()
@@ -52,6 +54,8 @@ class CupyBackend:
         if self.device_count() > 1:
             several.devices = True
             self.xp = PlacedNamespace(CupyBackend.xp)
+            self.attention = placed(written.attention)
+            self.attention_backward = placed(written.attention_backward)
 
     # rows
 

@@ -294,6 +294,7 @@ class NumpyBackend:
     device_type = "cpu"
     array_types: tuple[type, ...] = (np.ndarray, np.generic)
     xp = NumpyNamespace()
+    attention: Any = None  # by rows
 
     def wrap(self, value: Any) -> Array:
         """NumPy answers scalars where the result is 0-d: this is where they become arrays again."""

@@ -88,6 +88,7 @@ class SimulatedBackend:
     """
 
     readable, runs_rows, stands_in = True, False, True
+    attention: Any = None  # by rows
 
     def __init__(self, device_type: str = "simulated") -> None:
         self.name, self.device_type = "simulated", device_type

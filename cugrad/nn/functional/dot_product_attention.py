@@ -11,6 +11,7 @@ from ...autograd.function import Function
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...autograd.transforms import running
+from ...backends import backend_of
 from ...functions.creation.ranges import arange
 from ...ops import random as draw
 from ...tensor import Tensor, make
@@ -45,9 +46,27 @@ def dot_product_attention(
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
     tensors = (query, key, value, mask)
     recording = state.grad_enabled and any(t is not None and t.requires_grad for t in tensors)
-    if recording and not (state.levels or running.levels or running.transforms):
-        return DotProductAttention.apply(*tensors, bits, how)
+    if not (state.levels or running.levels or running.transforms):
+        if recording:
+            return DotProductAttention.apply(*tensors, bits, how)
+        result = _by_kernel(*tensors, bits, how)
+        if result is not None:
+            return result[0]
     return _forward(query, key, value, mask, bits, how)
+
+
+def _array(x: Tensor | None) -> Any:
+    return None if x is None else x._array
+
+
+def _by_kernel(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bits: Tensor | None,
+    how: AttentionSettings,
+) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+    """`_forward`, and what backward needs beside it, where the device has a kernel for that."""
+    kernel = backend_of(query._array).attention
+    results = kernel and kernel(*map(_array, (query, key, value, mask, bits)), how)
+    return (make(results[0]), make(results[1])) if results else None
 
 
 def _draw(query: Tensor, key: Tensor, mask: Tensor | None, how: AttentionSettings) -> Tensor:
@@ -110,14 +129,24 @@ class DotProductAttention(Function):
     def forward(ctx: Any, *args: Any) -> Tensor:
         """The attention; keeps what it is given."""
         *tensors, ctx.how = args
-        ctx.save_for_backward(*tensors)
-        return _forward(*args)
+        results = _by_kernel(*args)
+        if results is None:
+            ctx.save_for_backward(*tensors, None, None)
+            return _forward(*args)
+        ctx.save_for_backward(*tensors, *results)
+        return results[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """By tensor functions, so that it can be differentiated in turn."""
-        query, key, value, mask, bits = ctx.saved_tensors
+        """By tensor functions, so that it can be differentiated in turn, or by kernels."""
+        query, key, value, mask, bits, result, logs = ctx.saved_tensors
         how, needed = ctx.how, ctx.needs_input_grad
+        if result is not None and not (state.grad_enabled or needed[3]):
+            arrays = [_array(x) for x in (grads[0], query, key, value, mask, bits, result, logs)]
+            slopes = backend_of(arrays[0]).attention_backward(*arrays, how)
+            if slopes is not None:
+                each = [make(x) if wants else None for x, wants in zip(slopes, needed)]
+                return (*each, None, None, None)
         q, g = _wide(query), _wide(grads[0])
         k, v = _per_head(key, how.groups), _per_head(value, how.groups)
         weights = _weights(q, k, mask, how)

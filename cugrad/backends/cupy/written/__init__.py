@@ -9,6 +9,16 @@ functions. The row says what is computed, and is compared with the kernel in
 """
 
 from . import convolution, norms, pooling, scores
+from .attention import attention, attention_backward
 from .registry import backward_of, forward_of
 
-__all__ = ["backward_of", "convolution", "forward_of", "norms", "pooling", "scores"]
+__all__ = [
+    "attention",
+    "attention_backward",
+    "backward_of",
+    "convolution",
+    "forward_of",
+    "norms",
+    "pooling",
+    "scores",
+]

@@ -1,0 +1,299 @@
+"""Kernels of attention, which never hold all scores: tile by tile, as in FlashAttention (Dao et
+al., 2022, https://arxiv.org/abs/2205.14135). Products are of float32, without tensor cores.
+
+A block of 16 x 16 threads has BQ queries, or BK keys, and walks over the others; D is the width of
+a head, rounded up. Operands lie turned in shared memory, width by number, with one number to spare
+in a row, so that neither way of reading them meets a bank twice.
+"""
+
+from __future__ import annotations
+
+from . import PART, whole
+
+__all__ = ["KERNELS", "NAMES", "SOURCE"]
+
+_TILES = r"""
+struct Attention {  // steps from batch to batch, head to head, row to row, in elements
+    i64 q[3], k[3], v[3], o[3], g[3], mask[4];
+    int heads, groups, length, keys, width, value_width, causal, start, dropped, tiles;
+    A scale, kept;
+};
+constexpr int RQ = BQ / 16, RK = BK / 16, RD = D / 16;
+
+__device__ __forceinline__ A infinite() { return (A)__int_as_float(0x7F800000); }
+
+template <int N> __device__ __forceinline__ void turn(
+    A* to, const T* from, i64 step, int first, int count, int width)
+{
+    for (int e = threadIdx.x; e < D * N; e += 256) {
+        const int r = e / D, d = e % D;
+        const bool is_there = first + r < count && d < width;
+        to[d * (N + 1) + r] = is_there ? (A)from[(first + r) * step + d] : A(0);
+    }
+}
+
+// A thread's products of rows of `a`, NA in all, and of `b`, NB in all: its own of `a` follow one
+// another, those of `b` are 16 apart.
+template <int NA, int NB> __device__ __forceinline__ void multiply(
+    A (&out)[NA / 16][NB / 16], const A* a, const A* b, int ty, int tx)
+{
+#pragma unroll 4
+    for (int d = 0; d < D; ++d) {
+        A x[NA / 16], y[NB / 16];
+#pragma unroll
+        for (int i = 0; i < NA / 16; ++i) x[i] = a[d * (NA + 1) + ty * (NA / 16) + i];
+#pragma unroll
+        for (int j = 0; j < NB / 16; ++j) y[j] = b[d * (NB + 1) + tx + 16 * j];
+#pragma unroll
+        for (int i = 0; i < NA / 16; ++i)
+#pragma unroll
+            for (int j = 0; j < NB / 16; ++j) out[i][j] += x[i] * y[j];
+    }
+}
+
+// out += weights @ rows: of NA rows the sum over NB others, whose weights are (NB, NA).
+template <int NA, int NB> __device__ __forceinline__ void add_rows(
+    A (&out)[NA / 16][RD], const A* weights, const A* rows, int ty, int tx)
+{
+#pragma unroll 4
+    for (int c = 0; c < NB; ++c) {
+        A x[NA / 16], y[RD];
+#pragma unroll
+        for (int i = 0; i < NA / 16; ++i) x[i] = weights[c * (NA + 1) + ty * (NA / 16) + i];
+#pragma unroll
+        for (int j = 0; j < RD; ++j) y[j] = rows[(tx + 16 * j) * (NB + 1) + c];
+#pragma unroll
+        for (int i = 0; i < NA / 16; ++i)
+#pragma unroll
+            for (int j = 0; j < RD; ++j) out[i][j] += x[i] * y[j];
+    }
+}
+
+// The score of a query and a key from their product; -infinity where the query does not see it.
+__device__ __forceinline__ A score_of(
+    const Attention& a, const W* mask, A product, int query, int key)
+{
+    if (query >= a.length || key >= a.keys || (a.causal && key > query + a.start))
+        return -infinite();
+    product *= a.scale;
+    if constexpr (MASK != 0) {
+        const W m = mask[query * a.mask[2] + key * a.mask[3]];
+        if constexpr (MASK == 1) return m ? product : -infinite();
+        return product + (A)m;
+    }
+    return product;
+}
+
+// What the weight of a query and a key is multiplied with: 0 where it is dropped.
+__device__ __forceinline__ A kept_of(
+    const Attention& a, const unsigned char* bits, i64 plane, int query, int key)
+{
+    if (!a.dropped || query >= a.length || key >= a.keys) return 1;
+    const i64 at = (plane * a.length + query) * a.keys + key;
+    return bits[at / 8] >> (7 - at % 8) & 1 ? a.kept : A(0);
+}
+
+template <class Join> __device__ __forceinline__ A of_sixteen(A value, Join join)
+{
+    for (int d = 8; d > 0; d /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, d));
+    return value;
+}
+"""
+
+KERNELS = {
+    # softmax(q kᵀ scale + mask) v, and of each query the logarithm of the sum of its exponentials.
+    "attention": _TILES + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) attention(
+    const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits, T* o, A* logs,
+    const Attention a)
+{
+    __shared__ A queries[D * (BQ + 1)], tile[D * (BK + 1)], weights[BK * (BQ + 1)];
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    const int first = (a.tiles - 1 - (int)(blockIdx.x % a.tiles)) * BQ;  // the longest go first
+    const i64 plane = blockIdx.x / a.tiles, b = plane / a.heads, h = plane % a.heads;
+    k += b * a.k[0] + h / a.groups * a.k[1];
+    v += b * a.v[0] + h / a.groups * a.v[1];
+    mask += b * a.mask[0] + h * a.mask[1];
+    turn<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
+    A out[RQ][RD] = {}, top[RQ], sum[RQ] = {};
+    for (int i = 0; i < RQ; ++i) top[i] = -infinite();
+    const int seen = a.causal ? first + BQ + a.start : a.keys;
+    for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += BK) {
+        __syncthreads();
+        turn<BK>(tile, k, a.k[2], start, a.keys, a.width);
+        __syncthreads();
+        A s[RQ][RK] = {};
+        multiply<BQ, BK>(s, queries, tile, ty, tx);
+#pragma unroll
+        for (int i = 0; i < RQ; ++i) {
+            const int query = first + ty * RQ + i;
+            A most = top[i], part = 0;
+#pragma unroll
+            for (int j = 0; j < RK; ++j) {
+                s[i][j] = score_of(a, mask, s[i][j], query, start + tx + 16 * j);
+                most = Largest()(most, s[i][j]);
+            }
+            most = of_sixteen(most, Largest());
+            const A before = top[i] == most ? A(1) : exp(top[i] - most);
+            top[i] = most;
+#pragma unroll
+            for (int j = 0; j < RK; ++j) {
+                const int key = start + tx + 16 * j;
+                const A p = s[i][j] == -infinite() ? A(0) : exp(s[i][j] - most);
+                part += p;
+                weights[(tx + 16 * j) * (BQ + 1) + ty * RQ + i] =
+                    p * kept_of(a, bits, plane, query, key);
+            }
+            sum[i] = sum[i] * before + of_sixteen(part, Sum());
+#pragma unroll
+            for (int j = 0; j < RD; ++j) out[i][j] *= before;
+        }
+        __syncthreads();
+        turn<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
+        __syncthreads();
+        add_rows<BQ, BK>(out, weights, tile, ty, tx);
+    }
+#pragma unroll
+    for (int i = 0; i < RQ; ++i) {
+        const int query = first + ty * RQ + i;
+        if (query >= a.length) continue;
+        T* const to = o + b * a.o[0] + h * a.o[1] + query * a.o[2];
+#pragma unroll
+        for (int j = 0; j < RD; ++j)  // a query that sees no key has 0
+            if (tx + 16 * j < a.value_width)
+                to[tx + 16 * j] = (T)(sum[i] == 0 ? A(0) : out[i][j] / sum[i]);
+        if (tx == 0)
+            logs[plane * a.length + query] = sum[i] == 0 ? infinite() : top[i] + log(sum[i]);
+    }
+}
+""",
+    # The gradient of the queries, and g · o of each of them.
+    "attention_queries": _TILES + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) attention_queries(
+    const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
+    const T* o, const A* logs, T* dq, A* deltas, const Attention a)
+{
+    __shared__ A queries[D * (BQ + 1)], slopes[D * (BQ + 1)], tile[D * (BK + 1)];
+    __shared__ A weights[BK * (BQ + 1)];
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    const int first = (a.tiles - 1 - (int)(blockIdx.x % a.tiles)) * BQ;
+    const i64 plane = blockIdx.x / a.tiles, b = plane / a.heads, h = plane % a.heads;
+    k += b * a.k[0] + h / a.groups * a.k[1];
+    v += b * a.v[0] + h / a.groups * a.v[1];
+    g += b * a.g[0] + h * a.g[1];
+    o += b * a.o[0] + h * a.o[1];
+    mask += b * a.mask[0] + h * a.mask[1];
+    turn<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
+    turn<BQ>(slopes, g, a.g[2], first, a.length, a.value_width);
+    A out[RQ][RD] = {}, shift[RQ], delta[RQ] = {};
+    for (int i = 0; i < RQ; ++i) {
+        const int query = first + ty * RQ + i;
+        const bool is_there = query < a.length;
+        for (int d = tx; d < a.value_width; d += 16)
+            if (is_there) delta[i] += (A)g[query * a.g[2] + d] * (A)o[query * a.o[2] + d];
+        delta[i] = of_sixteen(delta[i], Sum());
+        shift[i] = is_there ? logs[plane * a.length + query] : A(0);
+        if (is_there && tx == 0) deltas[plane * a.length + query] = delta[i];
+    }
+    const int seen = a.causal ? first + BQ + a.start : a.keys;
+    for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += BK) {
+        __syncthreads();
+        turn<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
+        __syncthreads();
+        A s[RQ][RK] = {}, slope[RQ][RK] = {};
+        multiply<BQ, BK>(slope, slopes, tile, ty, tx);
+        __syncthreads();
+        turn<BK>(tile, k, a.k[2], start, a.keys, a.width);
+        __syncthreads();
+        multiply<BQ, BK>(s, queries, tile, ty, tx);
+#pragma unroll
+        for (int i = 0; i < RQ; ++i)
+#pragma unroll
+            for (int j = 0; j < RK; ++j) {
+                const int query = first + ty * RQ + i, key = start + tx + 16 * j;
+                const A score = score_of(a, mask, s[i][j], query, key);
+                const A p = score == -infinite() ? A(0) : exp(score - shift[i]);
+                const A kept = kept_of(a, bits, plane, query, key);
+                weights[(tx + 16 * j) * (BQ + 1) + ty * RQ + i] =
+                    p * (slope[i][j] * kept - delta[i]) * a.scale;
+            }
+        __syncthreads();
+        add_rows<BQ, BK>(out, weights, tile, ty, tx);
+    }
+    dq += plane * a.length * a.width;
+#pragma unroll
+    for (int i = 0; i < RQ; ++i) {
+        const int query = first + ty * RQ + i;
+#pragma unroll
+        for (int j = 0; j < RD; ++j)
+            if (query < a.length && tx + 16 * j < a.width)
+                dq[(i64)query * a.width + tx + 16 * j] = (T)out[i][j];
+    }
+}
+""",
+    # The gradients of keys and values, of all heads of queries that have them.
+    "attention_keys": _TILES + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) attention_keys(
+    const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
+    const A* logs, const A* deltas, T* dk, T* dv, const Attention a)
+{
+    __shared__ A keys[D * (BK + 1)], values[D * (BK + 1)];
+    __shared__ A queries[D * (BQ + 1)], slopes[D * (BQ + 1)];
+    __shared__ A weights[BQ * (BK + 1)], bends[BQ * (BK + 1)];
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, count = a.heads / a.groups;
+    const int tiles = (a.keys + BK - 1) / BK, first = (int)(blockIdx.x % tiles) * BK;
+    const i64 own = blockIdx.x / tiles, b = own / count, shared = own % count;
+    turn<BK>(keys, k + b * a.k[0] + shared * a.k[1], a.k[2], first, a.keys, a.width);
+    turn<BK>(values, v + b * a.v[0] + shared * a.v[1], a.v[2], first, a.keys, a.value_width);
+    A out[RK][RD] = {}, turned[RK][RD] = {};
+    const int least = a.causal && first > a.start ? (first - a.start) / BQ * BQ : 0;
+    for (int head = 0; head < a.groups; ++head) {
+        const i64 h = shared * a.groups + head, plane = b * a.heads + h;
+        const T* const from = q + b * a.q[0] + h * a.q[1];
+        const T* const slope = g + b * a.g[0] + h * a.g[1];
+        const W* const seen = mask + b * a.mask[0] + h * a.mask[1];
+        for (int start = least; start < a.length; start += BQ) {
+            __syncthreads();
+            turn<BQ>(queries, from, a.q[2], start, a.length, a.width);
+            turn<BQ>(slopes, slope, a.g[2], start, a.length, a.value_width);
+            __syncthreads();
+            A s[RK][RQ] = {}, u[RK][RQ] = {};
+            multiply<BK, BQ>(s, keys, queries, ty, tx);
+            multiply<BK, BQ>(u, values, slopes, ty, tx);
+#pragma unroll
+            for (int i = 0; i < RK; ++i)
+#pragma unroll
+                for (int j = 0; j < RQ; ++j) {
+                    const int key = first + ty * RK + i, query = start + tx + 16 * j;
+                    const i64 at = plane * a.length + query;
+                    const A score = score_of(a, seen, s[i][j], query, key);
+                    A p = 0, delta = 0;
+                    if (score != -infinite()) p = exp(score - logs[at]), delta = deltas[at];
+                    const A kept = kept_of(a, bits, plane, query, key);
+                    const int place = (tx + 16 * j) * (BK + 1) + ty * RK + i;
+                    weights[place] = p * kept;
+                    bends[place] = p * (u[i][j] * kept - delta) * a.scale;
+                }
+            __syncthreads();
+            add_rows<BK, BQ>(turned, weights, slopes, ty, tx);
+            add_rows<BK, BQ>(out, bends, queries, ty, tx);
+        }
+    }
+    dk += own * a.keys * a.width;
+    dv += own * a.keys * a.value_width;
+#pragma unroll
+    for (int i = 0; i < RK; ++i) {
+        const int key = first + ty * RK + i;
+        if (key >= a.keys) continue;
+#pragma unroll
+        for (int j = 0; j < RD; ++j) {
+            const int d = tx + 16 * j;
+            if (d < a.width) dk[(i64)key * a.width + d] = (T)out[i][j];
+            if (d < a.value_width) dv[(i64)key * a.value_width + d] = (T)turned[i][j];
+        }
+    }
+}
+""",
+}  # fmt: skip
+NAMES = tuple(KERNELS)
+SOURCE = whole(KERNELS, D=64, BQ=32, BK=32, MASK=0)

@@ -1,0 +1,191 @@
+"""Attention without its scores: a kernel forward, two backward; see `kernels/attention.py`.
+
+It has no row: `nn/functional/dot_product_attention.py` asks the backend for it, and says what is
+computed.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from ...wanted import wanted
+from ..kernels.attention import KERNELS
+from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel
+
+__all__ = ["attention", "attention_backward"]
+
+Array = Any  # cupy.ndarray
+Steps = tuple[int, ...]
+ndarray = cupy.ndarray
+NO_MASK, SEEN, ADDED = 0, 1, 2
+
+
+class Heads(NamedTuple):
+    """An operand as (batch, heads, rows, width): sizes, and steps in elements."""
+
+    array: Array
+    shape: tuple[int, int, int, int]
+    steps: tuple[int, int, int, int]
+
+
+def _heads(x: Array) -> Heads:
+    """An operand of any number of dims; its last lies dense, dims before the heads as one."""
+    if x.ndim > 4 or x.strides[-1] != x.itemsize and x.shape[-1] > 1:
+        x = cupy.ascontiguousarray(x)
+    if x.ndim > 4:
+        x = x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
+    lead = 4 - x.ndim
+    shape = (*(1,) * lead, *x.shape)
+    steps = (*(0,) * lead, *[s // x.itemsize for s in x.strides])
+    return Heads(x, shape, steps)
+
+
+class Setting(NamedTuple):
+    """Operands that the kernels take, and what they are told of them."""
+
+    q: Heads
+    k: Heads
+    v: Heads
+    mask: Array | None
+    bits: Array | None
+    how: Any  # AttentionSettings
+    width: int  # of a head, rounded up: D
+
+    @property
+    def mask_kind(self) -> int:
+        if self.mask is None:
+            return NO_MASK
+        return SEEN if self.mask.dtype.name == "bool" else ADDED
+
+    def tiles(self, forward: bool) -> tuple[int, int]:
+        """How many queries, and keys, a tile has, so that all fit in 48 KB."""
+        wide = self.q.array.dtype.name == "float64"
+        if forward:
+            return (32, 32) if wide or self.width > 64 else (64, 32)
+        return (16, 16) if wide or self.width > 64 else (32, 32)
+
+    def mask_steps(self) -> Steps:
+        if self.mask is None:
+            return (0, 0, 0, 0)
+        lying = cupy.broadcast_to(self.mask, (*self.q.shape[:3], self.k.shape[2]))
+        return tuple([s // self.mask.itemsize for s in lying.strides])
+
+    def packed(self, forward: bool, o: Heads, g: Heads) -> Any:
+        """The struct that kernels get."""
+        how, queries = self.how, self.tiles(forward)[0]
+        steps = [s for x in (self.q, self.k, self.v, o, g) for s in x.steps[:3]]
+        numbers = [
+            self.q.shape[1], how.groups, self.q.shape[2], self.k.shape[2], self.q.shape[3],
+            self.v.shape[3], int(how.causal), how.start, int(self.bits is not None),
+            blocks(self.q.shape[2], queries),
+        ]  # fmt: skip
+        kept = 1 / (1 - how.p) if how.p < 1 else 0.0
+        letter = "d" if self.q.array.dtype.name == "float64" else "f"
+        text = struct.pack(f"19q10i2{letter}0q", *steps, *self.mask_steps(), *numbers, how.scale,
+                           kept)  # fmt: skip
+        return np.frombuffer(text, np.uint8)
+
+    def launch(
+        self, name: str, forward: bool, count: int, arrays: list[Array], packed: Any
+    ) -> None:
+        """Starts a kernel of so many blocks."""
+        queries, keys = self.tiles(forward)
+        mask = None if self.mask is None else self.mask.dtype.name
+        run = kernel(KERNELS[name], name, self.q.array.dtype.name, mask, 1, D=self.width,
+                     BQ=queries, BK=keys, MASK=self.mask_kind)  # fmt: skip
+        run((count,), (BLOCK,), (*arrays, packed))
+
+    def operands(self) -> list[Array]:
+        """Queries, keys and values, mask and bits; others stand for what is absent."""
+        q = self.q.array
+        mask = q if self.mask is None else self.mask
+        bits = ndarray((1,), np.uint8) if self.bits is None else self.bits
+        return [q, self.k.array, self.v.array, mask, bits]
+
+
+def _setting(
+    query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None, how: Any
+) -> Setting | None:
+    """None where the kernels do not take the operands."""
+    arrays = [x for x in (query, key, value, mask, bits) if x is not None]
+    if not wanted.fused or any(type(x) is not ndarray or not x.size for x in arrays):
+        return None
+    name = query.dtype.name
+    if name not in FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
+        return None
+    if mask is not None and (mask.dtype.name not in (name, "float32", "bool") or mask.ndim > 4):
+        return None
+    lead, groups = query.shape[:-2], how.groups
+    other = lead if groups == 1 else (*lead[:-1], lead[-1] // groups)
+    if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
+        return None
+    width = next((d for d in (32, 64, 128) if d >= max(query.shape[-1], value.shape[-1])), 0)
+    rows = query.shape[-2], key.shape[-2]
+    if not width or (name == "float64" and width > 64) or max(rows) >= LIMIT or how.start < 0:
+        return None
+    whole = (*lead, *rows)
+    if mask is not None and (query.ndim > 4 or not _broadcasts(mask.shape, whole)):
+        return None
+    if bits is not None and bits.size != blocks(prod(whole), 8):
+        return None
+    return Setting(_heads(query), _heads(key), _heads(value), mask, bits, how, width)
+
+
+def _broadcasts(shape: Steps, whole: Steps) -> bool:
+    ends = whole[len(whole) - len(shape) :]
+    return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape, ends))
+
+
+def attention(
+    query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None, how: Any
+) -> tuple[Array, Array] | None:
+    """The attention, and the logarithm of the sum of exponentials of each query, for backward.
+
+    The result lies with heads side by side, as layers put them together. None for operands that
+    the kernels do not take.
+    """
+    setting = _setting(query, key, value, mask, bits, how)
+    if setting is None:
+        return None
+    batch, heads, length, _ = setting.q.shape
+    width = setting.v.shape[3]
+    block = ndarray((batch, length, heads, width), query.dtype)
+    result = block.transpose(0, 2, 1, 3)
+    logs = ndarray((batch, heads, length), accumulator(query.dtype))
+    o = _heads(result)
+    count = batch * heads * blocks(length, setting.tiles(True)[0])
+    setting.launch("attention", True, count, [*setting.operands(), block, logs],
+                   setting.packed(True, o, o))  # fmt: skip
+    return result.reshape(*query.shape[:-1], width), logs
+
+
+def attention_backward(
+    g: Array, query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None,
+    result: Array, logs: Array, how: Any,
+) -> tuple[Array, Array, Array] | None:  # fmt: skip
+    """The gradients of query, key and value."""
+    setting = _setting(query, key, value, mask, bits, how)
+    if setting is None or g.dtype != query.dtype or type(g) is not ndarray:
+        return None
+    o, slopes = _heads(result), _heads(g)
+    (batch, heads, length, _), keys = setting.q.shape, setting.k.shape[2]
+    dq, dk, dv = (ndarray(x.shape, x.dtype) for x in (query, key, value))
+    deltas = ndarray(logs.shape, logs.dtype)
+    packed = setting.packed(False, o, slopes)
+    q, k, v, masks, packed_bits = setting.operands()
+    queries_in_tile, keys_in_tile = setting.tiles(False)
+    logs = dense(logs)
+    setting.launch(
+        "attention_queries", False, batch * heads * blocks(length, queries_in_tile),
+        [slopes.array, q, k, v, masks, packed_bits, o.array, logs, dq, deltas], packed,
+    )  # fmt: skip
+    setting.launch(
+        "attention_keys", False, batch * heads // how.groups * blocks(keys, keys_in_tile),
+        [slopes.array, q, k, v, masks, packed_bits, logs, deltas, dk, dv], packed,
+    )  # fmt: skip
+    return dq, dk, dv

@@ -1,0 +1,185 @@
+"""The kernels of attention, run from their source on the CPU, compute what tensor functions do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+
+import cugrad  # noqa: E402
+from cugrad.nn.functional import dot_product_attention as definition  # noqa: E402
+from tests.backends import cuda_toolchain as toolchain  # noqa: E402
+from tests.support import fake_cuda  # noqa: E402
+
+pytestmark = [
+    pytest.mark.host_only,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+Host = np.ndarray[Any, Any]
+SOURCES = "CUGRAD_TEST_SOURCES"
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+class Case(NamedTuple):
+    """Sizes: leading dims, queries, keys, width of queries and of values; and what else there is.
+
+    `mask` is its shape, with "bool" or "float"; `turned` operands are views of (L, heads, width).
+    """
+
+    lead: tuple[int, ...]
+    queries: int
+    keys: int
+    width: int
+    values: int
+    dtype: str = "float32"
+    causal: bool = False
+    start: int = 0
+    groups: int = 1
+    p: float = 0.0
+    mask: tuple[str, tuple[int, ...]] | None = None
+    turned: bool = False
+
+
+CASES = [
+    Case((2, 3), 5, 7, 8, 6),
+    Case((1, 2), 65, 33, 16, 16, turned=True),
+    Case((2,), 70, 70, 20, 33, causal=True),
+    Case((1, 2), 20, 40, 8, 8, causal=True, start=20),
+    Case((1, 4), 6, 40, 64, 64, groups=2),
+    Case((2, 2), 6, 34, 100, 128),
+    Case((2, 2), 9, 9, 8, 8, mask=("bool", (9, 9))),
+    Case((2, 2), 9, 35, 8, 8, mask=("float", (2, 1, 9, 35))),
+    Case((1, 1), 3, 4, 8, 8, p=0.5),
+    Case((1, 2), 33, 34, 8, 8, p=0.3, causal=True),
+    Case((2, 2), 18, 20, 12, 12, "float16", mask=("bool", (1, 1, 20)), turned=True),
+    Case((2, 2), 18, 20, 12, 12, "bfloat16", causal=True),
+    Case((1, 2), 34, 35, 40, 12, "float64", mask=("float", (34, 35)), p=0.2),
+    Case((), 1, 1, 1, 1),
+]
+
+
+def operands(case: Case) -> list[Any]:
+    """Query, key, value, mask and bits, all on the host."""
+    rng, n = np.random.default_rng(case.queries), np.dtype(getattr(ml_dtypes, case.dtype, None) or
+                                                          case.dtype)  # fmt: skip
+    few = (*case.lead[:-1], case.lead[-1] // case.groups) if case.groups > 1 else case.lead
+    shapes = [(*case.lead, case.queries, case.width), (*few, case.keys, case.width),
+              (*few, case.keys, case.values)]  # fmt: skip
+    arrays: list[Any] = [rng.standard_normal(shape).astype(n) for shape in shapes]
+    if case.turned:
+        arrays = [x.swapaxes(-2, -3).copy().swapaxes(-2, -3) for x in arrays]
+    mask = None
+    if case.mask is not None:
+        kind, shape = case.mask
+        seen = rng.random(shape) < 0.7
+        seen[..., :1, :] &= len(shape) < 4  # the first query sees nothing
+        mask = seen if kind == "bool" else np.where(seen, rng.random(shape), -np.inf).astype(n)
+    whole = (*case.lead, case.queries, case.keys)
+    bits = None if case.p == 0 else np.packbits(rng.random(whole) >= case.p)
+    return [*arrays, mask, bits]
+
+
+def setting(case: Case) -> definition.AttentionSettings:
+    scale = case.width**-0.5
+    return definition.AttentionSettings(case.p, case.causal, scale, case.groups, case.start)
+
+
+def by_definition(case: Case, args: list[Any]) -> tuple[Host, Host, list[Host]]:
+    """The result in float64, a gradient of it, and the gradients of query, key and value."""
+    wide = [None if x is None else cugrad.tensor(x.astype("f8") if x.dtype.kind in "fV" else x,
+            device="cpu") for x in args]  # fmt: skip
+    for x in wide[:3]:
+        x.requires_grad_()
+    result = definition._forward(*wide, setting(case))
+    g = np.random.default_rng(1).standard_normal(result.shape).astype(args[0].dtype)
+    slope = cugrad.tensor(g.astype("f8"), device="cpu")
+    grads = cugrad.autograd.grad(result, wide[:3], slope)
+    return result.detach().numpy(), g, [x.numpy() for x in grads]
+
+
+def agree(got: Any, expected: Host, case: Case, what: str) -> None:
+    tolerance = TOLERANCES[case.dtype]
+    np.testing.assert_allclose(
+        got._host.astype("f8"), expected, rtol=tolerance,
+        atol=tolerance * max(1.0, float(np.abs(expected).max())), err_msg=f"{case}: {what}",
+    )  # fmt: skip
+
+
+if fake_cuda.REAL is None:
+
+    def test_over_the_fake_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        toolchain.host_compiler()
+        monkeypatch.setenv(SOURCES, str(tmp_path / "sources.json"))
+        fake_cuda.passed(__file__, fused=True)
+        toolchain.nvrtc()
+        sources = json.loads((tmp_path / "sources.json").read_text())
+        for arch in toolchain.ARCHITECTURES:
+            for source, needs in zip(
+                sources, toolchain.compile_together(sources, arch), strict=True
+            ):
+                # two blocks of 256 threads fit a processor; few bytes are what divisions call
+                assert needs.registers <= 128 and needs.frame <= 40, (needs, source)
+
+else:
+    from cugrad.backends.cupy import written
+    from cugrad.backends.cupy.written import launch
+
+    def on_device(x: Any) -> Any:
+        """An array that lies as it does on the host."""
+        return None if x is None else fake_cuda.clothed(x.copy("K"))
+
+    def run(case: Case, args: list[Any], g: Host | None) -> Any:
+        how, arrays = setting(case), [on_device(x) for x in args]
+        results = written.attention(*arrays, how)
+        assert results is not None, f"{case}: declined"
+        g = np.zeros(results[0].shape, args[0].dtype) if g is None else g
+        grads = written.attention_backward(on_device(g), *arrays, *results, how)
+        assert grads is not None, f"{case}: declined"
+        return results[0], grads
+
+    @pytest.fixture(scope="module", autouse=True)
+    def compiled() -> Iterator[None]:
+        fake_cuda.CHECKS = True
+        with fake_cuda.compiled_together():
+            for case in CASES:
+                run(case, operands(case), None)
+        yield
+        fake_cuda.CHECKS = False
+
+    def test_the_sources_are_written_down() -> None:
+        if SOURCES in os.environ:
+            sources = [kernel._code for kernel in launch._kernels.values()]
+            Path(os.environ[SOURCES]).write_text(json.dumps(sources))
+
+    @pytest.mark.parametrize("case", CASES, ids=[f"{k}" for k in range(len(CASES))])
+    def test_kernels_compute_what_tensor_functions_do(case: Case) -> None:
+        args = operands(case)
+        result, g, grads = by_definition(case, args)
+        got, slopes = run(case, args, g)
+        agree(got, result, case, "the result")
+        for name, x, y in zip(("query", "key", "value"), slopes, grads):
+            agree(x, y, case, f"the gradient of {name}")
+
+    def test_the_function_uses_them_and_its_second_derivative_does_not() -> None:
+        x = np.random.default_rng(0).standard_normal((3, 1, 2, 5, 8))
+        both = []
+        for device in ("cuda", "cpu"):
+            q, k, v = (cugrad.tensor(a, device=device, requires_grad=True) for a in x)
+            y = cugrad.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            plain = cugrad.autograd.grad(y.sum(), (q, k, v), retain_graph=True)
+            (first,) = cugrad.autograd.grad((y * y).sum(), q, create_graph=True)
+            second = cugrad.autograd.grad(first.sum(), k)
+            both.append([z.detach().cpu().numpy() for z in (y, *plain, first, *second)])
+        for ours, theirs in zip(*both):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+        used = {key[0] for key in launch._kernels}
+        assert {"attention", "attention_queries", "attention_keys"} <= used
