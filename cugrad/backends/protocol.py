@@ -54,8 +54,9 @@ class Backend(Protocol):
     """One kind of device.
 
     `xp` has NumPy's names, plus `index_add(array, index, values)` (in place; duplicates add up),
-    `index_reduce(array, index, values, how)` (the same with the ufunc of the name `how`), `erf`,
-    `erfc`, `sliding_window_view`; its sums and products of half precision accumulate in float32.
+    `index_reduce(array, index, values, how)` (the same with the ufunc of the name `how`),
+    `track_moment` (in place, see moments.py), `erf`, `erfc`, `sliding_window_view`; its sums and
+    products of half precision accumulate in float32.
     """
 
     name: str

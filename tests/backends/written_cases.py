@@ -188,3 +188,32 @@ for shape, classes, weighed in ENTROPIES:
             how,
             slack=40,
         )
+
+# Places -------------------------------------------------------------------------------------------
+
+
+def whole_numbers(below: int, *shape: int, least: int = 0) -> Callable[[Any], Any]:
+    return lambda rng: rng.integers(least, below, shape)
+
+
+def bytes_for(count: int) -> Callable[[Any], Any]:
+    return lambda rng: rng.integers(0, 256, -(-count // 8)).astype(np.uint8)
+
+
+for shape in ((3, 8), (5, 7), (300, 4), (1,)):
+    case("native_dropout", f"{shape}", drawn(normal(*shape), bytes_for(prod(shape))),
+         {"mask_shape": shape, "p": 0.3})  # fmt: skip
+GATHERS: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
+    ((5, 9), (5, 3), 1), ((40, 3, 5), (7, 3, 5), 0), ((2, 300), (2, 1), 1), ((4,), (9,), 0),
+    ((6, 4, 3), (5, 2, 3), 1),
+]  # fmt: skip
+for shape, few, dim in GATHERS:
+    case("gather", f"{shape} {dim}", drawn(normal(*shape), whole_numbers(shape[dim], *few)),
+         {"dim": dim})  # fmt: skip
+    case("gather_backward", f"{shape} {dim}",
+         drawn(normal(*few), whole_numbers(shape[dim], *few)),
+         {"shape": shape, "dim": dim})  # fmt: skip
+for shape, width, n, padding in (((3, 4), 5, 6, -1), ((600,), 8, 20, 3), ((2,), 1100, 9, -1)):
+    case("embedding_dense_backward", f"{shape}",
+         drawn(normal(*shape, width), whole_numbers(n, *shape)),
+         {"num_weights": n, "padding_idx": padding}, slack=20)  # fmt: skip

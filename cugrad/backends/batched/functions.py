@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..moments import track_moment
 from .arrays import BatchedBackend, ValueDependent, raise_if_read
 from .index import getitem, padded, placed, whole_index
 from .rules import closed, flat, is_of, opened, rule, shifted
@@ -142,6 +143,11 @@ def _repeat(backend: BatchedBackend, inner: Any, a: Any, repeats: Any, axis: Any
     if axis is None:
         values, axis = flat(values), 0
     return closed(backend, inner(values, repeats, shifted(axis, values.ndim - 1)))
+
+
+@rule("track_moment")
+def _track_moment(backend: BatchedBackend, inner: Any, *args: Any) -> None:
+    track_moment(*args)
 
 
 @rule("packbits")

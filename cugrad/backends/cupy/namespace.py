@@ -16,6 +16,7 @@ from .codecs import CodecKernels
 from .fused.rows import column_sum
 from .gemm import matmul
 from .windows import as_strided
+from .written.norms import track_moment
 
 __all__ = ["CupyNamespace"]
 
@@ -91,6 +92,7 @@ class CupyNamespace:
     linalg = CheckedLinalg()
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()
+    track_moment = staticmethod(track_moment)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)

@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ...kept import NOTHING
 from ..forks import kept_over_forks, unforked
+from ..moments import track_moment
 from ..owners import root_of
 from .erf import erf_float32
 from .index import index_add, index_reduce
@@ -63,6 +64,7 @@ class NumpyNamespace:
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = ScipySpecial()
     sliding_window_view = staticmethod(sliding_window_view)
+    track_moment = staticmethod(track_moment)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(np, name)

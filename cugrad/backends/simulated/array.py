@@ -24,7 +24,7 @@ SYNCHRONOUS = frozenset(["nonzero", "flatnonzero", "argwhere", "unique", "item",
                          "array_equal", "allclose", "repeat", "extract", "compress"])  # fmt: skip
 WRITES_FIRST = frozenset(["copyto", "put", "place", "putmask", "fill_diagonal", "index_add",
                           "index_reduce", "put_along_axis", "fill", "sort!",
-                          "__setitem__"])  # fmt: skip
+                          "track_moment", "__setitem__"])  # fmt: skip
 
 
 class SimulatedArray:

@@ -9,6 +9,7 @@ from typing import Any
 from ...autograd.mode import will_change
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
+from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
 from ...backends.several import at_home
 from ...dtypes import promote_types
@@ -59,8 +60,7 @@ def batch_norm(
             _move(running_mean, _statistic(input, mean), momentum)
         if running_var is not None and count > 1:
             inverse = _statistic(input, invstd)
-            variance = 1 / (inverse * inverse) - eps
-            _move(running_var, variance * (count / (count - 1)), momentum)
+            _move(running_var, inverse, momentum, eps, count / (count - 1))
     return result
 
 
@@ -85,10 +85,10 @@ def _statistic(input: Tensor, statistic: Tensor) -> Any:
     return array
 
 
-def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
-    """running += momentum * (towards - running), as one in-place change that no graph records."""
+def _move(running: Tensor, statistic: Any, momentum: float | Tensor, *how: float) -> None:
+    """Moves a running statistic, as one in-place change that no graph records: see moments.py."""
     array = running._array
-    if not set(levels_of(towards)) <= set(levels_of(array)):
+    if not set(levels_of(statistic)) <= set(levels_of(array)):
         raise RuntimeError(
             "Batch norm got a batched tensor as input while the running_mean or running_var, which "
             "will be updated in place, were not batched.\nIf you are using a module and do not "
@@ -96,7 +96,8 @@ def _move(running: Tensor, towards: Any, momentum: float | Tensor) -> None:
             "torch.func.replace_all_batch_norm_modules_."
         )
     will_change(running)
-    array += (towards - array) * (momentum._array if isinstance(momentum, Tensor) else momentum)
+    share = momentum._array if isinstance(momentum, Tensor) else momentum
+    backend_of(array).xp.track_moment(array, statistic, share, *how)
     changed(running)
 
 

@@ -20,7 +20,7 @@ STORED = {
     "bool": "bool",
 }  # fmt: skip
 ACCUMULATED = {
-    "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
+    **STORED, "float16": "float", "bfloat16": "float",
 }  # fmt: skip
 HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
 

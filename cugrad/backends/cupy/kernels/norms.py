@@ -272,6 +272,19 @@ extern "C" __global__ void __launch_bounds__(256) channel_backward(
     save(out + i, r);
 }
 """,
+    # running += momentum * (towards - running), towards the statistic; `is_factor`: that is
+    # 1 / sqrt(variance + eps), and it goes towards scale * variance.
+    "track_moment": r"""
+extern "C" __global__ void __launch_bounds__(256) track_moment(
+    T* running, const W* statistic, int count, int is_factor, A momentum, A eps, A scale)
+{
+    const int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= count) return;
+    const A s = (A)statistic[c], now = (A)running[c];
+    const A towards = is_factor ? (1 / (s * s) - eps) * scale : s;
+    running[c] = (T)(now + (towards - now) * momentum);
+}
+""",
 }
 NAMES = tuple(KERNELS)
 SOURCE = whole(KERNELS, ACROSS=0)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from ... import moments
+from ...wanted import wanted
 from ..fused.reductions import BLOCKS
 from ..kernels.norms import KERNELS
 from .launch import (
@@ -25,7 +27,7 @@ from .launch import (
 )
 from .registry import NodeCall, backward, forward
 
-__all__: list[str] = []
+__all__ = ["track_moment"]
 
 Array = Any  # cupy.ndarray
 WEIGHT, BIAS, MEAN = 1, 2, 4  # `parts` of the kernels
@@ -399,3 +401,20 @@ def batch_norm_inference(
     means = dense(running_mean.astype(kind, copy=False))
     factors = 1 / cupy.sqrt(running_var.astype(kind, copy=False) + eps)
     return _applied(x, weight, bias, means, factors, sheet, dtype)
+
+
+def track_moment(
+    running: Array, statistic: Array, momentum: Any, eps: float | None = None, scale: float = 1.0
+) -> None:
+    """`moments.track_moment` in one kernel, where the momentum is a number."""
+    kinds = [x.dtype.name for x in (running, statistic)]
+    fits = wanted.fused and running.flags.c_contiguous and running.shape == statistic.shape
+    if not fits or type(momentum) not in (int, float) or not set(kinds) <= set(FLOATS):
+        moments.track_moment(running, statistic, momentum, eps, scale)
+    elif running.size:
+        kind, count = accumulator(running.dtype), running.size
+        kernel(KERNELS["track_moment"], "track_moment", *kinds)(
+            (blocks(count),), (BLOCK,),
+            (running, dense(statistic), int32(count), int32(eps is not None), kind(momentum),
+             kind(eps or 0.0), kind(scale)),
+        )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Kernels that read and write where bits or indices say."""
+
+from __future__ import annotations
+
+from . import whole
+
+__all__ = ["KERNELS", "NAMES", "SOURCE"]
+
+KERNELS = {
+    # Elements whose bit is 1, times a scale, and 0 for others; bits lie eight to a byte, the first
+    # of them highest.
+    "keep_by_bits": r"""
+extern "C" __global__ void __launch_bounds__(256) keep_by_bits(
+    const T* x, const unsigned char* bits, T* y, i64 size, A scale)
+{
+    const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i >= size) return;
+    Pack<T, PACK> v = load(x + i);
+    const int byte = bits[i / 8], first = 7 - (int)(i % 8);  // a pack does not leave its byte
+    for (int k = 0; k < PACK; ++k)  // 0 * x is nan for what is not finite, as in the row
+        v.at[k] = (T)((A)v.at[k] * (byte >> (first - k) & 1 ? scale : A(0)));
+    save(y + i, v);
+}
+""",
+    # Of x, (outer, n, inner), the elements that indices, (outer, count, inner), name along n.
+    "gather": r"""
+extern "C" __global__ void __launch_bounds__(256) gather(
+    const T* x, const W* indices, T* y, i64 size, i64 n, i64 count, i64 inner)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= size) return;
+    i64 index = (i64)indices[i];
+    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
+    y[i] = x[(i / (count * inner) * n + index) * inner + i % inner];
+}
+""",
+    # The adjoint: a thread looks through the few indices that may name its element, in order. There
+    # are indices for the first `outer` only.
+    "gather_backward": r"""
+extern "C" __global__ void __launch_bounds__(256) gather_backward(
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 outer)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= size) return;
+    const i64 own = i / inner % n;
+    const i64 from = i / (n * inner) * count * inner + i % inner;
+    A sum = 0;
+    for (i64 j = 0; j < count && i / (n * inner) < outer; ++j) {
+        i64 index = (i64)indices[from + j * inner];
+        if (index < 0 || index >= n) index = (index % n + n) % n;
+        if (index == own) sum += (A)g[from + j * inner];
+    }
+    x[i] = (T)sum;
+}
+""",
+    # Rows of g are added up by the index that they go to, in their order, by one block each: that
+    # of the first row of an index. Sums are begun with 0 and rounded once.
+    "add_rows_by_index": r"""
+extern "C" __global__ void __launch_bounds__(256) add_rows_by_index(
+    const T* g, const W* indices, T* x, int count, int width, i64 n, i64 left_out)
+{
+    __shared__ bool alike[256];
+    i64 own = (i64)indices[blockIdx.x];
+    if (own < 0 || own >= n) own = (own % n + n) % n;
+    if (own == left_out) return;
+    const int column = blockIdx.y * 1024 + threadIdx.x;
+    A sums[4] = {};
+    for (int start = 0; start < count; start += 256) {
+        const int row = start + threadIdx.x;
+        i64 index = row < count ? (i64)indices[row] : -1;
+        if (row < count && (index < 0 || index >= n)) index = (index % n + n) % n;
+        const bool same = row < count && index == own;
+        if (__syncthreads_or(same && row < (int)blockIdx.x)) return;  // another block adds it
+        alike[threadIdx.x] = same;
+        if (!__syncthreads_or(same)) continue;
+        for (int k = 0; k < 256; ++k)
+            if (alike[k])
+                for (int j = 0; j < 4; ++j)
+                    if (column + 256 * j < width)
+                        sums[j] += (A)g[(i64)(start + k) * width + column + 256 * j];
+    }
+    for (int j = 0; j < 4; ++j)
+        if (column + 256 * j < width) x[own * width + column + 256 * j] = (T)sums[j];
+}
+""",
+}  # fmt: skip
+NAMES = tuple(KERNELS)
+SOURCE = whole(KERNELS)
