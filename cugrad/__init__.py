@@ -25,6 +25,7 @@ from . import (
     profiler,
     random,
     signal,
+    sparse,
     special,
     version,
 )
@@ -68,7 +69,7 @@ from .dtypes import float_ as float
 from .dtypes import int_ as int
 from .func import vmap
 from .functions import methods
-from .functions.calls.out import layout, strided
+from .functions.calls.out import layout, sparse_coo, strided
 from .functions.creation import drawing, windows
 from .functions.creation import factories as creation
 from .functions.creation.drawing import binomial, poisson
@@ -94,6 +95,7 @@ from .functions.shapes.layouts import (
 from .functions.switches import *
 from .lazy import lazily as _lazily
 from .profiler import of_autograd as _autograd_profiler
+from .sparse import smm, sparse_coo_tensor, spmm
 from .tensor import Size, Tensor
 from .version import __version__
 
@@ -117,7 +119,7 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
 
 newaxis = None
 
-methods.attach(drawing.METHODS, linalg.METHODS, array_api.METHODS)
+methods.attach(drawing.METHODS, linalg.METHODS, array_api.METHODS, sparse.METHODS)
 globals().update(functions.declared(functions.FUNCTIONS, linalg.FUNCTIONS))
 globals().update(functions.accepting({
     name: globals()[name]

@@ -31,7 +31,7 @@ OLD_AUTOCAST = "deprecated in PyTorch: use torch.get_autocast_dtype, torch.is_au
     "torch.set_autocast_dtype and torch.set_autocast_enabled with a device type"  # fmt: skip
 OLD = "deprecated in PyTorch, or gone: use the name of today"
 QUANTIZED = "there are no quantized tensors, and no dtypes of less than a byte"
-SPARSE = "there are no sparse tensors: use dense ones, or boolean masks"
+SPARSE = "sparse tensors have the layout torch.sparse_coo: see torch.sparse_coo_tensor, to_sparse"
 NESTED = "there are no nested tensors: pad them, and mask"
 STORAGE = "there are no storages: Tensor.untyped_storage() answers nbytes(), data_ptr() and resize_"
 SYMBOLIC = "there are no symbolic shapes: sizes are Python's ints"
@@ -96,7 +96,8 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         SPARSE: """
             ccol_indices_copy col_indices_copy crow_indices_copy indices_copy row_indices_copy
-            values_copy dsmm hsmm hspmm resize_as_sparse_ saddmm smm spmm sspaddmm sparse*
+            values_copy dsmm hsmm hspmm resize_as_sparse_ saddmm sspaddmm sparse_bs* sparse_cs*
+            sparse_compressed_tensor
         """,
         NESTED: "nested",
         STORAGE: "*Storage storage",
@@ -116,9 +117,9 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         SPARSE: """
             ccol_indices coalesce col_indices crow_indices dense_dim indices is_coalesced
-            resize_as_sparse_ row_indices smm sparse_dim sparse_mask sparse_resize_
-            sparse_resize_and_clear_ sspaddmm to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo
-            to_dense to_sparse_csc to_sparse_csr values
+            resize_as_sparse_ row_indices smm sparse_dim sparse_resize_
+            sparse_resize_and_clear_ sspaddmm to_sparse_bsc to_sparse_bsr
+            to_sparse_csc to_sparse_csr values
         """,
         NESTED: "to_padded_tensor",
         COMPLEX32: "chalf",
@@ -236,6 +237,13 @@ ABSENT: dict[str, dict[str, str]] = {
         INTERNAL: "SourceChangeWarning check_module_version_* mkdtemp validate_*_device",
     },
     "random": {LATER: "thread_safe_generator"},
+    "sparse": {
+        SPARSE: """
+            SparseSemiStructuredTensor* as_sparse_gradcheck bmm check_sparse_tensor_invariants
+            log_softmax sampled_addmm semi_structured softmax solve spdiags spsolve
+            to_sparse_semi_structured
+        """,
+    },
     "nn.attention": {
         LATER: """
             bias experimental flex_attention varlen WARN_FOR_UNFUSED_KERNELS
@@ -308,8 +316,9 @@ PUBLIC = frozenset(
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
     profiler profiler.itt random serialization serialization.safetensors signal signal.windows
-    special testing utils utils.checkpoint utils.data utils.data.dataloader utils.data.dataset
-    utils.data.distributed utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
+    sparse special testing utils utils.checkpoint utils.data utils.data.dataloader
+    utils.data.dataset utils.data.distributed utils.data.sampler utils.dlpack utils.hooks
+    utils.tensorboard version
     """.split()  # noqa: SIM905
 )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["FormulaError", "InplaceError", "LinAlgError", "RaceError"]
+from typing import Any
+
+__all__ = ["FormulaError", "InplaceError", "LinAlgError", "NoArray", "RaceError"]
 
 
 class FormulaError(TypeError):
@@ -32,3 +34,21 @@ class RaceError(RuntimeError):
         self.first, self.first_stream = first, first_stream
         self.second, self.second_stream = second, second_stream
         self.missing = missing
+
+
+class NoArray(NotImplementedError):
+    """Raised where the array of a tensor is read that has none; its `tensor` may know what to do.
+
+    Such a class of tensors has a method `run(name, args, params)`, which computes an op, and an
+    `outline`, which has the shape, ndim and dtype of an array.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__(
+            "got a sparse tensor, want a dense one; call to_dense(), or compute with values()"
+        )
+        self.tensor = tensor
+
+    def run(self, name: str, *args: Any, **params: Any) -> Any:
+        """What the tensor makes of an op."""
+        return self.tensor.run(name, args, params)

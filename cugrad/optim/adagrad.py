@@ -88,6 +88,7 @@ class Adagrad(RuledOptimizer):
 
     _function = staticmethod(adagrad)
     _states = ("sum", "step")
+    _sparse_without = ("weight_decay",)
 
     def __init__(
         self,

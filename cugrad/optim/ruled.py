@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd.mode import no_grad
 from ..dtypes import float32, float64, get_default_dtype
 from ..functions.creation.factories import full
 from ..tensor import Tensor
@@ -47,6 +48,8 @@ class RuledOptimizer(Optimizer):
     _pairs: dict[str, tuple[str, str]] = {"betas": BETAS}  # settings of two: what they are called
     _accepted: tuple[str, ...] = ()
     _initial: dict[str, Any] = {}
+    # settings that must be off for sparse gradients; None: no setting makes them possible
+    _sparse_without: tuple[str, ...] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -92,7 +95,15 @@ class RuledOptimizer(Optimizer):
         if group.get("fused"):
             for param in params:
                 check_fused_param(param)
-        grads = [param._grad for param in params]
+        grads: list[Any] = [param._grad for param in params]
+        if any(grad.is_sparse for grad in grads):
+            for param, grad in zip(params, grads):
+                if grad.is_sparse:
+                    self._update_rows(param, grad, group)
+            params = [param for param, grad in zip(params, grads) if not grad.is_sparse]
+            if params:
+                self._update(params, group)
+            return
         settings = self._settings(group)
         if not self._remembers(group):
             type(self)._function(params, grads, *[[]] * len(self._states), **settings)
@@ -108,6 +119,40 @@ class RuledOptimizer(Optimizer):
             for state, value in zip(states, column):
                 if value is not None and name not in state:
                     state[name] = value
+
+    def _update_rows(self, param: Tensor, grad: Any, group: dict[str, Any]) -> None:
+        """The step of the rows that a sparse gradient has: those of the parameter, and of states.
+
+        RuntimeError where the step would change other rows, too.
+        """
+        name = type(self).__name__
+        if self._sparse_without is None:
+            other = ", please consider SparseAdam instead" if name == "Adam" else ""
+            raise RuntimeError(f"{name} does not support sparse gradients{other}")
+        for setting in self._sparse_without:
+            if group[setting]:
+                raise RuntimeError(f"{setting} option is not compatible with sparse gradients")
+        if grad.sparse_dim() != 1:
+            raise RuntimeError(
+                f"{name}: got a gradient with {grad.sparse_dim()} sparse dims, want 1"
+            )
+        grad = grad.detach().coalesce()
+        numbers = grad.indices()[0]
+        state: dict[str, Any] = {}
+        if self._remembers(group):
+            state = self.state.get(param) or self._begin(param, group)
+        rows = {key: state.get(key) for key in self._states}
+        for key, value in rows.items():
+            if isinstance(value, Tensor) and key not in self._numbers:
+                rows[key] = value.index_select(0, numbers)
+        part = param.detach().index_select(0, numbers)
+        columns = [[value] for value in rows.values()]
+        type(self)._function([part], [grad.values()], *columns, **self._settings(group))
+        with no_grad():
+            param.index_copy_(0, numbers, part)
+            for key, column in zip(rows, columns):
+                if isinstance(column[0], Tensor) and key not in self._numbers and key in state:
+                    state[key].index_copy_(0, numbers, column[0])
 
     def _remembers(self, group: dict[str, Any]) -> bool:
         """Whether the group's parameters have states at all."""

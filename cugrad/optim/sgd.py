@@ -96,6 +96,7 @@ class SGD(RuledOptimizer):
     _function = staticmethod(sgd)
     _states = ("momentum_buffer",)
     _numbers = ()
+    _sparse_without = ("momentum", "weight_decay")
 
     def __init__(
         self,

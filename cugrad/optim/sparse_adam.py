@@ -1,34 +1,77 @@
-"""SparseAdam: an optimizer of sparse gradients, of which there are none: its step says so."""
+"""SparseAdam: Adam for sparse gradients, which moves the rows that these have, and no others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from ..autograd.mode import enable_grad, no_grad
+from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_betas, check_rate
-from .optimizer import Optimizer, ParamsT
+from .optimizer import ParamsT
+from .ruled import RuledOptimizer, count_of
+from .rules import advance, rule
 
-__all__ = ["SparseAdam"]
+__all__ = ["SparseAdam", "sparse_adam"]
 
 
-class SparseAdam(Optimizer):
-    """Adam for sparse gradients. There are none here yet: `step` raises for any gradient.
+@rule(numbers="step")
+def sparse_adam_rule(
+    m: Any, param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *,
+    lr: Any, beta1: Any, beta2: Any, eps: Any, maximize: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """θ -= α √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + ε), with the averages m of g and v of g²."""
+    if maximize:
+        grad = -grad
+    step = step + 1
+    exp_avg = exp_avg + (1 - beta1) * (grad - exp_avg)
+    exp_avg_sq = exp_avg_sq + (1 - beta2) * (grad * grad - exp_avg_sq)
+    rate = lr * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+    param = param - rate * (exp_avg / (m.sqrt(exp_avg_sq) + eps))
+    return {"param": param, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq, "step": step}
 
-    The error is PyTorch's for dense gradients. Use Adam.
+
+def sparse_adam(
+    params: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    state_steps: list[Tensor],
+    *,
+    eps: float,
+    beta1: float,
+    beta2: float,
+    lr: float | Tensor,
+    maximize: bool,
+) -> None:
+    """One step on lists of rows, in place; the arguments are those of the class."""
+    states: dict[str, list[Any]] = {
+        "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "step": state_steps
+    }  # fmt: skip
+    settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "maximize": maximize}
+    advance(sparse_adam_rule, params, grads, states, settings, False)
+
+
+class SparseAdam(RuledOptimizer):
+    """Adam of the rows that a sparse gradient has: the averages of other rows stay as they are.
+
+    Such gradients come from `Embedding(sparse=True)`. `maximize` climbs instead.
 
     Raises:
         ValueError: for a setting that is not positive, a beta outside [0, 1), complex parameters.
-        RuntimeError: in `step`.
+        RuntimeError: in `step`, for dense gradients.
 
     >>> import cugrad as torch
-    >>> w = torch.ones(2, requires_grad=True)
-    >>> w.sum().backward()
-    >>> torch.optim.SparseAdam([w]).step()
-    Traceback (most recent call last):
-    RuntimeError: SparseAdam does not support dense gradients, please consider Adam instead
+    >>> table = torch.nn.Embedding(4, 2, sparse=True)
+    >>> before = table.weight.detach().clone()
+    >>> table(torch.tensor([1, 3])).sum().backward()
+    >>> torch.optim.SparseAdam(table.parameters()).step()
+    >>> (table.weight != before).any(1)
+    tensor([False,  True, False,  True])
     """
+
+    _function = staticmethod(sparse_adam)
+    _states = ("exp_avg", "exp_avg_sq", "step")
+    _sparse_without = ()
 
     def __init__(
         self,
@@ -57,16 +100,15 @@ class SparseAdam(Optimizer):
                 "parameters"
             )
 
-    @no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Raises RuntimeError for any gradient, since all are dense."""
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            if any(param.grad is not None for param in group["params"]):
-                raise RuntimeError(
-                    "SparseAdam does not support dense gradients, please consider Adam instead"
-                )
-        return loss
+    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "step": count_of(param, group), "exp_avg": zeros_like(param),
+            "exp_avg_sq": zeros_like(param),
+        }  # fmt: skip
+
+    def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        if any(not param._grad.is_sparse for param in params):  # type: ignore[union-attr]
+            raise RuntimeError(
+                "SparseAdam does not support dense gradients, please consider Adam instead"
+            )
+        super()._update(params, group)

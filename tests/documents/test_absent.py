@@ -21,6 +21,7 @@ MODULES = [
     "autograd.graph", "autograd.profiler", "autograd.function", "autograd.grad_mode",
     "autograd.functional", "autograd.forward_ad", "profiler", "func", "linalg", "serialization",
     "random", "backends", "amp", "fft", "special", "signal", "version", "distributions",
+    "sparse",
 ]  # fmt: skip
 CLASSES = ["Tensor", "Generator", "dtype", "nn.Module", "optim.Optimizer", "cuda.Event",
            "cuda.Stream"]  # fmt: skip

@@ -121,6 +121,9 @@ def ours(value: Any) -> Any:
         return made.requires_grad_() if value.requires_grad else made
     if isinstance(value, torch.Size):
         return tuple(value)
+    if isinstance(value, torch.nn.LinearCrossEntropyOptions):
+        options = {f.name: ours(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return cugrad.nn.LinearCrossEntropyOptions(**options)
     if isinstance(value, torch.dtype):
         return getattr(cugrad, str(value).removeprefix("torch."))
     if isinstance(value, torch.device):

@@ -40,7 +40,14 @@ LAYERS = [
     ["profiler"],
     ["memory"],
     ["func"],
-    ["linalg", "fft", "random", "special", "signal"],  # PyTorch's namespaces over the functions
+    [
+        "linalg",
+        "fft",
+        "random",
+        "special",
+        "signal",
+        "sparse",
+    ],  # PyTorch's namespaces over the functions
     ["functions", "version"],
     ["autograd"],
     ["tensor"],

@@ -86,7 +86,7 @@ class FunctionPlan:
         wrapped = [None if x is None else make(x) for x in gradients]
         with no_grad():
             results = node.call_backward(wrapped)
-        return [None if r is None else r._array for r in results]
+        return [None if r is None else r if r.is_sparse else r._array for r in results]
 
     def vjp_recorded(self, node: BackwardCFunction, g: Any) -> Any:
         return node.call_backward(list(g) if type(g) is tuple else [g])
@@ -226,6 +226,8 @@ class BackwardCFunction(Node, FunctionCtx):
         if edge is None:  # it goes nowhere
             return r
         shape, dtype, shared_by = like
+        if r.is_sparse and r.shape == shape and r.dtype.numpy == dtype:
+            return r
         for level in shared_by:
             if level in batched.levels_of(r._array):
                 r = recorded.vmap_total(r, level)

@@ -13,6 +13,7 @@ from typing import Any
 from ...backends import backend_of
 from ...backends.owners import root_of
 from ...backends.several import several, there
+from ...errors import NoArray
 from ...kept import of_thread
 from ...tensor import Tensor, make
 from ..anomaly_mode import guarded
@@ -315,13 +316,20 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     """
     array = leaf._array
     backend = backend_of(array)
-    if type(g) is not type(array) and backend_of(g) is not backend:
-        g = backend.asarray(g)
     grad = leaf._grad
+    if type(g) is not type(array):
+        if isinstance(g, Tensor):  # a sparse one, which adds up by itself
+            leaf._grad = g if grad is None else grad + g
+            return
+        if backend_of(g) is not backend:
+            g = backend.asarray(g)
     if grad is not None:
         will_change(grad)
         try:
             grad._array += g
+        except NoArray:  # the one that is there is sparse
+            leaf._grad = grad + make(g)
+            return
         except ValueError:  # NumPy refuses to write to expanded arrays
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
@@ -339,6 +347,9 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
 def accumulate_recorded(leaf: Tensor, g: Tensor) -> None:
     """Sets `leaf.grad` to a copy of `g` with the layout of the leaf, or to a new sum; recorded."""
     grad = leaf._grad
+    if g.is_sparse or (grad is not None and grad.is_sparse):
+        leaf._grad = g if grad is None else grad + g
+        return
     kept = recorded.copy(make(leaf._array), g) if grad is None else grad + g
     like = (leaf if grad is None else grad)._array
     if type(kept._array) is type(like) and kept._array.strides != like.strides:

@@ -38,7 +38,7 @@ def as_tensor(g: Any) -> Any:
 
 
 def _as_gradients(values: Any, recording: bool) -> list[Any]:
-    return [x if x is None or recording else x._array for x in values]
+    return [x if x is None or recording or x.is_sparse else x._array for x in values]
 
 
 def _in_sight(gradients: Any) -> tuple[list[Any], list[Any]]:

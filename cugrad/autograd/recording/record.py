@@ -8,6 +8,7 @@ from typing import Any
 from ...backends import backend_of
 from ...backends.batched import arrays as batched
 from ...dtypes import is_differentiable
+from ...errors import NoArray
 from ...ops.table import TABLE, Op
 from ...tensor import UNCOUNTED, Tensor, make
 from ..forward.dual import apply_dual
@@ -88,7 +89,10 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
 def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Any:
     """`apply` without observers; `seq` is the number for the node, 0 for the next one."""
     inputs = args[0] if op.variadic else args
-    arrays, mask = read_inputs(op, inputs)
+    try:
+        arrays, mask = read_inputs(op, inputs)
+    except NoArray as error:  # of a tensor that is no array
+        return error.run(op.name, *args, **params)
     value, arrays, compute = run_forward(op, arrays, params)
     backend = backend_of(first_array(op, arrays))
     single = len(op.outputs) == 1

@@ -12,6 +12,7 @@ from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import as_dtype, type_name
+from ...errors import NoArray
 from ...ops.refused import NO_NODE
 from ...tensor import UNCOUNTED, Tensor
 
@@ -27,6 +28,8 @@ def array_of(value: Any, function: str, argument: str = "input", position: int =
     """The array of a Tensor; TypeError that names the function and argument for anything else."""
     try:
         return value._array
+    except NoArray as error:
+        return error.tensor.outline
     except AttributeError:
         raise TypeError(
             f"{function}(): argument '{argument}' (position {position}) must be Tensor, "

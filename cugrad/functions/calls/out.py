@@ -163,17 +163,21 @@ def _call(
 
 
 class layout:
-    """How elements lie in memory; there is `cugrad.strided` only."""
+    """How elements lie in memory: `cugrad.strided`, or `cugrad.sparse_coo`."""
 
-    __slots__ = ()
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str = "strided") -> None:
+        self._name = name
 
     def __repr__(self) -> str:
-        return "torch.strided"
+        return f"torch.{self._name}"
 
     def __reduce__(self) -> str:
-        return "strided"
+        return self._name
 
 
+sparse_coo = layout("sparse_coo")
 strided = layout()
 
 

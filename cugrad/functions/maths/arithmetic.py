@@ -47,7 +47,11 @@ def _public(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     """`other * alpha`, in the dtype in which `input` and `other` meet."""
-    if isinstance(other, Tensor) and other._array.dtype.kind in "biu" and type(alpha) is float:
+    if (
+        isinstance(other, Tensor)
+        and array_of(other, "add").dtype.kind in "biu"
+        and type(alpha) is float
+    ):
         operands = [x._array if isinstance(x, Tensor) else x for x in (input, other)]
         other = cast(other, result_dtype(operands))
         if other._array.dtype.kind in "biu":

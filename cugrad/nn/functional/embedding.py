@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import dtypes
+from ...autograd.function import Function
 from ...autograd.mode import no_grad
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
@@ -13,6 +14,7 @@ from ...functions.calls.arguments import of_one_dtype, of_reals
 from ...functions.creation.factories import full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
+from ...sparse import SparseTensor
 from ...tensor import Tensor
 
 __all__ = ["embedding", "embedding_bag", "one_hot"]
@@ -36,11 +38,10 @@ def embedding(
         max_norm: rows that are looked up and longer than this, by `norm_type`, are first shortened
             to it, in place.
         scale_grad_by_freq: the gradient of a row is divided by how often it was looked up.
-        sparse: not supported, NotImplementedError: there are no sparse gradients.
+        sparse: the gradient of the weight, a leaf, is a sparse tensor of the rows looked up.
 
     Raises IndexError for numbers out of range, on the CPU.
     """
-    _refuse_sparse("embedding", sparse)
     _check_numbers("embedding", input, weight)
     rows = weight.shape[0]
     if padding_idx is None:
@@ -51,14 +52,42 @@ def embedding(
         padding_idx %= rows
     if max_norm is not None:
         _shorten(weight, input, max_norm, norm_type)
+    if sparse:
+        return _rows(weight, input, padding_idx, scale_grad_by_freq)
     if scale_grad_by_freq:
         weight = _shared_by_frequency(weight, input)
     return recorded.embedding(weight, input, padding_idx)
 
 
-def _refuse_sparse(name: str, sparse: bool) -> None:
-    if sparse:
-        raise NotImplementedError(f"{name}: sparse gradients are not supported; use sparse=False")
+class _Rows(Function):
+    """Rows of a leaf, whose gradient is sparse: their numbers, and what has come for each."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, input: Tensor, padding_idx: int) -> Tensor:
+        ctx.save_for_backward(input)
+        ctx.size, ctx.padding_idx = weight.shape, padding_idx
+        return recorded.embedding(weight, input, padding_idx)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (input,) = ctx.saved_tensors
+        numbers, values = input.reshape(-1).long(), g.reshape(-1, ctx.size[1])
+        if ctx.padding_idx >= 0:
+            kept = (numbers != ctx.padding_idx).nonzero().reshape(-1)
+            numbers, values = numbers.index_select(0, kept), values.index_select(0, kept)
+        return SparseTensor(numbers.unsqueeze(0), values, ctx.size), None, None
+
+
+def _rows(weight: Tensor, input: Tensor, padding_idx: int, by_frequency: bool) -> Tensor:
+    """The rows of a table whose gradient is to be sparse; RuntimeError unless it is a leaf."""
+    if by_frequency:
+        raise RuntimeError("embedding: scale_grad_by_freq not supported with sparse gradients")
+    if weight.requires_grad and not weight.is_leaf:
+        raise RuntimeError(
+            "embedding: got sparse=True and a weight that was computed, want a leaf: sparse "
+            "gradients go to leaves alone"
+        )
+    return _Rows.apply(weight, input, padding_idx)
 
 
 def _check_numbers(name: str, input: Tensor, weight: Tensor) -> None:
@@ -118,7 +147,8 @@ def embedding_bag(
 
     Raises ValueError for wrong shapes and modes, IndexError for numbers out of range.
     """
-    _refuse_sparse("embedding_bag", sparse)
+    if sparse and mode == "max":
+        raise ValueError("max mode does not support sparse weights")
     if mode not in MODES:
         raise ValueError("mode has to be one of sum, mean or max")
     if weight.dim() != 2:
@@ -143,7 +173,7 @@ def embedding_bag(
     _check_numbers("embedding_bag", flat, weight)
     if max_norm is not None:
         _shorten(weight, flat, max_norm, norm_type)
-    if scale_grad_by_freq:
+    if scale_grad_by_freq and not sparse:
         weight = _shared_by_frequency(weight, flat)
     if padding_idx is not None:
         rows = weight.shape[0]
@@ -153,7 +183,10 @@ def embedding_bag(
     else:
         counted = None
     kind = weight.dtype
-    vectors = recorded.embedding(weight, flat, -1)
+    if sparse:
+        vectors = _rows(weight, flat, -1, scale_grad_by_freq)
+    else:
+        vectors = recorded.embedding(weight, flat, -1)
     if kind in (dtypes.float16, dtypes.bfloat16):  # accumulates in float32
         vectors = vectors.float()
     if per_sample_weights is not None:

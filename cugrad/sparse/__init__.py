@@ -1,0 +1,23 @@
+"""torch.sparse: tensors of which only some elements are kept, in coordinate format (COO).
+
+`coo.py` has the SparseTensor: places, and the values there, which are tensors themselves. All that
+is computed with one is computed with these by recorded ops, so gradients of any order are there,
+and no row knows of it: begin there. `making.py` makes them, `products.py` multiplies. Users import
+the functions from `cugrad.sparse` and `cugrad`, other rooms `SparseTensor`.
+"""
+
+from __future__ import annotations
+
+from ..absent import explain as _explain
+from .coo import SparseTensor as SparseTensor
+from .coo import sum as sum
+from .making import METHODS as METHODS
+from .making import sparse_coo_tensor as sparse_coo_tensor
+from .products import addmm as addmm
+from .products import mm as mm
+from .products import smm as smm
+from .products import spmm as spmm
+
+__all__ = ["addmm", "mm", "sum"]
+
+_explain(__name__)

@@ -1,0 +1,469 @@
+"""SparseTensor: a tensor by the places and values of some of its elements; the others are zero."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes
+from ..device import device as Device
+from ..dtypes import dtype as DType
+from ..errors import NoArray
+from ..functions import FUNCTIONS
+from ..functions.calls.out import sparse_coo
+from ..functions.creation.factories import zeros
+from ..functions.shapes.copies import cat
+from ..tensor import Size, Tensor, make
+
+__all__ = ["SparseTensor", "check_layout", "places_of", "sum"]
+
+
+class Outline:
+    """What functions may read of a sparse tensor's array; for anything else there has to be one."""
+
+    def __init__(self, tensor: SparseTensor) -> None:
+        self.shape, self.ndim = tuple(tensor._size), tensor.ndim
+        self.size, self.dtype, self._tensor = tensor.numel(), tensor.dtype.numpy, tensor
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoArray(self._tensor)
+
+
+class SparseTensor(Tensor):
+    """A tensor with `sparse_dim` sparse dims and dense ones behind them, in coordinate format.
+
+    `indices`, (sparse_dim, nnz) of int64, says where the elements lie, `values`,
+    (nnz, *dense dims), what they are; elements that are listed twice count twice, until `coalesce`.
+    `sparse_coo_tensor` and `to_sparse` make one. What it has no method for raises
+    NotImplementedError: compute with `values()`, or with `to_dense()`.
+    """
+
+    is_sparse = True
+    layout = sparse_coo
+
+    def __init__(self, indices: Tensor, values: Tensor, size: Any, coalesced: bool = False) -> None:
+        self._requires_grad = False
+        self._node = self._grad = self._rare = self._counter = None
+        self._places, self._elements, self._coalesced = indices, values, coalesced
+        self._size = Size(size)
+
+    def _with(self, values: Tensor) -> SparseTensor:
+        """The same places with other values."""
+        return SparseTensor(self._places, values, self._size, self._coalesced)
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def _array(self) -> Any:
+        raise NoArray(self)
+
+    @_array.setter
+    def _array(self, value: Any) -> None:
+        raise NoArray(self)
+
+    @property
+    def outline(self) -> Any:
+        """What functions read of an array before they call an op."""
+        return Outline(self)
+
+    @property
+    def shape(self) -> Size:
+        return self._size
+
+    @property
+    def ndim(self) -> int:
+        return len(self._size)
+
+    @property
+    def dtype(self) -> DType:
+        return self._elements.dtype
+
+    @property
+    def device(self) -> Device:
+        return self._elements.device
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._elements.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._elements.requires_grad_(value)
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._elements.is_leaf
+
+    @property
+    def grad_fn(self) -> Any:
+        return self._elements.grad_fn
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient of the values, at the same places; None before the first backward."""
+        g = self._elements.grad
+        return None if g is None else self._with(g)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        self._elements.grad = None if value is None else value._elements
+
+    @property
+    def is_cuda(self) -> bool:
+        return self._elements.is_cuda
+
+    @property
+    def is_cpu(self) -> bool:
+        return self._elements.is_cpu
+
+    @property
+    def nbytes(self) -> int:
+        return self._places.nbytes + self._elements.nbytes
+
+    def dim(self) -> int:
+        return len(self._size)
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        return self._size.numel()
+
+    nelement = numel
+
+    def sparse_dim(self) -> int:
+        return self._places.shape[0]
+
+    def dense_dim(self) -> int:
+        return len(self._size) - self._places.shape[0]
+
+    def is_coalesced(self) -> bool:
+        """Whether no place is listed twice, and they are in order."""
+        return self._coalesced
+
+    def _nnz(self) -> int:
+        return self._places.shape[1]
+
+    def _indices(self) -> Tensor:
+        return self._places
+
+    def _values(self) -> Tensor:
+        return self._elements
+
+    def indices(self) -> Tensor:
+        """The places, (sparse_dim, nnz); RuntimeError unless coalesced."""
+        return self._ordered("indices")._places
+
+    def values(self) -> Tensor:
+        """The values, (nnz, *dense dims); RuntimeError unless coalesced."""
+        return self._ordered("values")._elements
+
+    def _ordered(self, what: str) -> SparseTensor:
+        if not self._coalesced:
+            raise RuntimeError(
+                f"Cannot get {what} on an uncoalesced tensor, please call .coalesce() first"
+            )
+        return self
+
+    def __repr__(self) -> str:
+        text = (
+            f"indices={_body(self._places)},\n       values={_body(self._elements)},\n       "
+            f"size={tuple(self._size)}, nnz={self._nnz()}, layout={self.layout}"
+        )
+        return f"tensor({text}, requires_grad=True)" if self.requires_grad else f"tensor({text})"
+
+    def __len__(self) -> int:
+        return self._size[0]
+
+    # ------------------------------------------------------------------ other forms of it
+
+    def _keys(self) -> Tensor:
+        """The places as numbers of one dim, row by row."""
+        return _keys(self._places, self._size)
+
+    def coalesce(self) -> SparseTensor:
+        """Each place once, in order; values of one place are added up."""
+        if self._coalesced:
+            return self
+        keys, inverse = self._keys().unique(sorted=True, return_inverse=True)
+        shape = (keys.shape[0], *self._elements.shape[1:])
+        values = zeros(shape, dtype=self.dtype, device=self.device)
+        values = values.index_add(0, inverse, self._elements)
+        return SparseTensor(
+            places_of(keys, self._size[: self.sparse_dim()]), values, self._size, True
+        )
+
+    def to_dense(self, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:
+        """An ordinary tensor with the same elements."""
+        wide = self._size[: self.sparse_dim()].numel()
+        shape = (wide, *self._elements.shape[1:])
+        dense = zeros(shape, dtype=self.dtype, device=self.device)
+        dense = dense.index_add(0, self._keys(), self._elements).reshape(self._size)
+        return dense if dtype is None else dense.to(dtype)
+
+    def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+        """Itself; another layout, or other sparse dims, are NotImplementedErrors."""
+        check_layout(layout)
+        if sparse_dim not in (None, self.sparse_dim()):
+            raise NotImplementedError("to_sparse: of a sparse tensor with other sparse dims")
+        return self
+
+    to_sparse_coo = to_sparse
+
+    def detach(self) -> SparseTensor:
+        return self._with(self._elements.detach())
+
+    def clone(self) -> SparseTensor:
+        return SparseTensor(
+            self._places.clone(), self._elements.clone(), self._size, self._coalesced
+        )
+
+    def to(self, *args: Any, **options: Any) -> SparseTensor:
+        """On another device, or of another dtype."""
+        values = self._elements.to(*args, **options)
+        return SparseTensor(self._places.to(values.device), values, self._size, self._coalesced)
+
+    def cpu(self) -> SparseTensor:
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> SparseTensor:
+        return self.to("cuda" if device is None else Device(device))
+
+    def float(self) -> SparseTensor:
+        return self.to(dtypes.float32)
+
+    def double(self) -> SparseTensor:
+        return self.to(dtypes.float64)
+
+    def half(self) -> SparseTensor:
+        return self.to(dtypes.float16)
+
+    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
+        self._elements.requires_grad_(requires_grad)
+        return self
+
+    def zero_(self) -> SparseTensor:
+        """Forgets all elements, in place."""
+        self._places, self._elements = self._places[:, :0], self._elements[:0].detach()
+        return self
+
+    def detach_(self) -> SparseTensor:
+        self._elements = self._elements.detach()
+        return self
+
+    # ------------------------------------------------------------------ ops, by the names of rows
+
+    def run(self, name: str, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """An op of which this tensor is an operand; NotImplementedError for one that it lacks."""
+        method: Callable[..., Any] | None = getattr(self, "op_" + name, None)
+        if method is None:
+            raise NotImplementedError(
+                f"{name}: got a sparse tensor, want a dense one; call to_dense(), or compute with "
+                "values()"
+            )
+        return method(*args, **params)
+
+    def op_add(self, a: Any, b: Any, alpha: Any = 1) -> Any:
+        b = b if alpha == 1 else b * alpha
+        if not (isinstance(a, SparseTensor) and isinstance(b, SparseTensor)):
+            dense = b if isinstance(a, SparseTensor) else a
+            return self._added_to(dense)
+        if a._size != b._size or a.sparse_dim() != b.sparse_dim():
+            raise RuntimeError(
+                f"add: expected sizes of 'self' and 'other' to match, but {list(a._size)} != "
+                f"{list(b._size)}"
+            )
+        kind = dtypes.promote_types(a.dtype, b.dtype)
+        values = cat([a._elements.to(kind), b._elements.to(kind)])
+        return SparseTensor(cat([a._places, b._places], 1), values, a._size)
+
+    def _added_to(self, dense: Any) -> Tensor:
+        """The sum with a dense tensor of the same shape, or an array of it, which is dense."""
+        dense = dense if isinstance(dense, Tensor) else make(dense)
+        if dense.shape != self._size:
+            raise RuntimeError(
+                f"add: expected a dense tensor of size {list(self._size)}, got {list(dense.shape)}"
+            )
+        wide = self._size[: self.sparse_dim()].numel()
+        flat = dense.reshape(wide, *self._elements.shape[1:])
+        return flat.index_add(0, self._keys(), self._elements.to(dense.dtype)).reshape(self._size)
+
+    def op_sub(self, a: Any, b: Any, alpha: Any = 1) -> Any:
+        return self.op_add(a, -b if alpha == 1 else b * -alpha)
+
+    def op_neg(self, a: SparseTensor) -> SparseTensor:
+        return a._with(-a._elements)
+
+    def op_mul(self, a: Any, b: Any) -> SparseTensor:
+        """By a number, or element by element."""
+        if not isinstance(a, SparseTensor):
+            a, b = b, a
+        if not isinstance(b, Tensor) or (not isinstance(b, SparseTensor) and b.dim() == 0):
+            return a._with(a._elements * b)
+        if isinstance(b, SparseTensor):
+            return a._times(b)
+        wide = b.expand(a._size).reshape(-1, *a._elements.shape[1:])
+        return a._with(a._elements * wide.index_select(0, a._keys()))
+
+    def _times(self, other: SparseTensor) -> SparseTensor:
+        """The products where both have elements."""
+        a, b = self.coalesce(), other.coalesce()
+        if a._size != b._size or a.sparse_dim() != b.sparse_dim():
+            raise RuntimeError(
+                f"mul: expected sizes of 'self' and 'other' to match, but {list(a._size)} != "
+                f"{list(b._size)}"
+            )
+        first, second = a._keys(), b._keys()
+        if not second.numel():
+            return b._with(b._elements * 1)
+        at = FUNCTIONS["searchsorted"](second, first).clamp(max=second.shape[0] - 1)
+        both = second.index_select(0, at) == first
+        mine, theirs = both.nonzero().reshape(-1), at[both]
+        values = a._elements.index_select(0, mine) * b._elements.index_select(0, theirs)
+        return SparseTensor(a._places[:, mine], values, a._size, True)
+
+    def op_div(self, a: Any, b: Any) -> SparseTensor:
+        """By a number."""
+        if not isinstance(a, SparseTensor) or isinstance(b, SparseTensor):
+            raise NotImplementedError("div: a sparse tensor is divided by a number alone")
+        if isinstance(b, Tensor) and b.dim():
+            raise NotImplementedError("div: a sparse tensor is divided by a number alone")
+        return a._with(a._elements / b)
+
+    def op_sum(
+        self, a: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    ) -> Tensor:
+        return sum(a if dtype is None else a.to(dtype), dim)
+
+    def op_transpose(self, a: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
+        """Swaps two sparse dims."""
+        order = list(range(a.sparse_dim()))
+        first, second = dim0 % a.dim(), dim1 % a.dim()
+        if builtins.max(first, second) >= len(order):
+            raise NotImplementedError("transpose: of dense dims of a sparse tensor")
+        order[first], order[second] = order[second], order[first]
+        size = [a._size[d] for d in order] + list(a._size[len(order) :])
+        coalesced = a._coalesced and first == second
+        return SparseTensor(a._places[order], a._elements, size, coalesced)
+
+    def op_t(self, a: SparseTensor) -> SparseTensor:
+        return a.t()
+
+    def op_mm(self, a: Any, b: Any) -> Tensor:
+        from .products import mm
+
+        return mm(a, b)
+
+    op_matmul = op_mv = op_mm
+
+    # ------------------------------------------------------------------ operators and methods
+
+    def __add__(self, other: Any) -> Any:
+        return self.op_add(self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self.op_sub(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self.op_add(other, -self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self.op_mul(self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.op_div(self, other)
+
+    def __neg__(self) -> Any:
+        return self.op_neg(self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.op_mm(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self.op_mm(other, self)
+
+    mm = mv = matmul = smm = spmm = __matmul__
+    mul = multiply = __mul__
+    div = divide = __truediv__
+    neg = negative = __neg__
+
+    def add(self, other: Any, *, alpha: Any = 1) -> Any:
+        return self.op_add(self, other, alpha)
+
+    def sub(self, other: Any, *, alpha: Any = 1) -> Any:
+        return self.op_sub(self, other, alpha)
+
+    def sum(self, dim: Any = None, *, dtype: Any = None) -> Tensor:
+        return self.op_sum(self, dim, dtype=dtype)
+
+    def transpose(self, dim0: int, dim1: int) -> SparseTensor:
+        return self.op_transpose(self, dim0, dim1)
+
+    def t(self) -> SparseTensor:
+        """Rows and columns swapped; RuntimeError for more than two dims."""
+        if self.dim() != 2:
+            raise RuntimeError(
+                f"t() expects a tensor with <= 2 dimensions, but self is {self.dim()}D"
+            )
+        return self.op_transpose(self, 0, 1)
+
+    T = property(t)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return SparseTensor, (self._places, self._elements, tuple(self._size), self._coalesced)
+
+    def __deepcopy__(self, memo: dict[builtins.int, Any]) -> SparseTensor:
+        return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
+
+
+def _body(x: Tensor) -> str:
+    """A tensor as its repr has it, without the numbers' frame and what comes behind them."""
+    return repr(x.detach()).replace("\n", "\n       ")
+
+
+def _keys(places: Tensor, size: Any) -> Tensor:
+    keys = places[0]
+    for d in range(1, places.shape[0]):
+        keys = keys * size[d] + places[d]
+    return keys
+
+
+def places_of(keys: Tensor, size: Any) -> Tensor:
+    """The places that have these numbers."""
+    rows = []
+    for extent in reversed(size):
+        rows.append(keys % builtins.max(extent, 1))
+        keys = FUNCTIONS["floor_divide"](keys, builtins.max(extent, 1))
+    return FUNCTIONS["stack"](list(reversed(rows)))
+
+
+def check_layout(wanted_layout: Any) -> None:
+    if wanted_layout is not None and wanted_layout is not sparse_coo:
+        raise NotImplementedError(f"got the layout {wanted_layout}, want torch.sparse_coo")
+
+
+def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Tensor:
+    """The sum of all elements; over some dims a sparse tensor, or a dense one if none is left.
+
+    >>> import cugrad as torch
+    >>> a = torch.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> torch.sparse.sum(a), torch.sparse.sum(a, 0).to_dense()
+    (tensor(7.), tensor([4., 0., 3.]))
+    """
+    values = input._elements if dtype is None else input._elements.to(dtype)
+    if dim is None:
+        return values.sum()
+    gone = {d % input.dim() for d in ((dim,) if isinstance(dim, int) else dim)}
+    sparse = input.sparse_dim()
+    dense = [1 + d - sparse for d in gone if d >= sparse]
+    values = values.sum(dense) if dense else values
+    left = [d for d in range(sparse) if d not in gone]
+    if not left:
+        return values.sum(0)
+    size = [extent for d, extent in enumerate(input._size) if d not in gone]
+    coalesced = input._coalesced and len(left) == sparse
+    return SparseTensor(input._places[left], values, size, coalesced)

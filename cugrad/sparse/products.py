@@ -1,0 +1,90 @@
+"""Products of sparse and dense matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import promote_types
+from ..functions.creation.factories import zeros
+from ..functions.shapes.copies import cat
+from ..tensor import Tensor
+from .coo import SparseTensor
+
+__all__ = ["addmm", "mm", "smm", "spmm"]
+
+
+def mm(mat1: Any, mat2: Any) -> Tensor:
+    """The product of two matrices, one of them sparse, or of a sparse one and a vector.
+
+    Dense, unless both are sparse. Gradients go to the values and to the dense operand.
+    RuntimeError for shapes that do not fit.
+
+    >>> import cugrad as torch
+    >>> a = torch.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> torch.sparse.mm(a, torch.eye(3))
+    tensor([[0., 0., 3.],
+            [4., 0., 0.]])
+    """
+    if not isinstance(mat1, SparseTensor):
+        if not isinstance(mat1, Tensor) or not isinstance(mat2, SparseTensor):
+            raise TypeError(
+                f"mm: got {type(mat1).__name__} and {type(mat2).__name__}, want Tensors"
+            )
+        return mm(mat2.t(), mat1.t()).t() if mat1.dim() == 2 else mm(mat2.t(), mat1)
+    if mat1.dim() != 2 or mat1.dense_dim() or mat2.dim() not in (1, 2):
+        raise RuntimeError(
+            f"mm: got shapes {list(mat1.shape)} and {list(mat2.shape)}, want a sparse matrix and a "
+            "matrix or a vector"
+        )
+    if mat1.shape[1] != mat2.shape[0]:
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and "
+            f"{'x'.join(map(str, mat2.shape))})"
+        )
+    if isinstance(mat2, SparseTensor):
+        return _of_two(mat1, mat2)
+    rows, columns = mat1._indices().unbind(0)
+    kind = promote_types(mat1.dtype, mat2.dtype)
+    values = mat1._values().to(kind)
+    terms = mat2.to(kind).index_select(0, columns)
+    terms = terms * (values.unsqueeze(1) if mat2.dim() == 2 else values)
+    result = zeros((mat1.shape[0], *mat2.shape[1:]), dtype=kind, device=mat2.device)
+    return result.index_add(0, rows, terms)
+
+
+def _of_two(a: SparseTensor, b: SparseTensor) -> SparseTensor:
+    """The sparse product of two: a term for each pair of elements that meet in a row of b."""
+    b = b.coalesce()
+    rows, columns = a._indices().unbind(0)
+    inner, outer = b._indices().unbind(0)
+    counts = zeros(a.shape[1], dtype=inner.dtype, device=a.device)
+    counts = counts.index_add(0, inner, inner * 0 + 1)  # how many elements each row of b has
+    ends = counts.cumsum(0)
+    each = counts.index_select(0, columns)
+    first = each.cumsum(0) - each
+    left = (rows * 0).cumsum(0) + (rows * 0 + 1).cumsum(0) - 1  # 0, 1, 2, ...
+    left = left.repeat_interleave(each)
+    place = (left * 0 + 1).cumsum(0) - 1 - first.index_select(0, left)
+    right = (ends - counts).index_select(0, columns.index_select(0, left)) + place
+    values = a._values().index_select(0, left) * b._values().index_select(0, right)
+    places = cat(
+        [rows.index_select(0, left).unsqueeze(0), outer.index_select(0, right).unsqueeze(0)]
+    )
+    return SparseTensor(places, values, (a.shape[0], b.shape[1])).coalesce()
+
+
+def spmm(input: Any, mat2: Any) -> Tensor:
+    """`sparse.mm` under the name that graph networks call it by."""
+    return mm(input, mat2)
+
+
+def smm(input: Any, mat: Any) -> Tensor:
+    """The product of a sparse and a dense matrix, as a sparse tensor."""
+    return mm(input, mat).to_sparse()
+
+
+def addmm(mat: Tensor, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta · mat + alpha · mat1 @ mat2, of a sparse mat1."""
+    product = mm(mat1, mat2)
+    product = product if alpha == 1 else product * alpha
+    return (mat if beta == 1 else mat * beta) + product

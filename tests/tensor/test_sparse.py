@@ -1,0 +1,298 @@
+"""Checks sparse tensors beside PyTorch's: values, gradients, errors; and sparse gradients."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+
+PLACES = [[0, 2, 2, 0, 1], [1, 0, 3, 1, 2]]  # (0, 1) twice
+VALUES = np.random.default_rng(0).standard_normal(5)
+DENSE = np.random.default_rng(1).standard_normal((3, 4))
+
+# a is (3, 4) with values v, b another one of them with values w; x (4, 2), y (3, 4), z (4,) dense.
+CALLS = """
+a.to_dense()
+a.coalesce().values()
+a.coalesce().indices()
+torch.mm(a, x)
+torch.matmul(a, x)
+a @ x
+a.mm(x)
+torch.sparse.mm(a, x)
+torch.spmm(a, x)
+torch.mv(a, z)
+torch.sparse.addmm(y[:, :2], a, x, beta=2, alpha=3)
+(a + b).to_dense()
+torch.add(a, b).to_dense()
+torch.add(a, b, alpha=2).to_dense()
+a.add(b).to_dense()
+(a - b).to_dense()
+(-a).to_dense()
+(a * 3).to_dense()
+(3 * a).to_dense()
+torch.mul(a, 3).to_dense()
+(a / 2).to_dense()
+(a * b).to_dense()
+torch.mul(a.coalesce(), b.coalesce()).to_dense()
+y + a
+torch.sum(a)
+a.sum()
+torch.sparse.sum(a)
+torch.sparse.sum(a, 0).to_dense()
+torch.sparse.sum(a, (1,)).to_dense()
+torch.sparse.sum(a, (0, 1))
+a.t().to_dense()
+torch.t(a).to_dense()
+torch.transpose(a, 0, 1).to_dense()
+a.transpose(0, 1).coalesce().indices()
+torch.sparse.mm(a, b.t()).to_dense()
+a.t() @ y
+y.t() @ a.to_dense()
+y.to_sparse().to_dense()
+(y * (y > 0)).to_sparse().values()
+(y * (y > 0)).to_sparse().indices()
+(y * (y > 0)).to_sparse(1).values()
+y.sparse_mask(a.coalesce()).values()
+a.double().to_dense()
+a.detach().to_dense()
+a.clone().to_dense()
+torch.sparse_coo_tensor([[1, 0, 1]], y, (2, 4)).to_dense()
+torch.sparse_coo_tensor([[1, 0, 1]], y, (2, 4)).coalesce().values()
+torch.sparse_coo_tensor([[], []], [], (2, 3)).to_dense()
+torch.sparse_coo_tensor((2, 3)).to_dense()
+""".strip().splitlines()
+FACTS = """
+a.shape, a.dim(), a.sparse_dim(), a.dense_dim(), a._nnz(), a.is_sparse, a.numel(), len(a)
+a.is_coalesced(), a.coalesce().is_coalesced(), a.coalesce()._nnz(), y.is_sparse
+str(a.dtype), str(a.layout), a.requires_grad, a.detach().requires_grad, str(a.device)
+torch.sparse_coo_tensor([[1, 4]], [2., 3.]).shape
+isinstance(a, torch.Tensor), a.float().dtype == torch.float32
+""".strip().splitlines()
+WRONG = """
+a.indices()
+a.values()
+torch.sparse_coo_tensor([[3]], [1.], (3,))
+torch.sparse_coo_tensor([[-1]], [1.], (3,))
+torch.sparse_coo_tensor([[0, 1]], [1.], (3,))
+torch.sparse_coo_tensor([0, 1], [1., 2.], (3,))
+torch.sparse_coo_tensor([[0]], [1.], (3, 3))
+torch.sparse.mm(a, y)
+a + b.t()
+""".strip().splitlines()
+REFUSED = """
+torch.exp(a)
+torch.softmax(a, 1)
+a.numpy()
+a[0]
+a.reshape(12)
+torch.cat([a, a])
+a.sort()
+a.masked_fill(a > 0, 0)
+y.to_sparse(layout=torch.strided)
+""".strip().splitlines()
+
+
+def names(lib: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(2)
+    v = lib.tensor(VALUES, requires_grad=True)
+    w = lib.tensor(VALUES[:4] * 2, requires_grad=True)
+    x = lib.tensor(rng.standard_normal((4, 2)), requires_grad=True)
+    y = lib.tensor(DENSE, requires_grad=True)
+    z = lib.tensor(rng.standard_normal(4), requires_grad=True)
+    a = lib.sparse_coo_tensor(lib.tensor(PLACES), v, (3, 4))
+    b = lib.sparse_coo_tensor(lib.tensor([[0, 2, 1, 1], [1, 0, 0, 3]]), w, (3, 4))
+    return {"torch": lib, "a": a, "b": b, "v": v, "w": w, "x": x, "y": y, "z": z}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("call", CALLS)
+def test_values_and_gradients_are_pytorchs(call: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    results: list[dict[str, Any]] = []
+    for lib in (cugrad, torch):
+        own = names(lib)
+        out = eval(call, dict(own))
+        if out.requires_grad:
+            (out * out).sum().backward()
+        leaves = {k: own[k].grad for k in "vwxyz"}
+        grads = {k: g.to_dense() if g.is_sparse else g for k, g in leaves.items() if g is not None}
+        results.append({"out": out, **grads})
+    ours, theirs = results
+    assert set(ours) == set(theirs)
+    for name, value in theirs.items():
+        a, b = ours[name].detach().numpy(), value.detach().numpy()
+        assert a.shape == b.shape and a.dtype == b.dtype, name
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("call", FACTS)
+def test_what_a_sparse_tensor_says_of_itself(call: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    assert str(eval(call, names(cugrad))) == str(eval(call, names(torch)))
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_errors_have_pytorchs_type(call: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    torch.sparse.check_sparse_tensor_invariants.enable()
+    try:
+        with pytest.raises(Exception) as theirs:
+            eval(call, names(torch))
+    finally:
+        torch.sparse.check_sparse_tensor_invariants.disable()
+    with pytest.raises(theirs.type):
+        eval(call, names(cugrad))
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_has_no_sparse_form_says_so(call: str) -> None:
+    with pytest.raises(NotImplementedError, match="want"):
+        eval(call, names(cugrad))
+
+
+def test_second_derivatives_and_transforms() -> None:
+    own = names(cugrad)
+
+    def product(v: Any, x: Any) -> Any:
+        return cugrad.sparse_coo_tensor(PLACES, v, (3, 4)) @ x
+
+    assert cugrad.autograd.gradcheck(product, (own["v"], own["x"]))
+    assert cugrad.autograd.gradgradcheck(product, (own["v"], own["x"]))
+
+
+def test_sparse_tensors_move_are_copied_and_are_buffers(device: str) -> None:
+    a = names(cugrad)["a"].detach().to(device)
+    for twin in (copy.deepcopy(a), pickle.loads(pickle.dumps(a.cpu())).to(device)):
+        assert cugrad.equal(twin.to_dense(), a.to_dense())
+    module = cugrad.nn.Module()
+    module.register_buffer("adjacency", a)
+    module.to(device, cugrad.float32)
+    assert module.adjacency.is_sparse and module.adjacency.dtype is cugrad.float32
+    out = module.adjacency @ cugrad.ones(4, 2, device=device)
+    assert str(out.device) == str(a.device)
+    leaf = a.clone().requires_grad_()
+    (leaf @ cugrad.ones(4, 1, dtype=cugrad.float64, device=device)).sum().backward()
+    assert leaf.grad.is_sparse and cugrad.equal(leaf.grad._values(), leaf._values() * 0 + 1)
+
+
+# Sparse gradients ---------------------------------------------------------------------------------
+
+LAYERS = """
+nn.Embedding(7, 3, sparse=True)(i)
+nn.Embedding(7, 3, padding_idx=2, sparse=True)(i)
+nn.EmbeddingBag(7, 3, sparse=True)(i)
+nn.EmbeddingBag(7, 3, mode='sum', sparse=True)(i, per_sample_weights=s)
+""".strip().splitlines()
+
+
+def layer_of(lib: Any, text: str) -> Any:
+    layer = eval(text.rpartition(")(")[0] + ")", {"nn": lib.nn})
+    layer.weight.data = lib.tensor(np.arange(21.0).reshape(7, 3) / 10)
+    return layer
+
+
+def outputs(lib: Any, layer: Any, text: str, step: int) -> Any:
+    own = {"layer": layer, "i": lib.tensor([[step, 1, 1], [2, 3, step]]),
+           "s": lib.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=lib.float64)}  # fmt: skip
+    return eval("layer(" + text.rpartition(")(")[2], own)
+
+
+@pytest.mark.parametrize("text", LAYERS)
+def test_gradients_of_tables(text: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    grads = []
+    for lib in (cugrad, torch):
+        layer = layer_of(lib, text)
+        for step in range(2):  # they add up
+            (outputs(lib, layer, text, step) ** 2).sum().backward()
+        grad = layer.weight.grad
+        assert grad.is_sparse and grad.sparse_dim() == 1
+        alone = lib.autograd.grad(outputs(lib, layer, text, 0).sum(), layer.weight)[0]
+        grads.append([grad.to_dense().numpy(), alone.to_dense().numpy()])
+        (layer.weight * 2).sum().backward()  # and to dense ones
+        assert not layer.weight.grad.is_sparse
+        grads[-1].append(layer.weight.grad.numpy())
+        layer.zero_grad()
+        assert layer.weight.grad is None
+    for ours, theirs in zip(*grads, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "maximize": True}), ("Adagrad", {"lr": 0.1}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.5}),
+    ("SparseAdam", {"lr": 0.1}), ("SparseAdam", {"lr": 0.1, "betas": (0.5, 0.9), "maximize": True}),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("name, settings", OPTIMIZERS, ids=str)
+def test_optimizers_of_sparse_gradients(name: str, settings: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    tables = []
+    for lib in (cugrad, torch):
+        layer = layer_of(lib, LAYERS[0])
+        optimizer = getattr(lib.optim, name)(layer.parameters(), **settings)
+        for step in range(6):
+            if step == 3:  # on from a state dict
+                state = optimizer.state_dict()
+                optimizer = getattr(lib.optim, name)(layer.parameters(), **settings)
+                optimizer.load_state_dict(state)
+            optimizer.zero_grad()
+            (outputs(lib, layer, LAYERS[0], step) ** 2).mean().backward()
+            optimizer.step()
+        tables.append(layer.weight.detach().numpy())
+    np.testing.assert_allclose(tables[0], tables[1], rtol=1e-9, atol=1e-9)
+
+
+def test_other_optimizers_refuse_sparse_gradients() -> None:
+    def step(name: str, **settings: Any) -> None:
+        layer = layer_of(cugrad, LAYERS[0])
+        outputs(cugrad, layer, LAYERS[0], 0).sum().backward()
+        getattr(cugrad.optim, name)(layer.parameters(), **settings).step()
+
+    for name in (
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "RMSprop",
+        "NAdam",
+        "RAdam",
+        "Rprop",
+        "ASGD",
+        "Adadelta",
+    ):
+        with pytest.raises(RuntimeError, match=f"{name} does not support sparse gradients"):
+            step(name, lr=0.1)
+    for name, setting in (
+        ("SGD", "momentum"),
+        ("SGD", "weight_decay"),
+        ("Adagrad", "weight_decay"),
+    ):
+        with pytest.raises(RuntimeError, match=f"{setting} option is not compatible with sparse"):
+            step(name, lr=0.1, **{setting: 0.5})
+    with pytest.raises(RuntimeError, match="does not support dense gradients"):
+        w = cugrad.ones(2, requires_grad=True)
+        w.sum().backward()
+        cugrad.optim.SparseAdam([w]).step()
+    with pytest.raises(RuntimeError, match="scale_grad_by_freq not supported with sparse"):
+        outputs(cugrad, cugrad.nn.Embedding(7, 3, scale_grad_by_freq=True, sparse=True), "x)(i)", 0)
+    with pytest.raises(RuntimeError, match="sparse gradients go to leaves alone"):
+        weight = layer_of(cugrad, LAYERS[0]).weight
+        cugrad.nn.functional.embedding(cugrad.tensor([1]), weight * 2, sparse=True)
+
+
+def test_hooks_see_sparse_gradients() -> None:
+    layer, seen = layer_of(cugrad, LAYERS[0]), []
+    layer.weight.register_hook(lambda g: seen.append(g.is_sparse))
+    layer.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.is_sparse))
+    outputs(cugrad, layer, LAYERS[0], 0).sum().backward()
+    assert seen == [True, True] and layer.weight.grad.is_sparse
+    layer.zero_grad(set_to_none=False)
+    assert layer.weight.grad._nnz() == 0
