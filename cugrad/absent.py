@@ -239,9 +239,8 @@ ABSENT: dict[str, dict[str, str]] = {
     "random": {LATER: "thread_safe_generator"},
     "sparse": {
         SPARSE: """
-            SparseSemiStructuredTensor* as_sparse_gradcheck bmm check_sparse_tensor_invariants
-            log_softmax sampled_addmm semi_structured softmax solve spdiags spsolve
-            to_sparse_semi_structured
+            SparseSemiStructuredTensor* as_sparse_gradcheck check_sparse_tensor_invariants
+            log_softmax semi_structured softmax solve to_sparse_semi_structured
         """,
     },
     "nn.attention": {
