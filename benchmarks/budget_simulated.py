@@ -39,7 +39,7 @@ SETTLED = 3
 CHAINS = (4, 16, 64)  # ops that `recompute` runs again for one tensor, at most
 LEAST_USED = 0.95  # of a limit, by the peak of a step that pays time to fit it
 SAME = 1.01  # of the time that another way takes: as fast
-TENTH_SHARE = -1.0  # the row of a tenth of what is saved, beside what nobody can place
+TENTH_SHARE = -1.0  # the row of a tenth of what is saved, beside what cannot be placed
 TENTH = 1.35  # of the plain step, with a tenth of what ResNet-152 saves
 
 

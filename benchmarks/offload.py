@@ -109,7 +109,7 @@ class Clock:
             (self._cuda or self.backend).reset_peak_memory_stats()
 
     def peak(self) -> int:
-        """The most bytes allocated since `reset_peak`; 0 where nobody counts."""
+        """The most bytes allocated since `reset_peak`; 0 where they are not counted."""
         return 0 if self._host else int((self._cuda or self.backend).max_memory_allocated())
 
 

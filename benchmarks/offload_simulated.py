@@ -204,7 +204,7 @@ def settled(task: Task, context: Any) -> tuple[Step, int]:
 
 
 def kept_by(context: Any) -> int:
-    """Bytes that a placement has let stay so far of storages that nobody else keeps."""
+    """Bytes that a placement has let stay so far of storages that are kept for it alone."""
     kept = context.stats.kept if hasattr(context, "stats") else {}
     return sum(kept.get(why, 0) for why in ("small", "last", "host full"))
 

@@ -32,7 +32,7 @@ from benchmarks.common import Line, best_of, fresh_process, library, paired  # n
 # The goals hold on the CPU, where Python's share is all there is to see.
 RECORD_GOAL, CHAIN_GOAL, MILLION_GOAL, MILLION_BYTES, IMPORT_GOAL = 1.0, 0.7, 0.7, 450, 2.0
 PAIR_LIMIT = 15.0  # microseconds of the host for one saved tensor, there and back
-# Microseconds that an op costs more, and a node, while somebody looks; bytes that it leaves behind.
+# Microseconds that an op costs more, and a node, with an observer; bytes that it leaves behind.
 OBSERVED_LIMITS = {"profile": 3.0, "emit_nvtx": 0.3}
 GROWTH_LIMIT = 1.0
 
@@ -241,7 +241,7 @@ def observer(name: str) -> Any:
 
 
 def observed(name: str, use: str, n: int) -> float:
-    """Microseconds that an op, or a node of backward, costs more than where nobody looks."""
+    """Microseconds that an op, or a node of backward, costs more than without an observer."""
     lib = library("cugrad")
     x, c = tiny(lib, "cpu", True), tiny(lib, "cpu")
 

@@ -55,7 +55,7 @@ def _get_tracing_state() -> None:
 
 
 def _log_api_usage_once(event: str) -> None:
-    """Nobody counts how often what is used."""
+    """Uses are not counted."""
 
 
 def _are_functorch_transforms_active() -> bool:

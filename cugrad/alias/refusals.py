@@ -48,7 +48,7 @@ def refusal(path: str, reason: str) -> Any:
     NotImplementedError: torch.fx.Tracer: there are no graphs (docs/torch-compatibility.md)
     """
     home, _, name = path.rpartition(".")
-    if name.endswith(("Error", "Exception", "Warning")):  # programs catch it: nobody raises it
+    if name.endswith(("Error", "Exception", "Warning")):  # programs catch it; it is never raised
         return type(
             name, (RuntimeWarning if name[-1] == "g" else RuntimeError,), {"__module__": home}
         )

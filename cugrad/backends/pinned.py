@@ -16,7 +16,7 @@ __all__ = ["Held", "PinnedMemory", "pinned_memory"]
 
 
 class Held(np.ndarray):
-    """The memory of a block, for as long as somebody has a view of it.
+    """The memory of a block, for as long as there is a view of it.
 
     To views it is the end: the chunk of the slab, which has other tenants, is no storage of theirs.
     """
@@ -36,7 +36,7 @@ _KINDS: dict[Any, Any] = {np.ndarray: Held}  # Held, for a kind of host arrays
 class PinnedMemory:
     """Page-locked arrays of a device, from a slab: what `pin_memory` gives, and copies with it.
 
-    A copy holds the host's array until it has ended. So memory that nobody holds is used by no
+    A copy holds the host's array until it has ended. So memory that is not held is used by no
     copy, and the host may have it again at once. The events of copies are looked at when memory is
     asked for and when a copy begins; nothing waits for them.
     """
@@ -82,7 +82,7 @@ class PinnedMemory:
             raise
 
     def release(self) -> None:
-        """Unlocks what nobody holds, after all copies have ended."""
+        """Unlocks what is not held, after all copies have ended."""
         while self._under_way:
             try:
                 self._under_way.popleft()[0].synchronize()

@@ -13,7 +13,7 @@ __all__ = ["Several", "are_away", "at_home", "by_device", "several", "there"]
 
 
 class Several:
-    """Whether a backend has several devices: nobody need ask where arrays are, if not."""
+    """Whether a backend has several devices: if not, all arrays are in one place."""
 
     __slots__ = ("devices",)
 

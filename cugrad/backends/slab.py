@@ -26,7 +26,7 @@ class SlabBlock:
     def __init__(self, chunk: Any, start: int, size: int, events: tuple[Any, ...] = ()) -> None:
         self.chunk, self.start, self.size, self.events = chunk, start, size, events
         self.array = chunk[start : start + size]
-        self.taken: Any = None  # by which the slab knows that somebody has it
+        self.taken: Any = None  # by which the slab knows that it is held
 
 
 class PinnedSlab(Guarded):
@@ -36,7 +36,7 @@ class PinnedSlab(Guarded):
     at first) are locked at a time and cut. A block that is given back is reused by the next request
     of its size, at once: the request's stream waits for the events of its last use, the host never
     does. Where no block fits, neighbours that are free are joined before more memory is locked.
-    What is free is what nobody holds: a block that its holder has lost comes back as well.
+    What is free is what is not held: a block that its holder has lost comes back as well.
 
     >>> from cugrad.backends import get
     >>> slab = PinnedSlab(get("cpu"), limit=1 << 20, chunk=4096)
@@ -195,7 +195,7 @@ class PinnedSlab(Guarded):
         while self._lost:
             lost = self._taken.pop(self._lost.popleft(), None)
             if lost is not None:
-                self.backend.synchronize()  # nobody knows its last use
+                self.backend.synchronize()  # its last use is not known
                 self._used -= lost[2]
                 self._free[lost[2]].append(SlabBlock(*lost))
 
@@ -205,7 +205,7 @@ class PinnedSlab(Guarded):
         self._mend()
 
     def _mend(self) -> None:
-        """Finds what is free as what is not taken: in none of the blocks that somebody holds."""
+        """Finds what is free as what is not taken: in none of the blocks that are held."""
         self.backend.synchronize()
         while self._returned:
             self._taken.pop(self._returned.popleft()[0].taken, None)

@@ -102,7 +102,7 @@ def _kind(x: Any) -> Any:
 
 
 def _planned(function: Callable[..., Any], args: Sequence[Any], tensors: Sequence[Tensor]) -> Any:
-    """A plan, or in words why there is none; "" where nobody needs to know."""
+    """A plan, or in words why there is none; "" where the reason is not reported."""
     if not all(is_floating(d) or d.kind == "b" for d in (x._array.dtype for x in tensors)):
         return ""
 

@@ -196,7 +196,7 @@ class _Run:
         optimizer, search = self.optimizer, self.group["line_search_fn"]
         if search is None:
             optimizer._add_grad(self.t, self.d)
-            if last:  # nobody would use what an evaluation tells
+            if last:  # the results of an evaluation would not be used
                 return 0
             self.loss = float(self.closure())
             self.gradient = optimizer._gather_flat_grad()

@@ -406,7 +406,7 @@ def test_grads_of_grad_are_independent(lib: Any) -> None:
 
 
 def test_a_gradient_that_nobody_else_sees_becomes_grad(lib: Any) -> None:
-    """It is borrowed, not copied; one that somebody keeps is copied."""
+    """It is borrowed, not copied; one that is kept is copied."""
     for keep in (False, True):
         places: list[int] = []
         kept: list[Any] = []

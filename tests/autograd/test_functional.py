@@ -211,7 +211,7 @@ def outcome(call: Callable[[], Any]) -> Any:
             return type(error).__name__, text.split("\n")[0]
 
 
-# Where a text of cugrad's says more than PyTorch's, or PyTorch's names nobody ("given to None"):
+# Where a text of cugrad's says more than PyTorch's, or PyTorch's no name ("given to None"):
 SAME_TEXTS = [
     ("(only Tensors of floating point dtype can require gradients).*", r"\1"),
     ("outputs of the user-provided function (given to|has type)", r"outputs \1"),

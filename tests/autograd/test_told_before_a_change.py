@@ -195,7 +195,7 @@ def test_an_ordinary_step_copies_nothing(context: str, copies: list[str]) -> Non
 
 
 def test_what_guards_a_parameter_is_forgotten() -> None:
-    """A parameter that nobody changes is read in many steps."""
+    """A parameter that does not change is read in many steps."""
     w = cugrad.ones(3, requires_grad=True)
     for _ in range(200):
         with memory.recompute():

@@ -56,7 +56,7 @@ def test_this_part_of_the_suite_calls_every_function(tmp_path: Path) -> None:
 
 
 def is_among(name: str, used: set[str]) -> bool:
-    """Whether a name was asked for: of a method, its class, whose objects tell nobody."""
+    """Whether a name was asked for: of a method, its class, whose objects do not tell."""
     parts = name.split(".")
     classes = [".".join(parts[:i]) for i in range(2, len(parts)) if parts[i - 1] in CLASSES]
     if "MemoryPool" in parts:

@@ -64,7 +64,7 @@ DERIVED = {"fast", "grad_enabled", "grad_mode", "inference", "observers", "hooks
 
 
 def test_what_decides_how_ops_run_changes_in_one_place() -> None:
-    """`fast` follows from these fields: nobody but mode.py assigns them."""
+    """`fast` follows from these fields: mode.py alone assigns them."""
     root = Path(t.__file__).parent
     wrong = []
     for path in root.rglob("*.py"):
@@ -293,7 +293,7 @@ def grouped() -> Any:
 
 
 def mutations() -> Any:
-    """What was saved changes, where that is allowed; nobody may pack it elsewhere."""
+    """What was saved changes, where that is allowed; it must not be packed elsewhere."""
     x = leaf(0.3, 0.4)
     with t.autograd.graph.disable_saved_tensors_hooks("none here"):
         a = x * x

@@ -176,7 +176,7 @@ def test_a_forked_copy_of_an_iterator_leaves_the_workers_alone() -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has asked for its exit code has."""
+    """Whether a process has ended; one whose exit code was not asked for has, too."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

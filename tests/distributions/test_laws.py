@@ -82,7 +82,7 @@ def compared(name: str, attempt: Any, value: Any = None) -> None:
             assert slopes is wanted
             return
         for key, grad in wanted.items():
-            if grad is not None and key == "scale_tril":  # the other triangle is read by nobody
+            if grad is not None and key == "scale_tril":  # the other triangle is not read
                 same(slopes[key].tril(), grad.tril(), 100 * digits)
             elif grad is not None:
                 same(slopes[key], grad, 100 * digits)

@@ -441,7 +441,7 @@ def keeps_what_has_no_gradient(op: Op) -> bool:
 
 @over_lines(keeps_what_has_no_gradient, first=True)
 def test_a_saved_output_without_a_gradient_has_none_in_backward(line: Sample, backend: Any) -> None:
-    """Else derivatives of the backward pass get a gradient that nobody sent, at the third order."""
+    """Else derivatives of the backward pass get a gradient that was never sent, at third order."""
     recording = Recording(line, backend)
     node = recording.roots[0].grad_fn
     hidden = [n for i, n in enumerate(node.plan.op.outputs) if i not in node.plan.op.differentiable]

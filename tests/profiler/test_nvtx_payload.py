@@ -107,7 +107,7 @@ for payload in (False, True):
 
 
 def test_no_tool_attached_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody listens an op costs what it costs outside of the block."""
+    """Without a listener an op costs what it costs outside of the block."""
     monkeypatch.delenv("CUGRAD_NVTX", raising=False)
     if importlib.util.find_spec("nvtx") is None or nvtx.enabled() is False:
         pytest.skip("the nvtx package is switched off")

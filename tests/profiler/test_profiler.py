@@ -220,7 +220,7 @@ def test_ranges_of_the_user() -> None:
             return x.exp()
 
     x = cugrad.ones(2)
-    with profiler.record_function("nobody looks"):
+    with profiler.record_function("no one looks"):
         pass
     with profiler.profile(record_shapes=True) as prof:
         step(x)

@@ -338,7 +338,7 @@ BACKENDS = {"batched", "cupy", "numpy", "simulated"}
 
 
 def backends_by_name(source: str) -> list[str]:
-    """Comparisons of somebody's `.name` with that of a backend, each with its line."""
+    """Comparisons of a `.name` with that of a backend, each with its line."""
     return [f"line {node.lineno}: {ast.unparse(node)}" for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Compare)
             and any(isinstance(x, ast.Attribute) and x.attr == "name" for x in ast.walk(node))

@@ -482,7 +482,7 @@ def test_changed_bytes_of_a_file(changes: list[tuple[int, int]]) -> None:
         found = cugrad.load(io.BytesIO(bytes(data)))
     except (*REFUSED, ValueError):
         return
-    assert found.tolist() == [0, 1, 2, 3]  # a change of what nobody reads
+    assert found.tolist() == [0, 1, 2, 3]  # a change of what is not read
 
 
 def old_file(pickled: bytes, keys: Any = ("0",), count: int = 4) -> bytes:

@@ -112,7 +112,7 @@ LIVE: dict[int, tuple[weakref.ref[Host], int]] = {}  # id -> an array that owns 
 
 
 def count(host: Host, own: bool = True) -> None:
-    """Counts the memory under an array as the device's, for as long as anybody holds it."""
+    """Counts the memory under an array as the device's, for as long as it is held."""
     while isinstance(host.base, np.ndarray):
         host = host.base
     key = id(host)
@@ -144,7 +144,7 @@ class Memory:
 
 
 class UnownedMemory(Memory):
-    """cupy.cuda.UnownedMemory: memory of somebody else's."""
+    """cupy.cuda.UnownedMemory: memory of another library."""
 
     def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
         if device_id < 0:
@@ -161,7 +161,7 @@ class MemoryPointer:
 
 
 class ndarray:
-    """cupy.ndarray, holding a NumPy array that nobody sees."""
+    """cupy.ndarray, holding a NumPy array that is not shown."""
 
     __slots__ = ("_host", "_base", "_data", "_device", "__weakref__")
     __array_priority__ = 100

@@ -90,7 +90,7 @@ class Traced:
 class Trace:
     """A graph of expressions, in the order in which they can be computed.
 
-    `shape` is what all its elements say that they are of, None where nobody may ask.
+    `shape` is the shape of all elements together, None where it must not be asked for.
     """
 
     def __init__(self, shape: tuple[int, ...] | None = None) -> None:

@@ -49,7 +49,7 @@ class Transfer:
         return self._done.is_set()
 
     def run(self) -> None:
-        """Does the pieces that nobody has begun; those that an exception interrupts, too."""
+        """Does the pieces that have not begun; those that an exception interrupts, too."""
         here = threading.get_ident()
         try:
             try:
@@ -71,7 +71,7 @@ class Transfer:
             self.error = error.with_traceback(None)  # whose frames hold the array
         except MemoryError:
             self.error = OSError(errno.ENOMEM, "no memory to copy through")
-        except Exception as error:  # somebody waits for the end of this
+        except Exception as error:  # a thread waits for the end of this
             self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
         else:
             with self._lock:
@@ -112,7 +112,7 @@ class Transfer:
 
 
 class _Pool:
-    """Threads that take reads first, for somebody waits for those, and then writes."""
+    """Threads that take reads first, because a thread waits for those, and then writes."""
 
     def __init__(self) -> None:
         self.process, self._stopping = os.getpid(), False

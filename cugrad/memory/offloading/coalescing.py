@@ -9,7 +9,7 @@ __all__ = ["Family", "Hull", "Part", "together"]
 
 
 class Part(NamedTuple):
-    """Bytes of a storage that somebody saved, and the number of what sends them in its session.
+    """Bytes of a storage that were saved, and the number of the span that sends them.
 
     Of a part with a `geometry` only some bytes are gathered and sent, `nbytes` of them.
     """

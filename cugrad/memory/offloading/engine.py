@@ -258,7 +258,7 @@ class CopyEngine(Guarded):
             if not same:
                 span.drop()  # a change of what has no counter would not be seen
             self.back.prefetch(session, span.index, compute, options)
-        except BaseException:  # it was not given to anybody, and may be asked for again
+        except BaseException:  # the caller did not get it, and may ask again
             span.ask_again(view, before)
             raise
         if view.gathered and not at_home:

@@ -53,7 +53,7 @@ class Outbound:
         self.staging = Staging(self.slab)
         self.leaving_bytes = 0
         self._leaving: deque[tuple[Any, weakref.ref[Span], int, Any, Any]] = deque()
-        self._staying: list[weakref.ref[Span]] = []  # in memory that somebody may write to
+        self._staying: list[weakref.ref[Span]] = []  # in memory that the program may write to
         self._watches = False  # whether it is shown what is about to be written to
 
     def send(

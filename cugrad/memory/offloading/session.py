@@ -63,7 +63,7 @@ class Session:
         self.follows: int = 0 if before is None else before.signature
         self.signature: int = 0  # of the sizes, in order
         self.largest = self.largest_moved = 0  # bytes of a storage
-        self.alive = 0  # storages that somebody still wants
+        self.alive = 0  # storages that are still wanted
         self.room = 0  # bytes of the last storages, not yet there or gone again; see may_use
         self.sizes: list[int] = []  # of what was asked for
         self.grown: dict[int, int] = {}  # and of what was sent, where that is more
@@ -71,7 +71,7 @@ class Session:
         self.spans: list[weakref.ref[Span]] = []
         self.asked: dict[int, None] = {}  # indices in the order of their first unpack
         self.stayed: dict[int, str] = {}  # asked for while still on the device, and why it was
-        self.lapsed: set[int] = set()  # kept for being there anyway, and nobody else had it
+        self.lapsed: set[int] = set()  # kept as held anyway, but only the session held them
         self.plan: TransferPlan | None = None
         self.run: Callable[[], Any] = nothing  # the backward pass that asked last, weakly
         self.meter: Meter | None = None  # where times are taken
@@ -194,7 +194,7 @@ class Session:
         return self.room if self.plan.link_bound[backward] else 0
 
     def is_over(self) -> bool:
-        """Whether backward has begun to read what was saved, or nobody wants it any more."""
+        """Whether backward has begun to read what was saved, or nothing of it is wanted."""
         return bool(self.asked) or self.alive <= 0 < len(self.sizes)
 
     def is_whole(self) -> bool:

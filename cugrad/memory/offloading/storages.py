@@ -47,7 +47,7 @@ class Spans:
 
 
 class Storages:
-    """The spans that somebody still wants, by the id of the root in whose memory they were."""
+    """The spans that are still wanted, by the id of the root in whose memory they were."""
 
     def __init__(self) -> None:
         self._live: dict[int, list[weakref.ref[Span]]] = {}

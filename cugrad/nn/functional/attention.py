@@ -280,7 +280,7 @@ def _checked_mask(mask: Tensor | None, length: int, keys: int, rows: int) -> Ten
 
 
 def _wider(mask: Tensor | None) -> Tensor | None:
-    """A mask with a column for a key that everybody sees."""
+    """A mask with a column for a key that every query sees."""
     return None if mask is None else pad(mask, (0, 1))
 
 

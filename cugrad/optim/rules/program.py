@@ -28,7 +28,7 @@ class Program(NamedTuple):
 def update_text(arrays: list[str], outputs: dict[str, Symbol], symbols: list[Symbol]) -> Program:
     """A function `update(*arrays, *constants, *scratch)` that writes the outputs to their arrays.
 
-    An array of a state takes its new value as soon as nobody needs the old one any more, and
+    An array of a state takes its new value as soon as the old one is not needed any more, and
     serves for what leads to it. Whatever else has to wait takes one of few scratch arrays.
     """
     return _Writer(arrays, outputs, symbols).program()

@@ -48,7 +48,7 @@ class DataLoader(Generic[T_co]):
         num_workers: processes that get batches; with 0 this one does, when a batch is asked for.
         collate_fn: makes a batch of a list of samples; `default_collate` makes tensors.
         pin_memory: whether batches are copied to page-locked memory, by a thread where there are
-            workers, so that `x.to("cuda", non_blocking=True)` is waited for by nobody.
+            workers, so that `x.to("cuda", non_blocking=True)` does not make the host wait.
         drop_last: whether a last batch that is not full is left out.
         timeout: seconds that a batch of workers is waited for; 0: as long as all of them live.
         worker_init_fn: called with the number of the worker in each, after seeding.

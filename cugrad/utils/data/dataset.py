@@ -97,7 +97,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 def _elements(copy: Tensor) -> Sequence[Tensor]:
-    """Those of a tensor that nobody else has: without a history they are no views of it."""
+    """New tensors with those of a tensor: without a history they are no views of it."""
     array = copy._array
     if copy.requires_grad or not isinstance(array, np.ndarray) or copy._rare is not None:
         return cast("Sequence[Tensor]", copy.unbind(0))

@@ -57,7 +57,7 @@ def test_plans_fit_and_use_what_is_allowed(name: str) -> None:
         assert forecaster(found.placements).peak == found.forecast.peak <= limit
         pays = found.forecast.seconds > 1.002 * plain.seconds
         assert not pays or found.forecast.peak >= 0.95 * limit
-        ends = forecaster.ends(found.placements)  # what nobody wants is dropped, and not made again
+        ends = forecaster.ends(found.placements)  # what is not wanted is dropped for good
         wanted = [pair for *pair, end in zip(step.values, found.placements, ends) if end >= 0]
         assert all(p in v.placements for v, p in wanted)
 

@@ -191,7 +191,7 @@ def test_backward_reads_ahead() -> None:
 @CALM
 @pytest.mark.parametrize("limit", [None, 0, 64])
 def test_a_change_after_saving_does_no_harm(limit: int | None) -> None:
-    """On a full disk what stays in memory is copied when somebody writes to it."""
+    """On a full disk what stays in memory is copied when the program writes to it."""
     x = leaf(10)
     with everything(limit=limit):
         y = x * 2
@@ -205,7 +205,7 @@ def test_a_change_after_saving_does_no_harm(limit: int | None) -> None:
 def test_a_change_while_it_is_written_waits(
     synchronously: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if synchronously:  # nobody writes before the one who waits does
+    if synchronously:  # only the thread that waits writes
         monkeypatch.setattr("cugrad.memory.disk.store.submit", lambda transfer: None)
     x = leaf(256, 256)
     wanted = gradient(x, lambda t: (t * 1).pow(2).sum())

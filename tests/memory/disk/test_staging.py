@@ -1,4 +1,4 @@
-"""A device's saved tensors pass to a disk and back through page-locked memory, and nobody waits."""
+"""A device's saved tensors pass to a disk and back through page-locked memory, without a wait."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def everything(**options: Any) -> save_on_disk:
 
 @pytest.fixture
 def a_fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was begun has ended when somebody asks."""
+    """What was begun has ended when it is asked for."""
 
     def query(span: DiskSpan) -> bool:
         span.synchronize()

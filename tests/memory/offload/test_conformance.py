@@ -37,8 +37,8 @@ Host = np.ndarray[Any, Any]
 
 @dataclass
 class Placement:
-    """A way to keep saved tensors. `shares`: aliases come back as aliases. `copies`: so that nobody
-    changes them, on a device and on the host; None: some.
+    """A way to keep saved tensors. `shares`: aliases come back as aliases. `copies`: what is saved
+    is copied, so that it does not change, on a device and on the host; None: some of it is.
     """
 
     make: Callable[[], Any]

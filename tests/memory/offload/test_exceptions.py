@@ -75,7 +75,7 @@ def planted(place: Any, method: str, number: int, error: Any) -> Any:
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_step_after_one_that_failed(name: str, tmp_path: Path) -> None:
-    """In each place, at several of its calls; also while somebody holds the error."""
+    """In each place, at several of its calls; also while the error is held."""
     plain = [step(nullcontext(), seed, seed == 1) for seed in range(3)]
     engine_of(DEVICE, 0).drain()
     raised = 0
@@ -133,7 +133,7 @@ def test_a_saved_tensor_can_be_asked_for_again() -> None:
 
 
 def test_what_failed_is_not_taken_for_what_was_saved() -> None:
-    """Somebody holds the error of a pack, and with it all that the pack had begun."""
+    """The error of a pack is held, and with it all that the pack had begun."""
     x = cugrad.ones(64, device="simulated", requires_grad=True)
     h = x * 2
     context = offload(min_bytes=0, keep_last=0)

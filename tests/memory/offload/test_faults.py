@@ -271,7 +271,7 @@ def blocks_that_were_taken_over_are_reused() -> None:
 
 @program
 def an_error_comes_when_a_copy_has_begun() -> None:
-    """Nobody knows of the copy, and its memory is given to another."""
+    """The copy is not known of, and its memory is given to another."""
 
     def failing(*_: Any) -> Any:
         raise ZeroDivisionError
@@ -344,7 +344,7 @@ def what_is_read_ahead_before_it_is_written() -> None:
             y = (leaf() * 2).sin().cos()
         DEVICE.synchronize()
         copies.release_finished()
-        found = y.grad_fn._saved_self  # and the one before it comes, for which nobody waits
+        found = y.grad_fn._saved_self  # and the one before it comes, which is not waited for
     saving.store.flush()
     copies.release_finished()
     with saving:

@@ -6,7 +6,7 @@
 The text that NVRTC gets is compiled by g++ behind `words.h`, which has the words of CUDA C, and is
 linked with `machine.cpp`, which runs the threads of a block in turns. KernelError says, with the
 line of the source, what a GPU would answer with garbage, a fault or a hang: an access out of the
-bounds of the arrays, misaligned, or to shared memory that nobody has set; a race between barriers;
+bounds of the arrays, misaligned, or to shared memory that was not set; a race between barriers;
 threads that do not meet at a barrier or in their warp; undefined behaviour of C++. Arguments are
 checked against the kernel's own signature. Nothing is said about speed, registers or occupancy.
 Inline PTX does not compile: such code stands under `#ifndef CUDA_ON_CPU`.
@@ -88,7 +88,7 @@ def compiler() -> str:
 
 @cache
 def store() -> Path:
-    """The folder of what was built, kept for a week; nobody else's: we load code from it."""
+    """The user's own folder of what was built, kept for a week; code is loaded from it."""
     folder = Path(tempfile.gettempdir()) / f"cugrad_cuda_on_cpu_{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

@@ -122,7 +122,7 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
 def moved(program: Program, here: tuple[str, ...]) -> Difference | None:
     """What a context that moves saved tensors does otherwise than one that copies them.
 
-    For programs that are refused where nobody copies: what was saved has changed.
+    For programs that are refused where nothing is copied: what was saved has changed.
     """
     variants = replace(program, contexts=(*here, "copies")), program
     want, got = [

@@ -93,7 +93,7 @@ def is_of_constants(program: Program, found: list[Difference]) -> bool:
 
 def is_of_hidden_views(program: Program, got: Seen) -> bool:
     """Whether cugrad does what PyTorch does with copies of results that are views of what an op
-    made within, which nobody else shows: that stands on the page.
+    made within, which is shown nowhere else: that stands on the page.
     """
     hidden: list[int] = []
     want = run(torch, program.laid_out("owned").source(probed=True), {"hidden": hidden})

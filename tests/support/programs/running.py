@@ -227,7 +227,7 @@ def look(seen: Seen, env: dict[str, Any]) -> None:
     of_leaves = {
         b for a, b in seen.aliases | {(b, a) for a, b in seen.aliases} if is_own(env.get(a))
     }
-    # what an op returns that shares memory with nobody may be a view of what it made within
+    # what an op returns that shares memory with no operand may be a view of what it made within
     shared = {name for pair in seen.aliases for name in pair}
     for name, x in found:
         if name in shared and (x.is_floating_point() or x.is_complex()):

@@ -98,7 +98,7 @@ def change_of(d: Draw, under_no_grad: bool) -> Statement | None:
         if name in words(others) and same_storage(d.env[name], d.env[x]):
             return None
     if not d.wild and torch.is_grad_enabled() and d.scope is None and d.chance(0.5):
-        # a copy is changed, which nobody has saved
+        # a copy is changed, which was not saved
         return None
     statement = Statement(made[0], needs=made[1])
     return statement if d.try_(statement, x, changes=True) else None

@@ -120,7 +120,7 @@ def begin_afresh() -> None:
 def _listen(orders: Connection, inbox: queue.SimpleQueue[bytes | None], asker: int) -> None:
     """Puts orders into the inbox, so that whoever sends them never waits.
 
-    Ends the process when the one that asks is gone: nobody would read what it sends.
+    Ends the process when the one that asks is gone: what it sends would not be read.
     """
     try:
         while True:
@@ -213,4 +213,4 @@ def _worker_loop(
         while (order := inbox.get()) is not None:
             worker.answer(*pickle.loads(order))
     except (ConnectionError, KeyboardInterrupt):
-        pass  # nobody reads any more; or the process that asks is interrupted, too, and says so
+        pass  # the reader is gone; or the process that asks is interrupted, too, and says so

@@ -143,7 +143,7 @@ class Workforce:
             process.join(max(0.0, until - time.monotonic()))
 
     def hang_up(self) -> None:
-        """Closes the pipes; what nobody received of them goes with them."""
+        """Closes the pipes; what was not received goes with them."""
         for pipe in (*self.orders, *self.results):
             pipe.close()
 

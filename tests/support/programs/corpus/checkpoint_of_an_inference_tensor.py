@@ -1,4 +1,4 @@
-"""A checkpoint kept a tensor of inference mode, whose changes nobody counts."""
+"""A checkpoint kept a tensor of inference mode, whose changes are not counted."""
 
 import cugrad as t  # or torch
 
