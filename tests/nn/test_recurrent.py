@@ -26,6 +26,7 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 FORMS: list[dict[str, Any]] = [
     {}, {"bias": False, "batch_first": True}, {"num_layers": 2, "bidirectional": True},
 ]  # fmt: skip
+X = np.random.default_rng(7).standard_normal((5, 2, 3))
 each_kind = pytest.mark.parametrize("name, kind", KINDS, ids=str)
 
 
@@ -152,6 +153,26 @@ def test_every_transform_takes_a_layer(name: str, kind: Any) -> None:
     np.testing.assert_allclose(tangent.item(), wanted.item(), rtol=1e-9)
     assert cugrad.autograd.gradcheck(lambda *p: run(dict(zip(params, p, strict=True)), x[0]),
                                      tuple(params.values()))  # fmt: skip
+
+
+@each_kind
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # in PyTorch itself
+def test_gradients_have_tangents_and_examples(name: str, kind: Any) -> None:
+    """Those that a node is given in backward, when it was recorded without any."""
+    results = []
+    for lib, module in zip((torch, cugrad), pair(name, 3, 4, **kind), strict=True):
+        fw, x = lib.autograd.forward_ad, lib.tensor(X, requires_grad=True)
+        out, leaves = module(x)[0], [x, *module.parameters()]
+        vectors = lib.stack([lib.ones_like(out), out.detach()])
+        several = lib.autograd.grad(
+            out, leaves, vectors, is_grads_batched=True, retain_graph=True, allow_unused=True
+        )
+        with fw.dual_level():
+            dual = fw.make_dual(vectors[0], vectors[1])
+            grads = lib.autograd.grad(out, leaves, dual, allow_unused=True)
+            tangents = [t for g in grads for t in fw.unpack_dual(g)]
+        results.append([t.detach().numpy() for t in (*several, *tangents)])
+    compare(*results)
 
 
 @pytest.mark.parametrize("mode", SCANS)

@@ -8,9 +8,11 @@ from typing import Any
 from ... import dtypes
 from ...autograd.engine.differentiate import grad
 from ...autograd.function import Function
-from ...autograd.mode import enable_grad, state
+from ...autograd.mode import state
 from ...autograd.transforms import running
 from ...backends import backend_of
+from ...backends.batched.arrays import levels_of
+from ...kept import kept as kept_state
 from ...tensor import Tensor, make
 from .scans import SCANS, Operands, Span
 from .steps import by_steps
@@ -62,11 +64,14 @@ class RecurrentLayer(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        """By the loops over arrays; under create_graph by the graph of the steps."""
+        """By the loops over arrays; by the graph of the steps under create_graph, and for gradients
+        with tangents or examples.
+        """
         saved = ctx.saved_tensors
         operands, kept = Operands(*saved[: ctx.operands]), saved[ctx.operands :]
-        if state.grad_enabled:
-            return (None, None, *_recorded(ctx, operands, grads))
+        again = state.grad_enabled
+        if again or state.levels or any(g is not None and levels_of(g._array) for g in grads):
+            return (None, None, *kept_state(lambda: _recorded(ctx, operands, grads, again)))
         backend = backend_of(operands.x._array)
         with backend.use_device(operands.x.device.index), backend.quiet():
             a = Operands(*_arrays(operands))
@@ -85,15 +90,17 @@ class RecurrentLayer(Function):
             ])  # fmt: skip
 
 
-def _recorded(ctx: Any, operands: Operands, grads: Any) -> list[Any]:
-    """The gradients as tensors that can be differentiated."""
-    with enable_grad():  # of views: one tensor may be two operands
-        operands = Operands(*[None if t is None else t.view_as(t) for t in operands])
-        results = by_steps(ctx.mode, operands, ctx.spans)
+def _recorded(ctx: Any, operands: Operands, grads: Any, again: bool) -> list[Any]:
+    """The gradients by the steps' own, which can be differentiated `again`; to be called so that
+    what it switches is switched back.
+    """
+    state.switch(grad_mode=True, autocast=None)
+    operands = Operands(*[None if t is None else t.view_as(t) for t in operands])
+    results = by_steps(ctx.mode, operands, ctx.spans)  # of views: one tensor may be two operands
     needed = [t for t, asked in zip(operands, ctx.needs_input_grad[2:], strict=True) if asked]
     pairs = [(y, g) for y, g in zip(results, grads, strict=True) if g is not None]
     outputs, output_grads = zip(*pairs, strict=True)
     grads_of_needed = iter(
-        grad(outputs, needed, output_grads, create_graph=True, allow_unused=True)
+        grad(outputs, needed, output_grads, create_graph=again, allow_unused=True)
     )
     return [next(grads_of_needed) if asked else None for asked in ctx.needs_input_grad[2:]]
