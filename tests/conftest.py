@@ -37,28 +37,50 @@ def usable_devices() -> list[str]:
     """The devices that tests run on: "cpu", "simulated", and "cuda" where it works; CUGRAD_DEVICE
     picks one.
     """
+    return list(_usable_devices(os.environ.get("CUGRAD_DEVICE")))
+
+
+@functools.cache
+def _usable_devices(asked: str | None) -> tuple[str, ...]:
     import cugrad.backends
 
-    if os.environ.get("CUGRAD_DEVICE") == "cuda":
+    if asked == "cuda":
         cugrad.backends.get("cuda")  # raises, and says what is missing
-        return ["cuda"]
-    if os.environ.get("CUGRAD_DEVICE") in ("cpu", "simulated"):
-        return [os.environ["CUGRAD_DEVICE"]]
-    return ["cpu", "simulated"] + ["cuda"] * cugrad.backends.is_usable("cuda")
+    if asked in ("cpu", "simulated", "cuda"):
+        return (asked,)
+    return ("cpu", "simulated", *["cuda"] * cugrad.backends.is_usable("cuda"))
 
 
-@pytest.fixture(scope="session", params=usable_devices())
+@pytest.fixture
 def device(request: pytest.FixtureRequest) -> str:
     """Each usable device in turn, by name."""
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def backend(device: str) -> Any:
     """The Backend of each usable device in turn."""
     import cugrad.backends
 
     return cugrad.backends.get(device)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test that takes a device on each usable one, unless it says itself on which.
+
+    What `per_row` marks is spared the simulated device; CUGRAD_DEVICE=simulated runs it there.
+    """
+    test, devices = metafunc.definition, usable_devices()
+    own = [mark.args[0] for mark in test.iter_markers("parametrize")]
+    own = [name.strip() for names in own
+           for name in (names.split(",") if isinstance(names, str) else names)]  # fmt: skip
+    if "device" not in metafunc.fixturenames or "device" in own:
+        return
+    marker = test.get_closest_marker("per_row")  # of the test before that of its file
+    if marker is not None and not marker.kwargs.get("simulated"):
+        if "CUGRAD_DEVICE" not in os.environ:
+            devices.remove("simulated")
+    metafunc.parametrize("device", devices, indirect=True)
 
 
 # The library itself on each device, and PyTorch where it is installed: a test that takes `lib` and
@@ -97,24 +119,12 @@ def placed(request: pytest.FixtureRequest) -> Iterator[None]:
         os.environ["CUGRAD_DEVICE"] = asked
 
 
-def is_left_out(item: pytest.Item) -> bool:
-    """Whether the simulated device is spared this test; CUGRAD_DEVICE=simulated runs it there."""
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    marker = item.get_closest_marker("per_row")  # of the test before that of its file
-    is_spared = marker is not None and not marker.kwargs.get("simulated")
-    return is_spared and params.get("device") == "simulated" and "CUGRAD_DEVICE" not in os.environ
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips what needs a GPU where there is none; `--shard` keeps one slice of the tests."""
     if any("cuda" in item.keywords for item in items) and "cuda" not in usable_devices():
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="no usable GPU"))
-    spared = [item for item in items if is_left_out(item)]
-    if spared:
-        config.hook.pytest_deselected(items=spared)
-        items[:] = [item for item in items if not is_left_out(item)]
     number, _, of = config.getoption("--shard").partition("/")
     low, high = (len(items) * i // int(of) for i in (int(number) - 1, int(number)))
     kept = items[low:high]  # neighbours test one row and share its kernels, compiled but once
@@ -164,39 +174,64 @@ def defaults_of(kind: type) -> dict[str, Any]:
 def fields_of(state: object) -> dict[str, Any]:
     """The values of a thread-local's fields, those it has from its class too; lists by content."""
     values = {**defaults_of(type(state)), **vars(state)}
-    return {k: list(v) if isinstance(v, list) else v for k, v in values.items()}
+    for name, value in values.items():
+        if type(value) is list:
+            values[name] = value.copy()
+    return values
+
+
+@functools.cache
+def _registries() -> tuple[list[Any], list[Any]]:
+    """What registers with `kept`, which grows as modules are imported; and what lasts."""
+    lasting = [getattr(importlib.import_module(module), name) for module, name in LASTING.items()]
+    return importlib.import_module("cugrad.kept").LOCALS, lasting
+
+
+@functools.cache
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 def watched() -> list[tuple[str, object]]:
     """The global state that a test must leave as it found it: whatever registers with `kept`."""
-    lasting = [getattr(importlib.import_module(module), name) for module, name in LASTING.items()]
-    of_threads = importlib.import_module("cugrad.kept").LOCALS
-    return [(f"{type(x).__module__}.{type(x).__name__}", x) for x in (*of_threads, *lasting)]
+    of_threads, lasting = _registries()
+    return [(_name_of(type(x)), x) for x in (*of_threads, *lasting)]
+
+
+def variables() -> dict[Any, Any]:
+    """The environment as bytes: decoding it twice a test would cost more than all other state."""
+    return dict(os.environ._data)  # type: ignore[attr-defined]
+
+
+def put_back(environment: dict[Any, Any], now: dict[Any, Any]) -> list[str]:
+    """Gives the environment its variables back; what each was and is."""
+    leaks = []
+    for key in environment.keys() | now.keys():
+        name, was, found = (None if v is None else os.environ.decodevalue(v)  # type: ignore
+                            for v in (key, environment.get(key), now.get(key)))  # fmt: skip
+        if found != was and name != "PYTEST_CURRENT_TEST":
+            leaks.append(f"os.environ[{name!r}]: was {was!r}, is {found!r}")
+            os.environ.pop(name, None)
+            os.environ.update({} if was is None else {name: was})
+    return leaks
 
 
 @pytest.fixture(autouse=True)
 def sealed_state(placed: None) -> Iterator[None]:
     """Fails a test that leaks global state, and puts the state back: one leak fails one test."""
-    states = watched()
-    before = {name: fields_of(state) for name, state in states}
-    environment = dict(os.environ)
+    states = [(name, state, fields_of(state)) for name, state in watched()]
+    environment = variables()
     yield
     leaks = []
-    for name, state in states:
+    for name, state, before in states:
         after = fields_of(state)
-        for field in after.keys() | before[name].keys():
-            found, wanted = after.get(field), before[name].get(field)
+        for field in after.keys() | before.keys() if after != before else ():
+            found, wanted = after.get(field), before.get(field)
             if found is not wanted and found != wanted:
                 leaks.append(f"{name}.{field}: was {wanted!r}, is {found!r}")
                 setattr(state, field, wanted)
-    changed = {key for key in environment.keys() | os.environ.keys()
-               if environment.get(key) != os.environ.get(key)}  # fmt: skip
-    for key in changed - {"PYTEST_CURRENT_TEST"}:
-        leaks.append(
-            f"os.environ[{key!r}]: was {environment.get(key)!r}, is {os.environ.get(key)!r}"
-        )
-        os.environ.pop(key, None)
-        os.environ.update({key: environment[key]} if key in environment else {})
+    if (now := variables()) != environment:
+        leaks += put_back(environment, now)
     assert not leaks, "the test leaks global state:\n" + "\n".join(leaks)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import pathlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,19 +42,51 @@ KNOWN_FAILURES = _known_failures()
 def over_lines(
     wanted: Callable[[Op], Any] = lambda op: True, first: bool = False
 ) -> Callable[..., Any]:
-    """Runs a test once per sample line of the rows that are `wanted`, or on their first lines."""
+    """Runs a test on every sample line of the rows that are `wanted`, or on their first lines.
+
+    It is one test a row: an error names the line. A line that is known to fail must fail.
+    """
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
-        params = []
-        for name, lines in LINES.items():
-            chosen = lines[:1] if first else lines
-            for line in chosen if name in TABLE and wanted(TABLE[name]) else ():
-                why = KNOWN_FAILURES.get(f"{test.__name__} {name}[{line.index}]")
-                marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
-                params.append(pytest.param(line, id=line.id, marks=marks))
-        return pytest.mark.parametrize("line", params)(test)
+        @functools.wraps(test)
+        def over(row: str, **fixtures: Any) -> None:
+            on_lines(test, LINES[row][:1] if first else LINES[row], fixtures)
+
+        signature = inspect.signature(test)
+        row = inspect.Parameter("row", inspect.Parameter.KEYWORD_ONLY)
+        others = [p for name, p in signature.parameters.items() if name != "line"]
+        over.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*[p.replace(kind=p.KEYWORD_ONLY) for p in others], row]
+        )
+        rows = [name for name in LINES if name in TABLE and wanted(TABLE[name])]
+        return pytest.mark.parametrize("row", rows)(over)
 
     return decorate
+
+
+def on_lines(test: Callable[..., Any], lines: list[Sample], fixtures: dict[str, Any]) -> None:
+    """Calls a test on lines of a row; it is skipped where it is for all of them."""
+    skipped = []
+    for line in lines:
+        why = KNOWN_FAILURES.get(f"{test.__name__} {line.row}[{line.index}]")
+        with pytest.raises(Exception) if why else line_named(line):
+            try:
+                test(line=line, **fixtures)
+            except pytest.skip.Exception as reason:
+                skipped.append(reason)
+    if len(skipped) == len(lines):
+        raise skipped[0]
+
+
+@contextlib.contextmanager
+def line_named(line: Sample) -> Iterator[None]:
+    """Says in a failure which line it was."""
+    try:
+        yield
+    except Exception as error:
+        if line.id in str(error):
+            raise
+        raise AssertionError(f"{line.id}: {error}") from error
 
 
 def differentiable(op: Op) -> bool:
