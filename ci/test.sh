@@ -75,7 +75,6 @@ fi
 command -v "${CC:-cc}" >/dev/null || echo "no C compiler: tests with a real NVTX client skip"
 # Many tests start processes: each would compile the library again where bytecode is not written.
 unset PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX="$PWD/$venv/bytecode"
 # two worker processes on two cores: a thread pool in each would only get in the way
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
 
