@@ -383,7 +383,7 @@ def the_device_is_full() -> None:
 def clean() -> Iterator[None]:
     """An engine of its own for each test; what was there before is no garbage, nor looked at."""
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # for good: what is unfrozen, 50,000 tests and PyTorch, is walked each time
     before, reclaimers = dict(engine._engines), list(simulated.MACHINE.reclaimers)
     engine._engines.clear()
     with simulated.configured(simulated.H200):
@@ -392,7 +392,6 @@ def clean() -> Iterator[None]:
         fresh()
     engine._engines.update(before)
     simulated.MACHINE.reclaimers[:] = reclaimers
-    gc.unfreeze()
 
 
 def fresh() -> None:

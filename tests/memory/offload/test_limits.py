@@ -38,12 +38,11 @@ DEVICE: Any = backends.get("simulated")
 def clean() -> Iterator[None]:
     forget()
     gc.collect()
-    gc.freeze()  # what other tests have left is not looked at again each time
+    gc.freeze()  # for good: what is unfrozen, 50,000 tests and PyTorch, is walked each time
     DEVICE.empty_cache()
     yield
     simulated.reset()
     DEVICE.empty_cache()
-    gc.unfreeze()
 
 
 def layers(x: Any, n: int = 16) -> Any:

@@ -14,8 +14,6 @@ import sys
 import time
 from collections import Counter
 
-from .campaign import chunk, draw
-
 CHUNK = 200  # programs in one process
 
 
@@ -59,12 +57,14 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print the program of a seed")
     parser.add_argument("--chunk", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if not (options.show or options.chunk):  # this process only starts others, and loads no library
+        return supervise(options.seed, options.count, options.seconds, options.contexts)
+    from .campaign import chunk, draw
+
     if options.show:
         print(draw(options.seed).script())
         return 0
-    if options.chunk:
-        return chunk(options.seed, options.count, options.contexts)
-    return supervise(options.seed, options.count, options.seconds, options.contexts)
+    return chunk(options.seed, options.count, options.contexts)
 
 
 if __name__ == "__main__":
