@@ -122,7 +122,8 @@ def by_hand(case: Case, task: Task) -> dict[str, tuple[float, int]]:
         ways[f"recompute {chain}"] = partial(recompute, ops="all", chain=chain)
     found = {}
     for name, way in ways.items():
-        for _ in range(3):  # copies are planned by what the step before has shown
+        moves = name == "save_on_cpu" or "offload" in name
+        for _ in range(3 if moves else 1):  # copies are planned by what the step before has shown
             found[name] = one_step(task, way())
     return found
 
