@@ -40,8 +40,9 @@ def lines() -> Iterator[list[sampling.Sample]]:
 
 
 def properties_of_rows() -> list[Any]:
+    """The tests of one line, which `over_lines` calls."""
     return [
-        test
+        test.__wrapped__
         for module in (test_rows_raw, test_rows_recorded)
         for name, test in vars(module).items()
         if name.startswith("test_")
