@@ -31,7 +31,7 @@ class BudgetError(RuntimeError):
 
 
 class StepOutcome(NamedTuple):
-    """What a step was that followed a plan."""
+    """Time and peak of a step that followed a plan."""
 
     peak: int  # bytes
     peaks: list[int]  # the same by event; empty if it was not measured
@@ -41,7 +41,7 @@ class StepOutcome(NamedTuple):
 
 
 class TriedPlan(NamedTuple):
-    """A plan, and what the step was that followed it in time."""
+    """A plan, and the outcome of the last warm step that followed it."""
 
     plan: planning.Plan
     limit: int  # that it was made for
@@ -51,7 +51,7 @@ class TriedPlan(NamedTuple):
     most: int  # bytes in use at most in its cold step, had it begun as its course says
 
     def fits(self, limit: int) -> bool:
-        """Whether the step needed no more, and no help either."""
+        """Whether the step stayed within the limit, without help."""
         return self.peak <= limit and not self.evicted
 
 
@@ -75,7 +75,7 @@ class Tuning:
         self.most = plan.forecast.peak  # bytes in use at most, as far as is known
 
     def follows(self, shift: int, limit: int) -> bool:
-        """Whether a step that begins with so much more in memory may follow the plan."""
+        """Whether a step that begins with this many more bytes in use may follow the plan."""
         more = shift - self.shift
         return (
             -(limit >> 7) <= more <= 0
@@ -84,9 +84,8 @@ class Tuning:
         )
 
     def correct(self, limit: int, seen: StepOutcome, placements: frozenset[str]) -> None:
-        """A step has followed the plan: that stays, or another one is tried next.
-
-        After some steps the fastest stays of those that fitted.
+        """Notes the outcome of a step that followed the plan. The plan stays, or another one is
+        tried next. After some steps the fastest of those that fitted stays.
         """
         fits = seen.peak <= limit and not seen.evicted
         if self.is_cold:
@@ -123,7 +122,7 @@ class Tuning:
         self.step = replace(self.step, events=tuple(events))
 
     def looks_further(self, limit: int, fits: bool, placements: frozenset[str]) -> bool:
-        """Whether another plan is to be tried: one that needs less, or that uses what is left."""
+        """Whether to try another plan, which needs less memory, or uses what is left."""
         if fits:
             if self.plan.keeps_all or self.is_last:
                 return False
@@ -142,7 +141,7 @@ class Tuning:
         return False
 
     def takes(self, plan: planning.Plan, limit: int) -> bool:
-        """Makes a plan the next one if it fits its limit and is none of those that were tried."""
+        """Makes a plan the next one, if it fits its limit and has not been tried."""
         if plan.forecast.peak > limit or any(
             t.plan.placements == plan.placements for t in self.tried
         ):
@@ -173,7 +172,7 @@ class Tuning:
         self.settled, self.evicts = True, not fitting
 
     def exceeded(self, limit: int, placements: frozenset[str]) -> None:
-        """A step that followed the plan that had been settled on took more than the limit."""
+        """Notes that a step took more than the limit although it followed the settled plan."""
         self.settled = self.is_cold = False
         self.correct(limit, StepOutcome(limit + 1, [], 0), placements)
 
@@ -237,9 +236,8 @@ class SeenStep:
 def first_plan(
     step: planning.Step, limit: int, placements: frozenset[str]
 ) -> tuple[int, planning.Plan]:
-    """A plan of which nothing is known yet, and the limit that it is for.
-
-    That is less than the true one, by what a forecast may leave out, where it can be and need be.
+    """A plan that has not been tried, and the limit that it is made for. That limit is below the
+    true one by what a forecast may leave out, where a plan exists with that margin.
     """
     less = limit - (limit >> 6)
     plan = planning.plan(step, limit, placements=placements)
@@ -252,9 +250,9 @@ def first_plan(
 def first_of(
     steps: Iterable[planning.Step], limit: int, placements: frozenset[str]
 ) -> tuple[planning.Step, int, planning.Plan]:
-    """Of one step with more and fewer bytes under way the one whose plan is best, and that plan.
-
-    Fewer leave more room: they are looked at where a plan costs time, and none where none fits.
+    """The best plan among some versions of one step, which differ in the bytes under way, with its
+    version and limit. The search ends at a plan that costs little time. The version without bytes
+    under way is tried only if no other fits.
     """
     candidates: list[tuple[planning.Step, int, planning.Plan]] = []
     fitting: list[tuple[planning.Step, int, planning.Plan]] = []
@@ -273,7 +271,7 @@ def first_of(
 
 
 def as_measured(step: planning.Step, peak: int) -> planning.Plan:
-    """The plan of the step that was measured, with all that was saved away, and which took that."""
+    """The plan of the measured step, in which all saved values left, and the peak of that step."""
     chosen = tuple([RECOMPUTE if not v.uses else OFFLOAD if OFFLOAD in v.placements else KEEP
                     for v in step.values])  # fmt: skip
     forecast = planning.Forecaster.tight(step, chosen)
@@ -281,7 +279,7 @@ def as_measured(step: planning.Step, peak: int) -> planning.Plan:
 
 
 def too_few(limit: int, plan: planning.Plan) -> BudgetError:
-    """The error of a limit that no plan fits."""
+    """The error for a limit that no plan fits."""
     return BudgetError(
         f"budget: {size(limit)} are too few: this step needs at least {size(plan.needs)}, and room "
         f"for an optimizer's state if that is yet to come. {plan.holders} {ADVICE}"
@@ -289,13 +287,13 @@ def too_few(limit: int, plan: planning.Plan) -> BudgetError:
 
 
 def moved(step: planning.Step, shift: int) -> planning.Step:
-    """A step with so much more in memory all the time."""
+    """The same step with this many more bytes in use all the time."""
     events = tuple([replace(e, base=max(0, e.base + shift)) for e in step.events])
     return replace(step, events=events)
 
 
 class StepBook:
-    """What all budgets of the same arguments know, by the first value of a step."""
+    """What all budgets with the same arguments have learned, by the first value of a step."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, int], list[SeenStep]] = {}

@@ -67,7 +67,9 @@ class Limiter:
         self.begin([], None)
 
     def begin(self, owns: Sequence[int], options: OffloadOptions | None) -> None:
-        """A step begins, whose events take so much each; with options, what is kept may leave."""
+        """A step begins, whose events take so many bytes each. With options, values that are kept
+        may leave.
+        """
         self.owns, self._options = owns, None if options is None else weakref.ref(options)
         self._most = max(owns, default=0)
         self.own = 0  # what the op or node that runs is yet to take
@@ -81,7 +83,7 @@ class Limiter:
         return self._options is not None
 
     def event(self, number: int) -> None:
-        """An op or a node begins; an unknown one takes as much as the largest."""
+        """An op or a node begins. One that is not in the plan counts as the largest."""
         self.own = self.owns[number] if 0 <= number < len(self.owns) else self._most
         engine = self.engine
         if engine is not None and (
@@ -90,7 +92,7 @@ class Limiter:
             self.make_room(0)
 
     def keeps(self, value: Value) -> None:
-        """A value stays that may be evicted."""
+        """Notes a value that stays, but may be evicted."""
         if self._options is not None:
             self.kept.append(weakref.ref(value))
 
@@ -111,11 +113,11 @@ class Limiter:
             self.engine.release_finished(0)
 
     def room(self) -> int:
-        """Bytes that may be allocated now, beside what the op or node that runs needs."""
+        """Bytes that may be allocated now, beside those that the running op or node needs."""
         return self.limit - self.backend.memory_allocated() - self.own
 
     def make_room(self, nbytes: int) -> None:
-        """So many bytes are about to be taken, beside what the op or node that runs needs."""
+        """Makes room for bytes to be taken beside those of the running op or node."""
         if self.engine is None or not self._counts:
             return
         nbytes = -(-nbytes // BLOCK) * BLOCK
@@ -134,7 +136,9 @@ class Limiter:
                     return
 
     def _unfetch(self, nbytes: int) -> int:
-        """Drops what came back ahead of need, what is wanted last first; what is still missing."""
+        """Drops values that came back ahead of need, the one needed last first. Returns the bytes
+        that are still missing.
+        """
         engine = self.engine
         assert engine is not None
         ahead = [s for s in engine.storages.all() if s.ahead and s.is_back and s.held is None]
@@ -146,14 +150,16 @@ class Limiter:
         return nbytes - self.room()
 
     def _collect(self, nbytes: int) -> int:
-        """Has the collector look for what the program has forgotten; what is still missing."""
+        """Runs the garbage collector. Returns the bytes that are still missing."""
         if not self._collected:
             self._collected = True
             gc.collect()
         return nbytes - self.room()
 
     def _evict(self, nbytes: int) -> int:
-        """Sends out what the plan keeps, what is wanted last first; what is still missing."""
+        """Sends out values that the plan keeps, the one needed last first. Returns the bytes that
+        are still missing.
+        """
         engine, over = self.engine, nbytes - self.room()
         assert engine is not None
         options = None if self._options is None else self._options()
@@ -176,7 +182,9 @@ class Limiter:
         return over
 
     def _forget(self, nbytes: int) -> int:
-        """Lets go of what is here again and can be here once more; what is still missing."""
+        """Lets go of values that are here again and can come back once more. Returns the bytes that
+        are still missing.
+        """
         for value in returned():
             if value.held is not None or value.recipe is not None:
                 value.present = None

@@ -85,7 +85,7 @@ class Measurement:
         self._returned: dict[int, weakref.ref[Any]] = {}  # by the id of what came back
 
     def close(self) -> None:
-        """What comes after the last node counts as that one's, too; the times are all taken."""
+        """Ends the measurement. Time and memory after the last node count as that node's."""
         self._look()
         for seen in self.values:
             seen.is_back = False
@@ -105,7 +105,7 @@ class Measurement:
         return max([span.peak for span in self.spans], default=0)
 
     def _look(self) -> None:
-        """What was in use at most since the last look is the last span's; what follows is new."""
+        """Counts the peak since the last look as that of the last span, and begins a new one."""
         most = self.backend.max_memory_allocated()
         if self.spans:
             span = self.spans[-1]
@@ -127,12 +127,14 @@ class Measurement:
         self.spans.append(_MeasuredEvent(name))
 
     def keeps(self, value: Value) -> None:
-        """A value stays, so it is not seen when the program releases it."""
+        """Notes that the budget keeps a value. The program's own release of it is then not seen."""
         if value.number < len(self.values) and self.values[value.number].ref() is value:
             self._kept.append(self.values[value.number])
 
     def _is_held_elsewhere(self, seen: _MeasuredValue) -> bool:
-        """Whether the program holds what the budget keeps; once it does not, that was its end."""
+        """Whether the program still holds a value that the budget keeps. Its end is noted when it
+        does not.
+        """
         root = seen.root()
         if root is not None and not is_alone(root, 1):
             return True
@@ -140,7 +142,7 @@ class Measurement:
         return False
 
     def leave(self) -> None:
-        """It has ended; what comes before the next one counts as its own."""
+        """An op, or a node, has ended. Time and memory before the next one count as its own."""
         span = self.spans[-1]
         span.end = self.mark()
         span.left_out, self._left_out = self._left_out, []
@@ -158,12 +160,12 @@ class Measurement:
             seen.alive = seen.root() is not None and seen.gone is None and not kept
 
     def pause(self) -> Any:
-        """What follows belongs to no op: neither its time nor the memory that it takes; a mark."""
+        """What follows belongs to no op: neither its time nor its memory counts. Returns a mark."""
         self._look()
         return self.mark()
 
     def resume(self, before: Any) -> None:
-        """That was all, since the mark."""
+        """Ends a pause, which began with this mark."""
         self._left_out.append((before, self.mark()))
         self.backend.reset_peak_memory_stats()
         self._start, self._was_back = self.backend.memory_allocated(), self._back
@@ -205,7 +207,7 @@ class Measurement:
             seen.uses.append(at)
 
     def saves(self, value: Value, packed: Any) -> None:
-        """A node holds a value for as long as this lives."""
+        """A node holds a value for as long as the holder lives."""
         if value.number < len(self.values) and self.values[value.number].ref() is value:
             seen = self.values[value.number]
 
@@ -216,7 +218,9 @@ class Measurement:
             self._packed.add(weakref.ref(packed, gone))
 
     def returns(self, value: Value, root: Any) -> None:
-        """A value is back, in another place than before: it is wanted for as long as that lives."""
+        """A value is back in another place than before. It is wanted for as long as that place
+        lives.
+        """
         key, nbytes = id(root), -(-root.nbytes // self._block) * self._block
         if root is value.root() or key in self._returned:
             return

@@ -69,7 +69,7 @@ class Places:
         self._disk: OffloadOptions | None = None
 
     def copies(self, backlog: int, lookahead: int) -> None:
-        """A step begins: so many bytes may be on their way out, and so many come back ahead."""
+        """A step begins. Sets how many bytes may be under way out, and back ahead of need."""
         self.options.backlog, self.options.lookahead = backlog, lookahead
 
     @property
@@ -83,7 +83,7 @@ class Places:
         return backend is self.backend and backend.device_index(root) in (None, self.index)
 
     def put(self, value: Value, root: Any, place: str) -> bool:
-        """Whether a value waits there from now on; else it is to stay."""
+        """Places a value. False if there was no room for it there, so that it has to stay."""
         if place in (OFFLOAD, DISK):
             value.held = self.sent(value, root, place)
         elif place == COMPRESS and root.flags.c_contiguous:

@@ -16,11 +16,11 @@ __all__ = ["save_on_disk"]
 class save_on_disk(_Offloading):
     """Within it, tensors saved for backward are written to a file, and read again ahead of need.
 
-    Threads write and read while the ops run; each storage is written once, whatever views of it
-    are saved, and its memory, of the host or of a device, is free when that is done. Parameters
-    stay. The file is gone with this object, and with the process, crash or not. What leaves a
-    device passes through page-locked memory, of `backlog` and `lookahead` bytes, by copies on side
-    streams; or goes to the disk at once, by GPUDirect Storage, where kvikio is installed.
+    Threads write and read while the ops run. Each storage is written once, even if several views of
+    it are saved. Its memory, of the host or of a device, is free when it has been written.
+    Parameters stay. The file goes with this object, and with the process, even if that crashes.
+    Bytes that leave a device pass through page-locked memory, of `backlog` and `lookahead` bytes,
+    by copies on side streams. Where kvikio is installed, GPUDirect Storage moves them directly.
 
     Args:
         directory: where the file is made; None: $TMPDIR, or /var/tmp.

@@ -193,7 +193,7 @@ class DiskStore(Guarded):
             pass  # there may be room when there is something to write
 
     def _begin(self) -> None:
-        """Nothing is stored."""
+        """Empties the store."""
         self._lock = threading.RLock()
         self._extents = Extents(self.limit)
         self._spans: set[weakref.ref[DiskSpan]] = set()  # to which extents were given
@@ -204,7 +204,7 @@ class DiskStore(Guarded):
         self._warned = self._torn = self._busy = False
 
     def _mend(self) -> None:
-        """Finds what is free as what no span has, once all is written that was begun."""
+        """Finds free space anew, as the ranges that no span has, after all writes have ended."""
         closing = [self._closed.popleft() for _ in range(len(self._closed))]
         for transfer in (*self._writing, *[entry[3] for entry in closing]):
             if transfer is not None:
@@ -267,7 +267,7 @@ class DiskStore(Guarded):
 
     @staticmethod
     def _way(span: DiskSpan, array: Any) -> Any:
-        """The file as it is for this array."""
+        """The file, opened as this array needs it."""
         return span.file if span.home is None else DeviceFile(span.file, array)
 
     @staticmethod
@@ -343,7 +343,7 @@ class DiskStore(Guarded):
             warnings.warn(f"{full.args[1]}; that is done now", UserWarning, stacklevel=5)
 
     def _settle(self) -> None:
-        """Takes note of what was written or closed; the lock is held."""
+        """Notes what was written or closed. The lock is held."""
         for _ in range(len(self._closed)):
             file, offset, nbytes, writing, ref = self._closed.popleft()
             if not file.is_mine or ref not in self._spans:
@@ -369,7 +369,7 @@ class DiskStore(Guarded):
             self.stats.host_bytes += transfer.nbytes
 
     def _tell(self, stacklevel: int = 5) -> None:
-        """Raises, or warns of, what went wrong in another thread."""
+        """Raises, or warns of, an error of another thread."""
         failed, self._failed = self._failed, None
         if failed is None:
             return
@@ -381,7 +381,7 @@ class DiskStore(Guarded):
 
     @whole
     def settle(self) -> None:
-        """Takes note of what was written, or has failed to be, for the next `write` to tell."""
+        """Notes what was written, and errors of writes, which the next `write` reports."""
         self._settle()
 
     @whole

@@ -79,7 +79,7 @@ class Transfer:
                 self.moved += moved
 
     def _leave(self, thread: int) -> None:
-        """A thread has found no more to do, or was interrupted: then others do what it has not."""
+        """A thread has found no more to do, or was interrupted. Other threads do what is left."""
         with self._lock:
             self._running.discard(thread)
             if self._running or self.is_done:
@@ -166,7 +166,7 @@ class _Pool:
                 return None
 
     def stop(self) -> None:
-        """At exit: what runs comes to its end, and what is queued stays in memory."""
+        """At exit: running transfers end, and queued ones stay in memory."""
         self._stopping = True
         for _ in self._threads:
             self._tokens.put(False)

@@ -32,7 +32,7 @@ class Hull(NamedTuple):
 class Family:
     """The parts of one storage, at one version, in the order in which they were saved.
 
-    They are those that would have to leave if each were sent alone, whether they were or not.
+    A part counts if it would have to leave when each is sent alone. A larger span may have sent it.
 
     >>> family = Family(100)
     >>> family.add(Part(0, 20, None, 20, number=0))
@@ -57,7 +57,7 @@ class Family:
         return k if k >= 0 and high <= self._highs[k] else None
 
     def add(self, part: Part) -> None:
-        """Takes note of a part that was sent alone."""
+        """Notes a part that was sent alone."""
         self.parts.append(part)
         if part.geometry is not None:
             self._geometries.add(part.geometry)
@@ -69,7 +69,9 @@ class Family:
         self._lows[first:end], self._highs[first:end] = [low], [high]
 
     def see(self, low: int, high: int, geometry: Any, nbytes: int, number: int) -> None:
-        """Takes note of a part that needed not be sent, if it were sent, were each sent alone."""
+        """Notes a saved part that a larger span has sent already. It counts as a part of its own
+        unless earlier parts cover it.
+        """
         if self._at(low, high) is not None or geometry in self._geometries:
             return
         if geometry is None:
@@ -79,9 +81,9 @@ class Family:
         self.add(Part(low, high, geometry, nbytes, number))
 
     def groups(self) -> list[list[Part]]:
-        """The parts by what to send together, in the order in which they were saved.
-
-        Parts that overlap, and what is gathered within those; all of them, where that is less.
+        """The parts to send together, in the order in which they were saved. A group has the parts
+        that overlap, and gathered parts that lie within them; it has all parts where that sends
+        less.
         """
         groups: dict[Any, list[Part]] = {}
         sent = sum(self._highs) - sum(self._lows)
@@ -99,8 +101,8 @@ class Family:
 def together(
     families: list[Family], sizes: list[int], order: list[int], kept: dict[int, str]
 ) -> tuple[list[int], list[int], dict[int, str], dict[int, Hull]]:
-    """What a step does that sends the groups of families, each at its first part: sizes, order and
-    what is kept of a plan without the parts that need not be sent; and the hulls, by index.
+    """The plan of a step that sends each group of families as one, when its first part comes:
+    sizes, order and what stays, without the parts that need not be sent, and the hulls by index.
     """
     home: dict[int, int] = {}
     hulls: dict[int, Hull] = {}

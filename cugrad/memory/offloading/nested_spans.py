@@ -17,7 +17,7 @@ __all__ = ["absorb", "bring", "covered_by", "gaps_between", "send"]
 
 
 def covered_by(span: Span, others: Sequence[Span]) -> list[Span]:
-    """Those of other spans of the same storage that lie within one, and can be a part of it."""
+    """The other spans of the same storage that lie within this one, and can become parts of it."""
     low, high = span.low, span.low + span.nbytes
     return sorted(
         [s for s in others
@@ -29,12 +29,12 @@ def covered_by(span: Span, others: Sequence[Span]) -> list[Span]:
 
 
 def _was_sent_only(copy: Any) -> bool:
-    """Whether a block has the bytes, and they were not brought back from there."""
+    """Whether a block has the bytes, and they have not been brought back from it."""
     return type(copy) is OnHost and copy.last_use is copy.copied
 
 
 def gaps_between(span: Span, inner: list[Span]) -> list[tuple[int, int]]:
-    """The bytes of a span, from and to, that none of the ones within it has."""
+    """The ranges of a span's bytes that no span within it has."""
     gaps, at = [], 0
     for s in inner:
         low = s.low - span.low
@@ -66,8 +66,8 @@ def bring(backend: Backend, flat: Any, pieces: list[Piece], stream: Any) -> None
 
 
 def absorb(span: Span, inner: list[Span], gaps: list[tuple[int, int]]) -> None:
-    """Makes a span, of which a block has the gaps, the home of the ones within it, and of all that
-    is theirs.
+    """Makes one span of several. A block has the gaps; the inner spans bring the other bytes, and
+    become parts of the larger span with all that they hold.
     """
     block, at = span.copy.block, 0
     pieces = [Piece(0, block, 0, 0)]

@@ -60,8 +60,8 @@ class Outbound:
         self, span: Span, source: Any, stays: str | None, encode: bool, meter: Meter | None,
         others: Sequence[Span] = (),
     ) -> None:  # fmt: skip
-        """Starts the copy out of a span, unless the plan says that it stays; what the others have
-        of it need not leave again.
+        """Starts the copy of a span to the host, unless the plan says that the span stays. Bytes
+        that the `others` have are not sent again.
         """
         flat = memory_of(self.backend.xp, source)
         if span.nbytes != flat.nbytes:
@@ -91,8 +91,8 @@ class Outbound:
     def _copy(
         self, span: Span, flat: Any, meter: Meter | None, inner: list[Span] | None = None
     ) -> None:
-        """Starts the copy of some bytes, and holds them until they have left. What the inner ones
-        have already sent of them becomes a part of this.
+        """Starts the copy of some bytes, and holds them until they have left. Bytes that inner
+        spans have sent already are not sent again; those spans become parts of this one.
         """
         options, nbytes, gaps = span.options, flat.nbytes, None
         if inner:
@@ -133,8 +133,9 @@ class Outbound:
     def _block(
         self, span: Span, flat: Any, options: OffloadOptions
     ) -> tuple[SlabBlock | None, bool]:
-        """Page-locked memory to copy to, where there is some; and whether it is on the way to a
-        file, for which a part of what the options allow is set aside.
+        """A block of page-locked memory to copy to, or None if there is none. The second value says
+        whether the block is on the way to a file; a part of the allowed memory is set aside for
+        those.
         """
         if not self._stages(options, flat):
             block = self.slab.taken(flat.nbytes, options.host_limit) if options.pinned else None
@@ -155,8 +156,8 @@ class Outbound:
         return not options.spill.takes(flat)
 
     def _send_encoded(self, span: Span, source: Any, flat: Any, meter: Meter | None) -> None:
-        """Starts the copy of the bytes that a codec makes of a span, which need not live on. What
-        it loses is noted, of the first spans.
+        """Starts the copy of the bytes that a codec makes of a span. The span's own bytes need not
+        live on. The codec's error is measured on the first spans.
         """
         from ..codecs import error_terms  # a codec has been chosen: it is imported
 
@@ -181,10 +182,8 @@ class Outbound:
             counts.errors.append(errors)
 
     def _copy_unpinned(self, span: Span, flat: Any) -> None:
-        """Copies to ordinary memory, or to a store; the host waits for the device.
-
-        What finds no room stays. Bytes of the host are not copied, but held until the store has
-        them.
+        """Copies to ordinary memory, or to a store; the host waits for the device. Bytes for which
+        there is no room stay. Bytes of the host are held, not copied, until the store has them.
         """
         options, on_host = span.options, self.backend.device_type == "cpu"
         stats, spill = options.counts.stats, options.spill
@@ -226,9 +225,8 @@ class Outbound:
             self._staying.append(span.ref)
 
     def release_finished(self, backlog: int, meter: Meter | None = None) -> None:
-        """Lets go of what has left; more bytes on their way than `backlog` make compute wait.
-
-        The stream to wait is the one that allocated the storage: its memory goes back there.
+        """Lets go of what has left. If more than `backlog` bytes are under way, a stream waits for
+        the oldest: the stream that allocated the storage, because its memory goes back there.
         """
         if self.staging.bytes:
             self.staging.advance()
@@ -248,7 +246,9 @@ class Outbound:
                 self._has_left(span)
 
     def watch(self) -> None:
-        """Is shown what is about to be written to as long as that may be what has been saved."""
+        """Asks to be shown tensors that are about to be written to, while some of them may be
+        saved.
+        """
         watching = bool(self._leaving or self._staying)
         if watching != self._watches:
             self._watches = watching
@@ -270,8 +270,8 @@ class Outbound:
             self._write_begins(root_of(array))
 
     def before_write(self, root: Any) -> None:
-        """Memory is about to be changed in place: what leaves of it leaves first, and what stays
-        is copied.
+        """Memory is about to be changed in place. Saved bytes in it that are leaving leave first;
+        saved bytes that stay are copied.
         """
         for span in self._storages.of(root):
             self._keep(span, root)
@@ -280,7 +280,7 @@ class Outbound:
                 wait_for(self.backend.current_stream(), event)
 
     def mend(self, live: list[Span]) -> None:
-        """Notes anew what leaves; no stream copies meanwhile, but a store may write."""
+        """Counts anew what is leaving. No stream copies meanwhile, but a store may write."""
         leaving = [(s, s.place.to.file, s.place.flat) for s in live if type(s.place) is Leaving]
         self._leaving = deque(
             [(file, s.ref, flat.nbytes, s.stream, flat) for s, file, flat in leaving]
@@ -294,7 +294,7 @@ class Outbound:
         self.staging.mend(live)
 
     def abandon(self) -> None:
-        """Gets back the memory of what is still leaving and is no longer wanted; compute waits."""
+        """Gets back memory that is still leaving and no longer wanted. Compute waits for it."""
         entries = []
         for entry in self._leaving:
             event, ref, nbytes, compute, _ = entry

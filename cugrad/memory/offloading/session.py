@@ -83,11 +83,13 @@ class Session:
     def expects(
         self, nbytes: int, low: int, high: int, size: int, book: PlanBook
     ) -> tuple[str | None, Hull | None]:
-        """Why the next storage is not worth moving, None if it is, or if that is not known; and
-        what to send of it in the place of the bytes from `low` to `high`, where others will follow.
+        """Whether the next storage should stay, and which bytes to send if not.
 
-        The plan is that of an earlier session in the book that began like this one, best after the
-        same predecessor. Where a size differs, another one is followed, or none.
+        The first value is the reason why it is not worth moving, or None. The second is the hull to
+        send in place of the bytes from `low` to `high`, or None; a hull also covers parts that will
+        be saved later. Both come from the plan of an earlier session that began like this one,
+        preferably after the same predecessor. Where a size differs, the plan of another session is
+        followed, or none.
         """
         index = len(self.sizes)
         plan = self.plan
@@ -109,7 +111,7 @@ class Session:
         return why, hull
 
     def _follow(self, plan: TransferPlan | None) -> None:
-        """What is expected from here on."""
+        """Follows a plan from here on."""
         self.plan, self.room = plan, 0
         if plan is not None:
             here = len(self.sizes)
@@ -117,7 +119,7 @@ class Session:
             self.room = sum([plan.bytes_of(i) for i in ours])
 
     def add(self, span: Span, asked: int) -> None:
-        """Enters a span whose copy has begun, and of which so many bytes were asked for."""
+        """Enters a span whose copy has begun, and the number of bytes that were asked for."""
         nbytes, place = span.nbytes, span.place
         self.alive += 1
         span.enter()
@@ -137,7 +139,7 @@ class Session:
             self.largest_moved = nbytes
 
     def mend(self, alive: int) -> None:
-        """Forgets a storage that was not wholly entered; so many are."""
+        """Forgets a storage that was not wholly entered. `alive` of the others are still wanted."""
         self.alive = alive
         del self.sizes[len(self.spans) :]
         self._chain, self.cursor = None, 0
@@ -145,10 +147,11 @@ class Session:
     def learned(self) -> TransferPlan | None:
         """The plan for a next step like this one; None before backward has asked for anything.
 
-        What was on the device anyway stays, and of the last bytes that were saved those that had
-        not left when backward began, in this step or in one before, or would not have if nothing
-        had made forward wait. Their number is bounded, by `keep_last` or else by what may be on its
-        way: a step in which nothing leaves in time must not teach us to keep everything.
+        Three kinds of storages stay: those that were on the device anyway; of the last ones, those
+        that had not left when backward began, in this step or in an earlier one; and those that had
+        left only because forward was made to wait. The number of the last ones is bounded, by
+        `keep_last` or by the bytes that may be under way. Without a bound, a step in which nothing
+        leaves in time would teach the next one to keep everything.
         """
         previous = self.plan if self.plan is not None and self.is_whole() else None
         if not self.asked:  # a step that ended before backward, by an error perhaps
@@ -185,9 +188,8 @@ class Session:
         return TransferPlan(sizes, order, kept, bound, tight, hulls)
 
     def may_use(self, backward: bool) -> int:
-        """The room of the last storages, which stay, while they are not on the device.
-
-        So much more may be under way where the link is what a step waits for.
+        """The room of the last storages, which stay, while they are not on the device. If a step
+        waits for the link, this many more bytes may be under way.
         """
         if self.plan is None or self.key[2] is not None:  # of what is encoded nothing stays
             return 0
@@ -234,8 +236,8 @@ class PlanBook(OrderedDict[Any, Session]):
             self.popitem(last=False)
 
     def learned_of_another(self, session: Session, nbytes: int) -> TransferPlan | None:
-        """The plan of the last session that was the same up to here, where the one that was
-        followed is not: contexts of several networks take turns.
+        """The plan of the last session that was the same up to here, if the followed plan is not.
+        This happens where contexts of several networks take turns.
         """
         index = len(session.sizes)
         for other in reversed(self.values()):

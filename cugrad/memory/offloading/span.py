@@ -102,7 +102,7 @@ class Span:
 
     @property
     def held(self) -> Any:
-        """The bytes where they were, while something must hold them; else None."""
+        """The bytes where they were, if something must hold them there; else None."""
         place = self.place
         if place.is_back:
             place = place.origin
@@ -120,7 +120,7 @@ class Span:
 
     @property
     def stays(self) -> str | None:
-        """Why its bytes are where they were, and nowhere else; None if they are not."""
+        """Why the bytes are only where they were; None if they are elsewhere too."""
         place = self.place
         if place.is_back:
             place = place.origin
@@ -133,7 +133,7 @@ class Span:
 
     @property
     def is_back(self) -> bool:
-        """Whether the bytes have come back, or will without another copy."""
+        """Whether the bytes have come back, or will come without another copy."""
         place = self.place
         return place.is_back and place.flat is not None
 
@@ -145,23 +145,23 @@ class Span:
 
     @property
     def is_being_read(self) -> bool:
-        """Whether threads read the bytes, or have."""
+        """Whether threads are reading the bytes, or have read them."""
         place = self.place
         return type(place) is Returning and place.flat is None
 
     @property
     def refused(self) -> Any:
-        """The bytes that a store had no room for, and which lie where they were."""
+        """The bytes for which a store had no room. They lie where they were."""
         return getattr(getattr(self.copy, "file", None), "resident", None)
 
     # ------------------------------------------------------------------ out
 
     def encode(self, codec: Any, dtype: Any, shape: Any) -> None:
-        """What is sent is what a codec has made of the bytes."""
+        """From here on the encoded bytes are sent in place of the bytes themselves."""
         self.form = codec, dtype, shape
 
     def _put(self, origin: Any) -> None:
-        """Changes where the bytes are, whether or not they have come back as well."""
+        """Changes where the bytes are, and keeps what has come back of them."""
         place = self.place
         if place is not None and place.is_back:
             place.origin = origin
@@ -180,8 +180,8 @@ class Span:
             self._put(Leaving(flat, to))
 
     def arrive(self) -> Any:
-        """The copy has ended, and the device's memory is no longer held; where the bytes are now,
-        None if there was no copy under way.
+        """The copy out has ended, and the device's memory is no longer held. Returns where the
+        bytes are now; None if no copy was under way.
         """
         place = self.place
         if type(place) is Leaving:
@@ -199,7 +199,7 @@ class Span:
         self.copy.file = file
 
     def written(self, place: Pageable) -> SlabBlock:
-        """The file, or ordinary memory, has what was in the block; which needs no longer be."""
+        """The file, or ordinary memory, has the bytes of the block. The block is free."""
         host, origin = self.copy, self.origin
         if type(origin) is Leaving:
             origin.to = place
@@ -208,7 +208,7 @@ class Span:
         return host.block
 
     def absorb(self, inner: Sequence[Span], pieces: list[Piece]) -> None:
-        """Makes spans that lie within this one parts of it, with all that is theirs."""
+        """Makes spans that lie within this one parts of it, with all that they hold."""
         before = [(s, s.place, s.views, s.waiting, s.root, s.away) for s in inner]
         views, waiting, home = self.views, self.waiting, self.copy
         try:
@@ -229,8 +229,8 @@ class Span:
     # ------------------------------------------------------------------ back
 
     def ask(self, view: SavedView) -> bool:
-        """Counts a view as unpacked; whether it is the first in this round. A view that comes for a
-        second time begins another round.
+        """Counts a view as unpacked. Returns whether it is the first of this round. A view that
+        comes for the second time begins another round.
         """
         session = self.session
         if view.round == session.round:
@@ -246,7 +246,7 @@ class Span:
         return first
 
     def ask_again(self, view: SavedView, before: tuple[int, int, int]) -> None:
-        """A view was not unpacked after all."""
+        """Takes back that a view was unpacked."""
         view.round, self.round, self.waiting = before
 
     def is_wanted(self) -> bool:
@@ -269,7 +269,9 @@ class Span:
             self.ahead = 0
 
     def hold(self, ahead: bool) -> None:
-        """Views will use the bytes from where they are, or are still; which may count as ahead."""
+        """Views will use the bytes where they are. They may count as bytes that are back ahead of
+        need.
+        """
         origin = self.place
         if self.form is None:
             self.place = Restored(origin, origin.flat)
@@ -292,9 +294,8 @@ class Span:
             self.ledger.ahead += nbytes
 
     def restore(self, flat: Any, root: Any, low: int) -> None:
-        """What came back is the storage, from now on, with `flat` at `low` in the memory of `root`.
-
-        Where no other view waits for it, those who have it hold it.
+        """The bytes that came back are the storage from now on: `flat`, at `low` in the memory of
+        `root`. If no other view waits for them, the views that have them hold them.
         """
         self.ledger.away -= self.away
         self.root = nothing  # until all that is said of it is true
@@ -305,13 +306,13 @@ class Span:
         self.root = weakref.ref(root)
 
     def hand_out(self) -> None:
-        """Every view has had what was restored, or it has been written to since."""
+        """Stops holding what was restored: every view has it, or it has been written to since."""
         place = self.place
         if type(place) is Restored:
             self.place = place.origin
 
     def drop(self) -> None:
-        """Lets go of what was brought back, or held; the bytes are where they came from."""
+        """Lets go of bytes that were brought back, or held. They are where they came from."""
         place, ledger = self.place, self.ledger
         self.asked_for()
         if place.is_back:
@@ -330,17 +331,16 @@ class Span:
         self._put(OnDevice(origin.flat.copy(), origin.why))
 
     def join(self, family: Family) -> None:
-        """Makes it one of several parts of a storage."""
+        """Makes the span one of several parts of a storage."""
         self.family = family
 
     def enter(self) -> None:
-        """The session counts it."""
+        """Notes that the session counts the span."""
         self.entered = True
 
     def mend(self) -> None:
-        """Puts it in order behind an interrupt, where no stream copies: nothing is on its way.
-
-        What came back is on the host, too: it comes once more.
+        """Puts the span in order behind an interrupt. No stream copies, so nothing is under way.
+        Bytes that came back are on the host too: they come back once more.
         """
         place = self.place
         if place is not None and place.is_back:
@@ -403,7 +403,7 @@ class SavedView:
         span.waiting += 1
 
     def moved(self) -> Span:
-        """The span that has taken the place of the one that this was a view of."""
+        """The larger span that has absorbed this view's span."""
         span = self.span
         while type(span.place) is Absorbed:
             self.offset += span.place.offset

@@ -36,11 +36,11 @@ class HostCopy:
         """Begins to read: there is nothing to wait for."""
 
     def query(self) -> bool:
-        """Whether they are where they shall be."""
+        """Whether the bytes are where they shall be."""
         return True
 
     def synchronize(self) -> None:
-        """Waits until they are."""
+        """Waits until the bytes are where they shall be."""
 
 
 class Staging:
@@ -63,21 +63,22 @@ class Staging:
     # ------------------------------------------------------------------ out
 
     def block(self, nbytes: int, limit: int, within: int | None) -> SlabBlock | None:
-        """A block to copy to, when no more than `limit` bytes are under way with it; None where
-        there is no page-locked memory to be had, of `within` bytes at most.
+        """A block to copy to, if no more than `limit` bytes are then under way. None if there is no
+        page-locked memory, of which at most `within` bytes may be taken.
         """
         self.advance(max(0, limit - nbytes))
         return self._slab.taken(nbytes, within)
 
     def send(self, span: Span) -> None:
-        """Takes note of a copy to a block that has begun."""
+        """Notes that a copy to a block has begun."""
         host = span.copy
         self._copied.append((span.ref, host.nbytes, host.copied))
         self.bytes += host.nbytes
 
     def advance(self, limit: int = 1 << 62) -> None:
-        """Lets threads write what has been copied; waits while more than `limit` bytes are under
-        way. OSError where a disk fails, or is full and must not be: the bytes stay in memory.
+        """Lets threads write what has been copied. Waits while more than `limit` bytes are under
+        way. OSError if a disk fails, or is full and `when_full` forbids that: the bytes stay in
+        memory.
         """
         while True:
             while self._copied and self._copied[0][2].query():
@@ -110,7 +111,7 @@ class Staging:
             options.counts.stats.disk_bytes += nbytes
 
     def _has_written(self, span: Span | None) -> bool:
-        """Whether the block is needed no more; what finds no room on the disk leaves it, too."""
+        """Whether the block is no longer needed. Bytes that do not fit the disk leave it too."""
         if span is None:
             return True
         host = span.copy
@@ -127,7 +128,7 @@ class Staging:
     # ------------------------------------------------------------------ back
 
     def serves(self, file: Any) -> bool:
-        """Whether it is by this way that bytes come back: from a file, and not without the host."""
+        """Whether the bytes of a file come back through page-locked memory here."""
         return self._on_device and getattr(file, "home", file) is None
 
     def fetch(self, span: Span, within: int | None) -> bool:
@@ -185,7 +186,7 @@ class Staging:
         return block
 
     def mend(self, live: list[Span]) -> None:
-        """Begins nothing anew that is under way, and counts it; no stream copies meanwhile."""
+        """Counts anew what is under way, and starts nothing. No stream copies meanwhile."""
         for _, block, file in self.reading:
             file.abandon()
             self._slab.give_back(block, None)

@@ -63,9 +63,10 @@ class OffloadStats:
 class Times(NamedTuple):
     """Seconds and bytes of one forward and backward pass.
 
-    `forward` and `backward` are without the times in which the compute stream waited for copies,
-    which are `stalled_forward` and `stalled_backward`, and `stalls` by op and sequence number, and
-    without those of codecs. `raw_bytes` are those that came back, as they are without a codec.
+    `forward` and `backward` leave out two things. One is the time in which the compute stream
+    waited for copies: `stalled_forward`, `stalled_backward`, and `stalls` by op and sequence
+    number. The other is the time of codecs. `raw_bytes` are the bytes that came back, counted
+    without a codec.
     """
 
     forward: float

@@ -41,7 +41,7 @@ class Spans:
         self.longest = max(self.longest, s.nbytes)
 
     def near(self, low: int, high: int) -> list[weakref.ref[Span]]:
-        """Those that may have some of these bytes."""
+        """Those spans that may have some of these bytes."""
         first = bisect_right(self.lows, low - self.longest)
         return self.dense[first : bisect_left(self.lows, high)] + self.rest
 
@@ -75,11 +75,11 @@ class Storages:
             self._sweep = max(64, 2 * len(self._live))
 
     def mend(self) -> None:
-        """Orders anew what an exception in `add` or `others` has left."""
+        """Restores the order that an exception in `add` or `others` has left unfinished."""
         self._many = {key: Spans(refs) for key, refs in self._live.items() if len(refs) > FEW}
 
     def all(self) -> list[Span]:
-        """All spans, each once: one that is back is known by both of its roots."""
+        """All spans, each once, although a span that is back is listed under both of its roots."""
         spans = dict.fromkeys([ref() for refs in list(self._live.values()) for ref in refs])
         return [span for span in spans if span is not None]
 
@@ -92,7 +92,7 @@ class Storages:
         ]  # fmt: skip
 
     def held(self, key: int) -> int:
-        """How many spans hold memory of the root of this id: in the place where it was."""
+        """How many spans hold memory of the root of this id where it was."""
         count = 0
         for ref in self._live.get(key, ()):
             s = ref()
@@ -103,9 +103,8 @@ class Storages:
     def known(
         self, root: Any, counter: list[int], low: int, high: int, geometry: Any, dtype: Any
     ) -> Span | None:
-        """A span of this storage, at this version, that covers the bytes from low to high.
-
-        What was encoded serves views of the dtype that it was encoded as, and no others.
+        """A span of this storage, at this version, that covers the bytes from low to high. Encoded
+        bytes serve only views of the dtype that they were encoded as.
         """
         refs = self._live.get(id(root))
         if not refs:
@@ -126,7 +125,7 @@ class Storages:
         return None
 
     def others(self, root: Any, counter: list[int], low: int, high: int) -> Sequence[Span]:
-        """Spans of a storage at this version: all that have bytes of these; at least one."""
+        """The spans of a storage, at this version, that share at least one byte with these."""
         refs = self._live.get(id(root))
         if not refs:
             return ()
@@ -150,7 +149,7 @@ class Storages:
 
 
 def fresh_bytes(low: int, high: int, others: Sequence[Span]) -> int:
-    """The bytes of a span that no other one has."""
+    """The number of bytes of a span that no other span has."""
     dense = sorted((s.low, s.low + s.nbytes) for s in others if s.gathered is None)
     nbytes, at = high - low, low
     for below, above in dense:
@@ -166,7 +165,7 @@ def fresh_bytes(low: int, high: int, others: Sequence[Span]) -> int:
 
 
 def relate(session: Session, span: Span, others: Sequence[Span], part: Part, size: int) -> None:
-    """Takes note that a session saves a storage of this size in parts, of which one is new."""
+    """Notes that a session saves a storage of this size in parts, and that one of them is new."""
     family = None
     for other in others:
         if other.session is session and other.form is None:

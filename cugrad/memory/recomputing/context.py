@@ -102,11 +102,12 @@ class Recomputed:
 class recompute(saved_tensors_hooks):
     """Within it, saved tensors that are cheap to make again are dropped, and made in backward.
 
-    No function needs to be wrapped: each op that runs leaves a recipe, what ran and on what. When
-    backward wants a tensor that is gone, the chain of ops that leads to it from what is still there
-    runs once more, and what is made on the way and wanted next stays for that. Gradients are
-    bitwise those without, on devices whose ops are deterministic. Random numbers are not drawn
-    again: a dropout's mask, one bit an element, is kept. What the program holds is not made again.
+    No function needs to be wrapped. Each op that runs leaves a recipe: the op and its inputs. When
+    backward needs a tensor that is gone, the chain of ops that leads to it from tensors that are
+    still there runs once more. Tensors on that way which backward will need next are kept. On
+    devices whose ops are deterministic, gradients are bitwise those without it. Random numbers are
+    not drawn again: a dropout's mask, one bit an element, is kept. Tensors that the program holds
+    are not made again.
 
     Args:
         ops: the ops that may run again: None, all but products of matrices, convolutions,

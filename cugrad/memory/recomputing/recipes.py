@@ -65,7 +65,7 @@ class Value:
         return held if self.present is None and hasattr(held, "dtype") else self.present
 
     def there(self) -> Any:
-        """The root, if it need not be made."""
+        """The root, if it can be had without running an op."""
         root, held = self.here(), self.held
         elsewhere = held is not None and not hasattr(held, "dtype")
         if elsewhere and self.present is None and (root is None or held.stays):
@@ -125,7 +125,7 @@ _sweep = [256]
 
 
 def _guard(root: Any, holder: Any) -> None:
-    """Lets a holder save what it needs of a storage before that is changed in place."""
+    """Asks a holder to save what it needs of a storage before the storage is changed in place."""
     if not _guarded:
         watch_writes(_before_write, True)
     refs = _guarded.setdefault(id(root), [])
@@ -169,7 +169,9 @@ class Recipe:
         return any(root_of(s.array) is root for s in self.inputs if type(s) is Constant)
 
     def run(self, roots: dict[Value, Any]) -> dict[Value, Any]:
-        """The roots of the outputs that are still referred to, given the roots of the inputs."""
+        """The roots of the outputs that are still referred to, computed from the roots of the
+        inputs.
+        """
         arrays = []
         for source in self.inputs:
             if type(source) is ValueView:
@@ -199,7 +201,7 @@ class Recipe:
 
 
 def _laid_out(backend: Backend, array: Any, value: Value) -> Any:
-    """The root of an op's output; as the value lay in memory, if that differs."""
+    """The root of an op's output; and the value as it lay in memory, if that differs."""
     root = root_of(array)
     dtype, shape, strides = value.layout
     if root.dtype == dtype and root.shape == shape and root.strides == strides:
@@ -211,7 +213,7 @@ def _laid_out(backend: Backend, array: Any, value: Value) -> Any:
 
 
 class _ThreadCalls(threading.local):
-    """What of a recorder is a thread's own."""
+    """The part of a recorder's state that is a thread's own."""
 
     def __init__(self) -> None:
         self.calls: list[Recipe | None] = []  # ops that run, the innermost last
@@ -252,9 +254,7 @@ class RecipeRecorder(Switch):
         return None
 
     def value_of(self, tensor: Tensor) -> Value | None:
-        """The value that a tensor about to be saved is a view of; None if its making was not
-        observed.
-        """
+        """The value of which a tensor about to be saved is a view; None if it is not known."""
         root = root_of(tensor._array)
         value = self.find(root, tensor.counter[0])
         recipe = self._here.calls[-1] if self._here.calls else None
@@ -265,9 +265,8 @@ class RecipeRecorder(Switch):
         return value
 
     def turn(self) -> None:
-        """Backward begins: what no saved value is made of is forgotten, with what it is made of.
-
-        Else a loss that is alive through backward would keep what it was computed from.
+        """Backward begins. Forgets values from which no saved value is made. Otherwise a loss that
+        is alive through backward would keep what it was computed from.
         """
         for key, value in self.known.copy().items():  # `list` makes tuples: the collector may run
             if type(value) is not weakref.ref:
@@ -337,7 +336,9 @@ class RecipeRecorder(Switch):
         return piece_of(value, array, root)
 
     def _changed(self, recipe: Recipe, tensor: Tensor) -> None:
-        """What an op in place has made of a storage: known if it has written all of it."""
+        """Notes the value that an op in place has left in a storage. It has a recipe only if the op
+        has written all of the storage.
+        """
         array = tensor._array
         root = root_of(array)
         value = self.find(root, tensor.counter[0])
@@ -379,7 +380,7 @@ _back: WeakKeyDictionary[Any, list[weakref.ref[Value]]] = WeakKeyDictionary()  #
 
 
 def remember(value: Value) -> None:
-    """What is there again goes at the end of the backward pass, at the latest."""
+    """Notes a value that is there again. It goes at the end of the backward pass, at the latest."""
     if task.running:
         run = task.running[-1]
         back = _back.get(run)
@@ -390,7 +391,7 @@ def remember(value: Value) -> None:
 
 
 def returned() -> Iterator[Value]:
-    """What is there again, in the backward pass that runs."""
+    """The values that are there again in the backward pass that runs."""
     for ref in _back.get(task.running[-1], ()) if task.running else ():
         value = ref()
         if value is not None and value.present is not None:
@@ -406,10 +407,11 @@ def _forget(back: list[weakref.ref[Value]]) -> None:
 
 
 def rebuilt(value: Value, running: Callable[[Recipe], AbstractContextManager[Any]]) -> Any:
-    """The root of a value: where it is, if it is there; else what its recipe makes.
+    """The root of a value: where it is, if it is there; else made by its recipe.
 
-    What is made on the way and will be asked for itself stays until that; the rest is let go of
-    as soon as the last op of the chain has read it. Each op runs within what `running` answers.
+    A value that is made on the way and will be asked for itself stays until then. Any other is let
+    go of as soon as the last op of the chain has read it. Each op runs within the context that
+    `running` returns.
     """
     present = value.there()
     if present is not None:
