@@ -118,6 +118,7 @@ def of(numpy_dtype: Any) -> dtype:
     as_numpy = np.dtype(numpy_dtype)
     if as_numpy.name == "bfloat16":
         _BY_NUMPY[as_numpy] = bfloat16
+        bfloat16._numpy = as_numpy
         return bfloat16
     kind = _BY_NUMPY.get(as_numpy.newbyteorder("="))
     if kind is None:

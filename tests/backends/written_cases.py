@@ -86,6 +86,15 @@ for shape in ((4, 3, 8, 8), (2, 3, 5), (70, 40), (300, 3), (3, 2, 1500), (1, 33,
     )
 case("native_batch_norm", "without weights", drawn(normal(2, 3, 4), None, None), {}, (("input",),))
 
+# Products -----------------------------------------------------------------------------------------
+
+for shape, outputs, has_bias in (((3, 5), 4, True), ((2, 3, 7), 70, True), ((2, 3, 4, 2), 1, True),
+                                 ((9, 33), 8, False)):  # fmt: skip
+    vector = normal(outputs) if has_bias else None
+    case(
+        "linear", f"{shape} to {outputs}", drawn(normal(*shape), normal(outputs, shape[-1]), vector)
+    )
+
 # Windows ------------------------------------------------------------------------------------------
 
 

@@ -234,6 +234,20 @@ def test_a_limit_needs_no_peer() -> None:
     assert Line("x", "B", [400.0], [], limit=450).verdict == "ok"
 
 
+def test_host_time_is_measured_without_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    results = tmp_path / "host.json"
+    words = ["--quick", "--only", "add|linear$", "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/host_time.py", *words], cwd=ROOT, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    lines = json.loads(results.read_text())["lines"]
+    assert {line["name"] for line in lines} >= {"host_add", "host_add_bfloat16", "host_linear"}
+    assert all(line["ours"] for line in lines)
+
+
 def test_kernels_are_as_few_as_their_goals(tmp_path: Path) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
     results = tmp_path / "kernels.json"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ... import backends
-from ...dtypes import is_floating
+from ...dtypes import bfloat16, is_floating
 from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import INFERRING, PACKING, UNUSUAL, state
@@ -51,11 +51,11 @@ if more:
     return called(function, {{{pairs}}}, more)
 """
 FAST = """\
-_packing = None
+_packing = _dtype = None
 try:
     {a} = {first}._array
     _dtype = {a}.dtype
-    if (_dtype is F32 or _dtype is F64 or _dtype is F16) and (_mode := state.fast) != {UNUSUAL}:
+    if ({kinds}) and (_mode := state.fast) != {UNUSUAL}:
         {read}
         {outputs} = forwards[type({a})]({operands})
         {wrap}
@@ -67,7 +67,13 @@ except Exception:
 if _packing is not None:
     pack(_packing)
     return {results}
+{half}
 """
+HALF = """\
+if _dtype is not None and _dtype is BFLOAT16._numpy:
+    return of_bfloat16({names})
+"""
+KINDS = "_dtype is F32 or _dtype is F64 or _dtype is F16"
 
 # Reading another input. What the fast path does not know raises, and falls through.
 READ = """\
@@ -98,7 +104,7 @@ if isinstance({x}, Tensor):
 else:
     if type({x}) is not float and type({x}) is not int:
         raise TypeError
-    {a} = {x}
+    {a} = {number}
     {n} = False
     _form = 2
 """
@@ -179,8 +185,15 @@ def compile_function(
         scope["function"] = function
         return function
 
+    def of_bfloat16(*args: Any) -> Any:
+        """The function of bfloat16, whose arrays make float32 of Python's numbers."""
+        exec(compiled(text_of(op, public, half=True)), own := {**scope, **_scope(op)})
+        scope["of_bfloat16"] = own["function"]
+        return own["function"](*args)
+
     names = _names(op, public)
-    scope: dict[str, Any] = {"__name__": __name__, "ready": ready, "called": called}
+    scope: dict[str, Any] = {"__name__": __name__, "ready": ready, "called": called,
+                             "of_bfloat16": of_bfloat16}  # fmt: skip
     scope.update((f"default_{n}", d) for n, d in op.defaults.items())
     passed = ", ".join(names) + ", **more" * more
     first = f"def function({_signature(op, names, more)}):\n    return ready()({passed})\n"
@@ -191,8 +204,10 @@ def compile_function(
     return function
 
 
-def text_of(op: Op, public: bool = True, more: bool = False) -> str:
+def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False) -> str:
     """The code of a row: the fast path where the row allows one, then `record.apply`.
+
+    With `half` the path is that of bfloat16, which another text leads to.
 
     >>> from cugrad.ops.table import TABLE
     >>> print(text_of(TABLE["cat"]))
@@ -204,7 +219,8 @@ def text_of(op: Op, public: bool = True, more: bool = False) -> str:
     pairs = ", ".join(f"{n!r}: {n}" for n in names)
     return filled(
         FUNCTION, signature=_signature(op, names, more), inputs=", ".join(op.inputs),
-        params=_params(op), renamed=renamed, fast=_fast_path(op) if is_fast(op) else "",
+        params=_params(op), renamed=renamed,
+        fast=_fast_path(op, names, half) if is_fast(op) else "",
         more=filled(MORE, pairs=pairs) if more else "",
     )  # fmt: skip
 
@@ -224,8 +240,8 @@ def _scope(op: Op) -> dict[str, Any]:
         "new_node": OpNode.__new__, "state": state, "edge_of": edge_of, "next_seq": next_seq,
         "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
-        "F64": np.dtype("float64"), "F16": np.dtype("float16"), "UNCOUNTED": UNCOUNTED,
-        "is_floating": is_floating,
+        "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
+        "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
     }  # fmt: skip
     return {**shared, "forwards": _forwards(op), **_plans(op)} if is_fast(op) else shared
 
@@ -278,7 +294,7 @@ def _params(op: Op) -> str:
 # ---------------------------------------------------------------------- the fast path of a row
 
 
-def _fast_path(op: Op) -> str:
+def _fast_path(op: Op, names: list[str], half: bool) -> str:
     first = op.promoted[0]
     a, pairs = f"_a{first}", _outputs(op)
     creation = NORMAL if len(pairs) == 1 else MULTIPLE
@@ -288,10 +304,12 @@ def _fast_path(op: Op) -> str:
         for y, t in pairs
     ]  # fmt: skip
     return filled(
-        FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=_reading(op, first),
+        FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=_reading(op, first, half),
+        kinds="_dtype is BFLOAT16._numpy" if half else KINDS,
+        half="" if half else filled(HALF, names=", ".join(names)),
         operands=", ".join([f"_a{i}" for i in range(len(op.inputs))] + list(op.params)),
         outputs=", ".join(y for y, _ in pairs), results=", ".join(t for _, t in pairs),
-        wrap="\n".join(wrap), record=_recording(op),
+        wrap="\n".join(wrap), record=_recording(op, half),
     )  # fmt: skip
 
 
@@ -301,7 +319,7 @@ def _outputs(op: Op) -> list[tuple[str, str]]:
     return [(f"_y{k}", f"_t{k}") for k in numbers]
 
 
-def _reading(op: Op, first: int) -> str:
+def _reading(op: Op, first: int, half: bool) -> str:
     parts = []
     for i, x in enumerate(op.inputs):
         names = {"a": f"_a{i}", "n": f"_n{i}", "x": x, "first": f"_a{first}"}
@@ -317,7 +335,8 @@ def _reading(op: Op, first: int) -> str:
         if x in op.optional:
             read = filled(READ_OPTIONAL, **names, read=read)
         elif _takes_number(op, i):
-            read = filled(READ_OR_NUMBER, **names, read=read)
+            number = f"_dtype.type({x})" if half else x
+            read = filled(READ_OR_NUMBER, **names, read=read, number=number)
         parts.append(read)
     return "\n".join(parts)
 
@@ -328,14 +347,14 @@ def _takes_number(op: Op, i: int) -> bool:
     return arithmetic and i == 1 and op.promoted == (0, 1) and op.promote in (COMMON, FLOAT)
 
 
-def _recording(op: Op) -> str:
+def _recording(op: Op, half: bool) -> str:
     able = [i for i, f in enumerate(op.formulas) if f is not None]
     uncounted = connect = ""
     if not op.view:  # a view has the counter of what it is a view of
         marks = "\n".join(f"{t}._counter = UNCOUNTED" for _, t in _outputs(op))
         uncounted = filled(UNCOUNT, INFERRING=INFERRING, marks=marks)
     if able:
-        nodes = [_node(op, mask, able, k == 0) for k, mask in enumerate(_masks(op))]
+        nodes = [_node(op, mask, able, k == 0, half) for k, mask in enumerate(_masks(op))]
         connect = filled(
             CONNECT, when="elif" if uncounted else "if", needed=" or ".join(f"_n{i}" for i in able),
             only=f" and _mode != {INFERRING}" * op.view, PACKING=PACKING, guard=_guard(op),
@@ -359,7 +378,7 @@ def _masks(op: Op) -> list[int]:
     return [mask for mask in range(1, able + 1) if mask & able == mask]
 
 
-def _node(op: Op, mask: int, able: list[int], is_first: bool) -> str:
+def _node(op: Op, mask: int, able: list[int], is_first: bool, half: bool) -> str:
     counters, saved, counted = [], [], []
     for name in op.saves(mask):
         if name in op.outputs:
@@ -384,14 +403,14 @@ def _node(op: Op, mask: int, able: list[int], is_first: bool) -> str:
     hang = [filled(HANG, t=_outputs(op)[k][1], node=f"Output(_node, {nr})" if several else "_node")
             for nr, k in enumerate(op.differentiable)]  # fmt: skip
     return filled(
-        NODE, when="if" if is_first else "elif", plan=_plan_and_meta(op, mask),
+        NODE, when="if" if is_first else "elif", plan=_plan_and_meta(op, mask, half),
         tests=" and ".join(f"_n{i}" if mask >> i & 1 else f"not _n{i}" for i in able),
         edges=", ".join(edges), counters="\n".join(counters), hang="\n".join(hang),
         saved=", ".join(saved) + "," * bool(saved), versions=changeable if counted else "None",
     )  # fmt: skip
 
 
-def _plan_and_meta(op: Op, mask: int) -> str:
+def _plan_and_meta(op: Op, mask: int, half: bool) -> str:
     count = len(op.inputs)
     shapes = [f"_a{i}.shape" for i in range(count)]
     dtypes = [f"_a{i}.dtype" for i in range(count)]
@@ -403,7 +422,7 @@ def _plan_and_meta(op: Op, mask: int) -> str:
             dtypes[i] = "_dtype"
     meta = f"(({', '.join(shapes)},), {_params(op)}, ({', '.join(dtypes)},), None, False)"
     general = filled(PLAN, plan=f"general{mask}", meta=meta)
-    if not compiles_vjp(op):
+    if half or not compiles_vjp(op):  # formulas may make float32 of bfloat16: cast back
         return general
     if op.kind != ELEMENTWISE:
         return filled(PLAN, plan=f"plan{mask}", meta=meta)

@@ -19,26 +19,63 @@ from ..wanted import wanted
 from .gemm_plan import Copy, Gemm, plan
 from .memory import made_room
 
-__all__ = ["matmul"]
+__all__ = ["Product", "matmul", "product_of"]
 
 Array = Any  # cupy.ndarray
+Ints = tuple[int, ...]
 
+MOST_PLANS = 4096  # then the plans are made anew
 
-# cuBLAS reads its scalars from host memory; these outlive every call.
+# cuBLAS reads its scalars from host memory; these outlive every call. By what it sums in.
 _SCALARS: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {
     "float32": (np.ones(1, np.float32), np.zeros(1, np.float32)),
     "float64": (np.ones(1, np.float64), np.zeros(1, np.float64)),
 }
-_SCALAR_OF = {
-    "float16": "float32",
-    "bfloat16": "float32",
-    "float32": "float32",
-    "float64": "float64",
-}
+_KINDS = {"float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF", "float32": "CUDA_R_32F",
+          "float64": "CUDA_R_64F"}  # fmt: skip
+
+_plans: dict[Any, Any] = {}  # by dtypes, shapes and strides: a Product, or None for the long way
 
 
 def matmul(a: Array, b: Array) -> Array:
     """`a @ b` with NumPy's shapes. ValueError where the shapes do not fit."""
+    key = a.dtype.num, a.shape, a.strides, b.dtype.num, b.shape, b.strides
+    try:
+        product = _plans[key]
+    except KeyError:
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        same = a.dtype == b.dtype
+        product = product_of(a.dtype, a.shape, a.strides, b.shape, b.strides) if same else None
+        _plans[key] = product
+    return _matmul(a, b) if product is None else product.run(a, b)
+
+
+def product_of(
+    dtype: Any, a_shape: Ints, a_strides: Ints, b_shape: Ints, b_strides: Ints
+) -> Product | None:
+    """The one GEMM for operands that lie so; None where it takes more, or none is to be called."""
+    if dtype.name not in _KINDS or min(len(a_shape), len(b_shape)) < 2:
+        return None
+    if a_shape[-1] != b_shape[-2]:
+        return None
+    try:
+        batch = np.broadcast_shapes(a_shape[:-2], b_shape[:-2])
+    except ValueError:
+        return None
+    shape = (*batch, a_shape[-2], b_shape[-1])
+    if a_shape[-1] == 0 or prod(shape) == 0:
+        return None
+    step = plan(a_shape, _elements(a_strides, dtype), b_shape, _elements(b_strides, dtype), batch)
+    return Product(step, dtype, shape) if isinstance(step, Gemm) and step.fits else None
+
+
+def _elements(strides: Ints, dtype: Any) -> Ints:
+    return tuple([stride // dtype.itemsize for stride in strides])
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    """Vectors, operands to copy first, dtypes that cuBLAS lacks, and errors."""
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError(
             f"matmul: got {a.shape} and {b.shape}, want 1-D or more; use * for scalars"
@@ -50,14 +87,14 @@ def matmul(a: Array, b: Array) -> Array:
         b = b[:, None]
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matmul: got {a.shape} and {b.shape}, want x.shape[-1] == y.shape[-2]")
-    out = _product(a, b)
+    out = _long_way(a, b)
     if row_vector:
         out = out[..., 0, :]
     return out[..., 0] if column_vector else out
 
 
-def _product(a: Array, b: Array) -> Array:
-    if a.dtype != b.dtype or a.dtype.name not in _SCALAR_OF:
+def _long_way(a: Array, b: Array) -> Array:
+    if a.dtype != b.dtype or a.dtype.name not in _KINDS:
         return cupy.matmul(a, b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
@@ -68,64 +105,70 @@ def _product(a: Array, b: Array) -> Array:
         operand = _dense((a, b)[step.operand], batch, step.broadcast)
         a, b = (operand, b) if step.operand == 0 else (a, operand)
         step = _plan(a, b, batch)
-    if not step.fits:
-        return cupy.matmul(a, b)
-    out = cupy.empty(shape, a.dtype)
-    _call(step, a, b, out)
-    return out
+    return Product(step, a.dtype, shape).run(a, b) if step.fits else cupy.matmul(a, b)
 
 
-def _plan(a: Array, b: Array, batch: tuple[int, ...]) -> Gemm | Copy:
-    size = a.dtype.itemsize
-    a_strides = tuple([stride // size for stride in a.strides])
-    b_strides = tuple([stride // size for stride in b.strides])
-    return plan(a.shape, a_strides, b.shape, b_strides, batch)
+def _plan(a: Array, b: Array, batch: Ints) -> Gemm | Copy:
+    strides = [_elements(x.strides, x.dtype) for x in (a, b)]
+    return plan(a.shape, strides[0], b.shape, strides[1], batch)
 
 
-def _dense(x: Array, batch: tuple[int, ...], broadcast: bool) -> Array:
+def _dense(x: Array, batch: Ints, broadcast: bool) -> Array:
     if broadcast:
         x = cupy.broadcast_to(x, (*batch, *x.shape[-2:]))
     return cupy.ascontiguousarray(x)
 
 
-def _call(gemm: Gemm, a: Array, b: Array, out: Array) -> None:
-    from cupy_backends.cuda.libs import cublas  # not at the top: it loads libcublas
+class Product:
+    """One call of cuBLAS for operands that lie in one way, and all that it is told of them."""
 
-    runtime = cupy.cuda.runtime
-    name = a.dtype.name
-    kind = {
-        "float16": runtime.CUDA_R_16F,
-        "bfloat16": runtime.CUDA_R_16BF,
-        "float32": runtime.CUDA_R_32F,
-        "float64": runtime.CUDA_R_64F,
-    }[name]
-    compute = cublas.CUBLAS_COMPUTE_32F
-    if name == "float64":
-        compute = cublas.CUBLAS_COMPUTE_64F
-    elif name == "float32" and wanted.tf32:
-        compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32
-    one, zero = _SCALARS[_SCALAR_OF[name]]
-    try:
-        handle = cupy.cuda.get_cublas_handle()  # of this thread and device, for the current stream
-    except RuntimeError as error:  # it is made at the first call, and takes memory
-        if not made_room(error):
-            raise
-        handle = cupy.cuda.get_cublas_handle()
-    first_op = cublas.CUBLAS_OP_T if gemm.first_transposed else cublas.CUBLAS_OP_N
-    second_op = cublas.CUBLAS_OP_T if gemm.second_transposed else cublas.CUBLAS_OP_N
-    algorithm = cublas.CUBLAS_GEMM_DEFAULT
-    if gemm.batch == 1:
-        cublas.gemmEx(
-            handle, first_op, second_op, gemm.m, gemm.n, gemm.k, one.ctypes.data,
-            b.data.ptr, kind, gemm.first_ld,
-            a.data.ptr, kind, gemm.second_ld,
-            zero.ctypes.data, out.data.ptr, kind, gemm.m, compute, algorithm,
-        )  # fmt: skip
-    else:
-        cublas.gemmStridedBatchedEx(
-            handle, first_op, second_op, gemm.m, gemm.n, gemm.k, one.ctypes.data,
-            b.data.ptr, kind, gemm.first_ld, gemm.first_stride,
-            a.data.ptr, kind, gemm.second_ld, gemm.second_stride,
-            zero.ctypes.data, out.data.ptr, kind, gemm.m, gemm.m * gemm.n,
-            gemm.batch, compute, algorithm,
-        )  # fmt: skip
+    __slots__ = ("shape", "dtype", "gemm", "call", "sizes", "one", "zero", "kind", "compute",
+                 "rounded", "algorithm")  # fmt: skip
+
+    def __init__(self, gemm: Gemm, dtype: Any, shape: Ints) -> None:
+        from cupy_backends.cuda.libs import cublas  # not at the top: it loads libcublas
+
+        self.shape, self.dtype, self.gemm = shape, dtype, gemm
+        self.call = cublas.gemmEx if gemm.batch == 1 else cublas.gemmStridedBatchedEx
+        ways = cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T
+        first, second = ways[gemm.first_transposed], ways[gemm.second_transposed]
+        self.sizes = first, second, gemm.m, gemm.n, gemm.k
+        one, zero = _SCALARS["float64" if dtype.name == "float64" else "float32"]
+        self.one, self.zero = one.ctypes.data, zero.ctypes.data
+        self.kind = getattr(cupy.cuda.runtime, _KINDS[dtype.name])
+        wide = dtype.name == "float64"
+        self.compute = cublas.CUBLAS_COMPUTE_64F if wide else cublas.CUBLAS_COMPUTE_32F
+        self.algorithm = cublas.CUBLAS_GEMM_DEFAULT
+        self.rounded = self.compute  # where the user allows TF32
+        if dtype.name == "float32":
+            self.rounded = cublas.CUBLAS_COMPUTE_32F_FAST_TF32
+
+    def run(self, a: Array, b: Array) -> Array:
+        """The product, new."""
+        out = cupy.ndarray(self.shape, self.dtype)
+        self.into(a, b, out)
+        return out
+
+    def into(self, a: Array, b: Array, out: Array) -> None:
+        """Writes the product to an array that lies in the order of its dims."""
+        gemm, kind, compute = self.gemm, self.kind, self.compute
+        if wanted.tf32:
+            compute = self.rounded
+        try:
+            handle = cupy.cuda.get_cublas_handle()  # of this thread, device and current stream
+        except RuntimeError as error:  # it is made at the first call, and takes memory
+            if not made_room(error):
+                raise
+            handle = cupy.cuda.get_cublas_handle()
+        first, second, result = b.data.ptr, a.data.ptr, out.data.ptr
+        if gemm.batch == 1:
+            self.call(
+                handle, *self.sizes, self.one, first, kind, gemm.first_ld, second, kind,
+                gemm.second_ld, self.zero, result, kind, gemm.m, compute, self.algorithm,
+            )  # fmt: skip
+        else:
+            self.call(
+                handle, *self.sizes, self.one, first, kind, gemm.first_ld, gemm.first_stride,
+                second, kind, gemm.second_ld, gemm.second_stride, self.zero, result, kind, gemm.m,
+                gemm.m * gemm.n, gemm.batch, compute, self.algorithm,
+            )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ..dims import broadcast_shapes
 from ..flops import product_flops
 from ..table import LINEAR, NONE, PRODUCT, SAME, row
 
@@ -78,7 +79,9 @@ def _matmul_self(m: Any, g: Any, other: Any, self_shape: Shape, other_shape: Sha
     if len(self_shape) == 1:  # g is (..., n), other (..., k, n)
         product = m.matmul(other, m.unsqueeze(g, len(other_shape) - 1))
         return m.sum_to_shape(m.squeeze(product, (len(other_shape) - 1,)), self_shape)
-    return m.sum_to_shape(m.matmul(g, m.mT(other)), self_shape)
+    product = m.matmul(g, m.mT(other))
+    broadcast = _is_broadcast(self_shape, other_shape)
+    return m.sum_to_shape(product, self_shape) if broadcast else product
 
 
 def _matmul_other(m: Any, g: Any, self: Any, self_shape: Shape, other_shape: Shape) -> Any:
@@ -92,7 +95,15 @@ def _matmul_other(m: Any, g: Any, self: Any, self_shape: Shape, other_shape: Sha
     if len(other_shape) == 2 and len(self_shape) > 2:
         grad_shape = (*self_shape[:-1], other_shape[-1])
         return m.mm(m.t(_rows(m, self, self_shape)), _rows(m, g, grad_shape))
-    return m.sum_to_shape(m.matmul(m.mT(self), g), other_shape)
+    product = m.matmul(m.mT(self), g)
+    broadcast = _is_broadcast(other_shape, self_shape)
+    return m.sum_to_shape(product, other_shape) if broadcast else product
+
+
+def _is_broadcast(shape: Shape, other: Shape) -> bool:
+    """Whether a product has batches that its operand of the first shape has not."""
+    batch, others = shape[:-2], other[:-2]
+    return batch != others and broadcast_shapes(batch, others) != batch
 
 
 row(

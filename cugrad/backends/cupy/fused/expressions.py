@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ __all__ = [
     "device_functions",
     "STORED",
     "checked",
+    "name_of",
     "number_format",
     "signature",
     "statements",
@@ -99,6 +101,12 @@ template <class T> __device__ __forceinline__ T logaddexp2_of(T a, T b)
 }
 """,
 }
+
+
+@cache
+def name_of(dtype: Any) -> str:
+    """The name of a NumPy dtype, which NumPy itself takes microseconds to find."""
+    return str(dtype.name)
 
 
 def device_functions(lines: Sequence[str]) -> str:

@@ -81,7 +81,8 @@ class New(NamedTuple):
 class KernelPlan:
     """A kernel for operands of certain shapes, strides and dtypes, and all that a launch needs."""
 
-    __slots__ = ("graph", "operands", "new", "kernel", "grid", "pack", "rest", "aligned", "slow")
+    __slots__ = ("graph", "operands", "new", "kernel", "grid", "pack", "rest", "aligned", "widest",
+                 "slow", "simple", "shape", "dtype")  # fmt: skip
 
     def __init__(
         self, graph: Graph, operands: Sequence[Operand], new: Sequence[New], layout: Layout
@@ -96,18 +97,32 @@ class KernelPlan:
         sizes = [x.itemsize for x in operands[:-1]] + [x.dtype.itemsize for x in new]
         modes = layout.modes[:-1] + layout.modes[-1] * len(new)
         self.aligned = needs_alignment(layout._replace(modes=modes), sizes)
+        self.widest = max(self.aligned)
+        self.simple = len(new) == 1 and new[0].strides is None  # a result in the order of its dims
+        self.shape, self.dtype = new[0].shape, new[0].dtype
         self.slow: KernelPlan | None = None  # for arrays that begin at other addresses
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """New arrays with what the kernel computes of `arrays`."""
         results = [new.make() for new in self.new]
-        pointers = [x.data.ptr for x in (*arrays, *results)]
-        for pointer, multiple in zip(pointers, self.aligned):
-            if pointer % multiple:
-                self.unaligned().launch(pointers)
-                return results
-        self.launch(pointers)
+        self.start([x.data.ptr for x in (*arrays, *results)])
         return results
+
+    def change(self, *arrays: Array) -> None:
+        """Writes what the kernel computes of `arrays` over the first, which lies as a new one."""
+        pointers = [x.data.ptr for x in arrays]
+        self.start([*pointers, pointers[0]])
+
+    def start(self, pointers: Sequence[int]) -> None:
+        bits = 0
+        for pointer in pointers:
+            bits |= pointer
+        if bits % self.widest:
+            for pointer, multiple in zip(pointers, self.aligned):
+                if pointer % multiple:
+                    self.unaligned().launch(pointers)
+                    return
+        self.launch(pointers)
 
     def launch(self, pointers: Sequence[int]) -> None:
         packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)  # passed by value

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...traced.arrays import Traced, reached_from
 from ...traced.lists import ListGraph, MakeListGraph, NumbersGraph
-from .expressions import STORED, signature
+from .expressions import STORED, name_of, signature
 from .launch import OPTIONS
 from .list_source import CHUNK, Members, list_source, numbers_source, told
 from .reductions import tickets_of_stream
@@ -70,7 +70,7 @@ def sorted_out(columns: Sequence[Sequence[Array]], written: Sequence[int]) -> An
             entries = [entry._replace(size=2 * entry.size) for entry in groups[dtypes, whole]]
             del groups[dtypes, whole]
             groups.setdefault((real, whole), []).extend(entries)
-        elif not FLOATS.issuperset([d.name for d in dtypes]):
+        elif not FLOATS.issuperset(map(name_of, dtypes)):
             left += [entry.at for entry in groups.pop((dtypes, whole))]
     if any(_overlap(groups, column) for column in written):
         return {}, list(range(len(columns[0])))
@@ -204,7 +204,7 @@ def _kernel(graph: ListGraph, dtypes: Any, whole: bool, by_row: str, one: bool) 
     fold = graph.fold
     form = signature(reached_from(graph.outputs), graph.outputs, values=True)
     ends = signature(reached_from(fold.results), fold.results, values=True) if fold else ""
-    names = tuple([d.name for d in dtypes])
+    names = tuple(map(name_of, dtypes))
     how = fold.how if fold else ""
     key = graph.name, form, ends, how, tuple(graph.results), names, whole, by_row, one
     kernel = _kernels.get(key)
@@ -313,7 +313,7 @@ def _rows_alike(counts: Sequence[Sequence[Array]], many: int) -> Any:
     """Runs of rows whose numbers have the same dtypes: where they begin, their pointers, dtypes."""
     runs: list[tuple[int, list[tuple[int, ...]], tuple[str, ...]]] = []
     for at in range(many):
-        names = tuple([column[at].dtype.name for column in counts])
+        names = tuple([name_of(column[at].dtype) for column in counts])
         pointers = tuple([column[at].data.ptr for column in counts])
         if not runs or runs[-1][2] != names:
             runs.append((at, [], names))

@@ -15,13 +15,14 @@ import cupy
 import numpy as np
 
 from ... import BY_ARRAY_TYPE
-from ...traced.arrays import Trace, Traced, Untraceable, reached_from
+from ...traced.arrays import NUMBERS, Trace, Traced, Untraceable, reached_from
 from ...traced.namespace import TracedBackend
 from ...wanted import wanted
-from .expressions import checked
+from .expressions import checked, name_of
 from .launch import KernelPlan, New, graph_of
 from .layouts import Operand, layout_of, strides_in_order
 from .reductions import ReductionPlan, reduction_to
+from .source import THREADS
 
 __all__ = ["backward_of", "column_sum", "forward_of", "graph_plan"]
 
@@ -31,7 +32,8 @@ BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 MOST_PLANS = 4096  # of one row; then it begins anew
-ndarray = cupy.ndarray
+ndarray, frombuffer, uint8 = cupy.ndarray, np.frombuffer, np.uint8
+BLOCK = (THREADS,)
 
 
 class Declined:
@@ -64,14 +66,72 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
             elif _is_other_array(x):
                 return plain(*args)
             else:
-                key += (type(x), repr(x))
+                key += (type(x), _name_of(x))
         plan = plans.get(tuple(key))
         if plan is None:
             plan = _kept(plans, tuple(key), lambda: forward_plan(op, args))
         return plan.run(arrays)[0] if type(plan) is KernelPlan else plain(*args)
 
-    forward.plans = plans  # type: ignore[attr-defined]
-    return forward
+    direct = forward
+    if not op.params and len(op.inputs) <= 2 and not op.variadic:
+        direct = (_of_one if len(op.inputs) == 1 else _of_two)(plans, forward)
+    direct.plans = plans  # type: ignore[attr-defined]
+    return direct
+
+
+def _of_one(plans: dict[Any, Any], forward: Callable[..., Any]) -> Callable[..., Any]:
+    """`forward` of one array, whose plan is there, in a straight line."""
+
+    def of_one(x: Any) -> Any:
+        if type(x) is ndarray and wanted.fused:
+            plan = plans.get((x.dtype.num, x.shape, x.strides))
+            if type(plan) is KernelPlan and plan.simple:
+                out = ndarray(plan.shape, plan.dtype)
+                first, last = x.data.ptr, out.data.ptr
+                if not (first | last) % plan.widest:
+                    packed = frombuffer(plan.pack(first, last, *plan.rest), uint8)
+                    plan.kernel(plan.grid, BLOCK, (packed,))
+                    return out
+        return forward(x)
+
+    return of_one
+
+
+def _of_two(plans: dict[Any, Any], forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of two arrays, or of an array and a number."""
+
+    def of_two(x: Any, y: Any) -> Any:
+        if type(x) is ndarray and wanted.fused:
+            if type(y) is ndarray:
+                key: Any = x.dtype.num, x.shape, x.strides, y.dtype.num, y.shape, y.strides
+                plan = plans.get(key)
+                if type(plan) is KernelPlan and plan.simple:
+                    out = ndarray(plan.shape, plan.dtype)
+                    first, second, last = x.data.ptr, y.data.ptr, out.data.ptr
+                    if not (first | second | last) % plan.widest:
+                        packed = frombuffer(plan.pack(first, second, last, *plan.rest), uint8)
+                        plan.kernel(plan.grid, BLOCK, (packed,))
+                        return out
+            elif isinstance(y, (float, np.generic)):
+                plan = plans.get((x.dtype.num, x.shape, x.strides, type(y), _name_of(y)))
+                if type(plan) is KernelPlan and plan.simple:
+                    out = ndarray(plan.shape, plan.dtype)
+                    first, last = x.data.ptr, out.data.ptr
+                    if not (first | last) % plan.widest:
+                        packed = frombuffer(plan.pack(first, last, *plan.rest), uint8)
+                        plan.kernel(plan.grid, BLOCK, (packed,))
+                        return out
+        return forward(x, y)
+
+    return of_two
+
+
+def _name_of(value: Any) -> Any:
+    """What a value that is no array is called in a key: itself, unless equals may differ."""
+    if isinstance(value, (float, np.generic)):
+        value = float(value)
+        return value if value and value == value else repr(value)
+    return value if value and type(value) in NUMBERS else repr(value)
 
 
 def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
@@ -94,7 +154,7 @@ def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
             elif _is_other_array(x):
                 return None
             else:
-                key += (type(x), repr(x))
+                key += (type(x), _name_of(x))
         if meta is not None:
             shapes, params, dtypes, compute, _ = meta
             key += (shapes, repr(params) if params else "", dtypes, compute)
@@ -287,7 +347,7 @@ def column_sum(a: Array, axis: Any, keepdims: bool) -> Array | None:
     """
     axes = axis if isinstance(axis, tuple) else (axis,)
     count = len(axes)
-    if not wanted.fused or a.dtype.name not in FLOATS or not 0 < count < a.ndim:
+    if not wanted.fused or name_of(a.dtype) not in FLOATS or not 0 < count < a.ndim:
         return None
     if sorted([x % a.ndim for x in axes]) != list(range(count)):
         return None

@@ -8,7 +8,7 @@ functions. The row says what is computed, and is compared with the kernel in
 `cugrad/backends/cupy` imports from here.
 """
 
-from . import convolution, norms, places, pooling, scores
+from . import convolution, norms, places, pooling, products, scores
 from .attention import attention, attention_backward
 from .registry import backward_of, forward_of
 
@@ -20,5 +20,6 @@ __all__ = [
     "forward_of",
     "norms",
     "pooling",
+    "products",
     "scores",
 ]

@@ -16,7 +16,7 @@ import cupy
 from ...windows import Ints
 from ..gemm import matmul
 from ..kernels.windows import KERNELS
-from .launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, pack_of
+from .launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
 from .registry import forward
 from .windows import Windows, launch, windows_over
 
@@ -32,7 +32,7 @@ def _windows(
     size: tuple[int, ...], weight_size: tuple[int, ...], dtype: Any, stride: Ints, padding: Ints,
     dilation: Ints,
 ) -> Windows | None:  # fmt: skip
-    if dtype.name not in FLOATS or not size or 0 in (*size, *weight_size):
+    if name_of(dtype) not in FLOATS or not size or 0 in (*size, *weight_size):
         return None
     return windows_over(size, weight_size, stride, padding, dilation)
 
@@ -112,7 +112,7 @@ def _by_columns(
 def _add(y: Array, bias: Array) -> None:
     length = prod(y.shape[2:])
     pack = pack_of(length, y)
-    run = kernel(KERNELS["add_to_channels"], "add_to_channels", y.dtype.name, None, pack)
+    run = kernel(KERNELS["add_to_channels"], "add_to_channels", name_of(y.dtype), None, pack)
     run((blocks(y.size // pack),), (BLOCK,),
         (y, bias, int64(y.size), int32(y.shape[1]), int32(length)))  # fmt: skip
 
@@ -191,7 +191,7 @@ def _depthwise_weight(g: Array, x: Array, windows: Windows, groups: int) -> Arra
     if x.shape[1] != groups or channels % groups or channels * windows.taps >= LIMIT:
         return None
     result = ndarray((channels, 1, *windows.kernel), g.dtype)
-    run = kernel(KERNELS["depthwise_weight"], "depthwise_weight", g.dtype.name)
+    run = kernel(KERNELS["depthwise_weight"], "depthwise_weight", name_of(g.dtype))
     run((result.size,), (BLOCK,), (g, x, result, windows.packed, int32(x.shape[0]),
         int32(channels), int32(channels // groups)))  # fmt: skip
     return result

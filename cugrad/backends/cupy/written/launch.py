@@ -7,12 +7,13 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ..fused.expressions import name_of
 from ..fused.reductions import tickets_of_stream
 from ..kernels import code
 
 __all__ = [
     "BLOCK", "FLOATS", "LIMIT", "accumulator", "blocks", "dense", "int32", "int64", "kernel",
-    "pack_of", "team_of", "tickets_of_stream",
+    "name_of", "pack_of", "team_of", "tickets_of_stream",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
@@ -39,7 +40,7 @@ def kernel(
 
 def accumulator(dtype: Any) -> Any:
     """The NumPy type in which sums of a dtype are kept."""
-    return np.float64 if dtype.name == "float64" else np.float32
+    return np.float64 if name_of(dtype) == "float64" else np.float32
 
 
 def dense(x: Array) -> Array:

@@ -21,6 +21,7 @@ from .launch import (
     int32,
     int64,
     kernel,
+    name_of,
     pack_of,
     team_of,
     tickets_of_stream,
@@ -38,8 +39,12 @@ ndarray = cupy.ndarray
 
 def _weight_dtype(x: Array, n: int, *vectors: Array | None) -> str | None:
     """The dtype of weight and bias, of n elements each; None where the kernels take them not."""
-    names = {v.dtype.name for v in vectors if v is not None} or {x.dtype.name}
-    if len(names) > 1 or not names <= {x.dtype.name, "float32"} or x.dtype.name not in FLOATS:
+    names = {name_of(v.dtype) for v in vectors if v is not None} or {name_of(x.dtype)}
+    if (
+        len(names) > 1
+        or not names <= {name_of(x.dtype), "float32"}
+        or name_of(x.dtype) not in FLOATS
+    ):
         return None
     if any(v is not None and v.size != n for v in vectors):
         return None
@@ -88,7 +93,7 @@ class Rows(NamedTuple):
         block = max(BLOCK, team)
         sizes = int64(self.number), int32(self.n), int32(team)
         arrays = [x for x in args if isinstance(x, ndarray)]
-        kernel(KERNELS[name], name, elements[0].dtype.name, weight, pack)(
+        kernel(KERNELS[name], name, name_of(elements[0].dtype), weight, pack)(
             (blocks(self.number * team, block),), (block,), (*arrays, *sizes, *args[len(arrays) :]),
         )  # fmt: skip
 
@@ -272,7 +277,7 @@ class Sheet(NamedTuple):
         arrays = [a for a in args if isinstance(a, ndarray)]
         sizes = [int32(n) for n in (self.channels, self.each, self.length, self.part)]
         text = KERNELS[name]
-        kernel(text, name, x.dtype.name, weight, ACROSS=int(self.across))(
+        kernel(text, name, name_of(x.dtype), weight, ACROSS=int(self.across))(
             (self.tiles, parts), (BLOCK,),
             (*arrays, partial, tickets_of_stream(), *sizes, *args[len(arrays) :]),
         )  # fmt: skip
@@ -312,7 +317,7 @@ def _sums(
     sums = ndarray((2, sheet.channels), accumulator(x.dtype))
     spare, moments = ndarray((1,), dtype), (factors if means is None else means, factors)
     sheet.launch(
-        "channel_sums", x, dtype.name, g, x, *map(dense, moments),
+        "channel_sums", x, name_of(dtype), g, x, *map(dense, moments),
         *[spare if a is None else a for a in new], sums, int32(per_row), int32(shared),
         _parts(new[0], new[1], means is not None),
     )  # fmt: skip
@@ -352,7 +357,7 @@ def _each(name: str, x: Array, dtype: str, sheet: Sheet, elements: list[Array], 
     pack = pack_of(x.size if sheet.across else sheet.length, *elements)
     arrays = [a for a in args if isinstance(a, ndarray)]
     sizes = int64(x.size), int32(sheet.channels), int32(sheet.length)
-    kernel(KERNELS[name], name, x.dtype.name, dtype, pack)(
+    kernel(KERNELS[name], name, name_of(x.dtype), dtype, pack)(
         (blocks(x.size // pack),), (BLOCK,), (*arrays, *sizes, *args[len(arrays) :])
     )
 

@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from ...windows import Ints
-from .launch import FLOATS, dense, int32
+from .launch import FLOATS, dense, int32, name_of
 from .registry import NodeCall, backward, forward
 from .windows import Windows, launch, windows_over
 
@@ -24,7 +24,7 @@ def _pooled(
     x: Array, n: int, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints,
     ceil_mode: bool,
 ) -> Windows | None:  # fmt: skip
-    if x.dtype.name not in FLOATS or not x.size or x.ndim < n:
+    if name_of(x.dtype) not in FLOATS or not x.size or x.ndim < n:
         return None
     windows = windows_over(tuple(x.shape[-n:]), kernel_size, stride, padding, dilation, ceil_mode)
     if windows is None:
@@ -56,11 +56,11 @@ def _max_pool(n: int) -> None:
             shape[-n:], params["kernel_size"], params["stride"], params["padding"],
             params["dilation"], params["ceil_mode"],
         )  # fmt: skip
-        if windows is None or call.g.dtype.name not in FLOATS or not prod(shape):
+        if windows is None or name_of(call.g.dtype) not in FLOATS or not prod(shape):
             return None
         result = ndarray(shape, call.g.dtype)
         arrays = [dense(call.g), dense(offsets), result]
-        launch("max_pool_backward", windows, result.size, arrays, index=offsets.dtype.name)
+        launch("max_pool_backward", windows, result.size, arrays, index=name_of(offsets.dtype))
         return call.answer(self=result)
 
     @forward(f"avg_pool{n}d")
@@ -97,7 +97,7 @@ def avg_pool_backward(
     """In one kernel."""
     n, size = len(input_size), tuple(input_size)
     windows = windows_over(size, kernel_size, stride, padding, 1, ceil_mode)
-    if windows is None or grad_output.dtype.name not in FLOATS or not grad_output.size:
+    if windows is None or name_of(grad_output.dtype) not in FLOATS or not grad_output.size:
         return None
     if tuple(grad_output.shape[-n:]) != windows.outputs:
         return None

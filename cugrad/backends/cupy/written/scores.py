@@ -18,6 +18,7 @@ from .launch import (
     int32,
     int64,
     kernel,
+    name_of,
     pack_of,
     team_of,
     tickets_of_stream,
@@ -56,7 +57,7 @@ class Scores(NamedTuple):
 
 def _along(x: Array, dim: int) -> Scores | None:
     """The rows along a dim; None where the row says what is wrong with it."""
-    if type(dim) is not int or not -x.ndim <= dim < x.ndim or x.dtype.name not in FLOATS:
+    if type(dim) is not int or not -x.ndim <= dim < x.ndim or name_of(x.dtype) not in FLOATS:
         return None
     dim %= x.ndim
     rows = Scores(x.size // (x.shape[dim] or 1), x.shape[dim], prod(x.shape[dim + 1 :]))
@@ -71,7 +72,7 @@ def _softmax(name: str, log: bool, arrays: list[Array], dim: int) -> Array | Non
     result = ndarray(arrays[0].shape, arrays[0].dtype)
     pack = rows.pack(*arrays, result)
     grid, block, team = rows.grid(pack)
-    run = kernel(KERNELS[name], name, result.dtype.name, None, pack, ACROSS=int(rows.inner > 1),
+    run = kernel(KERNELS[name], name, name_of(result.dtype), None, pack, ACROSS=int(rows.inner > 1),
                  LOG=int(log))  # fmt: skip
     run((grid,), (block,), (*arrays, result, int64(rows.number), int32(rows.n),
         int32(rows.inner), int32(team)))  # fmt: skip
@@ -111,14 +112,14 @@ def log_softmax_backward(grad_output: Array, output: Array, dim: int) -> Array |
 
 def _scores(x: Array, target: Array, weight: Array | None, reduction: str) -> Scores | None:
     """The rows of scores (N, C, ...) or (C,) with a target each."""
-    if x.ndim == 0 or reduction not in HOW or target.dtype.name != "int64":
+    if x.ndim == 0 or reduction not in HOW or name_of(target.dtype) != "int64":
         return None
     rows = _along(x, min(1, x.ndim - 1))
     if rows is None or target.size != rows.number:
         return None
     if weight is None:
         return rows
-    is_read = weight.dtype.name in (x.dtype.name, "float32") and weight.shape == (rows.n,)
+    is_read = name_of(weight.dtype) in (name_of(x.dtype), "float32") and weight.shape == (rows.n,)
     return rows if is_read else None
 
 
@@ -139,8 +140,8 @@ def cross_entropy(
     lead = 1 if x.ndim == 1 else x.shape[0]
     top, log_sum = (ndarray((lead, 1, rows.number // lead), kind) for _ in range(2))
     partial = ndarray((2, grid) if reduction != "none" else (0,), kind)
-    dtype = None if weight is None else weight.dtype.name
-    run = kernel(KERNELS["cross_entropy"], "cross_entropy", x.dtype.name, dtype, pack,
+    dtype = None if weight is None else name_of(weight.dtype)
+    run = kernel(KERNELS["cross_entropy"], "cross_entropy", name_of(x.dtype), dtype, pack,
                  ACROSS=int(rows.inner > 1))  # fmt: skip
     run((grid,), (block,), (
         x, dense(target), x if weight is None else dense(weight), loss, total, top, log_sum,
@@ -169,9 +170,11 @@ def cross_entropy_backward(
     x, result = dense(self), ndarray(self.shape, self.dtype)
     pack = rows.pack(x, result)
     grid, block, team = rows.grid(pack)
-    dtype = None if weight is None else weight.dtype.name
-    run = kernel(KERNELS["cross_entropy_backward"], "cross_entropy_backward", x.dtype.name, dtype,
-                 pack, ACROSS=int(rows.inner > 1))  # fmt: skip
+    dtype = None if weight is None else name_of(weight.dtype)
+    run = kernel(
+        KERNELS["cross_entropy_backward"], "cross_entropy_backward", name_of(x.dtype), dtype, pack,
+        ACROSS=int(rows.inner > 1),
+    )  # fmt: skip
     run((grid,), (block,), (
         dense(grad_output), x, dense(target), x if weight is None else dense(weight),
         total_weight, dense(top), dense(log_sum), result, int64(rows.number), int32(rows.n),

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...windows import Ints, numbers, output_size
 from ..kernels.windows import KERNELS
-from .launch import BLOCK, LIMIT, blocks, int64, kernel
+from .launch import BLOCK, LIMIT, blocks, int64, kernel, name_of
 
 __all__ = ["Windows", "launch", "windows_over"]
 
@@ -68,5 +68,5 @@ def launch(
     name: str, windows: Windows, count: int, arrays: list[Array], *rest: Any, index: str = ""
 ) -> None:
     """Starts a kernel with a thread for each of `count` elements; `index` is the dtype of W."""
-    run = kernel(KERNELS[name], name, arrays[0].dtype.name, index or None)
+    run = kernel(KERNELS[name], name, name_of(arrays[0].dtype), index or None)
     run((blocks(count),), (BLOCK,), (*arrays, windows.packed, int64(count), *rest))
