@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,9 +103,13 @@ def module_name(path: Path, package: Path = PACKAGE) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
-def imports_of(source: str, module: str, is_package: bool) -> Iterator[Import]:
+@cache
+def imports_of(source: str, module: str, is_package: bool) -> tuple[Import, ...]:
     """Every import of a file: at the top, in a function, or by importlib with a literal."""
-    tree = ast.parse(source)
+    return tuple(_imports_of(ast.parse(source), module, is_package))
+
+
+def _imports_of(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
     typing_only = {
         id(node)
         for block in ast.walk(tree)
@@ -183,12 +188,11 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-every_file = pytest.mark.parametrize("path", package_files(), ids=relative)
-
-
-@every_file
-def test_imports_point_downward(path: Path) -> None:
-    faults = faults_of(path.read_text(), module_name(path), path.name == "__init__.py")
+def test_imports_point_downward() -> None:
+    faults = [
+        fault for path in package_files()
+        for fault in faults_of(path.read_text(), module_name(path), path.name == "__init__.py")
+    ]  # fmt: skip
     assert not faults, "\n".join(faults)
 
 
@@ -226,20 +230,23 @@ def test_the_layers_name_rooms_that_exist() -> None:
     assert set(RANK) == rooms
 
 
-@every_file
-def test_a_module_begins_with_one_sentence(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text()))
-    assert docstring, "no docstring: say in one sentence what the file is"
-    first = docstring.split("\n\n")[0]
-    assert first.rstrip().endswith((".", "!", "?")), f"want a sentence, got {first!r}"
+def test_a_module_begins_with_one_sentence() -> None:
+    for path in package_files():
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        assert docstring, f"{relative(path)} has no docstring: say in one sentence what it is"
+        first = docstring.split("\n\n")[0].rstrip()
+        assert first.endswith((".", "!", "?")), f"{relative(path)}: want a sentence, got {first!r}"
 
 
-@every_file
-def test_a_file_is_short_enough_to_read(path: Path) -> None:
-    lines = path.read_text().count("\n")
-    is_table = room_of(module_name(path)) == "ops" or "kernels" in path.parts
-    limit = MAX_TABLE_LINES if is_table else MAX_LINES
-    assert lines <= limit, f"{lines} lines, want at most {limit}: what are its two sentences?"
+def test_a_file_is_short_enough_to_read() -> None:
+    long = []
+    for path in package_files():
+        lines = path.read_text().count("\n")
+        is_table = room_of(module_name(path)) == "ops" or "kernels" in path.parts
+        limit = MAX_TABLE_LINES if is_table else MAX_LINES
+        if lines > limit:
+            long.append(f"{relative(path)} has {lines} lines, want at most {limit}")
+    assert not long, "\n".join(long) + ": what are its two sentences?"
 
 
 def test_a_folder_holds_few_enough_files_to_choose_from() -> None:
@@ -251,10 +258,12 @@ def test_a_folder_holds_few_enough_files_to_choose_from() -> None:
     assert set(LARGE) <= set(sizes), "a folder in LARGE is gone"
 
 
-@pytest.mark.parametrize("path", sorted({p.parent for p in package_files()}), ids=relative)
-def test_a_room_says_what_lives_there(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse((path / "__init__.py").read_text()))
-    assert docstring and "\n\n" in docstring, "a sentence, and a paragraph: where does one begin?"
+def test_a_room_says_what_lives_there() -> None:
+    for path in sorted({p.parent for p in package_files()}):
+        docstring = ast.get_docstring(ast.parse((path / "__init__.py").read_text()))
+        assert docstring and "\n\n" in docstring, (
+            f"{relative(path)} wants a sentence, and a paragraph: where does one begin?"
+        )
 
 
 BAD = [
