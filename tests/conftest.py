@@ -12,6 +12,7 @@ import random
 import tempfile
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,22 @@ import pytest
 # PyTorch's compiler, which some of its own functions start, would set it in the middle of a test.
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
 
-try:
-    import hypothesis
-except ImportError:  # the tests that need it say so themselves
-    pass
-else:
-    # derandomized: a red run names a fault of the change, not of the day's luck
+
+@functools.cache
+def settle_hypothesis() -> None:
+    """Derandomized: a red run names a fault of the change, not of the day's luck."""
+    try:
+        import hypothesis
+    except ImportError:  # the tests that need it say so themselves
+        return
     hypothesis.settings.register_profile("cugrad", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("cugrad")
+
+
+def pytest_pycollect_makemodule(module_path: Path) -> None:
+    """Before a file that draws is imported; the others do without what takes a second to import."""
+    if b"hypothesis" in module_path.read_bytes():
+        settle_hypothesis()
 
 
 # Devices ------------------------------------------------------------

@@ -15,6 +15,7 @@ from cugrad.backends.cupy.kernels import codecs as kernels
 from cugrad.backends.numpy.backend import NumpyNamespace
 from cugrad.memory.codecs import CODECS
 from tests.backends import cuda_toolchain as toolchain
+# It draws: tests/conftest.py looks for the word hypothesis, and settles that before this import.
 from tests.memory.offload.test_codecs import (
     DTYPES,
     all_halves,
