@@ -15,7 +15,6 @@ from cugrad.backends.cupy.kernels import codecs as kernels
 from cugrad.backends.numpy.backend import NumpyNamespace
 from cugrad.memory.codecs import CODECS
 from tests.backends import cuda_toolchain as toolchain
-# It draws: tests/conftest.py looks for the word hypothesis, and settles that before this import.
 from tests.memory.offload.test_codecs import (
     DTYPES,
     all_halves,
@@ -27,6 +26,7 @@ from tests.memory.offload.test_codecs import (
 from tests.support.cuda_on_cpu import Program
 
 Host = np.ndarray[Any, Any]
+# What is imported above draws: tests/conftest.py looks for the word hypothesis before it imports.
 
 
 class Fused(NumpyNamespace):
