@@ -149,7 +149,7 @@ class FusedPlan:
 
     def _outputs(self, inputs: Sequence[Tensor]) -> Any:
         outputs = self.called(inputs)
-        for y in [outputs] if isinstance(outputs, Tensor) else outputs:
+        for y in outputs if type(outputs) is tuple else (outputs,):
             if not isinstance(y, Tensor) or type(y._array) is not Traced:
                 raise Untraceable("it returns what is no tensor of elements")
         return outputs
