@@ -16,7 +16,7 @@ UNARY = [
     "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "deg2rad", "erf", "exp", "exp2",
     "expm1", "floor", "frac", "log1p", "neg", "reciprocal", "round", "sgn", "sigmoid", "sign",
     "signbit", "sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc", "isposinf",
-    "logit",
+    "logit", "frexp",
 ]  # fmt: skip
 BINARY = [
     "add", "sub", "mul", "div", "atan2", "copysign", "eq", "ne", "lt", "le", "gt", "ge",

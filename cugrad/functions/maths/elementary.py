@@ -17,6 +17,7 @@ from ...dtypes import is_floating
 from ...ops.table import TABLE
 from ...tensor import Tensor
 from ..calls.arguments import array_of
+from ..calls.return_types import return_type
 from ..creation.factories import full_like
 from ..shapes.views import broadcast_tensors
 from .arithmetic import FUNCTIONS as ROWS
@@ -29,16 +30,21 @@ __all__ = [
 TAKES_OUT = frozenset(["conj_physical", "frexp", "polar"])
 
 
-def frexp(input: Tensor) -> tuple[Tensor, Tensor]:
+Frexp = return_type("frexp", "mantissa exponent")
+
+
+def frexp(input: Tensor) -> Any:
     """The mantissa, in (-1, 1), and the exponent, int32, of which mantissa * 2**exponent is input.
 
     >>> import cugrad as torch
     >>> torch.frexp(torch.tensor([3.0, -8.0]))
-    (tensor([ 0.7500, -0.5000]), tensor([2, 4], dtype=torch.int32))
+    torch.return_types.frexp(
+    mantissa=tensor([ 0.7500, -0.5000]),
+    exponent=tensor([2, 4], dtype=torch.int32))
     """
     if not is_floating(array_of(input, "frexp").dtype):
         raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, got {input.dtype}")
-    return recorded.frexp(input)
+    return Frexp(*recorded.frexp(input))
 
 
 def polar(abs: Tensor, angle: Tensor) -> Tensor:

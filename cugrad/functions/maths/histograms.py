@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any
 
 from ...autograd.recording.record import recorded
+from ...backends.batched.arrays import levels_of
 from ...dtypes import is_floating
+from ...ops.reductions.statistics import range_of
 from ...tensor import Tensor
 from ..calls.arguments import array_of, fresh
 from ..calls.return_types import return_type
@@ -47,20 +48,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return recorded.bincount(input, weights, minlength)
 
 
-def _range_of(function: str, array: Any, low: float, high: float) -> tuple[float, float]:
-    """The range of a histogram: that of the elements where both ends are equal."""
-    if low == high and array.size:
-        low, high = float(array.min()), float(array.max())
-    if low == high:
-        margin = 1.0 if function == "histc" else 0.5
-        low, high = low - margin, high + margin
-    if not (isfinite(low) and isfinite(high)):
-        raise RuntimeError(f"torch.{function}: range of [{low}, {high}] is not finite")
-    if low > high:
-        raise RuntimeError(f"torch.{function}: max must be larger than min: got [{low}, {high}]")
-    return low, high
-
-
 def _check_histogram(function: str, input: Tensor) -> Any:
     array = array_of(input, function)
     if not is_floating(array.dtype):
@@ -80,7 +67,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     array = _check_histogram("histc", input)
     if bins <= 0:
         raise RuntimeError(f"torch.histc(): bins must be > 0, but got {bins}")
-    low, high = _range_of("histc", array, min, max)
+    low, high = min, max
+    if not levels_of(array):  # else each example has its own
+        low, high = range_of("histc", array, min, max)
     return recorded.histc(input.detach(), bins, low, high)
 
 
@@ -196,7 +185,7 @@ def _in_boxes(
         low, high = (0.0, 0.0) if span is None else span[2 * d : 2 * d + 2]
         if span is None and not points._array.size:
             low, high = 0.0, 1.0
-        low, high = _range_of(function, points._array[:, d], low, high)
+        low, high = range_of(function, points._array[:, d], low, high)
         edges.append(linspace(low, high, part + 1, dtype=points.dtype, device=points.device))
     arrays = tuple(e._array for e in edges)
     return recorded.histogramdd(points, weight, arrays, density), tuple(edges)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 from ..precision import wide
@@ -19,8 +19,23 @@ def _bincount(xp: Any, self: Any, weights: Any = None, minlength: int = 0) -> An
 row("bincount", "self weights?", _bincount, doc="how often 0, 1, 2, ... occur, or their weights")
 
 
+def range_of(function: str, array: Any, low: float, high: float) -> tuple[float, float]:
+    """The range of a histogram: that of the elements where both ends are equal."""
+    if low == high and array.size:
+        low, high = float(array.min()), float(array.max())
+    if low == high:
+        margin = 1.0 if function == "histc" else 0.5
+        low, high = low - margin, high + margin
+    if not (isfinite(low) and isfinite(high)):
+        raise RuntimeError(f"torch.{function}: range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"torch.{function}: max must be larger than min: got [{low}, {high}]")
+    return low, high
+
+
 def _histc(xp: Any, self: Any, bins: int, low: float, high: float) -> Any:
     x = wide(xp, self).reshape(-1)
+    low, high = range_of("histc", x, low, high)
     inside = x[(x >= low) & (x <= high)]
     place = ((inside - low) * (bins / (high - low))).astype("int64")
     counts = xp.bincount(xp.minimum(place, bins - 1), minlength=bins)
