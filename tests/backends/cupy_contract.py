@@ -203,8 +203,6 @@ def aliases_of(tree: ast.AST) -> dict[str, str]:
             for item in node.names:
                 if (node.module or "").partition(".")[0] in ROOTS:
                     aliases[item.asname or item.name] = f"{node.module}.{item.name}"
-        elif isinstance(node, ast.arg) and _annotation(node) == "Array":
-            aliases.setdefault(node.arg, ARRAY)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             targets, values = [node.targets[0]], [node.value]
@@ -213,18 +211,36 @@ def aliases_of(tree: ast.AST) -> dict[str, str]:
             for target, value in zip(targets, values):
                 chain = chain_of(value)
                 if isinstance(target, ast.Name) and chain and chain[0] in aliases and chain[1:]:
-                    path = ".".join([aliases[chain[0]], *chain[1:]])
-                    if aliases[chain[0]] != ARRAY:
-                        aliases[target.id] = path
+                    aliases[target.id] = ".".join([aliases[chain[0]], *chain[1:]])
     return aliases
+
+
+def arrays_of(tree: ast.AST) -> dict[int, frozenset[str]]:
+    """The names that are parameters annotated `Array`, where a node stands: by the node's id."""
+    scopes: dict[int, frozenset[str]] = {}
+    for node in ast.walk(tree):  # parents come before their children
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            every = [x for x in ast.walk(node.args) if isinstance(x, ast.arg)]
+            arrays = {x.arg for x in every if _annotation(x) == "Array"}
+            bound = {x.arg for x in every}
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            targets = [x for part in node.generators for x in ast.walk(part.target)]
+            arrays, bound = set(), {x.id for x in targets if isinstance(x, ast.Name)}
+        else:
+            continue
+        for inner in ast.walk(node):
+            scopes[id(inner)] = scopes.get(id(inner), frozenset()) - bound | arrays
+    return scopes
 
 
 def _annotation(node: ast.arg) -> str:
     return "" if node.annotation is None else ast.unparse(node.annotation)
 
 
-def uses_of(tree: ast.AST, aliases: dict[str, str]) -> Iterator[tuple[str, int, ast.Call | None]]:
-    """(dotted path, line, call or None) of every longest chain that begins at an alias."""
+def uses_of(
+    tree: ast.AST, aliases: dict[str, str], arrays: dict[int, frozenset[str]]
+) -> Iterator[tuple[str, int, ast.Call | None]]:
+    """(dotted path, line, call or None) of every longest chain that begins at an alias or array."""
     inner: set[int] = set()
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):  # parents come before their children
@@ -243,7 +259,11 @@ def uses_of(tree: ast.AST, aliases: dict[str, str]) -> Iterator[tuple[str, int, 
                     below = below.value
                 inner.add(id(below))
             chain = chain_of(node)
-            if chain and chain[0] in aliases and (chain[1:] or id(node) in calls):
+            if not chain or not (chain[1:] or id(node) in calls):
+                continue
+            if chain[0] in arrays.get(id(node), ()) and chain[0] not in aliases:
+                yield ".".join([ARRAY, *chain[1:]]), node.lineno, calls.get(id(node))
+            elif chain[0] in aliases:
                 path = ".".join([aliases[chain[0]], *chain[1:]])
                 yield path, node.lineno, calls.get(id(node))
 
@@ -252,7 +272,7 @@ def faults_of(source: str, where: str) -> list[str]:
     """Every use of CuPy in a file that the installed CuPy would refuse, one line each."""
     tree = ast.parse(source)
     faults = [f"{where}:{fault}" for fault in _faults_of_holders(tree)]
-    for path, line, call in uses_of(tree, aliases_of(tree)):
+    for path, line, call in uses_of(tree, aliases_of(tree), arrays_of(tree)):
         if path == ARRAY or (call is not None and path.startswith(ARRAY) and path.count(".") > 2):
             call = None  # calling the parameter itself, or a method of an array's attribute
         try:
@@ -315,7 +335,7 @@ def faults_of_rows(source: str, where: str, namespace: type) -> list[str]:
     """
     tree = ast.parse(source)
     faults = []
-    for path, line, call in uses_of(tree, {"xp": "xp"}):
+    for path, line, call in uses_of(tree, {"xp": "xp"}, {}):
         names = path.split(".")[1:]
         faults += _faults_of_name(names, f"{where}:{line}", call, namespace) if names else []
     for name, line in _forwards(tree):
@@ -338,7 +358,9 @@ def forwards_of(sources: list[str]) -> set[str]:
     for source in sources:
         tree = ast.parse(source)
         names |= {name for name, _ in _forwards(tree)}
-        names |= {path.split(".")[1] for path, _, _ in uses_of(tree, {"xp": "xp"}) if "." in path}
+        names |= {
+            path.split(".")[1] for path, _, _ in uses_of(tree, {"xp": "xp"}, {}) if "." in path
+        }
     return names
 
 

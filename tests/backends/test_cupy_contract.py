@@ -66,6 +66,7 @@ BAD = [
     ("import cupy\ncupy.get_default_memory_pool().free()", "no cupy.cuda.MemoryPool.free"),
     ("self._pool.free_bytes(1)", "takes 0 positional arguments, got 1"),
     ("def f(x: Array): return x.numpy()", "no cupy.ndarray.numpy"),
+    ("def f(x: Array):\n def g(): return x.steps\n return g", "no cupy.ndarray.steps"),
     ("def f(x: Array): return x.astype(int, copied=False)", "no argument 'copied'"),
 ]
 GOOD = [
@@ -76,6 +77,7 @@ GOOD = [
     "from cupy_backends.cuda.libs import cublas\ncublas.CUBLAS_COMPUTE_32F_FAST_TF32",
     "def f(x: Array): return x.astype(int, copy=False).device.id, x.data.ptr, x.flags.c_contiguous",
     "import numpy\nnumpy.no_such_name",
+    "def f(x: Array): return [x.steps for x in parts]\ndef g(x): return x.steps",
 ]
 
 

@@ -37,7 +37,9 @@ def names_called() -> dict[str, str]:
     found = {}
     for path in sorted((PACKAGE / "backends" / "cupy").rglob("*.py")):
         tree = ast.parse(path.read_text())
-        for name, line, call in contract.uses_of(tree, contract.aliases_of(tree)):
+        for name, line, call in contract.uses_of(
+            tree, contract.aliases_of(tree), contract.arrays_of(tree)
+        ):
             if call is not None:
                 found[name] = f"{path.name}:{line}"
     rows = [path.read_text() for path in PACKAGE.rglob("*.py") if "backends" not in path.parts]
