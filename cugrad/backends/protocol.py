@@ -67,7 +67,9 @@ class Backend(Protocol):
     array_types: tuple[type, ...]
     xp: Any
 
-    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any: ...
+    def run_row(
+        self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
+    ) -> Any: ...  # the result may be written to `home`, which is then answered
     def row_function(self, op: Any) -> Callable[..., Any]: ...  # as run_row, by position
     def gradients_function(
         self, op: Any, mask: int, raw: Any

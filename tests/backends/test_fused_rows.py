@@ -339,3 +339,29 @@ else:
         for array, why in zip(arrays, ("whole", "complex", "whole")):
             with pytest.raises(Untraceable, match=why):
                 rows.forward_plan(TABLE["mul"], [array, array])
+
+    def test_in_place_a_kernel_writes_where_it_reads() -> None:
+        """And elsewhere, where an operand overlaps it otherwise."""
+        import cugrad
+
+        def overlapping(x: Any) -> None:
+            x[:20].mul_(x[10:30])
+            x[::2].add_(x[1::2])
+            x.reshape(5, 8).mT.sub_(x.reshape(5, 8)[:, :1].mT)
+            x.reshape(5, 8)[1:4, 2:5].mul_(0.5)
+            x.add_(x).lerp_(x * 2, 0.25)
+
+        both = []
+        for device in ("cuda", "cpu"):
+            x = cugrad.tensor(np.linspace(-1, 2, 40), device=device)
+            overlapping(x)
+            w = x.clone().requires_grad_()
+            y = (w * 1.5).sigmoid_() * w
+            (grad,) = cugrad.autograd.grad(y.sum(), w)
+            both.append([z.detach().cpu().numpy() for z in (x, y, grad)])
+        for ours, theirs in zip(*both):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+        x = cugrad.tensor(np.ones((3, 4)), device="cuda")
+        plan = get("cuda").row_function(TABLE["add"]).in_place
+        assert plan(x._array, x._array, home=x._array) is x._array
+        assert plan(x._array[:2], x._array[1:], home=x._array[:2]) is not x._array

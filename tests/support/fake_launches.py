@@ -196,8 +196,8 @@ def count_plans() -> None:
     from cugrad.backends.cupy.fused import launch, lists, reductions
 
     def counting(run: Any) -> Any:
-        def counted_run(self: Any, arrays: Any) -> Any:
-            made = run(self, arrays)
+        def counted_run(self: Any, arrays: Any, *home: Any) -> Any:
+            made = run(self, arrays, *home)
             if _now is not None:
                 _now.elements += sum(x.size for x in (*arrays, *made))
             return made

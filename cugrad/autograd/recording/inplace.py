@@ -75,8 +75,9 @@ def _execute(
         except ValueError as error:
             raise explain(op, arrays, error) from None
     else:
-        value, arrays, compute = run_forward(op, arrays, params)
-        _write(op, backend, home, backend.wrap(value))
+        value, arrays, compute = run_forward(op, arrays, params, home)
+        if value is not home:
+            _write(op, backend, home, backend.wrap(value))
     if recording:
         t.counter[0] += 1
         after = make(home)

@@ -59,8 +59,13 @@ def first_array(op: Op, arrays: Any) -> Any:
     raise not_a_tensor(op, 0, arrays[0] if arrays else None)
 
 
-def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any, list[Any], Any]:
-    """The raw value, the operands as the row saw them, and the dtype they met in (or None)."""
+def run_forward(
+    op: Op, arrays: list[Any], params: dict[str, Any], home: Any = None
+) -> tuple[Any, list[Any], Any]:
+    """The raw value, the operands as the row saw them, and the dtype they met in (or None).
+
+    The value is `home` where it has been written there.
+    """
     first_array(op, arrays)
     if len(arrays) > 1:
         kind = type(arrays[0])
@@ -81,7 +86,7 @@ def run_forward(op: Op, arrays: list[Any], params: dict[str, Any]) -> tuple[Any,
     operands = (arrays,) if op.variadic else arrays
     try:
         if backend.runs_rows:
-            value = backend.run_row(op, operands, params)
+            value = backend.run_row(op, operands, params, home)
         else:
             value = op.forward(backend.xp, *operands, **params)
     except RuntimeWarning:  # warnings are errors here; overflow is not one

@@ -399,7 +399,9 @@ class BatchedBackend:
         self.level, self.parent = level, parent
         self.xp: Any = BatchedNamespace(self)
 
-    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any:
+    def run_row(
+        self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
+    ) -> Any:
         """The forward of a row, once per example where it reads values on the host."""
         try:
             return op.forward(self.xp, *operands, **params)

@@ -69,7 +69,13 @@ class CupyBackend:
             self._rows[op] = function
         return function
 
-    def run_row(self, op: Any, operands: Any, params: dict[str, Any]) -> Any:
+    def run_row(
+        self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
+    ) -> Any:
+        """The result of a row; an elementwise one may lie in `home`, which is then answered."""
+        if home is not None and op.kind == "elementwise":
+            function: Any = self.row_function(op)
+            return function.in_place(*operands, home=home, **params)
         return self.row_function(op)(*operands, **params)
 
     def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:

@@ -14,7 +14,9 @@ from .expressions import signature, value_of
 from .layouts import Layout, Operand, layout_of, needs_alignment
 from .source import THREADS, fields, kernel_source, struct_format
 
-__all__ = ["OPTIONS", "Graph", "KernelPlan", "New", "graph_of", "kernel_of", "values_of"]
+__all__ = [
+    "OPTIONS", "Graph", "KernelPlan", "New", "dense_strides", "graph_of", "kernel_of", "values_of",
+]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 
@@ -78,6 +80,15 @@ class New(NamedTuple):
         return cupy.ndarray(self.shape, self.dtype, block.data, self.strides)
 
 
+def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Those of an array that lies in the order of its dims."""
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
 class KernelPlan:
     """A kernel for operands of certain shapes, strides and dtypes, and all that a launch needs."""
 
@@ -102,9 +113,14 @@ class KernelPlan:
         self.shape, self.dtype = new[0].shape, new[0].dtype
         self.slow: KernelPlan | None = None  # for arrays that begin at other addresses
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """New arrays with what the kernel computes of `arrays`."""
-        results = [new.make() for new in self.new]
+    def run(self, arrays: Sequence[Array], home: Array | None = None) -> list[Array]:
+        """New arrays with what the kernel computes of `arrays`; or `home`, where it may lie there:
+        kernels read each element before they write it.
+        """
+        if home is not None and self.may_write(home, arrays):
+            results = [home]
+        else:
+            results = [new.make() for new in self.new]
         self.start([x.data.ptr for x in (*arrays, *results)])
         return results
 
@@ -123,6 +139,22 @@ class KernelPlan:
                     self.unaligned().launch(pointers)
                     return
         self.launch(pointers)
+
+    def may_write(self, home: Array, arrays: Sequence[Array]) -> bool:
+        """Whether the one result has the form of `home`, and no operand shares memory with it but
+        those that lie as it does.
+        """
+        new = self.new[0]
+        strides = new.strides or dense_strides(new.shape, new.dtype.itemsize)
+        if len(self.new) > 1 or home.shape != new.shape or home.dtype != new.dtype:
+            return False
+        if home.strides != strides:
+            return False
+        same = home.data.ptr, home.shape, home.strides
+        return all(
+            (x.data.ptr, x.shape, x.strides) == same or not cupy.may_share_memory(x, home)
+            for x in arrays
+        )
 
     def launch(self, pointers: Sequence[int]) -> None:
         packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)  # passed by value

@@ -19,7 +19,7 @@ from ...traced.arrays import NUMBERS, Trace, Traced, Untraceable, reached_from
 from ...traced.namespace import TracedBackend
 from ...wanted import wanted
 from .expressions import checked, name_of
-from .launch import KernelPlan, New, graph_of
+from .launch import KernelPlan, New, dense_strides, graph_of
 from .layouts import Operand, layout_of, strides_in_order
 from .reductions import ReductionPlan, reduction_to
 from .source import THREADS
@@ -44,13 +44,16 @@ class Declined:
 
 
 def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
-    """A row's forward as a function of arrays, numbers and parameters, by position or name."""
+    """A row's forward as a function of arrays, numbers and parameters, by position or name.
+
+    That of an elementwise row may answer with `home`, which then has the result.
+    """
     plain = partial(op.forward, xp) if op.ufunc is None else getattr(xp, op.ufunc)
     if op.kind != "elementwise":
         return plain
     plans: dict[Any, Any] = {}
 
-    def forward(*args: Any, **params: Any) -> Any:
+    def forward(*args: Any, home: Array | None = None, **params: Any) -> Any:
         if not wanted.fused:
             return plain(*args, **params)
         if params:
@@ -70,12 +73,13 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
         plan = plans.get(tuple(key))
         if plan is None:
             plan = _kept(plans, tuple(key), lambda: forward_plan(op, args))
-        return plan.run(arrays)[0] if type(plan) is KernelPlan else plain(*args)
+        return plan.run(arrays, home)[0] if type(plan) is KernelPlan else plain(*args)
 
     direct = forward
     if not op.params and len(op.inputs) <= 2 and not op.variadic:
         direct = (_of_one if len(op.inputs) == 1 else _of_two)(plans, forward)
     direct.plans = plans  # type: ignore[attr-defined]
+    direct.in_place = forward  # type: ignore[attr-defined]
     return direct
 
 
@@ -306,7 +310,7 @@ def plan_of(
     itemsize = results[0].dtype.itemsize
     strides = None if trace.in_order else strides_in_order(shape, operands, itemsize)
     new = [New(shape, x.dtype, _scaled(strides, itemsize, x.dtype.itemsize)) for x in results]
-    result = Operand(itemsize, shape, strides or _dense(shape, itemsize))
+    result = Operand(itemsize, shape, strides or dense_strides(shape, itemsize))
     layout = layout_of(shape, [*operands, result])
     if layout is None:
         raise Untraceable("its operands lie in too many dims")
@@ -328,7 +332,9 @@ def summing_plan(
         return None
     checked(reached_from(results))
     operands = [Operand(x.dtype.itemsize, x.shape, x.strides) for x in arrays]
-    layout = layout_of(shape, [*operands, Operand(1, shape, _dense(shape, 1))], packing=False)
+    layout = layout_of(
+        shape, [*operands, Operand(1, shape, dense_strides(shape, 1))], packing=False
+    )
     if layout is None:
         return None
     layout = layout._replace(modes="e" * len(layout.modes))
@@ -365,14 +371,6 @@ def _column_plan(a: Array, count: int, keepdims: bool) -> ReductionPlan:
     if plan is None:
         raise Untraceable("there is nothing to sum")
     return plan
-
-
-def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides, step = [], itemsize
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
 
 
 def _scaled(strides: tuple[int, ...] | None, before: int, now: int) -> tuple[int, ...] | None:
