@@ -130,14 +130,18 @@ def test_recorded_gradients_equal_raw_ones(line: Any, backend: Any) -> None:
 
 @over_lines(differentiable)
 def test_one_gradient_at_a_time(line: Any, backend: Any) -> None:
-    """An input's gradient does not depend on which others require one."""
+    """An input's gradient does not depend on which others require one.
+
+    Where a kernel computes several together, it may add up in another order than for one.
+    """
+    near = 1e-12 if backend.runs_rows else 0.0
     run = Recording(line, backend)
     v = run.call.cotangents(run.call.rng)
     every = run.gradients(v)
     for way, (i, want) in itertools.product(ways(TABLE[line.row]), zip(run.wanted, every)):
         (got,) = Recording(line, backend, [i], way).gradients(v)
-        np.testing.assert_array_equal(
-            run.call.host(got._array), run.call.host(want._array), err_msg=f"input {i}"
+        np.testing.assert_allclose(
+            run.call.host(got._array), run.call.host(want._array), near, near, err_msg=f"input {i}"
         )
 
 
