@@ -10,6 +10,8 @@ from .autograd.function import Function, once_differentiable
 from .autograd.mode import state
 from .autograd.recording.node import AccumulateGrad, Node
 from .autograd.transforms import running
+from .device import device as Device
+from .dtypes import dtype as Dtype
 from .tensor import Tensor
 
 __all__: list[str] = []
@@ -112,3 +114,22 @@ _functions = SimpleNamespace(
     AccumulateGrad=AccumulateGrad, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad
 )
 _autograd = SimpleNamespace(_saved_tensors_hooks_is_enabled=_saved_tensors_hooks_is_enabled)
+
+
+def _parse_to(*args: Any, **kwargs: Any) -> Any:
+    """Device, dtype, non_blocking and memory format of the arguments of a `to`."""
+    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    for value in args:
+        if isinstance(value, Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, Dtype):
+            dtype = value
+        elif not isinstance(value, bool) and value is not None:
+            device = value
+    flags = [value for value in args if isinstance(value, bool)]
+    non_blocking = kwargs.get("non_blocking", flags[0] if flags else False)
+    place = None if device is None else Device(device)
+    return place, dtype, non_blocking, kwargs.get("memory_format")
+
+
+_nn = SimpleNamespace(_parse_to=_parse_to)

@@ -57,7 +57,7 @@ OUT_OF_MEMORY = "a full device raises MemoryError (CuPy's OutOfMemoryError): cat
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            Event Stream float8_* from_file functional get_device
+            Event Stream from_file functional get_device
             get_device_module has_* hub lobpcg masked overrides package quasirandom
             return_types set_default_tensor_type set_flush_denormal set_warn_always
             is_warn_always_enabled thread_safe_generator types accelerator

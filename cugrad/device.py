@@ -11,7 +11,10 @@ from .kept import Switch, of_thread
 
 __all__ = ["device", "default_device", "set_default_device", "get_default_device"]
 
-TYPES = ("cpu", "cuda", "simulated")
+TYPES = ("cpu", "cuda", "simulated", "meta")
+# Others of PyTorch's: a program may name them, but no tensor can live there.
+ELSEWHERE = ("fpga", "hpu", "ideep", "ipu", "lazy", "maia", "mkldnn", "mps", "mtia",
+             "privateuseone", "ve", "vulkan", "xla", "xpu")  # fmt: skip
 
 
 class device(Switch):
@@ -38,7 +41,7 @@ class device(Switch):
             raise TypeError(f"device(): got {type!r}, want a string such as 'cuda:0'")
         if own_index is not None and index is not None:
             raise RuntimeError(f"device(): got {type!r} and the index {index}, want one index")
-        if name not in TYPES:
+        if name not in TYPES and name not in ELSEWHERE:
             raise RuntimeError(
                 f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}"
             )

@@ -38,9 +38,10 @@ class dtype:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype of this element type; bfloat16 is the one of the package ml_dtypes."""
+        """The NumPy dtype of this element type: for bfloat16 and float8, that of ml_dtypes."""
         if self._numpy is None:
-            self._numpy = _bfloat16() if self.name == "bfloat16" else np.dtype(self.name)
+            of_numpy = self.name not in OF_ML_DTYPES
+            self._numpy = np.dtype(self.name) if of_numpy else _of_ml_dtypes(self.name)
         return self._numpy
 
     @property
@@ -86,8 +87,16 @@ LIMITED = (uint16, uint32, uint64)
 
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64,
        complex64, complex128)  # fmt: skip
-_BY_NAME = {d.name: d for d in (*ALL, *LIMITED)}
-_BY_NUMPY: dict[np.dtype[Any], dtype] = {d.numpy: d for d in _BY_NAME.values() if d is not bfloat16}
+# Numbers of a byte, to keep and to cast: they meet no others.
+float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu = FLOAT8 = tuple(
+    [dtype(f"float8_{form}", FLOAT, 1) for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz",
+                                                    "e8m0fnu")]
+)  # fmt: skip
+OF_ML_DTYPES = frozenset([bfloat16.name, *(d.name for d in FLOAT8)])
+_BY_NAME = {d.name: d for d in (*ALL, *LIMITED, *FLOAT8)}
+_BY_NUMPY: dict[np.dtype[Any], dtype] = {
+    d.numpy: d for d in _BY_NAME.values() if d.name not in OF_ML_DTYPES
+}
 
 
 def _named(name: str) -> dtype:
@@ -95,14 +104,14 @@ def _named(name: str) -> dtype:
     return _BY_NAME[name]
 
 
-def _bfloat16() -> np.dtype[Any]:
+def _of_ml_dtypes(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
         raise RuntimeError(
-            'bfloat16 needs the package ml_dtypes: pip install "cugrad[bf16]"'
+            f'{name} needs the package ml_dtypes: pip install "cugrad[bf16]"'
         ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def of(numpy_dtype: Any) -> dtype:
@@ -116,10 +125,10 @@ def of(numpy_dtype: Any) -> dtype:
     if kind is not None:
         return kind
     as_numpy = np.dtype(numpy_dtype)
-    if as_numpy.name == "bfloat16":
-        _BY_NUMPY[as_numpy] = bfloat16
-        bfloat16._numpy = as_numpy
-        return bfloat16
+    if as_numpy.name in OF_ML_DTYPES:
+        _BY_NUMPY[as_numpy] = kind = _BY_NAME[as_numpy.name]
+        kind._numpy = as_numpy
+        return kind
     kind = _BY_NUMPY.get(as_numpy.newbyteorder("="))
     if kind is None:
         raise TypeError(
@@ -161,6 +170,7 @@ _TYPE_NAMES = {
     "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
     "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
     "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
+    **{d.name: d.name.capitalize() for d in FLOAT8},
 }  # fmt: skip
 
 
@@ -201,7 +211,8 @@ def check_fits(value: Any, d: dtype) -> None:
 
 _LARGEST = {
     "float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127, "float32": (2 - 2**-23) * 2.0**127,
-    "float64": (2 - 2**-52) * 2.0**1023,
+    "float64": (2 - 2**-52) * 2.0**1023, "float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0,
+    "float8_e5m2": 57344.0, "float8_e5m2fnuz": 57344.0, "float8_e8m0fnu": 2.0**127,
 }  # fmt: skip
 _PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
@@ -224,6 +235,11 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
         )
     if low is high or low.category == BOOL:
         return high
+    if low in FLOAT8 or high in FLOAT8:
+        raise RuntimeError(
+            "Promotion for Float8 Types is not supported, attempted to promote "
+            f"{type_name(type1)} and {type_name(type2)}"
+        )
     if low.category < FLOAT <= high.category and low.category == INTEGER:
         return high
     if high.category == COMPLEX:

@@ -196,6 +196,10 @@ class Tensor:
         return backend_of(self._array).device_type == "cpu"
 
     @property
+    def is_meta(self) -> bool:
+        return backend_of(self._array).device_type == "meta"
+
+    @property
     def itemsize(self) -> int:
         return self._array.itemsize
 

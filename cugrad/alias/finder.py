@@ -24,10 +24,15 @@ PATHS = {
     "multiprocessing.spawn": "multiprocessing.spawning",
     "multiprocessing.pool": "multiprocessing", "multiprocessing.queue": "multiprocessing",
     "multiprocessing.reductions": "multiprocessing.sending",
-    **dict.fromkeys(("mps", "mtia", "cpu"), "alias.paths.xpu"),
+    **dict.fromkeys(("mps", "mtia"), "alias.paths.xpu"),
     "_subclasses.fake_tensor": "alias.paths._subclasses",
     "nn.common_types": "alias.paths.common_types", "nn.utils.stateless": "nn.stateless",
     "signal.windows.windows": "signal.windows",
+}  # fmt: skip
+
+# Names of torch itself for which there is a class while programs may ask for it.
+NAMES = {
+    "UntypedStorage": "alias.paths.storage", "get_device_module": "alias.paths.accelerator",
 }  # fmt: skip
 
 
@@ -58,14 +63,18 @@ class Alias(MetaPathFinder, Loader):
         """A spec for `torch` and what is below it; None for any other name."""
         if name != "torch" and not name.startswith("torch."):
             return None
-        module = self.module_of(name.partition(".")[2])
+        path = name.partition(".")[2]
+        module = self.module_of(path)
         if module is None:
-            return None
+            reason = self.reason_of(path)
+            if reason is None:
+                return None
+            module = AbsentModule(name, reason)
         self.modules[name] = module
         return ModuleSpec(name, self, is_package=True)
 
     def module_of(self, path: str) -> ModuleType | None:
-        """The module that stands for `torch.<path>`, one that refuses, or None."""
+        """The module that stands for `torch.<path>`, or None."""
         if not path:
             return sys.modules[LIBRARY]
         for place in (PATHS.get(path), f"alias.paths.{path}", path):
@@ -75,8 +84,7 @@ class Alias(MetaPathFinder, Loader):
                 except ModuleNotFoundError as error:
                     if error.name is not None and not error.name.startswith(LIBRARY):
                         raise  # a package that the module itself needs
-        reason = self.reason_of(path)
-        return None if reason is None else AbsentModule(f"torch.{path}", reason)
+        return None
 
     def reason_of(self, path: str) -> str | None:
         """Why a module is not here, or that around it; None for one that PyTorch does not have."""
@@ -106,7 +114,11 @@ class Alias(MetaPathFinder, Loader):
         path = f"{space}.{name}".lstrip(".")
         if not name.startswith("__") and self.module_of(path) is not None:
             return import_module(f"torch.{path}")
+        if path in NAMES:
+            return getattr(import_module(f"{LIBRARY}.{NAMES[path]}"), name)
         reason = reason_for(space, name)
+        if reason is None and space == "distributed" and not name.startswith("_"):
+            reason = DISTRIBUTED
         if reason is None:
             raise missing(module, name)
         return refusal(f"torch.{path}", reason)

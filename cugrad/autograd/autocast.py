@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .. import dtypes
+from ..device import ELSEWHERE
 from ..dtypes import is_floating
 from ..kept import Switch, of_thread
 from ..ops.table import Op
@@ -104,6 +105,8 @@ settings = of_thread(AutocastState())
 def setting(device_type: str) -> AutocastSetting:
     """What autocast does on a type of device. RuntimeError for one that it does not know."""
     entry = settings.of.get(device_type)
+    if entry is None and device_type in (*ELSEWHERE, "meta"):
+        return AutocastSetting(False, dtypes.float16)
     if entry is None:
         raise RuntimeError(
             f"User specified an unsupported autocast device_type '{device_type}'; "

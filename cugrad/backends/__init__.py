@@ -79,6 +79,10 @@ def _made(device_type: str) -> Any:
 
         is_cuda = device_type == "cuda"
         return simulated.as_cuda() if is_cuda else simulated.SimulatedBackend()
+    if device_type == "meta":
+        from .meta.backend import MetaBackend
+
+        return MetaBackend()
     from .cupy.backend import CupyBackend
 
     return CupyBackend()
@@ -97,8 +101,10 @@ def started() -> list[Backend]:
 
 def why_unusable(device_type: str) -> str | None:
     """One sentence that says why a device type cannot be used here, or None. Never raises."""
-    if device_type in _by_device_type or is_simulated(device_type):
+    if device_type in _by_device_type or device_type == "meta" or is_simulated(device_type):
         return None
+    if device_type in _device.ELSEWHERE:
+        return f"the devices are {', '.join(_device.TYPES)}"
     from .cupy.probe import why_unusable as why
 
     return why()

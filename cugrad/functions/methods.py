@@ -154,7 +154,7 @@ PROPERTIES_TO_SET = {
 
 # What tensors are not, here: there is one kind of memory, and three kinds of devices.
 FALSE = """
-    is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr
+    is_ipu is_maia is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr
     is_vulkan is_xla is_xpu
 """
 

@@ -160,14 +160,14 @@ class finfo(_Limits):
         kind = (type or dtypes.get_default_dtype()).to_real()
         if not kind.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type, got {kind}")
-        if kind is dtypes.bfloat16:
+        if kind.name in dtypes.OF_ML_DTYPES:
             import ml_dtypes
 
             info: Any = ml_dtypes.finfo(kind.numpy)
         else:
             info = np.finfo(kind.numpy)
         super().__init__(kind, info, ("resolution", "min", "max", "eps", "smallest_normal", "tiny"))
-        digits = {"float16": 3, "bfloat16": 2, "float32": 6, "float64": 15}[kind.name]
+        digits = {"float16": 3, "bfloat16": 2, "float32": 6, "float64": 15}.get(kind.name, 0)
         self.resolution = float(f"1e-{digits}")
 
 

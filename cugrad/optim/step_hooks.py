@@ -64,8 +64,10 @@ def observed(step: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(step)
     def run(*args: Any, **kwargs: Any) -> Any:
         self = args[0]
-        if self._stepping:
-            return step(*args, **kwargs)
+        if self._stepping or "_optimizer_step_pre_hooks" not in vars(self):
+            return step(
+                *args, **kwargs
+            )  # the latter: a wrapper that has made no optimizer of itself
         with ranged(f"Optimizer.step#{type(self).__name__}.step", "optimizer"):
             before, after = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
             if before or _global_optimizer_pre_hooks:

@@ -344,6 +344,11 @@ _tuple_flatten, _tuple_unflatten = NODES[tuple].flatten, NODES[tuple].unflatten
 _dict_flatten, _dict_unflatten = NODES[dict].flatten, NODES[dict].unflatten
 
 
+def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], Any]:
+    """Pairs of the place and the value of each entry, and the keys."""
+    return [(MappingKey(key), value) for key, value in d.items()], list(d)
+
+
 def _get_node_type(tree: Any) -> type:
     """The class of a container, by which `SUPPORTED_NODES` has it."""
     return type(tree)

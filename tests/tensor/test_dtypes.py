@@ -200,3 +200,20 @@ def test_rows_refuse_dtypes_that_pytorch_has_no_kernel_for(lib: Any, name: str, 
 def test_a_pair_of_all_dtypes_meets_in_one_order() -> None:
     for a, b in itertools.product(dtypes.ALL, repeat=2):
         assert cugrad.promote_types(a, b) is cugrad.promote_types(b, a)
+
+
+@pytest.mark.parametrize("form", ["e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"])
+def test_numbers_of_a_byte_beside_pytorch(form: str) -> None:
+    pytest.importorskip("ml_dtypes", reason="ml_dtypes, which has them, is absent")
+    torch = pytest.importorskip("torch")
+    values = [1.0, 0.3, 2.0, 100.0] if form == "e8m0fnu" else [1.0, -0.3, 0.0, 1.7, 200.0]
+    said = []
+    for lib in (cugrad, torch):
+        kind = getattr(lib, f"float8_{form}")
+        x = lib.tensor(values).to(kind)
+        limits = lib.finfo(kind)
+        said.append([repr(kind), kind.itemsize, kind.is_floating_point, limits.max, limits.bits,
+                     x.float().tolist(), x.element_size(), x.clone().dtype is kind])  # fmt: skip
+        with pytest.raises(RuntimeError, match="Promotion for Float8 Types is not supported"):
+            lib.promote_types(kind, lib.float32)
+    assert said[0] == said[1]

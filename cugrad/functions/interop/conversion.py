@@ -158,7 +158,10 @@ def item(self: Tensor) -> Any:
         raise RuntimeError(
             f"a Tensor with {self._array.size} elements cannot be converted to Scalar"
         )
-    return backend_of(self._array).to_host(self._array).item()
+    backend = backend_of(self._array)
+    if backend.device_type == "meta":
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    return backend.to_host(self._array).item()
 
 
 def tolist(self: Tensor) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
 from ... import dtypes
 from ...tensor import Tensor
@@ -37,6 +37,12 @@ class TensorType:
             and instance.dtype is self.dtype
             and instance.device.type == self.device
         )
+
+    def __or__(self, other: Any) -> Any:
+        """In an annotation: a tensor, or something else."""
+        return Union[Tensor, other]  # noqa: UP007  of two values
+
+    __ror__ = __or__
 
     def __repr__(self) -> str:
         return f"<class '{self.name}'>"

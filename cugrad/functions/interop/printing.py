@@ -139,6 +139,8 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
     backend = backend_of(t._array)
     if not backend.readable:
         return _batched_text(t)
+    if backend.device_type == "meta":
+        return _meta_text(t, head)
     values = np.asarray(backend.to_host(t._array))
     kind = t.dtype
     if kind.is_floating_point:
@@ -146,8 +148,7 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
     suffixes = []
     if backend.device_type != "cpu":
         suffixes.append(f"device='{t.device}'")
-    implied = (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_,
-               dtypes.get_default_dtype().to_complex())  # fmt: skip
+    implied = _implied_dtypes()
     if values.size == 0:
         if values.ndim != 1:
             suffixes.append(f"size={tuple(values.shape)}")
@@ -169,6 +170,21 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
             words = repr(tangent.item()) if not tangent.ndim else tensor_text(tangent)
             suffixes.append(f"tangent={words}")
     return _with_suffixes(head + body, suffixes, len(head))
+
+
+def _implied_dtypes() -> tuple[dtypes.dtype, ...]:
+    default = dtypes.get_default_dtype()
+    return default, dtypes.int64, dtypes.bool_, default.to_complex()
+
+
+def _meta_text(t: Tensor, head: str) -> str:
+    """What there is to say of a tensor without values."""
+    suffixes = [f"device='{t.device}'", f"size={tuple(t.shape)}"]
+    if t.dtype not in _implied_dtypes():
+        suffixes.append(f"dtype={t.dtype}")
+    if t._requires_grad:
+        suffixes.append(_history(t))
+    return _with_suffixes(head + "...", suffixes, len(head))
 
 
 def _batched_text(t: Tensor) -> str:

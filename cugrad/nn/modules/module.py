@@ -35,6 +35,7 @@ __all__ = [
 
 Self = TypeVar("Self", bound="Module")
 _IncompatibleKeys = state.IncompatibleKeys
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 NONE: Mapping[int, Any] = MappingProxyType({})
 
 
