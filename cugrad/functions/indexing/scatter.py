@@ -340,7 +340,8 @@ def _put_arguments(
     _, advanced = parse(array, tuple(indices), only_advanced=True)
     tensors = [x for x in indices if x is not None]
     fills = len(tensors) == 1 and tensors[0].dtype == bool_ and not accumulate
-    if fills and array_of(values, "index_put", "values", 3).size == 1 and not values.is_complex():
+    fits = array.dtype.kind == "c" or not values.is_complex()
+    if fills and fits and array_of(values, "index_put", "values", 3).size == 1:
         # as `masked_fill` takes it
         values = recorded.reshape(recorded.to_dtype(values, array.dtype), ())
     else:
