@@ -78,11 +78,25 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
 class _Layer(Module):
     """What the layers of encoder and decoder have in common: attention to itself, two products."""
 
-    def _add_parts(
-        self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, layer_norm_eps: float,
-        batch_first: bool, norm_first: bool, bias: bool, how: dict[str, Any], attentions: list[str],
-    ) -> None:  # fmt: skip
-        for name in attentions:
+    _attentions: tuple[str, ...] = ()  # the names of a class's own
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        how: dict[str, Any] = {"device": device, "dtype": dtype}
+        for name in self._attentions:
             attention = MultiheadAttention(
                 d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **how
             )
@@ -91,11 +105,16 @@ class _Layer(Module):
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **how)
         self.norm_first = norm_first
-        blocks = range(1, len(attentions) + 2)
+        blocks = range(1, len(self._attentions) + 2)
         for k in blocks:
             setattr(self, f"norm{k}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **how))
         for k in blocks:
             setattr(self, f"dropout{k}", Dropout(dropout))
+        self.activation = _activation(activation)
+        self.activation_relu_or_gelu = 0
+        for k, (function, layer) in enumerate(((relu, ReLU), (gelu, GELU)), 1):
+            if self.activation is function or isinstance(self.activation, layer):
+                self.activation_relu_or_gelu = k
 
     def _around(self, norm: Module, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
         """A block's result added to its input, normed before or after."""
@@ -138,30 +157,7 @@ class TransformerEncoderLayer(_Layer):
     torch.Size([5, 3, 8])
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
-        self._add_parts(
-            d_model, nhead, dim_feedforward, dropout, layer_norm_eps, batch_first, norm_first, bias,
-            {"device": device, "dtype": dtype}, ["self_attn"],
-        )  # fmt: skip
-        self.activation = _activation(activation)
-        self.activation_relu_or_gelu = 0
-        for k, (function, layer) in enumerate(((relu, ReLU), (gelu, GELU)), 1):
-            if self.activation is function or isinstance(self.activation, layer):
-                self.activation_relu_or_gelu = k
+    _attentions = ("self_attn",)
 
     def forward(
         self,
@@ -190,26 +186,7 @@ class TransformerDecoderLayer(_Layer):
     torch.Size([4, 3, 8])
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
-        self._add_parts(
-            d_model, nhead, dim_feedforward, dropout, layer_norm_eps, batch_first, norm_first, bias,
-            {"device": device, "dtype": dtype}, ["self_attn", "multihead_attn"],
-        )  # fmt: skip
-        self.activation = _activation(activation)
+    _attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,
