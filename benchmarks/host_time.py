@@ -1,6 +1,6 @@
 """The host's time for an op on CUDA, where launches do nothing, beside PyTorch's dispatch.
 
-Arrays are CuPy's own, in memory of the host that nobody reads; kernels, products by cuBLAS and the
+Arrays are CuPy's own, in memory of the host that is not read; kernels, products by cuBLAS and the
 driver are stand-ins that return at once. So what is measured is what Python and CuPy cost before a
 launch, and not the launch, which costs PyTorch some microseconds of the host as well. PyTorch runs
 the same statement on the CPU, with its arithmetic on as few elements. No GPU is needed.
