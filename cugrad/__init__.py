@@ -72,6 +72,7 @@ from .dtypes import (
 from .dtypes import bool_ as bool
 from .dtypes import float_ as float
 from .dtypes import int_ as int
+from .errors import OutOfMemoryError
 from .func import vmap
 from .functions import methods
 from .functions.calls.out import layout, sparse_coo, strided

@@ -51,7 +51,6 @@ ENGINE = "an engine of PyTorch's that is not used here"
 LDL = "use linalg.solve, or linalg.eigh"
 ENDIAN = "a file without a mark is taken for little-endian"
 FILES = "checksums are always written, and checked unless the file is mapped, copy-on-write"
-OUT_OF_MEMORY = "a full device raises MemoryError (CuPy's OutOfMemoryError): catch that"
 
 # space -> {reason: names, or patterns of names}. A space is a module or a class, "" the library.
 ABSENT: dict[str, dict[str, str]] = {
@@ -103,7 +102,6 @@ ABSENT: dict[str, dict[str, str]] = {
         STORAGE: "*Storage storage",
         SYMBOLIC: "Sym* sym_* slice_inverse",
         COMPLEX32: "chalf complex32",
-        OUT_OF_MEMORY: "OutOfMemoryError",
     },
     "Tensor": {  # no patterns: each name is attached to the class
         LATER: "as_subclass const_data_ptr module_load grad_dtype record_stream",
@@ -151,8 +149,7 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         ALLOCATOR: """
             CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
-            get_allocator_backend get_per_process_memory_fraction memory_snapshot
-            set_per_process_memory_fraction use_mem_pool host_memory_stats*
+            get_allocator_backend memory_snapshot use_mem_pool host_memory_stats*
             reset_*_host_memory_stats
         """,
         STATISTICS: """
@@ -174,8 +171,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "cuda.memory": {
         ALLOCATOR: """
             CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
-            get_allocator_backend get_per_process_memory_fraction memory_snapshot
-            set_per_process_memory_fraction use_mem_pool host_memory_stats*
+            get_allocator_backend memory_snapshot use_mem_pool host_memory_stats*
             reset_*_host_memory_stats
         """,
         STATISTICS: """

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["FormulaError", "InplaceError", "LinAlgError", "NoArray", "RaceError"]
+__all__ = [
+    "FormulaError",
+    "InplaceError",
+    "LinAlgError",
+    "NoArray",
+    "OutOfMemoryError",
+    "RaceError",
+]
 
 
 class FormulaError(TypeError):
@@ -34,6 +41,16 @@ class RaceError(RuntimeError):
         self.first, self.first_stream = first, first_stream
         self.second, self.second_stream = second, second_stream
         self.missing = missing
+
+
+class OutOfMemoryError(MemoryError, RuntimeError):
+    """A device is full; PyTorch's `torch.OutOfMemoryError`, and Python's MemoryError too.
+
+    The text says what an op wanted, and which parameters, gradients, saved tensors and others hold
+    the memory.
+    """
+
+    is_told = False  # whether the text says who holds the memory
 
 
 class NoArray(NotImplementedError):

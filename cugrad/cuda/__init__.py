@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from ..errors import OutOfMemoryError
 from ..lazy import lazily as _lazily
 from .devices import (
     current_device,
@@ -28,6 +29,7 @@ from .devices import (
 from .index_checks import are_indices_checked, check_indices
 from .memory import (
     empty_cache,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -36,6 +38,7 @@ from .memory import (
     memory_stats,
     memory_summary,
     reset_peak_memory_stats,
+    set_per_process_memory_fraction,
 )
 from .seeding import (
     get_rng_state,
@@ -53,6 +56,7 @@ if _TYPE_CHECKING:  # what is imported when it is asked for
 
 __all__ = [
     "Event",
+    "OutOfMemoryError",
     "Stream",
     "are_indices_checked",
     "check_indices",
@@ -65,6 +69,7 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "init",
@@ -86,6 +91,7 @@ __all__ = [
     "reset_peak_memory_stats",
     "sanitizer",
     "set_device",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "stream",

@@ -8,6 +8,7 @@ from .devices import DeviceLike, backend_at, is_initialized, is_simulated_device
 
 __all__ = [
     "empty_cache",
+    "get_per_process_memory_fraction",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -16,6 +17,7 @@ __all__ = [
     "memory_stats",
     "memory_summary",
     "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
 ]
 
 
@@ -103,6 +105,33 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     with backend.use_device(index):
         free, total = backend.memory_info()
     return free, total
+
+
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
+    """Limits the pool to a part of a device's memory, from 0 to 1; beyond it OutOfMemoryError.
+
+    Memory that the pool holds already stays. TypeError for what is no float, ValueError for one
+    that is no fraction.
+
+    >>> set_per_process_memory_fraction(0.5, "simulated")
+    >>> get_per_process_memory_fraction("simulated")
+    0.5
+    >>> set_per_process_memory_fraction(1.0, "simulated")
+    """
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    backend, index = backend_at(device)
+    with backend.use_device(index):
+        backend.limit_memory(int(fraction * backend.memory_info()[1]))
+
+
+def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
+    """The part of a device's memory that the pool may hold: 1.0 unless it was limited."""
+    backend, index = backend_at(device)
+    with backend.use_device(index):
+        return float(min(1.0, backend.memory_limit() / backend.memory_info()[1]))
 
 
 explain(__name__)

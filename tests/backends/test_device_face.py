@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cugrad
+from cugrad.backends import simulated
 from cugrad.memory import offload
 
 
@@ -36,6 +37,40 @@ def test_memory_is_counted(backend: Any, device: str) -> None:
     assert backend.max_memory_allocated() >= before + 10**6
     backend.empty_cache()
     backend.reset_peak_memory_stats()
+
+
+def test_a_part_of_the_memory_is_enough(backend: Any, device: str) -> None:
+    if device == "cpu":
+        pytest.skip("the CPU is no device of CUDA's")
+    cuda = cugrad.cuda
+    cuda.set_per_process_memory_fraction(0.25, device)
+    assert cuda.get_per_process_memory_fraction(device) == 0.25
+    cuda.set_per_process_memory_fraction(1.0, device)
+    assert cuda.get_per_process_memory_fraction(device) == 1.0
+    with pytest.raises(TypeError, match="must be `float`"):
+        cuda.set_per_process_memory_fraction(1, device)
+    with pytest.raises(ValueError, match="Allowed range"):
+        cuda.set_per_process_memory_fraction(1.5, device)
+
+
+def test_a_full_device_says_who_holds_what() -> None:
+    simulated.MACHINE.pool.release()
+    with simulated.configured(capacity=simulated.MACHINE.pool.held + 25_000):
+        w = cugrad.ones(1000, device="simulated", requires_grad=True)
+        y = (w * w).exp()
+        w.grad = cugrad.zeros(1000, device="simulated")
+        with pytest.raises(cugrad.OutOfMemoryError, match="out of memory. mul: Out of") as full:
+            [y * 2.0 for _ in range(9)]
+    text = str(full.value)
+    for who in (
+        "in 1 arrays: parameters",
+        "gradients",
+        "saved for ExpBackward0",
+        "(1000,) float32",
+    ):
+        assert who in text
+    assert isinstance(full.value, MemoryError) and isinstance(full.value, RuntimeError)
+    assert cugrad.cuda.OutOfMemoryError is cugrad.OutOfMemoryError
 
 
 def test_streams_and_events(backend: Any, device: str) -> None:

@@ -697,6 +697,14 @@ class Pool:
 
     total_bytes = used_bytes
 
+    limit = 0
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        self.limit = size or 0
+
+    def get_limit(self) -> int:
+        return self.limit
+
     def free_all_blocks(self, stream: Any = None) -> None:
         fake_streams.synchronize()
 

@@ -94,6 +94,10 @@ def run_forward(
             value = op.forward(backend.xp, *operands, **params)
     except ValueError as error:
         raise explain(op, arrays, error) from None
+    except MemoryError as error:
+        if backend.device_type == "cpu":
+            raise
+        raise _full(op, backend, error) from None
     except RuntimeError as error:
         if not backend.made_room(error):
             raise
@@ -104,6 +108,12 @@ def run_forward(
         kinds = dict.fromkeys(str(dtype_of(x.dtype)) for x in arrays if hasattr(x, "dtype"))
         raise NotImplementedError(f"{op.name}: not implemented for {', '.join(kinds)}") from None
     return value, arrays, compute
+
+
+def _full(op: Op, backend: Any, error: MemoryError) -> Exception:
+    from .holders import out_of_memory  # wanted where there is no memory alone
+
+    return out_of_memory(op.name, backend, error)
 
 
 def explain(op: Op, arrays: list[Any], error: ValueError) -> Exception:

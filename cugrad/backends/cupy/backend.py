@@ -247,6 +247,14 @@ class CupyBackend:
         most = self._reserved[device] = max(self._reserved.get(device, 0), self.memory_reserved())
         return most
 
+    def limit_memory(self, nbytes: int) -> None:
+        """Bytes that the pool may hold of the current device; the next ones are an error."""
+        cupy.get_default_memory_pool().set_limit(size=max(1, nbytes))
+
+    def memory_limit(self) -> int:
+        """What `limit_memory` was told; all that the device has without."""
+        return cupy.get_default_memory_pool().get_limit() or self.memory_info()[1]
+
     def empty_cache(self) -> None:
         """Gives unused blocks back to the driver; waits for the device."""
         self.max_memory_reserved()

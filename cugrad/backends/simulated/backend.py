@@ -216,6 +216,12 @@ class SimulatedBackend:
         """
         self.machine.reclaimers.append(reclaim)
 
+    def limit_memory(self, nbytes: int) -> None:
+        self.machine.limit = nbytes
+
+    def memory_limit(self) -> int:
+        return min(self.machine.limit, self.machine.capacity)
+
     def made_room(self, error: Exception) -> bool:
         """Only its pool allocates, which asks for room itself."""
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import sys
 import threading
 import weakref
 from collections import deque
@@ -143,6 +144,7 @@ class Machine:
         self.lock = threading.RLock()
         self.model = cost.H200
         self.capacity = self.model.capacity
+        self.limit = sys.maxsize  # that programs set
         self.policy = os.environ.get("CUGRAD_SIMULATE_POLICY", "random")
         self.random = random.Random(int(os.environ.get("CUGRAD_SIMULATE_SEED", "0")))
         self.freed_pinned: deque[Shadow] = deque()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import OutOfMemoryError
 from .races import HOST, Shadow
 
 __all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinned", "pinned_of"]
@@ -17,10 +18,6 @@ __all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinne
 Host = np.ndarray[Any, Any]
 POISON = 0xFF  # NaN in every float dtype, -1 in the integers
 ROUND = 512  # CuPy's blocks
-
-
-class OutOfMemoryError(MemoryError, RuntimeError):
-    """The simulated device is full: CuPy's MemoryError, and PyTorch's RuntimeError."""
 
 
 class Chunk:
@@ -73,7 +70,7 @@ class Pool:
         if free:
             chunk = free.pop()
         else:
-            capacity = self._machine.capacity
+            capacity = min(self._machine.limit, self._machine.capacity)
             if self.held + size > capacity:
                 self.release()
                 if self.held + size > capacity:

@@ -1,0 +1,84 @@
+"""Who holds a device's memory, asked when it is full: parameters, gradients, nodes, the program."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ...backends import BY_ARRAY_TYPE
+from ...backends.owners import root_of
+from ...errors import OutOfMemoryError
+from ...tensor import Tensor
+from .op_node import OpNode
+
+__all__ = ["out_of_memory"]
+
+LINES = 6  # of holders, and of the largest arrays
+
+
+def out_of_memory(op: str, backend: Any, error: MemoryError) -> OutOfMemoryError:
+    """The error for an op that found a device full: what it wanted, and who holds the memory."""
+    if isinstance(error, OutOfMemoryError) and error.is_told:
+        return error
+    told = OutOfMemoryError(f"CUDA out of memory. {op}: {error}\n{holders(backend)}")
+    told.is_told = True
+    return told
+
+
+def holders(backend: Any) -> str:
+    """The bytes of arrays that are alive, by who holds them, and the largest ones."""
+    kinds = tuple([kind for kind, other in BY_ARRAY_TYPE.items() if other is backend])
+    held: dict[int, tuple[int, str, Any]] = {}  # by owner of the memory: the first who is named
+    for who, array in sorted(_holdings(), key=lambda pair: _rank(pair[0])):
+        if isinstance(array, kinds):
+            owner = root_of(array)
+            held.setdefault(id(owner), (owner.nbytes, who, owner))
+    sums: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for nbytes, who, _ in held.values():
+        sums[who] += nbytes
+        counts[who] += 1
+    lines = [
+        f"  {_spelled(n)} in {counts[who]} arrays: {who}" for who, n in sums.most_common(LINES)
+    ]
+    largest = sorted(held.values(), key=lambda each: -each[0])[:LINES]
+    lines.append("The largest arrays:")
+    lines += [f"  {_spelled(n)}: {tuple(x.shape)} {x.dtype}, {who}" for n, who, x in largest]
+    return "\n".join(["Held by:", *lines])
+
+
+def _holdings() -> Iterator[tuple[str, Any]]:
+    """Arrays that tensors and nodes have, each with who that is."""
+    for thing in gc.get_objects():
+        if isinstance(thing, OpNode):
+            name = f"saved for {thing.name()}"
+            for array in _arrays_in(getattr(thing, "saved", None)):
+                yield name, array
+        elif isinstance(thing, Tensor):
+            array = getattr(thing, "_array", None)
+            is_leaf = getattr(thing, "_node", None) is None
+            who = "parameters" if is_leaf and thing._requires_grad else "tensors of the program"
+            yield who, array
+            if isinstance(thing._grad, Tensor):
+                yield "gradients", thing._grad._array
+
+
+def _arrays_in(saved: Any) -> Iterator[Any]:
+    for value in saved if isinstance(saved, tuple) else ():
+        if isinstance(value, Tensor):
+            yield value._array
+        elif isinstance(value, tuple):
+            yield from value[:1]
+        else:
+            yield value
+
+
+def _rank(who: str) -> int:
+    order = ("parameters", "gradients")
+    return order.index(who) if who in order else 2 + (who == "tensors of the program")
+
+
+def _spelled(nbytes: int) -> str:
+    return f"{nbytes / 2**20:,.2f} MiB"
