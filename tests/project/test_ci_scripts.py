@@ -31,7 +31,9 @@ def constant(file: str, name: str) -> object:
     raise LookupError(f"{file} has no {name}")
 
 
-@pytest.mark.parametrize("script", ["ci/test.sh", "ci/gpu.sh", "ci/demo.sh", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["ci/test.sh", "ci/gpu.sh", "ci/demo.sh", "ci/packages.sh", ".ci/run"]
+)
 def test_a_script_parses(script: str) -> None:
     assert (ROOT / script).read_text().startswith("#!/usr/bin/env bash\n")
     assert bash("-n", script).returncode == 0
