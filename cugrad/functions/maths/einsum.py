@@ -146,8 +146,11 @@ def _contract(
     a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, later: set[str], sizes: dict[str, int]
 ) -> tuple[Tensor, Labels]:
     """The product of two operands, summed over the labels that nothing later asks for."""
-    a, a_labels = _sum_out(a, a_labels, later | set(b_labels))
-    b, b_labels = _sum_out(b, b_labels, later | set(a_labels))
+    extents = [dict(zip(labels, x._array.shape)) for x, labels in ((a, a_labels), (b, b_labels))]
+    uneven = {n for n in extents[0] if extents[0][n] != extents[1].get(n)}  # 1, and more
+    both = (set(a_labels) & set(b_labels)) - uneven
+    a, a_labels = _sum_out(a, a_labels, later | both)
+    b, b_labels = _sum_out(b, b_labels, later | both)
     shared = [n for n in a_labels if n in b_labels]
     batch = [n for n in shared if n in later]
     summed = [n for n in shared if n not in later]
