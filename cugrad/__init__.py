@@ -106,6 +106,7 @@ from .tensor import Size, Tensor
 from .version import __version__
 
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
+    from . import accelerator as accelerator
     from . import compiler as compiler
     from . import distributed as distributed
     from . import distributions as distributions
@@ -114,6 +115,9 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import nn as nn
     from . import optim as optim
     from . import testing as testing
+    from .accelerator import Event as Event
+    from .accelerator import Stream as Stream
+    from .accelerator import get_device_module as get_device_module
     from .compiler import compile as compile
     from .func.fusing import fuse as fuse
     from .nn.of_torch import *
@@ -139,7 +143,8 @@ array_api.fill(globals(), linalg, fft)
 __getattr__, __dir__ = _lazily(
     __name__,
     {
-        "_C": "_C", "alias": "as_torch", "compiler": "compiler compile", "jit": "jit",
+        "_C": "_C", "accelerator": "accelerator Event Stream get_device_module",
+        "alias": "as_torch", "compiler": "compiler compile", "jit": "jit",
         "distributed": "distributed", "func.fusing": "fuse", "multiprocessing": "multiprocessing",
         "distributions": "distributions",
         "models": "models", "nn": "nn", "optim": "optim", "utils": "utils",

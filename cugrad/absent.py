@@ -56,10 +56,9 @@ FILES = "checksums are always written, and checked unless the file is mapped, co
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            Event Stream from_file functional get_device
-            get_device_module has_* hub lobpcg masked overrides package quasirandom
-            return_types set_default_tensor_type set_flush_denormal set_warn_always
-            is_warn_always_enabled thread_safe_generator types accelerator
+            from_file functional get_device has_* hub lobpcg masked overrides package
+            quasirandom return_types set_default_tensor_type set_flush_denormal set_warn_always
+            is_warn_always_enabled thread_safe_generator types
         """,
         COMPILED: """
             _dynamo _inductor export fx ScriptModule ScriptFunction wait fork
@@ -140,8 +139,8 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "cuda": {
         LATER: """
-            can_device_access_peer comm default_generators device_memory_used device_of
-            get_sync_debug_mode random seed seed_all set_stream set_sync_debug_mode
+            can_device_access_peer comm default_generators device_memory_used
+            get_sync_debug_mode random set_sync_debug_mode
         """,
         CAPTURE: """
             CUDAGraph graph graph_pool_handle graphs is_current_stream_capturing
@@ -193,7 +192,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         ALWAYS_FILLED: "deterministic",
         LATER: """
-            backcompat benchmark collect_env cpp_* flop_counter module_tracker weak
+            backcompat collect_env cpp_* flop_counter module_tracker weak
         """,
         INTERNAL: """
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend
@@ -301,19 +300,19 @@ class Absent:
 # Modules that a user may look for by name; others are where the library keeps its code.
 PUBLIC = frozenset(
     """
-    amp array_api autograd autograd.anomaly_mode autograd.forward_ad autograd.function
-    autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph autograd.profiler
-    backends backends.cuda backends.cudnn backends.mkl backends.mkldnn backends.mps
-    backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
+    accelerator amp array_api autograd autograd.anomaly_mode autograd.forward_ad
+    autograd.function autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph
+    autograd.profiler backends backends.cuda backends.cudnn backends.mkl backends.mkldnn
+    backends.mps backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
     cuda.profiler cuda.sanitizer cuda.streams distributed distributions errors fft func jit
     linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
     nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
     profiler profiler.itt random serialization serialization.safetensors signal signal.windows
-    sparse special testing utils utils.checkpoint utils.data utils.data.dataloader
-    utils.data.dataset utils.data.distributed utils.data.sampler utils.dlpack utils.hooks
-    utils.tensorboard version
+    sparse special testing utils utils.benchmark utils.checkpoint utils.data
+    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
+    utils.dlpack utils.hooks utils.tensorboard version
     """.split()  # noqa: SIM905
 )
 

@@ -16,6 +16,7 @@ from .devices import (
     current_device,
     device,
     device_count,
+    device_of,
     get_device_capability,
     get_device_name,
     get_device_properties,
@@ -46,10 +47,20 @@ from .seeding import (
     initial_seed,
     manual_seed,
     manual_seed_all,
+    seed,
+    seed_all,
     set_rng_state,
     set_rng_state_all,
 )
-from .streams import Event, Stream, StreamContext, current_stream, default_stream, stream
+from .streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
 
 if _TYPE_CHECKING:  # what is imported when it is asked for
     from . import nvtx, profiler
@@ -65,6 +76,7 @@ __all__ = [
     "default_stream",
     "device",
     "device_count",
+    "device_of",
     "empty_cache",
     "get_device_capability",
     "get_device_name",
@@ -90,10 +102,13 @@ __all__ = [
     "profiler",
     "reset_peak_memory_stats",
     "sanitizer",
+    "seed",
+    "seed_all",
     "set_device",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
+    "set_stream",
     "stream",
     "synchronize",
 ]

@@ -14,6 +14,7 @@ __all__ = [
     "current_device",
     "device",
     "device_count",
+    "device_of",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
@@ -122,6 +123,18 @@ class device(Switch):
     def put_back(self, before: Any) -> None:
         if before is not None:
             cuda_backend().set_device(before)
+
+
+class device_of(device):
+    """Makes the device of a tensor current inside a `with`; one that is elsewhere changes nothing.
+
+    >>> import cugrad as torch
+    >>> with torch.cuda.device_of(torch.ones(2, device="cpu")):
+    ...     pass
+    """
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.device.index if obj.is_cuda else None)
 
 
 class DeviceProperties(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ __all__ = [
     "manual_seed",
     "manual_seed_all",
     "register",
+    "seed",
+    "seed_all",
     "set_rng_state",
     "set_rng_state_all",
 ]
@@ -56,6 +59,16 @@ def manual_seed_all(seed: int) -> None:
     """Seeds the generators of all devices; does nothing without CUDA."""
     for index in range(device_count()):
         _generator(index).manual_seed(seed)
+
+
+def seed() -> None:
+    """Seeds the current device's generator with a number of the system's; nothing without CUDA."""
+    manual_seed(secrets.randbits(53))
+
+
+def seed_all() -> None:
+    """Seeds the generators of all devices with one number of the system's; nothing without CUDA."""
+    manual_seed_all(secrets.randbits(53))
 
 
 def initial_seed() -> int:

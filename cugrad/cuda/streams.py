@@ -8,7 +8,9 @@ from ..device import device as Place
 from ..kept import Switch
 from .devices import DeviceLike, cuda_backend, device, index_of
 
-__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "stream"]
+__all__ = [
+    "Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream",
+]  # fmt: skip
 
 
 class Stream:
@@ -171,3 +173,12 @@ def stream(stream: Stream | None) -> StreamContext:
     None changes nothing, so that code need not ask whether there is a GPU.
     """
     return StreamContext(stream)
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Queues this thread's work on `stream` from now on, and makes its device current.
+
+    The context `stream` is for a part of a program. None changes nothing.
+    """
+    if stream is not None:
+        StreamContext(stream).__enter__()

@@ -2,10 +2,10 @@
 
 Most of it is `checkpoint.py`: begin there. `reentrant.py`, `selective.py` and `regions.py` are its
 ways. `rerun.py` runs a function a second time, in the surroundings of the first run that
-`surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ. The room
-`data` has datasets and loaders, the room `tensorboard` writes what TensorBoard shows. `_pytree.py`,
-`dlpack.py` and `hooks.py` are PyTorch's import paths for what lives in lower rooms. No other room
-imports from here.
+`surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ.
+`benchmark.py` times statements. The room `data` has datasets and loaders, the room `tensorboard`
+writes what TensorBoard shows. `_pytree.py`, `dlpack.py` and `hooks.py` are PyTorch's import paths
+for what lives in lower rooms. No other room imports from here.
 """
 
 import typing as _typing
@@ -15,6 +15,7 @@ from . import checkpoint
 
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import _pytree as _pytree
+    from . import benchmark as benchmark
     from . import data as data
     from . import dlpack as dlpack
     from . import hooks as hooks
@@ -23,5 +24,6 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
 __all__ = ["checkpoint"]
 
 __getattr__, __dir__ = _lazily(
-    __name__, {name: name for name in ("_pytree", "data", "dlpack", "hooks", "tensorboard")}
+    __name__,
+    {name: name for name in ("_pytree", "benchmark", "data", "dlpack", "hooks", "tensorboard")},
 )

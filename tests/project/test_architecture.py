@@ -49,7 +49,7 @@ LAYERS = [
         "signal",
         "sparse",
     ],  # PyTorch's namespaces over the functions
-    ["functions", "version"],
+    ["functions", "version", "accelerator"],
     ["autograd"],
     ["tensor"],
     ["ops"],
@@ -418,7 +418,8 @@ def test_the_check_of_spans_sees_assignments() -> None:
 
 # PyTorch's own names, which mean another thing in another of its modules.
 PYTORCHS = {
-    "Event", "GradScaler", "Generator", "Identity", "Stream", "autocast", "device", "profile",
+    "Event", "GradScaler", "Generator", "Identity", "Measurement", "Stream", "autocast", "device",
+    "profile",
 }  # fmt: skip
 
 

@@ -1,0 +1,58 @@
+"""torch.accelerator and torch.Stream: nothing without CUDA, and CUDA's where there is one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import cugrad
+from tests.support import ROOT
+
+PROGRAM = """
+import cugrad as torch
+assert torch.accelerator.is_available() and torch.accelerator.device_count() >= 1
+assert torch.accelerator.current_accelerator() == torch.device("cuda")
+assert torch.accelerator.current_device_index() == 0
+stream, event = torch.Stream("cuda"), torch.Event(enable_timing=True)
+assert isinstance(stream, torch.Stream) and isinstance(stream, torch.cuda.Stream)
+assert isinstance(event, torch.Event) and not isinstance(event, torch.Stream)
+before = torch.accelerator.current_stream()
+torch.accelerator.set_stream(stream)
+assert torch.accelerator.current_stream() == stream != before
+x = torch.ones(3, device="cuda") + 1
+event.record()
+torch.cuda.set_stream(before)
+before.wait_event(event)
+assert (x * 2).tolist() == [4, 4, 4] and torch.accelerator.current_stream() == before
+with torch.accelerator.device_index(0), torch.cuda.device_of(x):
+    torch.accelerator.synchronize()
+assert torch.accelerator.memory_allocated() > 0
+assert torch.float16 in torch.accelerator.get_device_capability()["supported_dtypes"]
+torch.cuda.seed(); a = torch.cuda.initial_seed(); torch.cuda.seed_all()
+assert torch.cuda.initial_seed() != a
+print("done")
+"""
+
+
+def test_what_cuda_has() -> None:
+    environment = {**os.environ, "CUGRAD_SIMULATE_CUDA": "1", "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True,
+                         env=environment, timeout=240)  # fmt: skip
+    assert run.stdout == "done\n", run.stderr
+
+
+def test_without_one() -> None:
+    if cugrad.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    assert not cugrad.accelerator.is_available() and cugrad.accelerator.device_count() == 0
+    assert cugrad.accelerator.current_accelerator() is None
+    assert cugrad.get_device_module("cuda") is cugrad.get_device_module() is cugrad.cuda
+    for call in (lambda: cugrad.Stream("cpu"), lambda: cugrad.get_device_module("cpu"),
+                 lambda: cugrad.Stream(), lambda: cugrad.accelerator.synchronize()):  # fmt: skip
+        with pytest.raises(RuntimeError):
+            call()
+    with cugrad.accelerator.device_index(None):
+        assert not isinstance(3, cugrad.Stream)
