@@ -122,10 +122,8 @@ if fake_cuda.REAL is None:
         fake_cuda.passed(__file__, fused=True)
         toolchain.nvrtc()
         sources = json.loads((tmp_path / "sources.json").read_text())
-        for arch in toolchain.ARCHITECTURES:
-            for source, needs in zip(
-                sources, toolchain.compile_together(sources, arch), strict=True
-            ):
+        for arch, some in (("90", sources), ("80", sources[::10])):
+            for source, needs in zip(some, toolchain.compile_together(some, arch), strict=True):
                 # two blocks of 256 threads fit a processor; few bytes are what divisions call
                 assert needs.registers <= 128 and needs.frame <= 40, (needs, source)
 
