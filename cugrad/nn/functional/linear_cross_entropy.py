@@ -194,6 +194,11 @@ def _checked_places(
             "expected equal input and linear_weight last dimensions (in_features), got "
             f"{features} and {linear_weight.shape[-1]}, respectively"
         )
+    if input.dtype is not linear_weight.dtype:
+        raise RuntimeError(
+            "linear_cross_entropy: expected input and linear_weight to have the same dtype, but "
+            f"got: {input.dtype} != {linear_weight.dtype}; convert one with .to({input.dtype})"
+        )
     places = tuple(linear_weight.shape[:-1])
     if linear_bias is not None and tuple(linear_bias.shape) != places:
         raise RuntimeError(f"expected linear_bias shape {places}, got {tuple(linear_bias.shape)}")

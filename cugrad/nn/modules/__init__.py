@@ -23,7 +23,7 @@ from .flatten import *
 from .fold import *
 from .instancenorm import *
 from .linear import *
-from .linear_cross_entropy import *
+from .linear_cross_entropy_options import *
 from .loss import *
 from .module import Module as Module
 from .normalization import *

@@ -1,4 +1,4 @@
-"""LinearCrossEntropyLoss: the last layer of a classifier and its loss in one."""
+"""What losses with a reduction are, and that whose options PyTorch has under this path."""
 
 from __future__ import annotations
 
@@ -8,10 +8,41 @@ from typing import Any
 from ...dtypes import dtype as DType
 from ...tensor import Tensor
 from ..functional.linear_cross_entropy import LinearCrossEntropyOptions, linear_cross_entropy
+from ..functional.loss import settled
 from .linear import Linear
-from .loss import _WeightedLoss
+from .module import Module
 
-__all__ = ["LinearCrossEntropyLoss", "LinearCrossEntropyOptions"]
+__all__ = ["LinearCrossEntropyOptions"]
+
+LOSSES = f"{__package__}.loss"  # where PyTorch has these classes
+LinearCrossEntropyOptions.__module__ = __name__
+
+
+class _Loss(Module):
+    """What losses are, for `isinstance`; a user's own keeps its `reduction`."""
+
+    __module__ = LOSSES
+
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        self.reduction = settled(reduction, size_average, reduce)
+
+
+class _WeightedLoss(_Loss):
+    """Losses with a weight for each class."""
+
+    __module__ = LOSSES
+
+    weight: Tensor | None
+
+    def __init__(
+        self, weight: Tensor | None = None, size_average: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean",
+    ) -> None:  # fmt: skip
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
@@ -25,6 +56,8 @@ class LinearCrossEntropyLoss(_WeightedLoss):
     >>> loss(torch.randn(5, 3), torch.arange(5)).shape, loss.linear
     (torch.Size([]), Linear(in_features=3, out_features=10, bias=False))
     """
+
+    __module__ = LOSSES
 
     def __init__(
         self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (),
