@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cugrad
@@ -805,3 +807,31 @@ def test_faces_of_a_storage_are_not_kept() -> None:
     for _ in range(50):
         x.detach()[0]
     assert len(x.counter) < 4
+
+
+CHAIN = (lambda x: x.view(2, 2), lambda x: x.flatten(), lambda x: x[:3], lambda x: x[1:])
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["hook", "retain_grad"])
+@pytest.mark.parametrize("change", ["add_", "mul_", "exp_"])
+def test_hooks_along_a_chain_of_views(change: str, keeps: bool) -> None:
+    """A hook on each link, a change of each link or of the base, asked by each: as PyTorch's."""
+    torch = pytest.importorskip("torch")
+
+    def outcome(t: Any, heard: int, changed: int, asked: int) -> Any:
+        x = t.arange(4.0, dtype=t.float64).div(8).requires_grad_()
+        links, seen = [x * 2], []
+        for step in CHAIN:
+            links.append(step(links[-1]))
+        if keeps:
+            links[heard].retain_grad()
+        else:
+            links[heard].register_hook(lambda g: seen.append(g.tolist()))
+        getattr(links[changed], change)(*([] if change == "exp_" else [1.5]))
+        weights = t.arange(1.0, 1 + links[asked].numel()).view(links[asked].shape)
+        (links[asked] * weights).sum().backward()
+        kept = links[heard].grad if keeps else None
+        return x.grad.tolist(), seen, None if kept is None else kept.tolist()
+
+    for places in itertools.product(range(1 + len(CHAIN)), repeat=3):
+        np.testing.assert_equal(outcome(cugrad, *places), outcome(torch, *places), str(places))

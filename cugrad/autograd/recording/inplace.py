@@ -122,10 +122,9 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
     saves = plan_of(op, mask).saves
     needed = any(args[op.inputs.index(n)] is t for n in saves if n in op.inputs)
     edge = edge_of(t) if t._requires_grad else None
-    if edge is not None and edge.grad_fn is not None and edge.grad_fn.rare is not None:
-        view = None if t._rare is None else t._rare.view
-        if view is not None and view.base._requires_grad:  # as in PyTorch, its hooks are left out
-            edge = view.replayed()
+    view = None if t._rare is None or edge is None else t._rare.view
+    if view is not None and view.base._requires_grad and _is_heard(edge, len(view.steps)):
+        edge = view.replayed()  # as in PyTorch, hooks on the way to the base are left out
     before = copied(t, edge) if needed else make(t._array, t._requires_grad, edge)
     if needed and t._rare is not None and t._rare.tangents:
         keep_tangents(before, t)
@@ -134,6 +133,18 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
         if a is not t and isinstance(a, Tensor) and (a._counter is not None or a._rare):
             kept[i] = _operand(a, t, op.inputs[i] in saves)
     return tuple(kept)
+
+
+def _is_heard(edge: Any, steps: int) -> bool:
+    """Whether a node has hooks, or retains gradients, among the first of those from a view on."""
+    for _ in range(steps):
+        node = None if edge is None else edge.grad_fn
+        if node is None:
+            return False
+        if node.rare is not None:
+            return True
+        edge = node.edges[0] if node.edges else None
+    return False
 
 
 def _operand(x: Tensor, t: Tensor, needed: bool) -> Tensor:
