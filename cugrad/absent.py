@@ -300,7 +300,7 @@ class Absent:
 # Modules that a user may look for by name; others are where the library keeps its code.
 PUBLIC = frozenset(
     """
-    accelerator amp array_api autograd autograd.anomaly_mode autograd.forward_ad
+    accelerator amp array_api as_torch autograd autograd.anomaly_mode autograd.forward_ad
     autograd.function autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph
     autograd.profiler backends backends.cuda backends.cudnn backends.mkl backends.mkldnn
     backends.mps backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -61,14 +61,19 @@ def manual_seed_all(seed: int) -> None:
         _generator(index).manual_seed(seed)
 
 
+def _drawn() -> int:
+    """53 bits of the system's."""
+    return int.from_bytes(os.urandom(7), "little") >> 3
+
+
 def seed() -> None:
     """Seeds the current device's generator with a number of the system's; nothing without CUDA."""
-    manual_seed(secrets.randbits(53))
+    manual_seed(_drawn())
 
 
 def seed_all() -> None:
     """Seeds the generators of all devices with one number of the system's; nothing without CUDA."""
-    manual_seed_all(secrets.randbits(53))
+    manual_seed_all(_drawn())
 
 
 def initial_seed() -> int:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from .. import linalg
 from ..tensor import Tensor
-from .utils import F, extremes
+from .utils import F, allowed_to_read, extremes
 
 __all__ = [
     "Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property",
@@ -355,9 +355,9 @@ class _PositiveSemidefinite(_Symmetric):
 
     def check(self, value: Tensor) -> Tensor:
         symmetric = super().check(value)
-        if not bool(symmetric.all()):
+        if allowed_to_read(symmetric) and not bool(symmetric.all()):
             return symmetric
-        return (linalg.eigvalsh(value) >= 0).all(-1)
+        return symmetric & (linalg.eigvalsh(value) >= 0).all(-1)
 
 
 class _PositiveDefinite(_Symmetric):
@@ -365,9 +365,9 @@ class _PositiveDefinite(_Symmetric):
 
     def check(self, value: Tensor) -> Tensor:
         symmetric = super().check(value)
-        if not bool(symmetric.all()):
+        if allowed_to_read(symmetric) and not bool(symmetric.all()):
             return symmetric
-        return linalg.cholesky_ex(value).info == 0
+        return symmetric & (linalg.cholesky_ex(value).info == 0)
 
 
 # Sets side by side --------------------------------------------------------------------------------

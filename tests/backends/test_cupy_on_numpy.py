@@ -231,10 +231,12 @@ def blas(monkeypatch: pytest.MonkeyPatch) -> Blas:
         runtime = SimpleNamespace(CUDA_R_32F=0, CUDA_R_64F=1, CUDA_R_16F=2, CUDA_R_16BF=14)
         cuda = SimpleNamespace(runtime=runtime, get_cublas_handle=lambda: 1)
         empty = staticmethod(lambda shape, dtype: np.full(shape, 77, dtype).view(DeviceArray))
+        ndarray = empty
         ascontiguousarray = staticmethod(lambda x: np.ascontiguousarray(x).view(DeviceArray))
 
     found = Blas()
     monkeypatch.setattr(cupy_gemm, "cupy", Cupy())
+    monkeypatch.setattr(cupy_gemm, "_plans", {})  # which keep the functions of cuBLAS
     import cupy_backends.cuda.libs as libs
 
     monkeypatch.setitem(vars(libs), "cublas", found)

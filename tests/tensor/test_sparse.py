@@ -296,3 +296,50 @@ def test_hooks_see_sparse_gradients() -> None:
     assert seen == [True, True] and layer.weight.grad.is_sparse
     layer.zero_grad(set_to_none=False)
     assert layer.weight.grad._nnz() == 0
+
+
+def _under_profile(t: Any, run: Any, y: Any) -> Any:
+    with t.autograd.profiler.profile():
+        return run(y)
+
+
+def _recomputed(t: Any, run: Any, y: Any) -> Any:
+    from cugrad.utils.checkpoint import checkpoint
+
+    return checkpoint(run, y, use_reentrant=False)
+
+
+def _beside_batched(t: Any, run: Any, y: Any) -> Any:
+    """Where other tensors are being mapped: what is the same for all is lifted."""
+    return t.vmap(lambda z: run(y) * z.sum())(t.ones(2, 3, dtype=y.dtype))[1] / 3
+
+
+WAYS: dict[str, Any] = {
+    "profile": _under_profile,
+    "checkpoint": _recomputed,
+    "beside vmap": _beside_batched,
+    "in vmap": lambda t, run, y: t.vmap(run)(t.stack([y, y]))[1],
+    "jvp": lambda t, run, y: t.func.jvp(run, (y,), (y,))[1],  # it is linear
+    "vjp": lambda t, run, y: t.func.vjp(run, y)[0],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_products_in_contexts(way: str) -> None:
+    t = cugrad
+    values = t.tensor([3.0, 4.0, 5.0], dtype=t.float64, requires_grad=True)
+    y = t.arange(6.0, dtype=t.float64).reshape(3, 2).requires_grad_()
+    a = t.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], values, (2, 3))
+    plain = t.mm(a, y)
+    wanting = t.autograd.grad(plain.square().sum(), [values, y], retain_graph=True)
+    out = WAYS[way](t, lambda y: t.mm(a, y), y)
+    assert t.allclose(out, plain)
+    inputs = [values] if way in ("jvp", "vjp") else [values, y]
+    for got, want in zip(t.autograd.grad(out.square().sum(), inputs), wanting):
+        assert t.allclose(got, want)
+
+
+def test_products_under_autocast_stay_in_their_dtype() -> None:
+    a = cugrad.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    with cugrad.autocast("cpu", dtype=cugrad.bfloat16):
+        assert cugrad.mm(a, cugrad.ones(3, 2)).tolist() == [[3, 3], [4, 4]]

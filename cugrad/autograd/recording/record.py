@@ -24,18 +24,21 @@ __all__ = ["apply", "execute", "observed", "recorded"]
 
 def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
-    if state.autocast is not None:
-        args = state.autocast(op, args)
-    if state.observers:
-        args = lifted(op, args, params) if batched.HIDING else args  # by ops that come before
-        return observed(op, args, params, _unobserved)
-    if state.before_op is not None:
-        state.before_op(op, args, params)
-    if batched.HIDING:
-        args = lifted(op, args, params)
-    if state.levels:
-        return apply_dual(op, args, params, execute)
-    return execute(op, args, params)
+    try:
+        if state.autocast is not None:
+            args = state.autocast(op, args)
+        if state.observers:
+            args = lifted(op, args, params) if batched.HIDING else args  # by ops that come before
+            return observed(op, args, params, _unobserved)
+        if state.before_op is not None:
+            state.before_op(op, args, params)
+        if batched.HIDING:
+            args = lifted(op, args, params)
+        if state.levels:
+            return apply_dual(op, args, params, execute)
+        return execute(op, args, params)
+    except NoArray as error:  # of a tensor that is no array: it runs other ops instead
+        return error.run(op.name, *args, **params)
 
 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:
@@ -89,10 +92,7 @@ def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int)
 def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Any:
     """`apply` without observers; `seq` is the number for the node, 0 for the next one."""
     inputs = args[0] if op.variadic else args
-    try:
-        arrays, mask = read_inputs(op, inputs)
-    except NoArray as error:  # of a tensor that is no array
-        return error.run(op.name, *args, **params)
+    arrays, mask = read_inputs(op, inputs)
     value, arrays, compute = run_forward(op, arrays, params)
     backend = backend_of(first_array(op, arrays))
     single = len(op.outputs) == 1

@@ -1,4 +1,4 @@
-"""MetaArray: an array with a shape, strides and a dtype, whose memory nobody ever touches.
+"""MetaArray: an array with a shape, strides and a dtype, whose memory is never touched.
 
 Behind it is an array of NumPy's over memory that was asked for and never written: the system gives
 it no pages. Views are NumPy's views of it. Elementwise functions, products of matrices, and copies
