@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from typing import Any
@@ -343,3 +344,30 @@ def test_products_under_autocast_stay_in_their_dtype() -> None:
     a = cugrad.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
     with cugrad.autocast("cpu", dtype=cugrad.bfloat16):
         assert cugrad.mm(a, cugrad.ones(3, 2)).tolist() == [[3, 3], [4, 4]]
+
+
+STEPS: dict[str, Any] = {
+    "recompute": lambda: cugrad.memory.recompute(),
+    "save_on_cpu": cugrad.autograd.graph.save_on_cpu,
+    "profile": cugrad.autograd.profiler.profile,
+    "budget": lambda: cugrad.memory.budget("1GiB"),
+}
+
+
+@pytest.mark.parametrize("context", STEPS)
+def test_tables_train_in_contexts(context: str) -> None:
+    """Sparse gradients that add up, to sparse and to dense ones, beside the same without."""
+    grads = []
+    for within in (contextlib.nullcontext, STEPS[context]):
+        table = cugrad.arange(12.0, dtype=cugrad.float64).reshape(6, 2).requires_grad_()
+        with within():
+            for scale in (1.0, 2.0):
+                rows = cugrad.nn.functional.embedding(
+                    cugrad.tensor([1, 4, 1]), table, sparse=True
+                )  # fmt: skip
+                (rows.exp() * scale).sum().backward()
+            assert table.grad is not None and table.grad.is_sparse
+            (table * 2).sum().backward()
+            (table * 2).sum().backward()
+        grads.append(table.grad.numpy())
+    np.testing.assert_array_equal(*grads)

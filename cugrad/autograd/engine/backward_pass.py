@@ -324,8 +324,8 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
         if backend_of(g) is not backend:
             g = backend.asarray(g)
     if grad is not None:
-        will_change(grad)
         try:
+            will_change(grad)
             grad._array += g
         except NoArray:  # the one that is there is sparse
             leaf._grad = grad + make(g)
