@@ -204,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    runner = Runner(options, __file__)
+    runner = Runner(options, __file__, main)
     libraries = ["cugrad"]
     if peer_is_usable("cpu" if options.device == "simulated" else options.device):
         libraries.append("torch")

@@ -105,8 +105,10 @@ def both(outer: Any, inner: Any) -> Iterator[None]:
         yield
 
 
-def by_hand(case: Case, task: Task) -> dict[str, tuple[float, int]]:
-    """Seconds and peaks of what people choose without a planner, once it is warm."""
+def by_hand(case: Case, task: Task, hands: str = "") -> dict[str, tuple[float, int]]:
+    """Seconds and peaks of what people choose without a planner, once it is warm: of the plain
+    step, and of the ways that `hands` matches.
+    """
     offload = placement(torch, "offload", case.scale)
     every = placement(torch, "save_on_cpu", case.scale)
     outer = placement(torch, "offload", case.scale)
@@ -122,21 +124,23 @@ def by_hand(case: Case, task: Task) -> dict[str, tuple[float, int]]:
         ways[f"recompute {chain}"] = partial(recompute, ops="all", chain=chain)
     found = {}
     for name, way in ways.items():
+        if name != "all kept" and not re.fullmatch(hands or ".*", name):
+            continue
         moves = name == "save_on_cpu" or "offload" in name
         for _ in range(3 if moves else 1):  # copies are planned by what the step before has shown
             found[name] = one_step(task, way())
     return found
 
 
-def sweep(case: Case, preset: str, count: int) -> Iterator[Row]:
+def sweep(case: Case, preset: str, count: int, hands: str = "") -> Iterator[Row]:
     """Rows for `count` limits, from most to least, and one for a tenth of what ResNet saves."""
     torch.manual_seed(0)
     budgeting._learned.clear()
     rates._rates.clear()  # of the link of another model
     with modelled(case, preset, 1.0):
         task = case.build()
-        hands = by_hand(case, task)
-        plain, most = hands["all kept"]
+        ways = by_hand(case, task, hands)
+        plain, most = ways["all kept"]
         roomy = budget(2 * most, device="simulated", placements=PLACEMENTS)
         one_step(task, roomy)
         assert roomy.last is not None
@@ -151,9 +155,9 @@ def sweep(case: Case, preset: str, count: int) -> Iterator[Row]:
         for k in range(count):
             share = 1 - k / max(1, count - 1)
             row = under(case, task, int(least + share * (most - least)), share, plain)
-            yield compared(row, hands)
+            yield compared(row, ways)
         if case.name == "ResNet-152" and count > 1:
-            yield compared(under(case, task, tenth, TENTH_SHARE, plain), hands)
+            yield compared(under(case, task, tenth, TENTH_SHARE, plain), ways)
         simulated.reset()
 
 
@@ -207,6 +211,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--preset", default="H200", help="the GPU: A100, H100, H200, GH200")
     parser.add_argument("--only", default="", metavar="REGEX", help="the models it matches")
     parser.add_argument("--budgets", type=int, default=10, help="limits to try for each model")
+    parser.add_argument("--hands", default="", metavar="REGEX", help="ways to choose by hand")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     options = parser.parse_args(argv)
@@ -216,7 +221,7 @@ def main(argv: list[str] | None = None) -> int:
     rows: list[Row] = []
     for case in CASES:
         if re.search(options.only, case.name):
-            for row in sweep(case, options.preset, options.budgets):
+            for row in sweep(case, options.preset, options.budgets, options.hands):
                 print(*cells(row), row.missed, sep="  ", file=sys.stderr)
                 rows.append(row)
     print(markdown(HEAD, map(cells, rows)))

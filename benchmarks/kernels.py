@@ -6,7 +6,8 @@ what PyTorch's eager mode launches, from its sources.
 
     python benchmarks/kernels.py [--check] [--only REGEX] [--json FILE] [-v]
 
---check fails where an op launches more than its goal: a kernel each way for an elementwise row.
+--check fails where an op launches more than its goal: a kernel each way for an elementwise row, at
+most one more than PyTorch for an op, 40 for a GPT block and 220 for ResNet-18, both ways together.
 """
 
 from __future__ import annotations
@@ -145,9 +146,9 @@ def ops() -> list[Case]:
         Case("x + bias", lambda: (tensor(8, 16), tensor(16)), lambda x, b: x + b, "1/1", 1, 1),
         Case("x * weight", lambda: (tensor(8, 16), tensor(16)), lambda x, w: x * w, "1/3", 1, 1),
         Case("linear, 3-D", lambda: (tensor(2, 8, 16), tensor(32, 16), tensor(32)), F.linear,
-             "1/3"),
+             "1/3", 2, 4),
         Case("matmul, 4-D", lambda: (tensor(2, 3, 8, 16), tensor(2, 3, 16, 8)), torch.matmul,
-             "1/2"),
+             "1/2", 1, 2),
         Case("softmax", square(), lambda a: F.softmax(a, -1), "1/1", 1, 1),
         Case("cross_entropy", square(), lambda a: F.cross_entropy(a, index), "2/2", 1, 2),
         Case("layer_norm", lambda: (tensor(8, 16), tensor(16), tensor(16)),
@@ -155,22 +156,23 @@ def ops() -> list[Case]:
         Case("rms_norm", lambda: (tensor(8, 16), tensor(16)),
              lambda x, w: F.rms_norm(x, (16,), w), "1/2-3", 1, 2),
         Case("batch_norm, training", affine(2, 4, 8, 8),
-             lambda x, w, b: F.batch_norm(x, mean, var, w, b, True), "1-2/1", 4, 2),
+             lambda x, w, b: F.batch_norm(x, mean, var, w, b, True), "1-2/1", 2, 2),
         Case("group_norm", affine(2, 4, 8, 8),
              lambda x, w, b: F.group_norm(x, 2, w, b), "2/3", 1, 2),
         Case("conv2d 3x3", lambda: (tensor(2, 4, 8, 8), tensor(8, 4, 3, 3), tensor(8)),
-             lambda x, w, b: F.conv2d(x, w, b, padding=1), "1-2/2-3", 3, 6),
+             lambda x, w, b: F.conv2d(x, w, b, padding=1), "1-2/2-3", 1, 3),
         Case("max_pool2d 3x3", image, lambda x: F.max_pool2d(x, 3, 2, 1), "1/1-2", 1, 1),
         Case("avg_pool2d 2x2", image, lambda x: F.avg_pool2d(x, 2), "1/1", 1, 1),
         Case("attention, causal", heads(), attend, "1/2-3", 1, 2),
         Case("attention, causal, bfloat16", heads(BFLOAT16), attend, "1/2-3", 1, 2),
-        Case("dropout", square(), lambda a: F.dropout(a, 0.1, True), "1/1", 4, 1),
+        Case("dropout", square(), lambda a: F.dropout(a, 0.1, True), "1/1", 2, 1),
         Case("embedding", lambda: (tensor(8, 16),), lambda w: F.embedding(places, w), "1/1", 1, 2),
         Case("gather", square(), lambda a: a.gather(1, places[:, :4]), "1/2", 1, 1),
-        Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1"),
-        Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1"),
-        Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28", 16, 26),
-        Case("ResNet-18", lambda: (tensor(2, 3, 32, 32),), resnet18(10, width=4), "62/130"),
+        Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1", 1, 1),
+        Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1", 3, 4),
+        Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28", 15, 25),
+        Case("ResNet-18", lambda: (tensor(2, 3, 32, 32),), resnet18(10, width=4), "62/130",
+             90, 110),
     ]  # fmt: skip
 
 

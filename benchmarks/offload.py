@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
+import multiprocessing
 import os
 import re
 import statistics
@@ -257,8 +259,11 @@ def _name_of(device: str) -> str:
 class Runner:
     """Starts the processes, within the time that there is."""
 
-    def __init__(self, options: argparse.Namespace, program: str = __file__) -> None:
-        self.options, self.program = options, Path(program).resolve()
+    def __init__(
+        self, options: argparse.Namespace, program: str = __file__,
+        main: Callable[[list[str]], int] | None = None,
+    ) -> None:  # fmt: skip
+        self.options, self.program, self.main = options, Path(program).resolve(), main
         self.ends = time.monotonic() + options.budget
 
     def start(self, words: list[str]) -> dict[str, Any]:
@@ -267,9 +272,12 @@ class Runner:
         if left < 1:
             return {"skipped": f"not run: the {self.options.budget:g} s were over"}
         options = self.options
-        command = [sys.executable, str(self.program), "--device", options.device]
-        command += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
-        command += ["--tiny"] * options.tiny + ["--tf32"] * options.tf32
+        settings = ["--device", options.device, "--steps", str(options.steps)]
+        settings += ["--warm-up", str(options.warm_up)]
+        settings += ["--tiny"] * options.tiny + ["--tf32"] * options.tf32
+        if self.main is not None and options.device != "cuda" and hasattr(os, "fork"):
+            return self.forked([*settings, *words], left)
+        command = [sys.executable, str(self.program), *settings]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         if options.tf32:
             environment["CUPY_TF32"] = "1"
@@ -284,6 +292,33 @@ class Runner:
             return {"failed": f"exit {run.returncode}{killed} {last}".strip()}
         found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
         return found
+
+    def forked(self, words: list[str], left: float) -> dict[str, Any]:
+        """As `start`, by a fork of this process: its imports take longer than small networks."""
+        fork = multiprocessing.get_context("fork")
+        here, there = fork.Pipe(duplex=False)
+
+        def work() -> None:
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                assert self.main is not None
+                code = self.main(words)
+            there.send(said.getvalue().splitlines()[-1])
+            sys.exit(code)
+
+        process = fork.Process(target=work)
+        process.start()
+        there.close()
+        try:
+            if not here.poll(left):
+                process.kill()
+                return {"skipped": f"not finished within {self.options.budget:g} s"}
+            found: dict[str, Any] = json.loads(here.recv())
+            return found
+        except EOFError:  # its traceback stands on stderr
+            process.join()
+            return {"failed": f"exit {process.exitcode}"}
+        finally:
+            process.join()
 
     def measure(self, case: str, lib: str, place: str, batch: int) -> dict[str, Any]:
         found = self.start(["--child", lib, case, place, "--batch", str(batch)])
@@ -404,7 +439,7 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    runner = Runner(options)
+    runner = Runner(options, main=main)
     rates = runner.start(["--link"])
     if why_not(rates):
         print(f"benchmarks/offload.py: the link: {why_not(rates)}", file=sys.stderr)
@@ -452,8 +487,10 @@ def finish(
 
 
 def peer_is_usable(device: str) -> bool:
-    """Whether PyTorch is installed, and can use the device; asked in a process of its own."""
-    code = f"import torch; assert {device != 'cuda'} or torch.cuda.is_available()"
+    """Whether PyTorch is installed, and can use the device: a GPU is asked in another process."""
+    if device != "cuda":
+        return library("torch") is not None  # imported before there are forks
+    code = "import torch; assert torch.cuda.is_available()"
     return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

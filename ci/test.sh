@@ -21,8 +21,12 @@ venv=.venv-test
 ORACLE="torch==2.13.0 expecttest"
 # CuPy's API is checked, and CUDA sources are compiled, without a GPU
 CUDA="cupy-cuda12x>=14,<15 nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12"
-# ITT tasks go to a collector that a test compiles; records are compared with PyTorch's writer
-OPTIONAL="ittapi>=1.2 tensorboard>=2.18"
+# ITT tasks go to a collector that a test compiles; records are compared with PyTorch's writer, files
+# with the package's; ranks of several processes are started with mpiexec
+OPTIONAL="ittapi>=1.2 tensorboard>=2.18 safetensors>=0.5 mpi4py>=4 mpich>=4.2"
+
+# Written for PyTorch, and run on cugrad: small, and of Python alone. ci/packages.sh runs many more.
+PACKAGES="einops|lightning-utilities|lion-pytorch|loralib|schedulefree|torchdiffeq|torchinfo|torchmetrics"
 
 # The pages that the profiler writes are driven in a browser; without one those tests skip. It is
 # fetched while the environment is made.
@@ -60,7 +64,10 @@ if [ "$(cat "$venv/requirements.sha256" 2>/dev/null || true)" != "$wanted" ]; th
     echo "CuPy could not be installed: its contract and the CUDA sources are not checked"
   # shellcheck disable=SC2086
   "$venv/bin/pip" install -qq $OPTIONAL ||
-    echo "$OPTIONAL could not be installed: ITT tasks and TensorBoard are not tested"
+    echo "$OPTIONAL could not be installed: ITT tasks, TensorBoard, safetensors and ranks are not tested"
+  grep -E "^($PACKAGES)==" tests/packages/requirements.txt |
+    xargs "$venv/bin/pip" install -qq --no-deps --target "$venv/packages" ||
+    echo "packages for PyTorch could not be installed: none is run on cugrad"
   if [ "${CUGRAD_TEST_ORACLE:-1}" != 1 ]; then
     echo "without PyTorch, as asked: nothing is compared with it"
   # shellcheck disable=SC2086
@@ -77,6 +84,7 @@ command -v "${CC:-cc}" >/dev/null || echo "no C compiler: tests with a real NVTX
 unset PYTHONDONTWRITEBYTECODE
 # two worker processes on two cores: a thread pool in each would only get in the way
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
+export CUGRAD_PACKAGES_AT=$PWD/$venv/packages
 
 status=0
 say "style: ruff"

@@ -5,12 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from .absent import explain
 from .autograd.engine.backward_pass import task
 from .autograd.function import Function, once_differentiable
 from .autograd.mode import state
 from .autograd.recording.node import AccumulateGrad, Node
 from .autograd.transforms import running
 from .device import device as Device
+from .dispatching import DisableTorchFunction as DisableTorchFunction
+from .dispatching import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
+from .dispatching import here
+from .dispatching import plainly as _disabled_torch_function_impl  # noqa: F401
 from .dtypes import dtype as Dtype
 from .tensor import Tensor
 
@@ -50,6 +55,21 @@ def _current_graph_task_id() -> int:
 def _saved_tensors_hooks_is_enabled() -> bool:
     """Whether `disable_saved_tensors_hooks` is not in force."""
     return state.hooks_disabled is None
+
+
+def _is_torch_function_enabled() -> bool:
+    """Whether the classes of arguments take calls in this thread."""
+    return here.subclasses
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    """Whether a mode takes calls in this thread."""
+    return here.all and bool(here.modes)
+
+
+def _len_torch_function_stack() -> int:
+    """How many modes this thread has entered."""
+    return len(here.modes)
 
 
 def _get_tracing_state() -> None:
@@ -133,3 +153,6 @@ def _parse_to(*args: Any, **kwargs: Any) -> Any:
 
 
 _nn = SimpleNamespace(_parse_to=_parse_to)
+
+
+explain(__name__)

@@ -23,7 +23,7 @@ PAGE = "docs/torch-compatibility.md"
 LATER = "not here yet"
 COMPILED = "Python runs as it is: use the function or module uncompiled"
 DATAPIPES = "PyTorch develops them no further: write an IterableDataset or a Dataset"
-DISTRIBUTED = "there is no package for several processes"
+DISTRIBUTED = "torch.distributed has what docs/distributed.md lists"
 KERNEL = "a kernel of one of PyTorch's engines: use the function of torch.nn.functional or torch"
 INTERNAL = "for PyTorch's own use"
 OTHER_DEVICE = "the devices are 'cpu', 'cuda' and 'simulated'"
@@ -33,7 +33,10 @@ OLD = "deprecated in PyTorch, or gone: use the name of today"
 QUANTIZED = "there are no quantized tensors, and no dtypes of less than a byte"
 SPARSE = "sparse tensors have the layout torch.sparse_coo: see torch.sparse_coo_tensor, to_sparse"
 NESTED = "there are no nested tensors: pad them, and mask"
-STORAGE = "there are no storages: Tensor.untyped_storage() answers nbytes(), data_ptr() and resize_"
+DISPATCHED = (
+    "there is no `__torch_dispatch__`: classes and modes take calls by `__torch_function__`"
+)
+STORAGE = "the storages are what Tensor.untyped_storage() and Tensor.storage() give"
 SYMBOLIC = "there are no symbolic shapes: sizes are Python's ints"
 COMPLEX32 = "neither NumPy nor CuPy has a complex number of two halves: use complex64"
 WITH_INDICES = "use the function with return_indices=True"
@@ -41,12 +44,13 @@ ALLOCATOR = "memory is CuPy's pool: see torch.cuda.memory_allocated, torch.cuda.
     "and cupy.cuda.set_allocator"  # fmt: skip
 HISTORY = "use profiler.MemoryTimeline, which writes a page of what held memory, and when"
 MONITOR = "ask nvidia-smi, or the package nvidia-ml-py"
-CAPTURE = "CUDA graphs are not captured yet"
 CUPY_STREAM = "torch.cuda.stream takes another library's stream as it is"
 CUPY_RUNTIME = "CuPy has it: cupy.cuda.runtime, cupy.cuda.nccl, cupy.RawKernel"
 STATISTICS = "see torch.cuda.memory_stats, which has what is counted"
 ALWAYS_FILLED = "new memory is filled while use_deterministic_algorithms(True) is in force"
+ITT = "use the package ittapi, whose tasks emit_itt emits"
 BUDGET = "use memory.budget, which plans for a limit in bytes"
+ABOVE = "what it has is in the package itself"
 ENGINE = "an engine of PyTorch's that is not used here"
 LDL = "use linalg.solve, or linalg.eigh"
 ENDIAN = "a file without a mark is taken for little-endian"
@@ -56,9 +60,9 @@ FILES = "checksums are always written, and checked unless the file is mapped, co
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            from_file functional get_device has_* hub lobpcg masked overrides package
-            quasirandom return_types set_default_tensor_type set_flush_denormal set_warn_always
-            is_warn_always_enabled thread_safe_generator types
+            from_file functional get_device has_* hub lobpcg masked package
+            quasirandom return_types segment_reduce set_default_tensor_type set_flush_denormal
+            set_warn_always is_warn_always_enabled thread_safe_generator types
         """,
         COMPILED: """
             _dynamo _inductor export fx ScriptModule ScriptFunction wait fork
@@ -82,7 +86,7 @@ ABSENT: dict[str, dict[str, str]] = {
             is_vulkan_available DeviceObjType merge_type_from_type_comment parse_* unify_type_list
             AcceleratorError torch_version contrib nativert numa autocast_*crement_nesting
         """,
-        OTHER_DEVICE: "cpu mps mtia xpu",
+        OTHER_DEVICE: "mps mtia xpu",
         OLD_AUTOCAST: """
             get_autocast_*_dtype is_autocast_[!c]*_enabled is_autocast_cpu_enabled
             set_autocast_*_dtype set_autocast_[!c]*_enabled set_autocast_cpu_enabled
@@ -98,12 +102,12 @@ ABSENT: dict[str, dict[str, str]] = {
             sparse_compressed_tensor
         """,
         NESTED: "nested",
-        STORAGE: "*Storage storage",
+        STORAGE: "storage",
         SYMBOLIC: "Sym* sym_* slice_inverse",
         COMPLEX32: "chalf complex32",
     },
     "Tensor": {  # no patterns: each name is attached to the class
-        LATER: "as_subclass const_data_ptr module_load grad_dtype record_stream",
+        LATER: "const_data_ptr module_load grad_dtype record_stream",
         DISTRIBUTED: "is_distributed",
         INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
         OTHER_DEVICE: "ipu mtia xpu to_mkldnn",
@@ -137,14 +141,58 @@ ABSENT: dict[str, dict[str, str]] = {
         OTHER_DEVICE: "ipu mtia xpu",
         INTERNAL: "T_destination call_super_init dump_patches",
     },
+    "cpu": {OLD: "amp"},
+    "accelerator": {
+        LATER: "Graph graphs empty_host_cache reset_accumulated_memory_stats",
+        ABOVE: "memory",
+    },
+    "amp.autocast_mode": {INTERNAL: "autocast_decorator"},
+    "amp.grad_scaler": {INTERNAL: "OptState"},
+    "autograd.gradcheck": {OLD: "get_analytical_jacobian get_numerical_jacobian*"},
+    "backends.cuda": {
+        ENGINE: """
+            SDPAParams *reduction_math_sdp* can_use_* cu*Module cuFFTPlanCache* cufft_plan_cache
+            cublas*_workspace_size blas_workspace_size is_ck_sdpa_available
+            preferred_blas_library preferred_rocm_fa_library
+        """,
+        OLD: "sdp_kernel",
+    },
+    "backends.cudnn": {ENGINE: "rnn"},
+    "backends.mkl": {ENGINE: "verbose"},
+    "backends.mps": {OTHER_DEVICE: "get_core_count get_name is_macos*"},
+    "compiler": {
+        COMPILED: """
+            config get_default_backend keep_*_unsafe load_* nested_compile_region
+            save_cache_artifacts set_default_backend set_enable_guard_collectives skip_*_unsafe
+            wrap_numpy
+        """,
+    },
+    "cuda.streams": {CUPY_STREAM: "ExternalStream"},
+    "jit": {
+        COMPILED: """
+            CompilationUnit Error Future annotations export_opnames fork frontend
+            generate_bytecode mobile set_fusion_strategy strict_fusion supported_ops
+            unsupported_tensor_ops wait
+        """,
+        QUANTIZED: "quantized",
+    },
+    "profiler.itt": {ITT: "is_available mark range range_pop range_push"},
+    "nn.modules": {ABOVE: "linear_cross_entropy"},
+    "signal.windows": {ABOVE: "windows"},
+    "testing": {INTERNAL: "FileCheck"},
+    "utils.benchmark": {
+        INTERNAL: """
+            CallgrindStats Colorize CopyIfCallgrind Function* Fuzz* Language ParameterAlias
+            examples op_fuzzers ordered_unique set_torch_threads unit_to_english utils
+        """,
+    },
+    "utils.hooks": {INTERNAL: "BackwardHook"},
+    "utils.tensorboard": {INTERNAL: "FileWriter RecordWriter summary"},
+    "overrides": {DISPATCHED: "enable_reentrant_dispatch"},
     "cuda": {
         LATER: """
             can_device_access_peer comm default_generators device_memory_used
             get_sync_debug_mode random set_sync_debug_mode
-        """,
-        CAPTURE: """
-            CUDAGraph graph graph_pool_handle graphs is_current_stream_capturing
-            make_graphed_callables
         """,
         ALLOCATOR: """
             CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
@@ -303,16 +351,20 @@ PUBLIC = frozenset(
     accelerator amp array_api as_torch autograd autograd.anomaly_mode autograd.forward_ad
     autograd.function autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph
     autograd.profiler backends backends.cuda backends.cudnn backends.mkl backends.mkldnn
-    backends.mps backends.openmp backends.simulated compiler cuda cuda.amp cuda.memory cuda.nvtx
-    cuda.profiler cuda.sanitizer cuda.streams distributed distributions errors fft func jit
-    linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
-    nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
-    nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
-    nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
-    profiler profiler.itt random serialization serialization.safetensors signal signal.windows
-    sparse special testing utils utils.benchmark utils.checkpoint utils.data
-    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
-    utils.dlpack utils.hooks utils.tensorboard version
+    backends.mps backends.openmp backends.simulated compiler cpu cuda cuda.amp cuda.graphs
+    cuda.memory cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams distributed
+    distributed.algorithms distributed.algorithms.ddp_comm_hooks
+    distributed.algorithms.ddp_comm_hooks.default_hooks distributed.nn
+    distributed.nn.functional distributions errors fft func jit linalg memory models
+    multiprocessing nn nn.attention nn.functional nn.grad nn.init nn.modules nn.parallel
+    nn.parameter nn.stateless nn.utils nn.utils.clip_grad nn.utils.convert_parameters
+    nn.utils.fusion nn.utils.init nn.utils.memory_format nn.utils.parametrizations
+    nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim optim.lr_scheduler
+    optim.swa_utils overrides profiler profiler.itt random serialization
+    serialization.safetensors signal signal.windows sparse special testing utils
+    utils.benchmark utils.checkpoint utils.data utils.data.dataloader utils.data.dataset
+    utils.data.distributed utils.data.sampler utils.dlpack utils.hooks utils.tensorboard
+    version
     """.split()  # noqa: SIM905
 )
 
@@ -320,15 +372,16 @@ PUBLIC = frozenset(
 def listed(module: str, *more: str) -> list[str]:
     """What `dir` says of a module: its names for users, and `more`, which come when asked for."""
     space = module.partition(".")[2]
-    names = set(more)
-    for name, value in vars(sys.modules[module]).items():
+    own = vars(sys.modules[module])
+    names = {*more, *own.get("__all__", ())}
+    for name, value in own.items():
         if isinstance(value, ModuleType):
             is_ours = value.__name__.startswith(LIBRARY)
             shown = is_ours and f"{space}.{name}".lstrip(".") in PUBLIC
         else:
             home = getattr(value, "__module__", LIBRARY)
             ours = isinstance(home, str) and home.startswith((LIBRARY, "builtins"))
-            shown = ours and home != __name__
+            shown = ours and home != __name__ and "__all__" not in own
         if name.startswith("_") or (shown and name != "annotations"):
             names.add(name)
     return sorted(names)

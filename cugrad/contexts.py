@@ -61,7 +61,7 @@ class Context:
         return decorated(self.clone, function)
 
 
-def decorated(clone: Callable[[], Context], function: Any, depth: int = 3) -> Any:
+def decorated(clone: Callable[..., Any], function: Any, depth: int = 3) -> Any:
     """The function as it runs in contexts that `clone` makes; `depth` frames below the user's."""
     if inspect.isclass(function):
         warnings.warn(CLASS_TEXT, FutureWarning, stacklevel=depth)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from .kept import LASTING, of_thread
+
 __all__ = [
     "check_fits", "dtype", "get_default_dtype", "is_differentiable", "is_floating", "is_half", "of",
     "promote_types", "set_default_dtype", "type_name",
@@ -255,7 +257,7 @@ class _Default(threading.local):
     dtype = float32
 
 
-_default = _Default()
+_default = of_thread(_Default(), LASTING)
 
 
 def get_default_dtype() -> dtype:

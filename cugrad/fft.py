@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import dtypes
+from .absent import explain
 from .autograd.mode import state
 from .autograd.recording.record import recorded
 from .functions.calls.arguments import array_of, cast
@@ -328,3 +329,6 @@ def _shifted(input: Tensor, dim: Any, by: Any) -> Tensor:
 
 _TAKE_OUT = set(__all__) - {"fftshift", "ifftshift"}
 globals().update(accepting({n: globals()[n] for n in __all__}, _TAKE_OUT, __name__))
+
+
+explain(__name__)

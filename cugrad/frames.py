@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["LAYERS", "users_frames", "warn_user"]
+__all__ = ["LAYERS", "is_ours", "users_frames", "warn_user"]
 
 PACKAGE = __name__.partition(".")[0]
 # What reads like a program of the user's: which layer it was.
@@ -22,12 +22,13 @@ def users_frames(shown: tuple[str, ...] = ()) -> Iterator[FrameType]:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not _is_ours(frame, shown):
+        if not is_ours(frame, shown):
             yield frame
         frame = frame.f_back
 
 
-def _is_ours(frame: FrameType, shown: tuple[str, ...]) -> bool:
+def is_ours(frame: FrameType, shown: tuple[str, ...] = ()) -> bool:
+    """Whether a frame is the library's own; modules `shown` are not."""
     module = frame.f_globals.get("__name__", "")
     is_inside = module == PACKAGE or module.startswith(PACKAGE + ".")
     return is_inside and not module.startswith(shown)
@@ -36,6 +37,6 @@ def _is_ours(frame: FrameType, shown: tuple[str, ...]) -> bool:
 def warn_user(text: str, shown: tuple[str, ...] = LAYERS) -> None:
     """A warning at the line of the user's that is running; modules `shown` count as the user's."""
     depth, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and _is_ours(frame, shown):
+    while frame.f_back is not None and is_ours(frame, shown):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(text, stacklevel=depth)

@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-__all__ = ["LOCALS", "NOTHING", "Guarded", "Switch", "kept", "of_thread", "whole"]
+__all__ = [
+    "LASTING", "LOCALS", "NOTHING", "OPEN", "Guarded", "Switch", "kept", "of_thread", "whole",
+]  # fmt: skip
 
 
 class _Nothing:
@@ -24,11 +26,16 @@ NOTHING: AbstractContextManager[Any] = _Nothing()  # type: ignore[assignment]
 L = TypeVar("L", bound=threading.local)
 F = TypeVar("F", bound=Callable[..., Any])
 LOCALS: list[threading.local] = []  # what a thread has switched on: modes, hooks, observers, levels
+LASTING: list[threading.local] = []  # what a program sets for good, wherever it does so
+OPEN: list[threading.local] = []  # what a tool has open in a thread of the system
 
 
-def of_thread(local: L) -> L:
-    """Makes a thread-local part of what `kept` puts back."""
-    LOCALS.append(local)
+def of_thread(local: L, among: list[threading.local] = LOCALS) -> L:
+    """Enters a thread-local into a registry. Tests watch all three.
+
+    `kept` puts back what is in LOCALS. Threads of the library take over LOCALS and LASTING.
+    """
+    among.append(local)
     return local
 
 
@@ -62,7 +69,9 @@ def put_back(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     for fields, values in before:
         if values:
             fields.update(values)
-        if len(fields) != len(values):  # what was as in a new thread is so again
+            if len(fields) == len(values):
+                continue
+        if fields:  # what was as in a new thread is so again
             for name in fields.keys() - values.keys():
                 fields.pop(name, None)
 

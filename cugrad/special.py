@@ -7,6 +7,7 @@ from math import sqrt
 from typing import Any
 
 from . import dtypes
+from .absent import explain
 from .autograd.recording.record import recorded
 from .functions import FUNCTIONS
 from .functions.calls.arguments import cast, refused
@@ -121,3 +122,6 @@ def log_softmax(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -
 _FUNCTIONS = {name: globals()[name] for name in __all__}
 _TAKE_OUT = _FUNCTIONS.keys() - {"softmax", "log_softmax"}
 globals().update(accepting(_FUNCTIONS, _TAKE_OUT, __name__))
+
+
+explain(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dtypes
+from . import dispatching, dtypes
 from .backends import backend_of, started
 from .device import device as Device
 from .dtypes import dtype as Dtype
@@ -144,15 +144,23 @@ class Tensor:
         __or__: Any
         __invert__: Any
 
+    _may_be_away = False  # whether its array is brought in, perhaps, when it is asked for
     __array_priority__ = 1000  # `numpy_array * tensor` is a tensor
     __hash__ = object.__hash__
 
-    def __init__(self, *data: Any, device: Any = None) -> None:
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        dispatching.meets(cls)
+
+    def __new__(cls, *data: Any, device: Any = None) -> Any:
         """PyTorch's old constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has data.
 
-        Of the default dtype in both cases; `cugrad.tensor` infers the dtype.
+        Of the default dtype in both cases; `cugrad.tensor` infers the dtype. A subclass may have
+        a `__new__` with arguments of its own, which needs no `__init__` then.
         """
-        self.fill_in(old_constructor(data, device))
+        tensor = _new(cls)
+        tensor.fill_in(old_constructor(data, device))
+        return tensor
 
     def fill_in(self, array: Any, requires_grad: bool = False) -> None:
         """Sets every field; for subclasses and copies, which are not made by `make`."""
@@ -289,8 +297,7 @@ class Tensor:
         raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Sets `requires_grad` in place; RuntimeError for an integer tensor, or False of a
-        non-leaf."""
+        """Sets `requires_grad` in place; RuntimeError for integers, or False of a non-leaf."""
         if type(requires_grad) is not bool:
             raise TypeError(
                 "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
@@ -374,24 +381,16 @@ class Tensor:
                 f"assigned grad expected to be a Tensor or None but got grad of type "
                 f"{type(value).__name__}"
             )
-        if value.dtype is not self.dtype:
-            raise RuntimeError(
-                f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with "
-                f"dtype '{self.dtype}'. Please ensure that the gradient and the tensor have the "
-                "same dtype"
-            )
-        if value.device != self.device:
-            raise RuntimeError(
-                f"attempting to assign a gradient with device '{value.device}' to a tensor with "
-                f"device '{self.device}'. Please ensure that the gradient and the tensor are on "
-                "the same device"
-            )
-        if value.shape != self.shape:
-            raise RuntimeError(
-                f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of "
-                f"size '{list(self.shape)}'. Please ensure that the gradient and the tensor are "
-                "the same size"
-            )
+        for what, own, new, same in (
+            ("with dtype", self.dtype, value.dtype, "have the same dtype"),
+            ("with device", self.device, value.device, "are on the same device"),
+            ("of size", list(self.shape), list(value.shape), "are the same size"),
+        ):
+            if own != new:
+                raise RuntimeError(
+                    f"attempting to assign a gradient {what} '{new}' to a tensor {what} '{own}'. "
+                    f"Please ensure that the gradient and the tensor {same}"
+                )
 
     @property
     def retains_grad(self) -> bool:
@@ -464,7 +463,8 @@ def old_constructor(data: tuple[Any, ...], device: Any) -> Any:
     raise NotImplementedError
 
 
-_new = Tensor.__new__
+dispatching.taking_no_calls(Tensor)
+_new = object.__new__
 
 
 def make(array: Any, requires_grad: bool = False, node: Any = None) -> Tensor:

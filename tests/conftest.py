@@ -12,6 +12,7 @@ import random
 import tempfile
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,27 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             pytest.exit(f"the CUDA context is lost since {report.nodeid}", 70)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker of pytest-xdist tells of each test once, not in five messages: a set-up and an end
+    that neither failed nor took long are left out, for thirty thousand tests are told of.
+    """
+    for worker in config.pluginmanager.get_plugins():
+        if type(worker).__name__ != "WorkerInteractor":
+            continue
+        send = worker.sendevent
+
+        def told(name: str, send: Any = send, **values: Any) -> None:
+            data = values.get("data") or {}
+            quiet = name in ("logstart", "logfinish") or (
+                name == "testreport" and data["when"] != "call"
+                and data["outcome"] == "passed" and data["duration"] < 0.1
+            )  # fmt: skip
+            if not quiet:
+                send(name, **values)
+
+        worker.sendevent = told
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", default="1/1", metavar="I/N", help="the Ith of N equal slices")
 
@@ -170,7 +192,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # What programs set for good, which `kept` lets be.
-LASTING = {"cugrad.autograd.anomaly_mode": "anomaly", "cugrad.dtypes": "_default"}
+LASTING = {"cugrad.autograd.anomaly_mode": "anomaly"}
 
 
 @functools.cache
@@ -184,16 +206,17 @@ def fields_of(state: object) -> dict[str, Any]:
     """The values of a thread-local's fields, those it has from its class too; lists by content."""
     values = {**defaults_of(type(state)), **vars(state)}
     for name, value in values.items():
-        if type(value) is list:
-            values[name] = value.copy()
+        if isinstance(value, list):
+            values[name] = type(value)(value)
     return values
 
 
 @functools.cache
-def _registries() -> tuple[list[Any], list[Any]]:
-    """What registers with `kept`, which grows as modules are imported; and what lasts."""
+def _registries() -> tuple[list[list[Any]], list[Any]]:
+    """The registries of `kept`, which grow as modules are imported; and what else lasts."""
     lasting = [getattr(importlib.import_module(module), name) for module, name in LASTING.items()]
-    return importlib.import_module("cugrad.kept").LOCALS, lasting
+    kept = importlib.import_module("cugrad.kept")
+    return [kept.LOCALS, kept.LASTING, kept.OPEN], lasting
 
 
 @functools.cache
@@ -204,12 +227,14 @@ def _name_of(kind: type) -> str:
 def watched() -> list[tuple[str, object]]:
     """The global state that a test must leave as it found it: whatever registers with `kept`."""
     of_threads, lasting = _registries()
-    return [(_name_of(type(x)), x) for x in (*of_threads, *lasting)]
+    return [(_name_of(type(x)), x) for x in (*chain(*of_threads), *lasting)]
 
 
 def variables() -> dict[Any, Any]:
     """The environment as bytes: decoding it twice a test would cost more than all other state."""
-    return dict(os.environ._data)  # type: ignore[attr-defined]
+    environment = dict(os.environ._data)  # type: ignore[attr-defined]
+    environment.pop(b"PYTEST_CURRENT_TEST", None)  # is another in each phase of a test
+    return environment
 
 
 def put_back(environment: dict[Any, Any], now: dict[Any, Any]) -> list[str]:
@@ -218,11 +243,17 @@ def put_back(environment: dict[Any, Any], now: dict[Any, Any]) -> list[str]:
     for key in environment.keys() | now.keys():
         name, was, found = (None if v is None else os.environ.decodevalue(v)  # type: ignore
                             for v in (key, environment.get(key), now.get(key)))  # fmt: skip
-        if found != was and name != "PYTEST_CURRENT_TEST":
+        if found != was:
             leaks.append(f"os.environ[{name!r}]: was {was!r}, is {found!r}")
             os.environ.pop(name, None)
             os.environ.update({} if was is None else {name: was})
     return leaks
+
+
+def restore_functions() -> None:
+    """Has public functions ask no class of their arguments, as before a subclass was defined."""
+    if importlib.import_module("cugrad.dispatching").TWINS:
+        importlib.import_module("tests.support.overriding").switch_off()
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +261,7 @@ def sealed_state(placed: None) -> Iterator[None]:
     """Fails a test that leaks global state, and puts the state back: one leak fails one test."""
     states = [(name, state, fields_of(state)) for name, state in watched()]
     environment = variables()
+    restore_functions()  # which a module of tests that defines a subclass has switched
     yield
     leaks = []
     for name, state, before in states:
@@ -239,6 +271,7 @@ def sealed_state(placed: None) -> Iterator[None]:
             if found is not wanted and found != wanted:
                 leaks.append(f"{name}.{field}: was {wanted!r}, is {found!r}")
                 setattr(state, field, wanted)
+    restore_functions()
     if (now := variables()) != environment:
         leaks += put_back(environment, now)
     assert not leaks, "the test leaks global state:\n" + "\n".join(leaks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from .. import cuda
+from .. import cpu, cuda
 from ..cuda import (
     current_stream,
     device_count,
@@ -97,15 +97,15 @@ def _with_streams(what: str, device: Any) -> Any:
 
 
 def get_device_module(device: Any = None) -> ModuleType:
-    """The module of a device type, which is `torch.cuda` for CUDA; of the accelerator by default.
+    """The module of a device type, `torch.cuda` or `torch.cpu`; of the accelerator by default.
 
-    RuntimeError for a type that has none, as the CPU.
+    RuntimeError for a type that has none.
 
     >>> import cugrad as torch
     >>> torch.get_device_module("cuda:0") is torch.cuda
     True
     """
     kind = "cuda" if device is None else Device(device).type
-    if kind != "cuda":
-        raise RuntimeError(f"Invalid device '{device}': there is a device module for 'cuda' alone")
-    return cuda
+    if kind not in ("cuda", "cpu"):
+        raise RuntimeError(f"Invalid device '{device}': want 'cuda' or 'cpu', which have a module")
+    return cuda if kind == "cuda" else cpu

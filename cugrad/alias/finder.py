@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..absent import DISTRIBUTED, missing, reason_for
+from ..absent import DISTRIBUTED, explain, missing, reason_for
+from . import private
 from .refusals import AbsentModule, refusal
 
 __all__ = ["Alias", "InstalledTorch"]
@@ -23,16 +24,16 @@ PATHS = {
     "cuda.amp.autocast_mode": "amp", "cuda.amp.common": "amp", "cuda.amp.grad_scaler": "amp",
     "multiprocessing.spawn": "multiprocessing.spawning",
     "multiprocessing.pool": "multiprocessing", "multiprocessing.queue": "multiprocessing",
-    "multiprocessing.reductions": "multiprocessing.sending",
+    "multiprocessing.reductions": "alias.paths.reductions",
+    "accelerator.memory": "accelerator", "backends.cudnn.rnn": "backends.cudnn",
+    "nn.modules.linear_cross_entropy": "nn.modules",
+    **dict.fromkeys(
+        ("utils.benchmark.utils", *(f"utils.benchmark.utils.{n}" for n in
+                                    ("common", "compare", "timer"))), "utils.benchmark"),
     **dict.fromkeys(("mps", "mtia"), "alias.paths.xpu"),
     "_subclasses.fake_tensor": "alias.paths._subclasses",
     "nn.common_types": "alias.paths.common_types", "nn.utils.stateless": "nn.stateless",
     "signal.windows.windows": "signal.windows",
-}  # fmt: skip
-
-# Names of torch itself for which there is a class while programs may ask for it.
-NAMES = {
-    "UntypedStorage": "alias.paths.storage", "get_device_module": "alias.paths.accelerator",
 }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ class Alias(MetaPathFinder, Loader):
         """The module that stands for `torch.<path>`, or None."""
         if not path:
             return sys.modules[LIBRARY]
-        for place in (PATHS.get(path), f"alias.paths.{path}", path):
+        for place in (PATHS.get(path), private.PATHS.get(path), f"alias.paths.{path}", path):
             if place is not None:
                 try:
                     return import_module(f"{LIBRARY}.{place}")
@@ -99,6 +100,8 @@ class Alias(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module that was found, which is loaded."""
         module = self.modules[spec.name]
+        if module.__name__.startswith(LIBRARY):
+            explain(module.__name__)  # what it lacks is asked of `stand_in`
         self.specs[spec.name] = getattr(module, "__spec__", None)
         return module
 
@@ -112,16 +115,30 @@ class Alias(MetaPathFinder, Loader):
         """What stands for an absent name of a module; AttributeError where PyTorch has none."""
         space = module.partition(".")[2]
         path = f"{space}.{name}".lstrip(".")
-        if not name.startswith("__") and self.module_of(path) is not None:
+        if path in private.NAMES:
+            return private.find(f"{LIBRARY}.{private.NAMES[path]}")
+        is_module = path in private.PATHS or not name.startswith("__")
+        if is_module and self.module_of(path) is not None:
             return import_module(f"torch.{path}")
-        if path in NAMES:
-            return getattr(import_module(f"{LIBRARY}.{NAMES[path]}"), name)
         reason = reason_for(space, name)
         if reason is None and space == "distributed" and not name.startswith("_"):
             reason = DISTRIBUTED
         if reason is None:
-            raise missing(module, name)
+            return self.around(module, name)
         return refusal(f"torch.{path}", reason)
+
+    def around(self, module: str, name: str) -> Any:
+        """A name that a module of PyTorch's has only because it imports it from around itself.
+
+        `torch.optim.optimizer.Tensor` is such a name; AttributeError for one that is not around.
+        """
+        space = module.partition(".")[2]
+        while space and not name.startswith("_"):
+            space = space.rpartition(".")[0]
+            names = vars(self.module_of(space) or sys.modules[LIBRARY])
+            if name in names:
+                return names[name]
+        raise missing(module, name)
 
     def forget(self) -> None:
         """Takes the modules that stand for others out of those that they were imported into."""

@@ -95,5 +95,9 @@ class Namespaces(ModuleType):
         space = AbsentModule(f"torch.ops.{name}", "operators of C++ libraries cannot be loaded")
         return vars(self).setdefault(name, space)
 
+    def load_library(self, path: Any) -> NoReturn:
+        """OSError: packages catch it, and go on without their operators of C++."""
+        raise OSError(f"{path}: operators of C++ libraries cannot be loaded ({PAGE})")
+
 
 operators = Namespaces()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..absent import explain
 from ..autograd.autocast import (
     AutocastSetting,
     leave,
@@ -203,3 +204,6 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> An
             return bwd(ctx, *args, **kwargs)
 
     return decorated
+
+
+explain(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
+from ..absent import explain
 from ..autograd.mode import no_grad
 from ..autograd.recording.recorded import recorded
 from ..cuda import is_available as cuda_is_available
@@ -316,10 +317,28 @@ def _unscaled(optimizer: Any, scale: Tensor, allow_half: bool) -> dict[Any, Tens
         flag = unscale_together(grads, scale.to(device))
         if flag is None:
             inverse = scale.double().reciprocal().float().to(device)
-            flag = reduce(
-                recorded.maximum, [g.isfinite().all().logical_not().float() for g in grads]
-            )
+            flag = reduce(recorded.maximum, [_not_finite(g) for g in grads])
             for grad in grads:
-                grad.mul_(inverse)
+                _multiply(grad, inverse)
         flags[device] = flag
     return flags
+
+
+def _not_finite(grad: Any) -> Tensor:
+    """1 if an element is not finite, else 0; of what is elsewhere perhaps from before it left."""
+
+    def flag(t: Tensor) -> Tensor:
+        return t.isfinite().all().logical_not().float()
+
+    return grad._told("not finite", flag) if grad._may_be_away else flag(grad)
+
+
+def _multiply(grad: Any, factor: Tensor) -> None:
+    """Multiplies a gradient in place; one that is elsewhere where it is used next."""
+    if grad._may_be_away:
+        grad._change_later(lambda t: t.mul_(factor.to(t.device)))
+    else:
+        grad.mul_(factor)
+
+
+explain(__name__)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..lazy import lazily
-from . import anomaly_mode, forward_ad, grad_mode, graph
+from . import anomaly_mode, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .engine.differentiate import backward, grad
 from .function import Function
@@ -27,7 +27,7 @@ __all__ = [
     "Function", "GradcheckError", "SavedTensor", "Variable", "anomaly_mode", "backward",
     "detect_anomaly", "enable_grad", "forward_ad", "functional", "grad", "grad_mode", "gradcheck",
     "gradgradcheck", "graph", "inference_mode", "is_grad_enabled", "is_multithreading_enabled",
-    "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
+    "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled", "variable",
 ]  # fmt: skip
 
 
@@ -42,8 +42,12 @@ def _is_checkpoint_valid() -> bool:
 
 
 if TYPE_CHECKING:  # profiler comes from cugrad.profiler
+    from . import forward_ad as forward_ad
+    from . import functional as functional
 
     def __getattr__(name: str) -> Any: ...
 
 else:
-    __getattr__, __dir__ = lazily(__name__, {"functional": "functional"})
+    __getattr__, __dir__ = lazily(
+        __name__, {"forward_ad": "forward_ad", "functional": "functional"}
+    )

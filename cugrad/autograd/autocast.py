@@ -195,11 +195,11 @@ def cast_inputs(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (cast,) if op.variadic else tuple(cast)
 
 
-def autocasts(function: Callable[P, R]) -> Callable[P, R]:
+def autocasts(function: Callable[P, R], name: str = "") -> Callable[P, R]:
     """Decorates a function that autocast treats as one op, by its name, although it calls several.
     Its tensors are cast; the ops that it calls cast nothing.
     """
-    name = function.__name__
+    name = name or function.__name__
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

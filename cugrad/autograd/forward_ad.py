@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..backends import backend_of
 from ..contexts import Context
 from ..kept import Switch
-from ..ops.views.strided import storage_of
-from ..tensor import Tensor, make
-from .forward.dual import below, hide_tangent, leave, set_tangent, tangent_of
+from ..tensor import Tensor
+from .forward.dual import below, hide_tangent, laid_out, leave, set_tangent, tangent_of
 from .forward.dual_inplace import own
 from .mode import Level, state
 
@@ -93,7 +91,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "supported: the tangent is a dual tensor."
         )
     dual = tensor.view_as(tensor)
-    tangent = _laid_out(tangent, tensor)
+    tangent = laid_out(tangent, tensor)
     set_tangent(dual, current, tangent)
     if tangent._base is None:
         own(tangent, tensor if tensor._base is None else tensor._base, current)
@@ -113,23 +111,6 @@ def check_dual(tensor: Tensor, tangent: Tensor) -> None:
             f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the "
             f"given forward gradient is of size {list(tangent.shape)}."
         )
-
-
-def _laid_out(tangent: Tensor, like: Tensor) -> Tensor:
-    """A tangent in the dtype and the strides of its tensor. It is copied if it has others, or if
-    the two do not span the same part of their memory.
-    """
-    home = like._array
-    overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
-    alike = type(home) is type(tangent._array)  # neither is in a vmap
-    if overlaps or not alike or not backend_of(home).readable:
-        return tangent
-    if tangent.stride() == like.stride():
-        sizes = [storage_of(x)[0].size for x in (home, tangent._array)]
-        if sizes[0] == sizes[1] or not home.size:
-            return tangent
-    laid: Tensor = make(backend_of(home).xp.zeros_like(home)).copy_(tangent)
-    return laid
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:

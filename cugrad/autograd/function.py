@@ -18,7 +18,7 @@ from .anomaly_mode import note
 from .custom.context import BackwardCFunction, FunctionCtx
 from .custom.tangents import among, check_saved, check_tangent, viewed
 from .custom.vmap import VmapInfo, apply_transformed
-from .forward.dual import below, highest, set_tangent, tangent_of, unshared
+from .forward.dual import below, highest, laid_out, set_tangent, tangent_of, unshared
 from .forward.dual_inplace import written
 from .mode import anomaly, no_grad, state, unrecorded
 from .recording.node import announced_seq, edge_of, next_seq, take_seq
@@ -48,6 +48,11 @@ class FunctionMeta(type):
     def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> None:
         super().__init__(name, bases, attrs)
         cls._backward_cls = type(name + "Backward", (BackwardCFunction,), {"_forward_cls": cls})
+
+
+def _overridden(function: Any) -> Any:
+    """For type checkers: those that override the function may have arguments of their own."""
+    return function
 
 
 class Function(metaclass=FunctionMeta):
@@ -118,6 +123,7 @@ class Function(metaclass=FunctionMeta):
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
+    @_overridden
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """The vector-Jacobian product; to be overridden (or `vjp`)."""
         raise NotImplementedError(
@@ -128,6 +134,7 @@ class Function(metaclass=FunctionMeta):
     vjp = backward
 
     @staticmethod
+    @_overridden
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
         """The Jacobian-vector product, for forward mode; to be overridden.
 
@@ -140,6 +147,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     @staticmethod
+    @_overridden
     def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         """The function of all examples of a `torch.vmap` at once; to be overridden.
 
@@ -251,7 +259,8 @@ def _tangents(
             continue
         check_tangent(node, nr, out, t, args, incoming, versions)
         if not among(node.dirty_tensors or (), out):
-            set_tangent(out, level, t if nr in (node.viewing or ()) else unshared(t, level, ()))
+            own = t if nr in (node.viewing or ()) else laid_out(unshared(t, level, ()), out)
+            set_tangent(out, level, own)
     return result
 
 
@@ -357,8 +366,9 @@ def _connect(
     """Makes `node` the history of the outputs, which are replaced where they must be."""
     hidden, marked = node.non_differentiable or (), node.dirty_tensors or ()
     node.inputs_like = [
-        (a._array.shape, a._array.dtype, _shared_by(a))
-        if isinstance(a, Tensor) else None
+        None if not isinstance(a, Tensor)
+        else (a.outline.shape, a.outline.dtype, ()) if a.is_sparse
+        else (a._array.shape, a._array.dtype, _shared_by(a))
         for a in args
     ]  # fmt: skip
     node.edges = tuple(

@@ -8,30 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from ..absent import explain
 from ..backends import backend_of
 from ..tensor import Tensor, make
-from .check.edge_cases import (
-    batches_in_backward,
-    batches_in_forward_mode,
-    multiplies_by_grad_output,
-    takes_absent_gradients,
-    takes_absent_tangents,
-)
-from .check.numerical import (
-    Check,
-    ComplexPart,
-    GradcheckError,
-    Tolerances,
-    as_tuple,
-    differentiable,
-    requires_grad,
-)
+from . import check
 from .engine.differentiate import grad
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 Function = Callable[..., Any]
 Tensors = Tensor | Sequence[Any]
+
+
+class GradcheckError(RuntimeError):
+    """Raised by `gradcheck` and `gradgradcheck` when a gradient is wrong."""
 
 
 def gradcheck(
@@ -93,24 +83,24 @@ def gradcheck(
         raise AssertionError(
             "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
         )
-    tupled = as_tuple(inputs)
+    tupled = check.as_tuple(inputs)
     _check_inputs(tupled)
-    setting = Tolerances(eps, atol, rtol, nondet_tol, check_grad_dtypes, fast_mode)
+    setting = check.Tolerances(eps, atol, rtol, nondet_tol, check_grad_dtypes, fast_mode)
     try:
-        outputs = differentiable(func(*tupled))
-        leaves = [x for x in tupled if requires_grad(x)]
+        outputs = check.differentiable(func(*tupled))
+        leaves = [x for x in tupled if check.requires_grad(x)]
         if check_backward_ad:
             _check_backward(func, tupled, setting)
         if check_forward_ad:
             _check_forward(func, tupled, setting, check_undefined_grad)
         if check_batched_forward_grad:
-            batches_in_forward_mode(func, tupled)
+            check.batches_in_forward_mode(func, tupled)
         if check_backward_ad:
             for i, output in enumerate(outputs) if check_batched_grad else ():
-                batches_in_backward(output, i, leaves)
-            multiplies_by_grad_output(outputs, leaves, bool(masked))
+                check.batches_in_backward(output, i, leaves)
+            check.multiplies_by_grad_output(outputs, leaves, bool(masked))
             if check_undefined_grad:
-                takes_absent_gradients(func, tupled, leaves)
+                check.takes_absent_gradients(func, tupled, leaves)
     except GradcheckError:
         if raise_exception:
             raise
@@ -118,37 +108,37 @@ def gradcheck(
     return True
 
 
-def _check_backward(func: Function, inputs: tuple[Any, ...], setting: Tolerances) -> None:
+def _check_backward(func: Function, inputs: tuple[Any, ...], setting: check.Tolerances) -> None:
     """Compares Jacobians by backward, for complex outputs those of either part."""
-    outputs = [o for o in as_tuple(func(*inputs)) if isinstance(o, Tensor)]
+    outputs = [o for o in check.as_tuple(func(*inputs)) if isinstance(o, Tensor)]
     if not any(o.is_complex() for o in outputs):
-        Check(func, inputs, setting).run()
+        check.Check(func, inputs, setting).run()
         return
-    checked = differentiable(outputs)
+    checked = check.differentiable(outputs)
     indices = tuple(i for i, o in enumerate(checked) if o.is_complex())
     for name in ("imag", "real"):
 
         def part(*args: Any, name: str = name) -> list[Any]:
-            outputs = as_tuple(func(*args))
+            outputs = check.as_tuple(func(*args))
             return [
                 getattr(o, name) if isinstance(o, Tensor) and o.is_complex() else o for o in outputs
             ]
 
-        Check(part, inputs, setting, ComplexPart(PARTS[name], "outputs", indices)).run()
+        check.Check(part, inputs, setting, check.ComplexPart(PARTS[name], "outputs", indices)).run()
 
 
 PARTS = {"imag": "imaginary", "real": "real"}
 
 
 def _check_forward(
-    func: Function, inputs: tuple[Any, ...], setting: Tolerances, absent: bool
+    func: Function, inputs: tuple[Any, ...], setting: check.Tolerances, absent: bool
 ) -> None:
     """Compares Jacobians in forward mode, for complex inputs with respect to either part."""
     indices = tuple(i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_complex())
     if not indices:
-        Check(func, inputs, setting, forward=True).run()
+        check.Check(func, inputs, setting, forward=True).run()
         if absent:
-            takes_absent_tangents(func, inputs)
+            check.takes_absent_tangents(func, inputs)
         return
     each = []
     for name in ("imag", "real"):
@@ -161,17 +151,17 @@ def _check_forward(
             return func(*arguments)
 
         parts = [getattr(x, name) if i in indices else x for i, x in enumerate(inputs)]
-        part = ComplexPart(PARTS[name], "inputs", indices)
-        Check(whole, parts, setting, part, forward=True).run()
+        part = check.ComplexPart(PARTS[name], "inputs", indices)
+        check.Check(whole, parts, setting, part, forward=True).run()
         each.append((whole, parts))
     for whole, parts in each if absent else ():
-        takes_absent_tangents(whole, parts)
+        check.takes_absent_tangents(whole, parts)
 
 
 def _check_inputs(inputs: Iterable[Any]) -> None:
     any_requires_grad = False
     for index, x in enumerate(inputs):
-        if not requires_grad(x):
+        if not check.requires_grad(x):
             continue
         any_requires_grad = True
         if x.dtype.name not in ("float64", "complex128"):
@@ -239,20 +229,22 @@ def gradgradcheck(
         raise AssertionError(
             "Setting check_batched_grad=True requires check_rev_over_rev to be True"
         )
-    tupled = as_tuple(inputs)
+    tupled = check.as_tuple(inputs)
     if grad_outputs is None:
-        outputs = differentiable(func(*tupled))
+        outputs = check.differentiable(func(*tupled))
         rng = np.random.default_rng(0)
         seeds = tuple(_random_like(o, rng, gen_non_contig_grad_outputs) for o in outputs)
     else:
-        seeds = as_tuple(grad_outputs)
-    needs_grad = [requires_grad(x) for x in (*tupled, *seeds)]  # forward mode detaches its inputs
+        seeds = check.as_tuple(grad_outputs)
+    needs_grad = [
+        check.requires_grad(x) for x in (*tupled, *seeds)
+    ]  # forward mode detaches its inputs
 
     def gradient(*args: Any) -> tuple[Tensor, ...]:
         arguments = [
             x.requires_grad_() if needs else x for x, needs in zip(args, needs_grad, strict=True)
         ]
-        outputs = differentiable(func(*arguments[: len(tupled)]))
+        outputs = check.differentiable(func(*arguments[: len(tupled)]))
         leaves = [
             x for x, needs in zip(arguments[: len(tupled)], needs_grad, strict=False) if needs
         ]
@@ -287,3 +279,6 @@ def _random_like(x: Tensor, rng: np.random.Generator, gaps: bool) -> Tensor:
         value = value + 1j * np.asarray(rng.uniform(-1, 1, shape))
     array = backend_of(x._array).asarray(value.astype(x._array.dtype))
     return make(array[..., ::2] if gaps and x.ndim else array, requires_grad=True)
+
+
+explain(__name__)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
-from ..contexts import Context, decorated
+from ..contexts import Context, F, decorated
 from ..kept import Switch
 from ..tensor import UNCOUNTED, Tensor, fresh
 from .mode import state
@@ -67,6 +67,10 @@ class inference_mode(_Inference, Context):
     False
     """
 
+    @overload
+    def __new__(cls, mode: F) -> F: ...  # type: ignore[misc]
+    @overload
+    def __new__(cls, mode: bool = True) -> inference_mode: ...
     def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
         if isinstance(mode, bool):
             return super().__new__(cls)

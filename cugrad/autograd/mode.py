@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, overload
 
-from ..contexts import Context, decorated
+from ..contexts import Context, F, decorated
 from ..kept import Switch, kept, of_thread
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
@@ -278,6 +278,10 @@ class no_grad(_GradMode):
 
     enabled = False
 
+    @overload
+    def __new__(cls, orig_func: F) -> F: ...  # type: ignore[misc]
+    @overload
+    def __new__(cls, orig_func: None = None) -> no_grad: ...
     def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
         context = super().__new__(cls)
         return context if orig_func is None else decorated(cls, orig_func)
@@ -295,6 +299,10 @@ class enable_grad(_GradMode):
 
     enabled = True
 
+    @overload
+    def __new__(cls, orig_func: F) -> F: ...  # type: ignore[misc]
+    @overload
+    def __new__(cls, orig_func: None = None) -> enable_grad: ...
     def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
         context = super().__new__(cls)
         return context if orig_func is None else decorated(cls, orig_func)

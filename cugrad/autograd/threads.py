@@ -9,19 +9,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from .. import device, dtypes
 from ..backends import started
 from ..contexts import Context
-from ..cuda import index_checks
-from ..kept import Switch, of_thread
-from ..ops import random
-from ..tensor import fresh
-from .autocast import settings
-from .mode import state
-from .transforms import running
+from ..kept import LASTING, LOCALS, Switch, of_thread
 
 __all__ = [
-    "is_deep", "is_multithreading_enabled", "run_in_thread", "set_multithreading_enabled",
+    "is_deep", "is_multithreading_enabled", "modes_here", "run_in_thread",
+    "run_to_its_end",
+    "set_multithreading_enabled",
 ]  # fmt: skip
 
 
@@ -83,25 +78,48 @@ def is_deep() -> bool:
     return True
 
 
-def run_in_thread(call: Callable[[], Any], *own: threading.local) -> Any:
+def modes_here() -> Callable[[], None]:
+    """A function that gives its thread what this one has switched on: all thread-local states."""
+    states = [(local, dict(vars(local))) for local in (*LOCALS, *LASTING)]
+
+    def take_over() -> None:
+        for local, values in states:
+            vars(local).update(values)
+
+    return take_over
+
+
+def run_in_thread(call: Callable[[], Any]) -> Any:
     """What `call()` returns, or raises, in a new thread that sees the modes of this one.
 
-    These are the library's thread-local states, `own` among them, the current devices and streams,
-    and context variables. Waits for the thread.
+    These are the library's thread-local states, the current devices and streams, and context
+    variables. Waits for the thread.
     """
-    shared = (state, settings, fresh, device._state, dtypes._default, running,
-              index_checks._state, random.replayed)  # fmt: skip
-    states = [(local, dict(vars(local))) for local in (*shared, *own)]
+    return _run(call, False)
+
+
+def run_to_its_end(call: Callable[[], Any]) -> Any:
+    """As `run_in_thread`; an interrupt of this thread waits until the call has ended, too.
+
+    Then it is raised. One that comes before the call has begun leaves it undone.
+    """
+    return _run(call, True)
+
+
+def _run(call: Callable[[], Any], to_its_end: bool) -> Any:
+    take_over = modes_here()
     places = [(b, b.current_device(), b.current_stream())
               for b in started() if b.device_type != "cpu"]  # fmt: skip
     context = contextvars.copy_context()
     answer: list[Any] = []
     errors: list[BaseException] = []
+    begins, ended = threading.Lock(), threading.Event()
 
     def work() -> None:
-        for local, values in states:
-            vars(local).update(values)
+        if not begins.acquire(False):
+            return
         try:
+            take_over()
             with ExitStack() as stack:
                 for backend, index, stream in places:
                     stack.enter_context(backend.use_device(index))
@@ -109,10 +127,26 @@ def run_in_thread(call: Callable[[], Any], *own: threading.local) -> Any:
                 answer.append(context.run(call))
         except BaseException as error:
             errors.append(error)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=work, name="cugrad-backward", daemon=True)
-    thread.start()
-    thread.join()
+    try:
+        threading.Thread(target=work, name="cugrad-backward", daemon=True).start()
+        ended.wait()
+    except BaseException:
+        if not to_its_end or begins.acquire(False):
+            raise
+        _wait(ended)
+        raise
     if errors:
         raise errors.pop()
     return answer[0]
+
+
+def _wait(ended: threading.Event) -> None:
+    """Waits, whatever interrupts that."""
+    while not ended.is_set():
+        try:
+            ended.wait()
+        except BaseException:  # the first one is raised in the end
+            continue

@@ -31,7 +31,7 @@ _listeners: list[Callable[[Backend], None]] = []
 
 def on_register(listener: Callable[[Backend], None]) -> None:
     """Calls `listener(backend)` for every backend that exists and that comes later."""
-    for backend in _by_device_type.values():
+    for backend in list(_by_device_type.values()):
         listener(backend)
     _listeners.append(listener)
 
@@ -53,7 +53,7 @@ def backend_of(array: Any) -> Backend:
     if owner is None:
         if type(array) is BatchedArray:
             return array.backend
-        for backend in _by_device_type.values():
+        for backend in list(_by_device_type.values()):  # another thread may start one
             if isinstance(array, backend.array_types):
                 _by_other_type[type(array)] = backend
                 return backend

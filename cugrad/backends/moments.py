@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
-__all__ = ["track_moment"]
+from ..kept import of_thread
+
+__all__ = ["RunningStatistics", "track_moment", "waiting"]
 
 Array = Any  # an array of some backend
+
+
+class RunningStatistics:
+    """Arrays that a batch norm in training changes beside its result; None where one is absent.
+
+    `mean` and `var` go towards the batch's by the number `momentum`; `batches` counts. Whoever has
+    changed them says so in `moved`.
+    """
+
+    __slots__ = ("mean", "var", "batches", "momentum", "moved")
+
+    def __init__(
+        self, mean: Array | None, var: Array | None, batches: Array | None, momentum: float
+    ) -> None:
+        self.mean, self.var, self.batches, self.momentum = mean, var, batches, momentum
+        self.moved = False
+
+
+class _Waiting(threading.local):
+    """What the next batch norm of this thread may change in the kernel that has its statistics."""
+
+    now: RunningStatistics | None = None
+
+    def taken(self) -> RunningStatistics | None:
+        running = self.now
+        self.now = None
+        return running
+
+
+waiting = of_thread(_Waiting())
 
 
 def track_moment(

@@ -193,11 +193,18 @@ class PinnedSlab(Guarded):
                 block.events = (event,)
             self._free[block.size].append(block)
         while self._lost:
-            lost = self._taken.pop(self._lost.popleft(), None)
+            lost = self._forget()
             if lost is not None:
                 self.backend.synchronize()  # its last use is not known
                 self._used -= lost[2]
                 self._free[lost[2]].append(SlabBlock(*lost))
+
+    def _forget(self) -> Any:
+        """What is said of the next block that was lost; None if an interrupt came before that."""
+        try:
+            return self._taken.pop(self._lost.popleft(), None)
+        except TypeError:  # a reference that was never looked up has no hash
+            return None
 
     @whole
     def mend(self) -> None:
@@ -210,7 +217,7 @@ class PinnedSlab(Guarded):
         while self._returned:
             self._taken.pop(self._returned.popleft()[0].taken, None)
         while self._lost:
-            self._taken.pop(self._lost.popleft(), None)
+            self._forget()
         taken = sorted([(id(chunk), start, size) for chunk, start, size in self._taken.values()])
         self._free.clear()
         for chunk in self._chunks:

@@ -12,113 +12,45 @@ from typing import Any as _Any
 
 from ..errors import OutOfMemoryError
 from ..lazy import lazily as _lazily
-from .devices import (
-    current_device,
-    device,
-    device_count,
-    device_of,
-    get_device_capability,
-    get_device_name,
-    get_device_properties,
-    init,
-    is_available,
-    is_bf16_supported,
-    is_initialized,
-    set_device,
-    synchronize,
-)
-from .index_checks import are_indices_checked, check_indices
-from .memory import (
-    empty_cache,
-    get_per_process_memory_fraction,
-    max_memory_allocated,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    memory_summary,
-    reset_peak_memory_stats,
-    set_per_process_memory_fraction,
-)
-from .seeding import (
-    get_rng_state,
-    get_rng_state_all,
-    initial_seed,
-    manual_seed,
-    manual_seed_all,
-    seed,
-    seed_all,
-    set_rng_state,
-    set_rng_state_all,
-)
-from .streams import (
-    Event,
-    Stream,
-    StreamContext,
-    current_stream,
-    default_stream,
-    set_stream,
-    stream,
-)
+from . import devices, index_checks, memory, seeding, streams
+from .devices import *
+from .index_checks import *
+from .memory import *
+from .seeding import *
+from .streams import *
 
 if _TYPE_CHECKING:  # what is imported when it is asked for
-    from . import nvtx, profiler
+    from . import graphs, nvtx, profiler, sanitizer
+    from .graphs import *
 
-__all__ = [
-    "Event",
-    "OutOfMemoryError",
-    "Stream",
-    "are_indices_checked",
-    "check_indices",
-    "current_device",
-    "current_stream",
-    "default_stream",
-    "device",
-    "device_count",
-    "device_of",
-    "empty_cache",
-    "get_device_capability",
-    "get_device_name",
-    "get_device_properties",
-    "get_per_process_memory_fraction",
-    "get_rng_state",
-    "get_rng_state_all",
-    "init",
-    "initial_seed",
-    "is_available",
-    "is_bf16_supported",
-    "is_initialized",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_stats",
-    "memory_summary",
-    "nvtx",
-    "profiler",
-    "reset_peak_memory_stats",
-    "sanitizer",
-    "seed",
-    "seed_all",
-    "set_device",
-    "set_per_process_memory_fraction",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_stream",
-    "stream",
-    "synchronize",
-]
+_OF_GRAPHS = (
+    "CUDAGraph capture_step graph graph_pool_handle is_current_stream_capturing "
+    "make_graphed_callables"
+)
+
+__all__ = ["OutOfMemoryError", "graphs", "nvtx", "profiler", "sanitizer"]
+__all__ += devices.__all__
+__all__ += index_checks.__all__
+__all__ += memory.__all__
+__all__ += seeding.__all__
+__all__ += streams.__all__
+__all__ += _OF_GRAPHS.split()
 
 
 # What few programs want, and amp, which is in a higher room.
 _find, __dir__ = _lazily(
-    __name__, {"amp": "amp", "nvtx": "nvtx", "profiler": "profiler", "sanitizer": "sanitizer"}
+    __name__,
+    {
+        "amp": "amp",
+        "nvtx": "nvtx",
+        "profiler": "profiler",
+        "sanitizer": "sanitizer",
+        "graphs": f"graphs {_OF_GRAPHS}",
+    },
 )
 
 
 def __getattr__(name: str) -> _Any:
-    return is_initialized() if name == "_initialized" else _find(name)  # PyTorch's checkpoint asks
+    if name == "_initialized":  # PyTorch's checkpoint asks
+        return devices.is_initialized()
+    return _find(name)

@@ -10,7 +10,6 @@ from ..device import device as Place
 from ..kept import Switch
 
 __all__ = [
-    "DeviceProperties",
     "current_device",
     "device",
     "device_count",

@@ -14,7 +14,6 @@ __all__ = [
     "initial_seed",
     "manual_seed",
     "manual_seed_all",
-    "register",
     "seed",
     "seed_all",
     "set_rng_state",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..absent import explain
 from ..device import device as Place
 from ..kept import Switch
 from .devices import DeviceLike, cuda_backend, device, index_of
@@ -182,3 +183,6 @@ def set_stream(stream: Stream | None) -> None:
     """
     if stream is not None:
         StreamContext(stream).__enter__()
+
+
+explain(__name__)

@@ -1,8 +1,30 @@
-"""torch.distributed, which is not available: as in a PyTorch that was built without it.
+"""torch.distributed: several processes that work on one thing, on MPI and NCCL.
 
-`unavailable.py` is all of it: begin there.
+`starting.py` makes groups of ranks (`groups.py`), `collectives.py`, `point_to_point.py` and
+`objects.py` are what they call; `collectives.py` is the file to begin with. `engines` moves the
+data, `meeting` is where ranks learn of each other.
 """
 
-from .unavailable import *
-from .unavailable import __all__ as __all__
-from .unavailable import __getattr__ as __getattr__
+from ..absent import explain
+from . import algorithms as algorithms
+from . import nn as nn
+from .checks import DebugLevel as DebugLevel
+from .checks import get_debug_level as get_debug_level
+from .checks import get_global_rank as get_global_rank
+from .checks import get_group_rank as get_group_rank
+from .checks import get_process_group_ranks as get_process_group_ranks
+from .collectives import *
+from .errors import *
+from .groups import Backend as Backend
+from .groups import GroupMember as GroupMember
+from .groups import ProcessGroup as ProcessGroup
+from .groups import group as group
+from .objects import *
+from .point_to_point import *
+from .reduce_op import ReduceOp as ReduceOp
+from .reduce_op import reduce_op as reduce_op
+from .reduce_op import supports_complex as supports_complex
+from .starting import *
+from .work import Work as Work
+
+explain(__name__)

@@ -8,18 +8,22 @@ those of p.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log, pi
+from math import inf
 from typing import Any
 
+from ..autograd import enable_grad, grad
+from ..functions.creation.factories import full_like
 from ..tensor import Tensor
+from . import crossing
 from .categorical import Categorical, OneHotCategorical
 from .composite import Independent, TransformedDistribution
 from .discrete import Bernoulli, Binomial, Geometric, Poisson
-from .distribution import Distribution
+from .distribution import Distribution, ExponentialFamily
+from .matrices import LowRankMultivariateNormal, MultivariateNormal
 from .positive import Exponential, Gamma
-from .real_line import Cauchy, Laplace, Normal
+from .real_line import Cauchy, Normal
 from .transformed import HalfNormal
-from .unit_interval import Beta, Dirichlet, Uniform
+from .unit_interval import Beta, Dirichlet
 from .utils import F, sum_rightmost
 
 __all__ = ["kl_divergence", "register_kl"]
@@ -125,13 +129,6 @@ def _exponentials(p: Any, q: Any) -> Tensor:
     return ratio - 1 - F.log(ratio)
 
 
-@register_kl(Laplace, Laplace)
-def _laplaces(p: Any, q: Any) -> Tensor:
-    distance = (p.loc - q.loc).abs()
-    spread = p.scale * F.exp(-distance / p.scale) + distance
-    return F.log(q.scale / p.scale) + spread / q.scale - 1
-
-
 @register_kl(Cauchy, Cauchy)
 def _cauchys(p: Any, q: Any) -> Tensor:
     """Source: Chyzak & Nielsen 2019, arXiv:1905.10965."""
@@ -161,16 +158,52 @@ def _binomials(p: Any, q: Any) -> Tensor:
     return F.where(n > q.total_count, inf, each)
 
 
-@register_kl(Uniform, Uniform)
-def _uniforms(p: Any, q: Any) -> Tensor:
-    inside = (q.low <= p.low) & (q.high >= p.high)
-    return F.where(inside, F.log((q.high - q.low) / (p.high - p.low)), inf)
+@register_kl(Bernoulli, Poisson)
+def _bernoulli_of_poisson(p: Any, q: Any) -> Tensor:
+    return -p.entropy() - p.probs * F.log(q.rate) + q.rate
 
 
-@register_kl(Uniform, Normal)
-def _uniform_of_normal(p: Any, q: Any) -> Tensor:
-    spread = p.variance + (p.mean - q.loc).square()
-    return -p.entropy() + 0.5 * log(2 * pi) + F.log(q.scale) + 0.5 * spread / q.scale.square()
+@register_kl(Poisson, Bernoulli)
+@register_kl(Poisson, Binomial)
+def _beyond(p: Any, q: Any) -> Tensor:
+    """Some of p's draws are none of q's."""
+    return full_like(p.rate + q.probs, inf).detach()
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+def _normal_vectors(p: Any, q: Any) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            f"KL of normal vectors: got events of shape {tuple(p.event_shape)} and "
+            f"{tuple(q.event_shape)}, want one shape"
+        )
+    spread = sum(q._squares(factor) for factor in p._factors())
+    distance = q._squares((q.loc - p.loc).unsqueeze(-1))
+    return q._half_log_det() - p._half_log_det() + 0.5 * (spread + distance - p.event_shape[0])
+
+
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _exponential_families(p: Any, q: Any) -> Tensor:
+    """The Bregman divergence of the log normalizer, of the natural parameters of one family.
+
+    Source: Nielsen & Nock 2010, doi:10.1109/ICIP.2010.5653054.
+    """
+    if type(p) is not type(q):
+        raise NotImplementedError(
+            f"KL of the families {type(p).__name__} and {type(q).__name__}: want one family; "
+            "estimate it by draws, or use register_kl"
+        )
+    here = [x if x.requires_grad else x.detach().requires_grad_() for x in p._natural_params]
+    with enable_grad():
+        normalizer = p._log_normalizer(*here)
+        slopes = grad(normalizer.sum(), here, create_graph=True)
+    result = q._log_normalizer(*q._natural_params) - normalizer
+    for mine, other, slope in zip(here, q._natural_params, slopes):
+        result = result - sum_rightmost((other - mine) * slope, len(q.event_shape))
+    return result
 
 
 @register_kl(Independent, Independent)
@@ -186,3 +219,7 @@ def _transformed(p: Any, q: Any) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise NotImplementedError("TransformedDistribution: want the same transforms in both")
     return kl_divergence(p.base_dist, q.base_dist)
+
+
+for _pair, _divergence in crossing.pairs().items():
+    _FORMULAS.setdefault(_pair, _divergence)

@@ -7,7 +7,7 @@ begin with `transforms.py`. `trees.py` takes nested arguments apart. `fusing.py`
 
 from typing import TYPE_CHECKING, Any
 
-from ..absent import explain
+from ..lazy import lazily
 from .batching import vmap
 from .jacobians import hessian, jacfwd, jacrev
 from .transforms import grad, grad_and_value, jvp, linearize, vjp
@@ -16,9 +16,13 @@ __all__ = [
     "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",
 ]  # fmt: skip
 
-if TYPE_CHECKING:  # functional_call and stack_module_state come from cugrad.nn
+if TYPE_CHECKING:  # what PyTorch has here too, and is made of modules
 
     def __getattr__(name: str) -> Any: ...
 
-
-explain(__name__)
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {"nn.stateless": "functional_call replace_all_batch_norm_modules_ stack_module_state"},
+        __name__.rpartition(".")[0],
+    )

@@ -90,8 +90,7 @@ def _may_fuse(tensors: Sequence[Tensor], args: Sequence[Any]) -> bool:
 def _are_read(tensors: Sequence[Tensor]) -> bool:
     """Whether a kernel can read the arrays of all of these."""
     backend, kind = backend_of(tensors[0]._array), type(tensors[0]._array)
-    runs = backend.runs_rows and backend.readable
-    return runs and all(type(x._array) is kind for x in tensors)
+    return backend.makes_kernels and all(type(x._array) is kind for x in tensors)
 
 
 def _kind(x: Any) -> Any:
@@ -133,7 +132,7 @@ class FusedPlan:
         ):
             raise Untraceable("tensors without dims have another dtype than the others")
         name = re.sub(r"\W", "_", f"fused_{getattr(function, '__name__', 'function')}")
-        outputs = self._outputs(self._inputs(Trace(shape), tensors))
+        outputs = self._outputs(self._inputs(Trace(shape), tensors), [a.shape for a in arrays])
         self.single = isinstance(outputs, Tensor)
         self.forward = backend.graph_function(name, _elements(outputs), arrays)
         self._backward: dict[Any, Any] = {}  # by how its arrays lie
@@ -147,18 +146,23 @@ class FusedPlan:
         elements = [trace.input(i, x._array.dtype) for i, x in enumerate(tensors)]
         return [make(e, x._requires_grad) for e, x in zip(elements, tensors, strict=True)]
 
-    def _outputs(self, inputs: Sequence[Tensor]) -> Any:
-        outputs = self.called(inputs)
+    def _outputs(self, inputs: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> Any:
+        """What the function returns of elements, which are those of arrays of such shapes."""
+        outputs, whole = self.called(inputs), np.broadcast_shapes(*shapes)
         for y in outputs if type(outputs) is tuple else (outputs,):
             if not isinstance(y, Tensor) or type(y._array) is not Traced:
                 raise Untraceable("it returns what is no tensor of elements")
+            nodes = reached_from([y._array])
+            read = [shapes[node.value] for node in nodes if node.function == "input"]
+            if np.broadcast_shapes(*read) != whole:
+                raise Untraceable("it returns a tensor of fewer elements than its tensors make")
         return outputs
 
     def _differentiate(self, name: str, tensors: Sequence[Tensor], shape: tuple[int, ...]) -> None:
         """Makes the kernel of all gradients, each in the shape of the outputs."""
         trace, count = Trace(shape), len(tensors)
         inputs = self._inputs(trace, tensors)
-        outputs = self._outputs(inputs)
+        outputs = self._outputs(inputs, [x._array.shape for x in tensors])
         outputs = [outputs] if self.single else list(outputs)
         self.ends = [k for k, y in enumerate(outputs) if y._requires_grad]
         ends = [outputs[k] for k in self.ends]
@@ -215,6 +219,8 @@ class FusedCall(Function):
         ctx.fused = plan
         ctx.arguments = [(x._array.shape, x._array.dtype) for x in tensors]
         ctx.save_for_backward(*[tensors[i] for i in plan.needed])
+        results = output if type(output) is tuple else (output,)
+        ctx.mark_non_differentiable(*[y for k, y in enumerate(results) if k not in plan.ends])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..autograd import grad as autograd_grad
 from ..autograd.engine.reach import reachable
-from ..autograd.forward.dual import enter, leave, set_tangent, tangent_of
+from ..autograd.forward.dual import enter, laid_out, leave, set_tangent, tangent_of
 from ..autograd.forward_ad import check_dual, primal_of
 from ..autograd.inference import out_of_inference
 from ..autograd.mode import is_grad_enabled, state
@@ -61,8 +61,8 @@ def _counted(argument: Any) -> Any:
 
 
 def _tangents(x: Tensor) -> dict[Any, Tensor | None]:
-    """The tangents of forward mode, by level."""
-    return (x._rare.tangents if x._rare is not None else None) or {}
+    """The tangents of forward mode, by level, as they are now."""
+    return dict((x._rare.tangents if x._rare is not None else None) or {})
 
 
 def _is_uncounted(x: Any) -> bool:
@@ -358,7 +358,7 @@ def _pushed(
         duals = []
         for x, t in zip(points, along, strict=True):
             dual = x.view_as(x)
-            set_tangent(dual, level, t)
+            set_tangent(dual, level, laid_out(t, x))
             duals.append(dual)
         with active(level):
             output, aux = _split(func(*unflatten(form, duals)), has_aux, JVP)

@@ -35,7 +35,17 @@ from .maths import (
 )
 from .maths.einsum import einsum
 from .maths.reduce import vector_norm
-from .shapes import arranging, copies, layouts, padding, splitting, strided, view_copies, views
+from .shapes import (
+    arranging,
+    copies,
+    layouts,
+    padding,
+    splitting,
+    storages,
+    strided,
+    view_copies,
+    views,
+)
 
 __all__ = [
     "FUNCTIONS", "METHODS", "PROPERTIES", "TAKES_OUT", "accepting", "declared", "einsum", "getitem",
@@ -59,6 +69,6 @@ TAKES_OUT: frozenset[str] = frozenset().union(
 )
 FUNCTIONS: dict[str, Callable[..., Any]] = accepting(_PLAIN, TAKES_OUT)
 METHODS: dict[str, Callable[..., Any]] = declared(
-    *(file.METHODS for file in _FILES), inplace.METHODS
+    *(file.METHODS for file in _FILES), inplace.METHODS, storages.METHODS
 )
 PROPERTIES: dict[str, Callable[..., Any]] = views.PROPERTIES

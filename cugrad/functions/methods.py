@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from .. import autograd
+from .. import autograd, dispatching
 from ..absent import ABSENT, Absent
 from ..autograd.recording.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from ..autograd.recording.record import recorded
 from ..autograd.recording.views import detached
-from ..tensor import Tensor, make
+from ..tensor import Size, Tensor, make
 from . import FUNCTIONS, PROPERTIES, declared
 from . import METHODS as FUNCTION_METHODS
 from .calls.mistakes import saying
@@ -36,6 +36,92 @@ def backward(
     `autograd.backward`.
     """
     autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
+    """A view of the same elements, with this tensor's history, that is an instance of `cls`.
+
+    TypeError where `cls` is no subclass of Tensor, or has fields that a Tensor has no room for.
+
+    >>> import cugrad as torch
+    >>> class Image(torch.Tensor): pass
+    >>> image = torch.zeros(2, 2).as_subclass(Image)
+    >>> type(image[0] + 1).__name__
+    'Image'
+    """
+    _check_subclass("as_subclass", cls)
+    return _in_class(recorded.alias(self), cls)
+
+
+def _check_subclass(function: str, cls: Any) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"{function}(): argument 'cls' must be a subclass of Tensor, got {cls!r}")
+
+
+def _in_class(tensor: Tensor, cls: type[Tensor]) -> Tensor:
+    try:
+        tensor.__class__ = cls
+    except TypeError as error:
+        raise TypeError(
+            f"{cls.__name__}: a Tensor does not become one ({error}); keep what it has beside "
+            "a Tensor in attributes, not in __slots__"
+        ) from None
+    return tensor
+
+
+def _make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) -> Tensor:
+    """An instance of a subclass that shares the memory of `data`, without its history."""
+    _check_subclass("_make_subclass", cls)
+    if not isinstance(data, Tensor):
+        raise TypeError(
+            f"_make_subclass(): argument 'data' must be Tensor, not {type(data).__name__}"
+        )
+    alias = make(data._array, require_grad)
+    alias._counter = data.counter
+    return _in_class(alias, cls)
+
+
+def _torch_function(
+    cls: type[Tensor],
+    func: Callable[..., Any],
+    types: Iterable[type],
+    args: Any = (),
+    kwargs: Any = None,
+) -> Any:
+    """What a subclass makes of a call: what Tensor makes of it, with results of the subclass.
+
+    `func` is the public function, `types` the classes of arguments that take calls; where one
+    of them is no base of this class the answer is NotImplemented. A subclass may override this.
+
+    >>> import cugrad as torch
+    >>> class Logged(torch.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         print(func.__name__)
+    ...         return super().__torch_function__(func, types, args, kwargs)
+    >>> x = torch.tensor([1.0, 2.0]).as_subclass(Logged)
+    >>> y = torch.exp(x * 2)
+    mul
+    exp
+    >>> isinstance(y, Logged)
+    True
+    """
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with dispatching.DisableTorchFunctionSubclass():
+        result = func(*args, **(kwargs or {}))
+        return result if dispatching.gives_base(func) else _converted(result, cls)
+
+
+def _converted(result: Any, kind: type) -> Any:
+    """A result whose tensors are of a subclass."""
+    if isinstance(result, Tensor):
+        is_one = isinstance(result, kind) or result.is_sparse
+        return result if is_one else result.as_subclass(kind)
+    if not isinstance(result, (tuple, list)) or type(result) is Size:
+        return result
+    values = [_converted(x, kind) for x in result]
+    return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
 
 
 def detach(self: Tensor) -> Tensor:
@@ -124,7 +210,7 @@ def _part(read: Callable[[Tensor], Tensor]) -> property:
     def write(self: Tensor, value: Any) -> None:
         read(self)[...] = value
 
-    return property(read, write)
+    return property(lambda self: read(self), write)
 
 
 def _set_backward_hooks(self: Tensor, hooks: Any) -> None:
@@ -141,8 +227,12 @@ def _dir(self: Tensor) -> list[str]:
     return [name for name in object.__dir__(self) if name not in away]
 
 
+OF_THE_CLASS: dict[str, Any] = {
+    "_make_subclass": staticmethod(_make_subclass),
+    "__torch_function__": classmethod(_torch_function),
+}
 METHODS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (backward, detach, detach_, log_softmax, register_hook,
+    f.__name__: f for f in (as_subclass, backward, detach, detach_, log_softmax, register_hook,
                             register_post_accumulate_grad_hook, retain_grad, softmax)
 }  # fmt: skip
 METHODS.update({"where": _where, "__repr__": tensor_text, "__dir__": _dir})
@@ -179,6 +269,8 @@ def attach(*more: dict[str, Callable[..., Any]]) -> None:
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
     for name, read in read_only.items():
         setattr(Tensor, name, property(read))
+    for name, of_class in OF_THE_CLASS.items():
+        setattr(Tensor, name, of_class)
     for name, both in PROPERTIES_TO_SET.items():
         setattr(Tensor, name, both)
     for name in ("real", "imag"):

@@ -196,9 +196,13 @@ class Switches(ModuleType):
 
     def __init__(self) -> None:
         super().__init__(f"{backends.__name__}.{type(self).__name__}", type(self).__doc__)
+        self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         return refuse(self.__name__, name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(n for n in vars(type(self)) if not n.startswith("_"))]
 
     def __setattr__(self, name: str, value: Any) -> None:
         flag = getattr(type(self), name, None)
@@ -358,10 +362,16 @@ class _Flags(Switch, Context):
 
 def _unused(name: str, what: str) -> type[Switches]:
     """The module of a library or device that is not used here: it says that it is not available."""
-    no = staticmethod(lambda: False)
-    functions: dict[str, Any] = {"__doc__": f"torch.backends.{name}: {what}", "is_available": no}
+
+    def no() -> bool:
+        """False."""
+        return False
+
+    functions: dict[str, Any] = {
+        "__doc__": f"torch.backends.{name}: {what}", "is_available": staticmethod(no)
+    }  # fmt: skip
     if name == "mps":
-        functions["is_built"] = no
+        functions["is_built"] = staticmethod(no)
     return type(name, (Switches,), functions)
 
 

@@ -15,42 +15,41 @@ from ..autograd.autocast import POLICIES, autocasts
 from ..errors import LinAlgError
 from ..functions.calls.out import accepting
 from ..functions.maths.inplace import in_place
-from ..functions.maths.products import matmul
-from . import distances, factors, least_squares, older, products, systems
-from .decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
-from .factors import (
-    eig,
-    eigvals,
-    householder_product,
-    lu,
-    lu_factor,
-    lu_factor_ex,
-    lu_solve,
+from . import (
+    decompositions,
+    distances,
+    factors,
+    least_squares,
+    norms,
+    older,
+    products,
+    systems,
 )
-from .least_squares import cholesky_ex, inv_ex, lstsq, solve_ex, tensorinv, tensorsolve, vander
-from .norms import cond, matrix_norm, matrix_rank, norm, vector_norm
-from .products import cross, multi_dot, vecdot
-from .products import linalg_diagonal as diagonal
-from .systems import det, inv, matrix_exp, matrix_power, pinv, slogdet, solve, solve_triangular
+from .decompositions import *
+from .factors import *
+from .least_squares import *
+from .norms import *
+from .products import *
+from .systems import *
 
-__all__ = [
-    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
-    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor",
-    "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
-    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex",
-    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
-    "vector_norm",
-]  # fmt: skip
+# A file's `__all__` names its functions of torch.linalg, its `OF_TORCH` those of torch itself.
+__all__ = ["LinAlgError"]
+__all__ += decompositions.__all__
+__all__ += factors.__all__
+__all__ += least_squares.__all__
+__all__ += norms.__all__
+__all__ += products.__all__
+__all__ += systems.__all__
 
 
 def _cholesky(input: Any, upper: bool = False) -> Any:
     """As linalg.cholesky."""
-    return cholesky(input, upper=upper)
+    return decompositions.cholesky(input, upper=upper)
 
 
 def _pinverse(input: Any, rcond: float = 1e-15) -> Any:
     """The Moore-Penrose inverse; singular values up to `rcond` times the largest count as zero."""
-    return pinv(input, rcond)
+    return systems.pinv(input, rcond)
 
 
 def _cast(functions: dict[str, Any]) -> dict[str, Any]:
@@ -62,19 +61,21 @@ def _cast(functions: dict[str, Any]) -> dict[str, Any]:
 METHODS: dict[str, Callable[..., Any]] = {
     "addr": older.addr, "cholesky": _cholesky,
     "cholesky_inverse": least_squares.cholesky_inverse,
-    "cholesky_solve": least_squares.cholesky_solve, "cross": products.cross_of_first, "det": det,
-    "geqrf": factors.geqrf, "inverse": inv,
+    "cholesky_solve": least_squares.cholesky_solve, "cross": products.cross_of_first,
+    "det": systems.det, "geqrf": factors.geqrf, "inverse": systems.inv,
     "kron": products.kron, "logdet": systems.logdet, "lu": older.lu, "lu_solve": older.lu_solve,
-    "matrix_exp": matrix_exp, "matrix_power": matrix_power, "orgqr": householder_product,
-    "ormqr": factors.ormqr, "pinverse": _pinverse, "qr": older.qr, "slogdet": slogdet,
-    "svd": older.svd, "triangular_solve": least_squares.triangular_solve,
+    "matrix_exp": systems.matrix_exp, "matrix_power": systems.matrix_power,
+    "orgqr": factors.householder_product, "ormqr": factors.ormqr, "pinverse": _pinverse,
+    "qr": older.qr, "slogdet": systems.slogdet, "svd": older.svd,
+    "triangular_solve": least_squares.triangular_solve,
 }  # fmt: skip
 METHODS = _cast(METHODS)
 _OF_TORCH = {
     **METHODS, **{name: getattr(distances, name) for name in distances.__all__},
     "chain_matmul": older.chain_matmul, "frobenius_norm": older.frobenius_norm,
-    "lu_unpack": factors.lu_unpack, "nuclear_norm": older.nuclear_norm,
-    "tensordot": products.tensordot,
+    "nuclear_norm": older.nuclear_norm,
+    **{name: getattr(file, name) for file in (factors, least_squares, products, systems)
+       for name in file.OF_TORCH},
 }  # fmt: skip
 TAKES_OUT = _OF_TORCH.keys() - {
     "bilinear", "cdist", "det", "frobenius_norm", "logdet", "lu", "matrix_exp", "nuclear_norm",

@@ -14,9 +14,9 @@ from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, matrix, mH, square
 
 __all__ = [
-    "eig", "eigvals", "geqrf", "householder_product", "lu", "lu_factor", "lu_factor_ex", "lu_solve",
-    "lu_unpack", "ormqr",
+    "eig", "eigvals", "householder_product", "lu", "lu_factor", "lu_factor_ex", "lu_solve",
 ]  # fmt: skip
+OF_TORCH = ("geqrf", "lu_unpack", "ormqr")
 
 Eig = return_type("linalg_eig", "eigenvalues eigenvectors")
 Geqrf = return_type("geqrf", "a tau")

@@ -23,10 +23,8 @@ from .decompositions import cholesky, svdvals
 from .norms import matrix_rank
 from .systems import inv, solve
 
-__all__ = [
-    "cholesky_ex", "cholesky_inverse", "cholesky_solve", "inv_ex", "lstsq", "solve_ex", "tensorinv",
-    "tensorsolve", "triangular_solve", "vander",
-]  # fmt: skip
+__all__ = ["cholesky_ex", "inv_ex", "lstsq", "solve_ex", "tensorinv", "tensorsolve", "vander"]
+OF_TORCH = ("cholesky_inverse", "cholesky_solve", "triangular_solve")
 
 CholeskyEx = return_type("linalg_cholesky_ex", "L info")
 InvEx = return_type("linalg_inv_ex", "inverse info")

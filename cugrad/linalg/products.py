@@ -11,13 +11,13 @@ from ..autograd.recording.record import recorded
 from ..dtypes import promote_types, type_name
 from ..functions.calls.arguments import array_of, cast, fresh
 from ..functions.maths.products import matmul, mm, vdot
-from ..functions.shapes.views import diagonal, permute, reshape
+from ..functions.shapes import views
+from ..functions.shapes.views import permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
 
-__all__ = [
-    "cross", "diagonal", "kron", "matmul", "multi_dot", "tensordot", "vecdot",
-]  # fmt: skip
+__all__ = ["cross", "diagonal", "matmul", "multi_dot", "vecdot"]
+OF_TORCH = ("kron", "tensordot")
 
 
 @autocasts
@@ -82,12 +82,9 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return recorded.sum(product, (dim,) if product._array.ndim else ())
 
 
-def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """A view of the diagonals of a batch of matrices."""
-    return diagonal(A, offset, dim1, dim2)
-
-
-linalg_diagonal.__name__ = linalg_diagonal.__qualname__ = "diagonal"
+    return views.diagonal(A, offset, dim1, dim2)
 
 
 @fresh

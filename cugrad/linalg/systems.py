@@ -17,9 +17,9 @@ from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, hermitian, square
 
 __all__ = [
-    "det", "inv", "logdet", "matrix_exp", "matrix_power", "pinv", "slogdet", "solve",
-    "solve_triangular",
+    "det", "inv", "matrix_exp", "matrix_power", "pinv", "slogdet", "solve", "solve_triangular",
 ]  # fmt: skip
+OF_TORCH = ("logdet",)
 
 Slogdet = return_type("linalg_slogdet", "sign logabsdet")
 

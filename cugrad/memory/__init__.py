@@ -1,7 +1,8 @@
-"""Placements: where a saved tensor lives between forward and backward.
+"""Placements: where a saved tensor lives between forward and backward, and a training state.
 
-Each placement is a pair of hooks that pack a saved tensor and unpack it: `offloading` to host
+Each placement of saved tensors is a pair of hooks that pack one and unpack it: `offloading` to host
 memory, `disk`, `recomputing`, and `budgeting`, which chooses. Begin with `offloading/context.py`.
+`states` places weights, gradients and what an optimizer keeps, by the same engine.
 Programs import from here; `sizes.py` and `geometry.py` serve the profiler too.
 """
 
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
     from .offloading.stats import OffloadStats
     from .recomputing.context import RecomputeStats, recompute
     from .report import Report, lower_bound
+    from .states.context import offload_states
+    from .states.materialising import materialise
 
 __all__ = [
     "BudgetError", "DiskStore", "OffloadStats", "RecomputeStats", "Report", "budget",
-    "lower_bound", "offload", "recompute", "save_on_cpu", "save_on_disk",
+    "lower_bound", "materialise", "offload", "offload_states", "recompute", "save_on_cpu",
+    "save_on_disk",
 ]  # fmt: skip
 
 # What many programs never use is imported when it is.
@@ -34,5 +38,7 @@ __getattr__, __dir__ = lazily(
         "offloading.stats": "OffloadStats",
         "recomputing.context": "RecomputeStats recompute",
         "report": "Report lower_bound",
+        "states.context": "offload_states",
+        "states.materialising": "materialise",
     },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .disk.files import living
 from .disk.store import _stores
 from .offloading.engine import _engines
 
@@ -31,7 +32,7 @@ def bytes_elsewhere(device_type: str) -> Elsewhere:
     if not _engines and not _stores:
         return NOWHERE
     total = NOWHERE
-    for (kind, _), engine in list(_engines.items()):
+    for (kind, _), engine in _engines.copy().items():
         if kind == device_type:
             # what was dropped, and is taken off the sums at the engine's next turn
             dropped, ledger = list(engine.ledger.dropped), engine.ledger
@@ -43,7 +44,7 @@ def bytes_elsewhere(device_type: str) -> Elsewhere:
                 total.pinned + engine.out.slab.used_bytes,
             )
     disk = 0
-    for store in list(_stores):
+    for store in living(_stores):
         closed = sum([nbytes for _, _, nbytes, *_ in list(store._closed)])
         disk += max(store._extents.used - closed, 0)
     return total._replace(disk=disk)

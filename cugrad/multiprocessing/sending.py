@@ -9,7 +9,13 @@ from __future__ import annotations
 from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import Any
 
-from ..functions.interop.shared_memory import SharedBlock, block_of, share_memory_, shared_copy
+from ..functions.interop.shared_memory import (
+    SharedBlock,
+    block_of,
+    share_memory_,
+    shared_copy,
+    sharing,
+)
 from ..nn.parameter import Parameter
 from ..tensor import Tensor, make
 from ..utils.hooks import warn_if_has_hooks
@@ -58,10 +64,9 @@ def _reduced(t: Tensor) -> tuple[Any, ...]:
 
 def _in_shared_memory(t: Tensor) -> Any:
     if block_of(t._array) is None:
-        try:
-            share_memory_(t)
-        except RuntimeError:  # of a view, or a tensor with views
+        if len(sharing(t)) > 1:  # the rest of their memory is not sent with them
             return shared_copy(t._array)
+        share_memory_(t)
     return t._array
 
 

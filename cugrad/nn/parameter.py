@@ -5,15 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from ..absent import explain
+from ..dispatching import overrides, plainly
 from ..functions.creation.factories import empty
 from ..tensor import UNCOUNTED, Tensor, make
 
 
-class Parameter(Tensor):
+class _Parameters(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        if type.__instancecheck__(cls, value):
+            return True
+        is_marked = cls is Parameter and isinstance(value, Tensor)
+        return is_marked and getattr(value, "_is_param", False)
+
+
+class Parameter(Tensor, metaclass=_Parameters):
     """A leaf tensor that a Module registers when it is assigned as an attribute.
 
     `data` is any tensor, whose memory the parameter shares; only floating-point and complex
-    data can require gradients, else RuntimeError.
+    data can require gradients, else RuntimeError. Where `data` is an instance of a subclass of
+    Tensor, what is made is an instance of that, and counts as a Parameter.
 
     >>> import cugrad as torch
     >>> torch.nn.Parameter(torch.tensor([1.0, 2.0]))
@@ -21,16 +31,24 @@ class Parameter(Tensor):
     tensor([1., 2.], requires_grad=True)
     """
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+    __torch_function__ = staticmethod(plainly)  # results are Tensors
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
+        if data is not None and overrides(type(data)) and isinstance(data, Tensor):
+            marked: Any = data.detach().requires_grad_(requires_grad)
+            marked._is_param = True
+            return marked
         source = empty(0) if data is None else data
         if not isinstance(source, Tensor):
             raise TypeError(
                 f"Parameter: got data of type {type(data).__name__}, want a Tensor; "
                 "make one with cugrad.tensor(data)"
             )
+        self = object.__new__(cls)
         self.fill_in(source._array)
         self._counter = UNCOUNTED if source.is_inference() else None
         self.requires_grad = requires_grad
+        return self
 
     def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
@@ -63,7 +81,7 @@ class Buffer(metaclass=_Buffers):
 
     persistent: bool
 
-    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         source = empty(0) if data is None else data
         buffer: Any = source.detach().requires_grad_(source.requires_grad)
         buffer.persistent, buffer._is_buffer = persistent, True
@@ -81,6 +99,7 @@ class UninitializedTensorMixin:
     """
 
     __slots__ = ()
+    __torch_function__ = staticmethod(plainly)
     cls_to_become: type[Tensor]
     _requires_grad: bool
     _node: Any
@@ -176,8 +195,10 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
     cls_to_become = Parameter
 
-    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+        self = object.__new__(cls)
         self.fill_in(empty(0, device=device, dtype=dtype)._array, requires_grad)
+        return self
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
@@ -185,12 +206,14 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
     cls_to_become = Tensor
 
-    def __init__(
-        self, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
         persistent: bool = True,
-    ) -> None:  # fmt: skip
-        self.fill_in(empty(0, device=device, dtype=dtype)._array, requires_grad)
-        self.persistent, self._is_buffer = persistent, True
+    ) -> Any:  # fmt: skip
+        buffer: Any = object.__new__(cls)
+        buffer.fill_in(empty(0, device=device, dtype=dtype)._array, requires_grad)
+        buffer.persistent, buffer._is_buffer = persistent, True
+        return buffer
 
 
 explain(__name__)

@@ -51,6 +51,12 @@ def functional_call(
         args = ()
     elif not isinstance(args, tuple):
         args = (args,)
+    with in_place_of(module, tensors, tie_weights, strict):
+        return module(*args, **(kwargs or {}))
+
+
+def in_place_of(module: Module, tensors: State, tie_weights: bool, strict: bool) -> _replaced:
+    """A context in which a module has these tensors, by name, as its parameters and buffers."""
     places = _places(module)
     if strict:
         missing, unexpected = sorted(places.keys() - tensors), sorted(tensors.keys() - places)
@@ -63,8 +69,7 @@ def functional_call(
             raise RuntimeError(f"Error(s) in reparametrizing for {name}:{''.join(texts)}")
     if tie_weights:
         tensors = _tied(places, tensors)
-    with _replaced(places, tensors):
-        return module(*args, **(kwargs or {}))
+    return _replaced(places, tensors)
 
 
 def _merged(dicts: State | Sequence[State]) -> State:

@@ -22,13 +22,13 @@ from .linalg import (
     triangular,
 )
 from .nn import activation, conv, dropout, embedding, fold, norm, pad, pool, softmax
-from .reductions import reduce, scan, sorting, statistics
+from .reductions import extrema, reduce, scan, sorting, statistics
 from .table import TABLE
 from .views import batch, regions, shape, strided
 
 __all__ = [
     "TABLE", "activation", "batch", "cholesky", "conv", "determinants", "dropout", "eigen",
-    "eigh", "elementwise", "embedding", "exponential", "fft", "fold", "index", "inverse",
+    "eigh", "elementwise", "embedding", "exponential", "extrema", "fft", "fold", "index", "inverse",
     "lu", "norm", "pad", "pool", "products", "qr", "reduce", "refused", "regions", "scan",
     "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
     "strided", "svd", "triangular",

@@ -16,17 +16,20 @@ from .table import ELEMENTWISE, LINEAR, in_order, row
 
 # Arithmetic ---------------------------------------------------------------------------------------
 
-row("add", "self other", "add", ELEMENTWISE, self=lambda g: g, other=lambda g: g, flops=each_flops)
-row("sub", "self other", "subtract", ELEMENTWISE, self=lambda g: g, other=lambda g: -g)
+row("add", "self other", "add", ELEMENTWISE, self=lambda g: g, other=lambda g: g, flops=each_flops,
+    doc="input + other")  # fmt: skip
+row("sub", "self other", "subtract", ELEMENTWISE, self=lambda g: g, other=lambda g: -g,
+    doc="input - other")  # fmt: skip
 row("mul", "self other", "multiply", ELEMENTWISE,
-    self=lambda g, other: g * other, other=lambda g, self: g * self, flops=each_flops)  # fmt: skip
+    self=lambda g, other: g * other, other=lambda g, self: g * self, flops=each_flops,
+    doc="input * other")  # fmt: skip
 row("div", "self other", "true_divide", ELEMENTWISE, promote="float",
     self=lambda g, other: g / other,
-    other=lambda g, self, other: -g * (self / other) / other)  # fmt: skip
-row("neg", "self", "negative", ELEMENTWISE, self=lambda g: -g)
-row("square", "self", "square", ELEMENTWISE, self=lambda g, self: g * (self * 2))
+    other=lambda g, self, other: -g * (self / other) / other, doc="input / other")  # fmt: skip
+row("neg", "self", "negative", ELEMENTWISE, widens=False, self=lambda g: -g, doc="-input")
+row("square", "self", "square", ELEMENTWISE, self=lambda g, self: g * (self * 2), doc="input²")
 row("reciprocal", "self", "reciprocal", ELEMENTWISE, promote="float",
-    self=lambda g, result: -g * (result * result))  # fmt: skip
+    self=lambda g, result: -g * (result * result), doc="1 / input")  # fmt: skip
 
 
 def _pow_self(m: Any, g: Any, self: Any, exponent: Any) -> Any:
@@ -84,46 +87,58 @@ def _is_bool(x: Any) -> bool:  # NumPy's power of booleans is int8, PyTorch's is
     return isinstance(x, bool) or getattr(getattr(x, "dtype", x), "kind", "") == "b"
 
 
-row("pow", "self exponent", _pow, ELEMENTWISE,
-    self=_pow_self, exponent=_pow_exponent)  # fmt: skip
+row("pow", "self exponent", _pow, ELEMENTWISE, passes=1,
+    self=_pow_self, exponent=_pow_exponent, doc="input to the power `exponent`")  # fmt: skip
 
 
 row("floor_divide", "self other", "floor_divide", ELEMENTWISE,
-    self=lambda g: g * 0, other=lambda g: g * 0, refuses="b")  # fmt: skip
+    self=lambda g: g * 0, other=lambda g: g * 0, refuses="b",
+    doc="the quotient, rounded down")  # fmt: skip
 row("remainder", "self other", "remainder", ELEMENTWISE,
     self=lambda g: g, other=lambda m, g, self, other: -g * m.floor(self / other),
-    refuses="b")  # fmt: skip
+    refuses="b", doc="input - other * floor(input / other), with the sign of `other`")  # fmt: skip
 row("fmod", "self other", "fmod", ELEMENTWISE,
     self=lambda g: g, other=lambda m, g, self, other: -g * m.trunc(self / other),
-    refuses="b")  # fmt: skip
+    refuses="b", doc="the remainder of the division, with the sign of `input`")  # fmt: skip
 
 # Exponentials and logarithms ----------------------------------------------------------------------
 
-row("exp", "self", "exp", ELEMENTWISE, promote="float", self=lambda g, result: g * result)
+row("exp", "self", "exp", ELEMENTWISE, promote="float", self=lambda g, result: g * result,
+    doc="e to the power `input`")  # fmt: skip
 row("exp2", "self", "exp2", ELEMENTWISE, promote="float",
-    self=lambda g, result: g * (result * log(2)))  # fmt: skip
-row("expm1", "self", "expm1", ELEMENTWISE, promote="float", self=lambda g, result: g * (result + 1))
-row("log", "self", "log", ELEMENTWISE, promote="float", self=lambda g, self: g / self)
-row("log2", "self", "log2", ELEMENTWISE, promote="float", self=lambda g, self: g / (self * log(2)))
+    self=lambda g, result: g * (result * log(2)), doc="2 to the power `input`")  # fmt: skip
+row("expm1", "self", "expm1", ELEMENTWISE, promote="float", self=lambda g, result: g * (result + 1),
+    doc="exp(input) - 1, exact also near 0")  # fmt: skip
+row("log", "self", "log", ELEMENTWISE, promote="float", self=lambda g, self: g / self,
+    doc="the natural logarithm")  # fmt: skip
+row("log2", "self", "log2", ELEMENTWISE, promote="float", self=lambda g, self: g / (self * log(2)),
+    doc="the logarithm to the base 2")  # fmt: skip
 row("log10", "self", "log10", ELEMENTWISE, promote="float",
-    self=lambda g, self: g / (self * log(10)))  # fmt: skip
-row("log1p", "self", "log1p", ELEMENTWISE, promote="float", self=lambda g, self: g / (self + 1))
-row("sqrt", "self", "sqrt", ELEMENTWISE, promote="float", self=lambda g, result: g / (result * 2))
+    self=lambda g, self: g / (self * log(10)), doc="the logarithm to the base 10")  # fmt: skip
+row("log1p", "self", "log1p", ELEMENTWISE, promote="float", self=lambda g, self: g / (self + 1),
+    doc="log(1 + input), exact also near 0")  # fmt: skip
+row("sqrt", "self", "sqrt", ELEMENTWISE, promote="float", self=lambda g, result: g / (result * 2),
+    doc="the square root, nan below 0")  # fmt: skip
 row("rsqrt", "self", lambda xp, self: 1 / xp.sqrt(self), ELEMENTWISE, promote="float",
-    self=lambda g, result: g * (result * result * result * -0.5))  # fmt: skip
+    self=lambda g, result: g * (result * result * result * -0.5), doc="1 / √input")  # fmt: skip
 
 # Trigonometric and hyperbolic ---------------------------------------------------------------------
 
-row("sin", "self", "sin", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.cos(self))
-row("cos", "self", "cos", ELEMENTWISE, promote="float", self=lambda m, g, self: -g * m.sin(self))
+row("sin", "self", "sin", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.cos(self),
+    doc="the sine of radians")  # fmt: skip
+row("cos", "self", "cos", ELEMENTWISE, promote="float", self=lambda m, g, self: -g * m.sin(self),
+    doc="the cosine of radians")  # fmt: skip
 row("tan", "self", "tan", ELEMENTWISE, promote="float",
-    self=lambda g, result: g * (result * result + 1))  # fmt: skip
+    self=lambda g, result: g * (result * result + 1), doc="the tangent of radians")  # fmt: skip
 row("asin", "self", "arcsin", ELEMENTWISE, promote="float",
-    self=lambda m, g, self: g * m.rsqrt(1 - self * self))  # fmt: skip
+    self=lambda m, g, self: g * m.rsqrt(1 - self * self),
+    doc="the inverse of the sine, in radians")  # fmt: skip
 row("acos", "self", "arccos", ELEMENTWISE, promote="float",
-    self=lambda m, g, self: -g * m.rsqrt(1 - self * self))  # fmt: skip
+    self=lambda m, g, self: -g * m.rsqrt(1 - self * self),
+    doc="the inverse of the cosine, in radians")  # fmt: skip
 row("atan", "self", "arctan", ELEMENTWISE, promote="float",
-    self=lambda g, self: g / (self * self + 1))  # fmt: skip
+    self=lambda g, self: g / (self * self + 1),
+    doc="the inverse of the tangent, in radians")  # fmt: skip
 
 
 def _squared_length(m: Any, x: Any, y: Any) -> Any:
@@ -134,22 +149,36 @@ def _squared_length(m: Any, x: Any, y: Any) -> Any:
 
 row("atan2", "self other", "arctan2", ELEMENTWISE, promote="float",
     self=lambda m, g, self, other: g * (other / _squared_length(m, self, other)),
-    other=lambda m, g, self, other: -g * (self / _squared_length(m, self, other)))  # fmt: skip
-row("sinh", "self", "sinh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.cosh(self))
-row("cosh", "self", "cosh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.sinh(self))
+    other=lambda m, g, self, other: -g * (self / _squared_length(m, self, other)),
+    doc="the angle of the point (other, input), in [-π, π]")  # fmt: skip
+row("sinh", "self", "sinh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.cosh(self),
+    doc="the hyperbolic sine")  # fmt: skip
+row("cosh", "self", "cosh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.sinh(self),
+    doc="the hyperbolic cosine")  # fmt: skip
 row("tanh", "self", "tanh", ELEMENTWISE, promote="float",
-    self=lambda g, result: g * (1 - result * result))  # fmt: skip
+    self=lambda g, result: g * (1 - result * result), doc="the hyperbolic tangent")  # fmt: skip
 row("asinh", "self", "arcsinh", ELEMENTWISE, promote="float",
-    self=lambda m, g, self: g * m.rsqrt(self * self + 1))  # fmt: skip
+    self=lambda m, g, self: g * m.rsqrt(self * self + 1),
+    doc="the inverse of the hyperbolic sine")  # fmt: skip
 row("acosh", "self", "arccosh", ELEMENTWISE, promote="float",
-    self=lambda m, g, self: g * (m.rsqrt(self - 1) * m.rsqrt(self + 1)))  # fmt: skip
+    self=lambda m, g, self: g * (m.rsqrt(self - 1) * m.rsqrt(self + 1)),
+    doc="the inverse of the hyperbolic cosine")  # fmt: skip
 row("atanh", "self", "arctanh", ELEMENTWISE, promote="float",
-    self=lambda g, self: g / (1 - self * self))  # fmt: skip
+    self=lambda g, self: g / (1 - self * self),
+    doc="the inverse of the hyperbolic tangent")  # fmt: skip
 
 # Activations and special functions ----------------------------------------------------------------
 
-row("sigmoid", "self", lambda xp, self: 1 / (xp.exp(-self) + 1), ELEMENTWISE, promote="float",
-    self=lambda g, result: g * (result * (1 - result)))  # dσ = σ(1-σ)  # fmt: skip
+
+def _sigmoid(xp: Any, self: Any) -> Any:
+    below = xp.exp(-self)
+    below += 1
+    return 1 / below
+
+
+row("sigmoid", "self", _sigmoid, ELEMENTWISE, promote="float",
+    self=lambda g, result: g * (result * (1 - result)),  # dσ = σ(1-σ)
+    doc="1 / (1 + exp(-input))")  # fmt: skip
 
 
 def _relu(xp: Any, self: Any) -> Any:
@@ -158,17 +187,19 @@ def _relu(xp: Any, self: Any) -> Any:
     return xp.maximum(self, 0)
 
 
-row("relu", "self", _relu, ELEMENTWISE, out=False,
+row("relu", "self", _relu, ELEMENTWISE, out=False, passes=1,
     self=lambda g, result: g * (result != 0),  # not > 0: a nan lets it pass
-    refuses="c")  # fmt: skip
+    refuses="c", doc="input where it is above 0, else 0")  # fmt: skip
 row("erf", "self", "erf", ELEMENTWISE, promote="float",
-    self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))), refuses="c")  # fmt: skip
+    self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))), refuses="c",
+    doc="the error function")  # fmt: skip
 
 # Rounding and signs -------------------------------------------------------------------------------
 
-row("abs", "self", "abs", ELEMENTWISE, holomorphic=False,
+row("abs", "self", "abs", ELEMENTWISE, holomorphic=False, widens=False,
     self=lambda m, g, self: g * m.sgn(self),
-    jvp=lambda m, self, self_t: m.real(m.conj(m.sgn(self)) * self_t))  # fmt: skip
+    jvp=lambda m, self, self_t: m.real(m.conj(m.sgn(self)) * self_t),
+    doc="the absolute value")  # fmt: skip
 
 
 def _sign(xp: Any, self: Any) -> Any:
@@ -181,7 +212,8 @@ def _sign(xp: Any, self: Any) -> Any:
 
 row("sgn", "self", _sign, ELEMENTWISE, holomorphic=False,
     self=lambda m, g, self, result: _tangential(m, g, self, result),
-    jvp=lambda m, self, self_t, result: _tangential(m, self_t, self, result))  # fmt: skip
+    jvp=lambda m, self, self_t, result: _tangential(m, self_t, self, result),
+    doc="the sign; of a complex number, that of length 1 in its direction")  # fmt: skip
 
 
 def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
@@ -191,28 +223,30 @@ def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
     return m.where(size == 0, 0, (g - sgn * radial) / m.where(size == 0, 1, size))
 
 
-row("sign", "self", _sign, ELEMENTWISE, self=lambda g: g * 0, refuses="c")
-row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0)
-row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0)
-row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0, refuses="c")
-row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0)
+row("sign", "self", _sign, ELEMENTWISE, self=lambda g: g * 0, refuses="c", doc="-1, 0 or 1")
+row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0, doc="rounded down")
+row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0, doc="rounded up")
+row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0, refuses="c",
+    doc="rounded to the nearest, of two the even one, to `decimals` digits")  # fmt: skip
+row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0, doc="rounded towards 0")
 
 # Choosing -----------------------------------------------------------------------------------------
 
 row("where", "condition self other",
     lambda xp, condition, self, other: xp.where(condition, self, other), ELEMENTWISE,
     self=lambda m, g, condition: m.where(condition, g, 0),
-    other=lambda m, g, condition: m.where(condition, 0, g), fits=True, public=False)  # fmt: skip
+    other=lambda m, g, condition: m.where(condition, 0, g), fits=True, public=False,
+    widens=False)  # fmt: skip
 row("maximum", "self other", "maximum", ELEMENTWISE,
     self=lambda m, g, self, other: m.where(self == other, g / 2, m.where(self < other, 0, g)),
     other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other < self, 0, g)),
     refuses="c",
-)  # fmt: skip
+    doc="the larger of two; nan if one is")  # fmt: skip
 row("minimum", "self other", "minimum", ELEMENTWISE,
     self=lambda m, g, self, other: m.where(self == other, g / 2, m.where(self > other, 0, g)),
     other=lambda m, g, self, other: m.where(self == other, g / 2, m.where(other > self, 0, g)),
     refuses="c",
-)  # fmt: skip
+    doc="the smaller of two; nan if one is")  # fmt: skip
 
 
 def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
@@ -223,33 +257,41 @@ def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
 
 row("clamp", "self",
     lambda xp, self, min=None, max=None: xp.clip(self, min, max).astype(self.dtype, copy=False),
-    ELEMENTWISE,  # the cast: NumPy makes float32 of bfloat16 and a Python float
+    ELEMENTWISE, widens=False, passes=1,  # the cast: NumPy makes float32 of bfloat16 and a float
     node="ClampBackward1", self=_clamp_gradient, public=False)  # fmt: skip
 
 # Comparison and logic -----------------------------------------------------------------------------
 
-for _name, _function in (
-    ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("le", "less_equal"),
-    ("gt", "greater"), ("ge", "greater_equal"), ("logical_and", "logical_and"),
-    ("logical_or", "logical_or"), ("logical_xor", "logical_xor"), ("bitwise_and", "bitwise_and"),
-    ("bitwise_or", "bitwise_or"), ("bitwise_xor", "bitwise_xor"),
+for _name, _function, _doc in (
+    ("eq", "equal", "input == other"), ("ne", "not_equal", "input != other"),
+    ("lt", "less", "input < other"), ("le", "less_equal", "input <= other"),
+    ("gt", "greater", "input > other"), ("ge", "greater_equal", "input >= other"),
+    ("logical_and", "logical_and", "whether both are not 0"),
+    ("logical_or", "logical_or", "whether one is not 0"),
+    ("logical_xor", "logical_xor", "whether just one is not 0"),
+    ("bitwise_and", "bitwise_and", "the bits that both have"),
+    ("bitwise_or", "bitwise_or", "the bits that one has"),
+    ("bitwise_xor", "bitwise_xor", "the bits that just one has"),
 ):  # fmt: skip
     refused = "c" if _name in ("lt", "le", "gt", "ge") else ""  # complex numbers have no order
-    row(_name, "self other", _function, promote="common", public=True, refuses=refused)
-for _name, _function in (
-    ("logical_not", "logical_not"), ("bitwise_not", "invert"), ("isnan", "isnan"),
-    ("isinf", "isinf"), ("isfinite", "isfinite"),
+    row(_name, "self other", _function, promote="common", public=True, refuses=refused, doc=_doc)
+for _name, _function, _doc in (
+    ("logical_not", "logical_not", "whether it is 0"), ("bitwise_not", "invert", "all bits turned"),
+    ("isnan", "isnan", "whether it is nan"), ("isinf", "isinf", "whether it is infinite"),
+    ("isfinite", "isfinite", "whether it is neither infinite nor nan"),
 ):  # fmt: skip
-    row(_name, "self", _function, public=True, out=not _name.startswith("is"))
+    row(_name, "self", _function, public=True, out=not _name.startswith("is"), doc=_doc)
 
 # Complex parts ------------------------------------------------------------------------------------
 
 row("real", "self", lambda xp, self: xp.real(self).copy(), ELEMENTWISE, holomorphic=False,
-    self=lambda g: g, jvp=lambda m, self_t: m.real(self_t), public=False)  # fmt: skip
+    self=lambda g: g, jvp=lambda m, self_t: m.real(self_t), public=False, widens=False,
+    passes=1)  # fmt: skip
 row("imag", "self", lambda xp, self: xp.imag(self).copy(), ELEMENTWISE, holomorphic=False,
     self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t), public=False)  # fmt: skip
-row("conj", "self", "conj", ELEMENTWISE, holomorphic=False, out=False,
-    self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t))  # fmt: skip
+row("conj", "self", "conj", ELEMENTWISE, holomorphic=False, out=False, widens=False,
+    self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t),
+    doc="the complex conjugate")  # fmt: skip
 
 
 def _angle(xp: Any, self: Any) -> Any:
@@ -270,7 +312,8 @@ row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float", in
     self=_turn,
     jvp=lambda m, self, self_t: (
         m.imag(m.conj(self) * self_t) / (m.square(m.abs(self)) + (self == 0))
-        if is_complex(self) else self_t * m.zero_like(self)))  # fmt: skip
+        if is_complex(self) else self_t * m.zero_like(self)),
+    doc="the angle of a complex number, in radians")  # fmt: skip
 
 # Copies to another dtype or device ----------------------------------------------------------------
 
@@ -280,7 +323,7 @@ def _to_dtype(xp: Any, self: Any, dtype: Any) -> Any:
 
 
 row("to_dtype", "self", _to_dtype, ELEMENTWISE,
-    node="ToCopyBackward0", holomorphic=False,
+    node="ToCopyBackward0", holomorphic=False, widens=False, passes=1,
     self=lambda g: g, jvp=lambda m, self_t, dtype: m.to_dtype(self_t, dtype),
     public=False)  # fmt: skip
 
@@ -306,6 +349,7 @@ def _copy(xp: Any, self: Any, src: Any) -> Any:
 
 
 row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="cast",
+    inplace=lambda xp, self, src: xp.copyto(self, src),
     self=lambda g: g * 0, src=lambda g: g,
     jvp=lambda m, self, src_t: (
         m.zero_like(self) if src_t is None else m.copy(m.zero_like(self), src_t))
@@ -313,9 +357,10 @@ row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="c
 
 # Floating-point numbers by their parts ------------------------------------------------------------
 
-row("nextafter", "self other", "nextafter", ELEMENTWISE,
+row("nextafter", "self other", "nextafter", ELEMENTWISE, widens=False,
     self=lambda m, g, self, other: m.masked_fill(g, m.eq(self, other), 0),
-    other=lambda g: g * 0)  # fmt: skip
+    other=lambda g: g * 0,
+    doc="the next number of the dtype after `input` towards `other`")  # fmt: skip
 
 
 def _less_two_to(m: Any, g: Any, exponent: Any) -> Any:

@@ -257,6 +257,6 @@ row(
 row(
     "masked_fill", "self mask",
     lambda xp, self, mask, value: xp.where(mask, value, self).astype(self.dtype, copy=False),
-    ELEMENTWISE, dense=True,
+    ELEMENTWISE, dense=True, widens=False, passes=1,
     self=lambda m, g, mask: m.masked_fill(g, mask, 0), public=False,
 )  # fmt: skip

@@ -94,6 +94,9 @@ class Source:
             self.rng  # noqa: B018 it is to be as it was, not as it will be, when drawn again
         if replayed.streams is not None:
             replayed.streams[self] = self._new(seed)
+        elif hasattr(self._rng, "restart"):  # a graph that was captured draws from this object
+            self._seed = seed
+            self._rng.restart(seed)
         else:
             self._seed, self._rng = seed, None
 
@@ -254,8 +257,9 @@ def bernoulli(source: Source | None, p: float | Array, shape: Shape, device: Dev
 
 def bernoulli_bits(source: Source | None, p: float, shape: Shape, device: Device) -> Array:
     """What `bernoulli` draws, flat and eight to a byte."""
-    drawn = bernoulli(source, p, shape, device)
-    return backends.backend_of(drawn).xp.packbits(drawn.reshape(-1))
+    rng, backend = _on(source, device)
+    with backend.use_device(device.index):
+        return rng.bits(p, shape)
 
 
 def poisson(source: Source | None, rate: Array, device: Device) -> Array:

@@ -30,7 +30,8 @@ def _xlogy(xp: Any, self: Any, other: Any) -> Array:
 
 row("xlogy", "self other", _xlogy, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: m.where((self == 0) & (other <= 0), 0, m.xlogy(g, other)),
-    other=lambda g, self, other: g * (self / other), refuses="c")  # fmt: skip
+    other=lambda g, self, other: g * (self / other), refuses="c",
+    doc="input * log(other), 0 where input is 0")  # fmt: skip
 
 
 def _logaddexp(xp: Any, self: Any, other: Any) -> Any:
@@ -45,10 +46,12 @@ def _logaddexp(xp: Any, self: Any, other: Any) -> Any:
 
 row("logaddexp", "self other", _logaddexp, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: g * m.sigmoid(self - other),
-    other=lambda m, g, self, other: g * m.sigmoid(other - self))  # fmt: skip
+    other=lambda m, g, self, other: g * m.sigmoid(other - self),
+    doc="log(exp(input) + exp(other)), without overflow")  # fmt: skip
 row("logaddexp2", "self other", "logaddexp2", ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, other: g * m.sigmoid((self - other) * log(2)),
-    other=lambda m, g, self, other: g * m.sigmoid((other - self) * log(2)))  # fmt: skip
+    other=lambda m, g, self, other: g * m.sigmoid((other - self) * log(2)),
+    doc="log2(2**input + 2**other), without overflow")  # fmt: skip
 
 
 def _logit(xp: Any, self: Array, eps: float | None = None) -> Array:
@@ -66,9 +69,11 @@ def _logit_gradient(m: Any, g: Any, self: Any, eps: float | None) -> Any:
     return m.where(outside, 0, g / (inside * (1 - inside)))
 
 
-row("logit", "self", _logit, ELEMENTWISE, promote=FLOAT, self=_logit_gradient, refuses="c")
+row("logit", "self", _logit, ELEMENTWISE, promote=FLOAT, self=_logit_gradient, refuses="c",
+    doc="log(input / (1 - input)), of input clamped to [eps, 1 - eps] if there is one")  # fmt: skip
 row("erfc", "self", "erfc", ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * (m.exp(-(self * self)) * (-2 / sqrt(pi))), refuses="c")  # fmt: skip
+    self=lambda m, g, self: g * (m.exp(-(self * self)) * (-2 / sqrt(pi))), refuses="c",
+    doc="1 - erf(input), exact also far out")  # fmt: skip
 
 
 def _xlog1py(xp: Any, self: Any, other: Any) -> Array:
@@ -107,14 +112,18 @@ def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
     return g * m.where(zero, bend, (m.cos(x * pi) - m.sinc(x)) / x)
 
 
-row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient)
+row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient,
+    doc="sin(πx) / (πx), 1 at 0")  # fmt: skip
 row("deg2rad", "self", lambda xp, self: narrow(self * (pi / 180), self), ELEMENTWISE,
-    promote=FLOAT, self=lambda g: g * (pi / 180), refuses="c")  # fmt: skip
+    promote=FLOAT, self=lambda g: g * (pi / 180), refuses="c",
+    doc="degrees in radians")  # fmt: skip
 row("rad2deg", "self", lambda xp, self: narrow(self * (180 / pi), self), ELEMENTWISE,
-    promote=FLOAT, self=lambda g: g * (180 / pi), refuses="c")  # fmt: skip
+    promote=FLOAT, self=lambda g: g * (180 / pi), refuses="c",
+    doc="radians in degrees")  # fmt: skip
 row("hypot", "self other", "hypot", ELEMENTWISE,
     self=lambda g, self, result: g * (self / result),
-    other=lambda g, other, result: g * (other / result), refuses="biuc")  # fmt: skip
+    other=lambda g, other, result: g * (other / result), refuses="biuc",
+    doc="√(input² + other²), without overflow")  # fmt: skip
 
 # Between operands ---------------------------------------------------------------------------------
 
@@ -130,44 +139,49 @@ def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
 
 row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
     self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
-    weight=lambda g, self, end: g * (end - self), refuses="biu", fits=True)  # fmt: skip
+    weight=lambda g, self, end: g * (end - self), refuses="biu", fits=True,
+    doc="input + weight * (end - input)")  # fmt: skip
 row("addcmul", "self tensor1 tensor2",
     lambda xp, self, tensor1, tensor2, value=1: narrow(
         self + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value), self),
     ELEMENTWISE,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g * (tensor2 * value),
-    tensor2=lambda g, tensor1, value: g * (tensor1 * value))  # fmt: skip
+    tensor2=lambda g, tensor1, value: g * (tensor1 * value),
+    doc="input + value * tensor1 * tensor2")  # fmt: skip
 row("addcdiv", "self tensor1 tensor2",
     lambda xp, self, tensor1, tensor2, value=1: narrow(self + tensor1 / tensor2 * value, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g / tensor2 * value,
-    tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value
-    )  # fmt: skip
-row("copysign", "self other", "copysign", ELEMENTWISE, promote=FLOAT,
+    tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value,
+    doc="input + value * tensor1 / tensor2")  # fmt: skip
+row("copysign", "self other", "copysign", ELEMENTWISE, promote=FLOAT, widens=False,
     self=lambda m, g, self, result: g * (m.sign(self) * m.sign(result)),
-    other=lambda g: g * 0)  # fmt: skip
+    other=lambda g: g * 0, doc="the size of `input` with the sign of `other`")  # fmt: skip
 
 # A NaN counts as missing, and a tie goes to self, as in PyTorch.
 row("fmax", "self other", "fmax", ELEMENTWISE,
     self=lambda m, g, self, other: m.where((self >= other) | (other != other), g, 0),
     other=lambda m, g, self, other: m.where((self >= other) | (other != other), 0, g),
     refuses="c",
-)  # fmt: skip
+    doc="the larger of two; the other if one is nan")  # fmt: skip
 row("fmin", "self other", "fmin", ELEMENTWISE,
     self=lambda m, g, self, other: m.where((self <= other) | (other != other), g, 0),
     other=lambda m, g, self, other: m.where((self <= other) | (other != other), 0, g),
     refuses="c",
-)  # fmt: skip
+    doc="the smaller of two; the other if one is nan")  # fmt: skip
 row("clamp_min", "self min", "maximum", ELEMENTWISE,
     self=lambda m, g, self, min: m.where(self >= min, g, 0),
-    min=lambda m, g, self, min: m.where(self < min, g, 0), refuses="c")  # fmt: skip
+    min=lambda m, g, self, min: m.where(self < min, g, 0), refuses="c",
+    doc="`input`, at least `min`")  # fmt: skip
 row("clamp_max", "self max", "minimum", ELEMENTWISE,
     self=lambda m, g, self, max: m.where(self <= max, g, 0),
-    max=lambda m, g, self, max: m.where(self > max, g, 0), refuses="c")  # fmt: skip
+    max=lambda m, g, self, max: m.where(self > max, g, 0), refuses="c",
+    doc="`input`, at most `max`")  # fmt: skip
 
 # Parts and bits -----------------------------------------------------------------------------------
 
-row("frac", "self", lambda xp, self: self - xp.trunc(self), ELEMENTWISE, self=lambda g: g)
+row("frac", "self", lambda xp, self: self - xp.trunc(self), ELEMENTWISE, self=lambda g: g,
+    doc="what is behind the point, with the sign of `input`")  # fmt: skip
 
 
 def _largest(dtype: Any) -> float:
@@ -187,17 +201,24 @@ def _nan_to_num(
     return narrow(xp.where(number == inf, high, xp.where(number == -inf, low, number)), self)
 
 
-row("nan_to_num", "self", _nan_to_num, ELEMENTWISE,
-    self=lambda m, g, self: m.where(m.isfinite(self), g, 0))  # fmt: skip
+row("nan_to_num", "self", _nan_to_num, ELEMENTWISE, widens=False,
+    self=lambda m, g, self: m.where(m.isfinite(self), g, 0),
+    doc="with numbers for nan, +inf and -inf")  # fmt: skip
 row("heaviside", "self values",
     lambda xp, self, values: xp.where(self == 0, values, self > 0).astype(self.dtype, copy=False),
     promote=SAME, doc="0 where self < 0, 1 where self > 0, values where self == 0",
     public=True, in_place=False, refuses="c")  # fmt: skip
 row("signbit", "self", lambda xp, self: xp.signbit(self) if self.dtype.kind not in "biu" else
-    self < 0, public=True)  # fmt: skip
-row("isposinf", "self", lambda xp, self: self == inf, public=True, refuses="c")
-row("isneginf", "self", lambda xp, self: self == -inf, public=True, refuses="c")
-row("bitwise_left_shift", "self other", "left_shift", promote="common", refuses="b", public=True)
-row("bitwise_right_shift", "self other", "right_shift", promote="common", refuses="b", public=True)
-row("gcd", "self other", "gcd", promote="common", public=True)
-row("lcm", "self other", "lcm", promote="common", public=True)
+    self < 0, public=True, doc="whether the sign is minus, that of -0.0 too")  # fmt: skip
+row("isposinf", "self", lambda xp, self: self == inf, public=True, refuses="c",
+    doc="whether it is +inf")  # fmt: skip
+row("isneginf", "self", lambda xp, self: self == -inf, public=True, refuses="c",
+    doc="whether it is -inf")  # fmt: skip
+row("bitwise_left_shift", "self other", "left_shift", promote="common", refuses="b", public=True,
+    doc="bits moved up by `other`")  # fmt: skip
+row("bitwise_right_shift", "self other", "right_shift", promote="common", refuses="b", public=True,
+    doc="bits moved down by `other`")  # fmt: skip
+row("gcd", "self other", "gcd", promote="common", public=True,
+    doc="the greatest common divisor of integers")  # fmt: skip
+row("lcm", "self other", "lcm", promote="common", public=True,
+    doc="the least common multiple of integers")  # fmt: skip

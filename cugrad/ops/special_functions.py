@@ -58,11 +58,13 @@ def _polygamma(xp: Any, self: Array, n: int) -> Array:
 
 
 row("lgamma", "self", _lgamma, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * m.digamma(self), refuses="c")  # fmt: skip
+    self=lambda m, g, self: g * m.digamma(self), refuses="c", doc="log |Γ(input)|")  # fmt: skip
 row("digamma", "self", _of("digamma"), ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * m.polygamma(self, 1), refuses="c")  # fmt: skip
+    self=lambda m, g, self: g * m.polygamma(self, 1), refuses="c",
+    doc="the derivative of log Γ")  # fmt: skip
 row("polygamma", "self", _polygamma, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self, n: g * m.polygamma(self, n + 1), refuses="c")  # fmt: skip
+    self=lambda m, g, self, n: g * m.polygamma(self, n + 1), refuses="c",
+    doc="the derivative of digamma, n times")  # fmt: skip
 row("special_zeta", "self other", _of_two("zeta"), ELEMENTWISE, promote=FLOAT,
     other=lambda m, g, self, other: g * (-self * m.special_zeta(self + 1, other)),
     refuses="c")  # fmt: skip
@@ -74,9 +76,11 @@ def _gamma_density(m: Any, self: Any, other: Any) -> Any:
 
 
 row("igamma", "self other", _of_two("gammainc"), ELEMENTWISE, promote=FLOAT, in_place=False,
-    other=lambda m, g, self, other: g * _gamma_density(m, self, other))  # fmt: skip
+    other=lambda m, g, self, other: g * _gamma_density(m, self, other),
+    doc="the lower regularised incomplete gamma function")  # fmt: skip
 row("igammac", "self other", _of_two("gammaincc"), ELEMENTWISE, promote=FLOAT, in_place=False,
-    other=lambda m, g, self, other: -g * _gamma_density(m, self, other))  # fmt: skip
+    other=lambda m, g, self, other: -g * _gamma_density(m, self, other),
+    doc="the upper regularised incomplete gamma function")  # fmt: skip
 
 # Draws of the gamma distribution ------------------------------------------------------------------
 
@@ -148,7 +152,8 @@ def _erfinv(xp: Any, self: Array) -> Array:
 
 
 row("erfinv", "self", _erfinv, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, result: g * (m.exp(result * result) * (sqrt(pi) / 2)))  # fmt: skip
+    self=lambda m, g, result: g * (m.exp(result * result) * (sqrt(pi) / 2)),
+    doc="the inverse of the error function")  # fmt: skip
 row("special_erfcx", "self", _of("erfcx"), ELEMENTWISE, promote=FLOAT,
     self=lambda g, self, result: g * (self * result * 2 - 2 / sqrt(pi)), refuses="c")  # fmt: skip
 row("special_log_ndtr", "self", _of("log_ndtr"), ELEMENTWISE, promote=FLOAT,
@@ -170,7 +175,7 @@ def _over(m: Any, value: Any, self: Any) -> Any:
 
 
 row("i0", "self", _of("i0"), ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self: g * m.special_i1(self))  # fmt: skip
+    self=lambda m, g, self: g * m.special_i1(self), doc="the Bessel function I₀")  # fmt: skip
 row("special_i0e", "self", _of("i0e"), ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, result: g * (m.special_i1e(self) - m.sgn(self) * result))  # fmt: skip
 row("special_i1", "self", _of("i1"), ELEMENTWISE, promote=FLOAT,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -56,6 +55,7 @@ class Op:
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
+        "widens", "passes", "dense",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +84,8 @@ class Op:
         out: bool = True,
         in_place: bool = True,
         dense: bool | str = False,
+        widens: bool = True,
+        passes: int | None = None,
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -107,6 +109,9 @@ class Op:
         self.also = tuple(also.split())  # public functions that run it, beside one of its name
         self.out = out  # whether its public function takes out=
         self.in_place = in_place  # whether its method with an underscore is the row, in place
+        self.dense = bool(dense)
+        self.widens = widens  # whether a host computes half precision in float32, rounded once
+        self.passes = passes  # of the forward over its elements, where its code has more than calls
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward
@@ -124,9 +129,11 @@ class Op:
         self.promoted = tuple(
             i for i, f in enumerate(self.formulas) if f is not None or not formulas
         )
+        plain = {"m", "g", *self.inputs, *self.outputs, *self.params}
         for formula in filter(None, self.formulas):
             for parameter in parameters_of(formula):
-                self.where(parameter)
+                if parameter not in plain:  # a shape, or an error
+                    self.where(parameter)
         if jvp is not None:
             for parameter in parameters_of(jvp):
                 self.where(parameter, allowed=tuple(n + "_t" for n in self.inputs))
@@ -281,7 +288,7 @@ class Op:
 
 def _camel(name: str) -> str:
     """As PyTorch has it, with a capital behind a digit too: log1p leaves `Log1PBackward0`."""
-    return re.sub(r"(?:^|_|(?<=\d))([a-z])", lambda match: match[1].upper(), name)
+    return name.title().replace("_", "") if name.islower() else name[0].upper() + name[1:]
 
 
 def _named(function: str) -> Callable[..., Any]:
@@ -332,7 +339,7 @@ def row(name: str, inputs: str, forward: Any, kind: str = NONE, **columns: Any) 
 
 def _raw_function(op: Op) -> Callable[..., Any]:
     forward, single = op.forward, len(op.outputs) == 1 and not op.many
-    alone = len(op.inputs) == 1
+    alone, pair = len(op.inputs) == 1, len(op.inputs) == 2
 
     if op.variadic:
 
@@ -348,7 +355,9 @@ def _raw_function(op: Op) -> Callable[..., Any]:
         def call(*args: Any, **params: Any) -> Any:
             if batched.HIDING:
                 args = _unified(args, params)
-            backend = BY_ARRAY_TYPE.get(type(args[0])) if alone else None
+            kind, backend = type(args[0]), None
+            if alone or pair and len(args) > 1 and type(args[1]) is kind:
+                backend = BY_ARRAY_TYPE.get(kind)
             if backend is None:
                 backend, args = _on_one_backend(args)
             if backend.runs_rows:
@@ -373,15 +382,20 @@ def _on_one_backend(args: Any) -> tuple[Any, Any]:
     """The backend of the first array, and the arguments with arrays in the place of scalars.
 
     Operators make NumPy scalars of 0-d arrays: formulas have them between rows, no row gets one.
+    They lie wherever the arrays beside them do.
     """
-    backend = None
+    backend = of_scalars = None
     for value in args:
         owner = BY_ARRAY_TYPE.get(type(value))
         if owner is None and hasattr(value, "dtype"):  # a scalar, or an array of a vmap
             owner = backend_of(value)
             if isinstance(value, np.generic):
-                args = [owner.wrap(x) if isinstance(x, np.generic) else x for x in args]
+                of_scalars = owner
+                continue
         backend = backend or owner
+    if of_scalars is not None:
+        backend = backend or of_scalars
+        args = [backend.wrap(x) if isinstance(x, np.generic) else x for x in args]
     if backend is None:
         raise TypeError("a raw op wants at least one array")
     return backend, args

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
-from .checks import check_capturable, check_rate, check_setting, check_steps, check_ways
+from .checks import check_call, check_rate, check_setting
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, nonzero, rule
@@ -49,10 +49,7 @@ def adadelta(
     maximize: bool,
 ) -> None:
     """One step of Adadelta on lists of tensors, in place; the arguments are those of the class."""
-    check_ways(foreach, None, differentiable)
-    check_steps(state_steps)
-    if capturable:
-        check_capturable(params, state_steps)
+    check_call(params, state_steps, foreach, differentiable, capturable)
     states: dict[str, list[Any]] = {"square_avg": square_avgs, "acc_delta": acc_deltas,
                                     "step": state_steps}  # fmt: skip
     settings = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": nonzero(weight_decay),

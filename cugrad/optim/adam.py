@@ -6,14 +6,7 @@ from typing import Any
 
 from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
-from .checks import (
-    check_betas,
-    check_capturable,
-    check_rate,
-    check_setting,
-    check_steps,
-    check_ways,
-)
+from .checks import check_adam, check_call, check_ways
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, nonzero, rule
@@ -73,10 +66,7 @@ def adam(
     maximize: bool,
 ) -> None:
     """One step of Adam on lists of tensors, in place; the arguments are those of the class."""
-    check_ways(foreach, fused, differentiable)
-    check_steps(state_steps)
-    if capturable:
-        check_capturable(params, state_steps)
+    check_call(params, state_steps, foreach, differentiable, capturable, fused)
     scaled = scaled_by(fused, grad_scale, found_inf)
     states: dict[str, list[Any]] = {
         "exp_avg": exp_avgs,
@@ -140,10 +130,7 @@ class Adam(RuledOptimizer):
     ) -> None:
         if isinstance(lr, Tensor) and foreach and not capturable:
             raise ValueError(TENSOR_LR)
-        check_rate(lr)
-        check_setting("epsilon value", eps)
-        check_betas(betas)
-        check_setting("weight_decay value", weight_decay)
+        check_adam(lr, betas, eps, weight_decay)
         _check_kind_of(betas, bool(foreach and not capturable))
         defaults = {
             "lr": lr,

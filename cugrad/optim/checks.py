@@ -8,8 +8,8 @@ from typing import Any
 from ..tensor import Tensor
 
 __all__ = [
-    "check_betas", "check_capturable", "check_fused_param", "check_rate", "check_setting",
-    "check_steps", "check_ways",
+    "check_adam", "check_betas", "check_call", "check_capturable", "check_fused_param",
+    "check_rate", "check_setting", "check_steps", "check_ways",
 ]  # fmt: skip
 
 
@@ -31,6 +31,14 @@ def check_betas(betas: Any) -> None:
     """ValueError unless the two factors of running averages are in [0, 1)."""
     for at in (0, 1):
         check_setting(f"beta parameter at index {at}", betas[at], below=1.0)
+
+
+def check_adam(lr: Any, betas: Any, eps: Any, weight_decay: Any) -> None:
+    """ValueError for a setting out of range, of those that Adam and its relatives share."""
+    check_rate(lr)
+    check_setting("epsilon value", eps)
+    check_betas(betas)
+    check_setting("weight_decay value", weight_decay)
 
 
 def check_ways(foreach: Any, fused: Any, differentiable: bool) -> None:
@@ -69,3 +77,14 @@ def check_capturable(params: Any, state_steps: Any) -> None:
                 "If capturable=True, params and state_steps must be on supported devices: "
                 f"['cuda', 'simulated'], got {param.device.type} and {step.device.type}."
             )
+
+
+def check_call(
+    params: Any, state_steps: Any, foreach: Any, differentiable: bool, capturable: bool,
+    fused: Any = None,
+) -> None:  # fmt: skip
+    """Raises for what a function of this room cannot be asked for, whatever its rule."""
+    check_ways(foreach, fused, differentiable)
+    check_steps(state_steps)
+    if capturable:
+        check_capturable(params, state_steps)

@@ -7,14 +7,7 @@ from typing import Any
 from ..dtypes import float32
 from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
-from .checks import (
-    check_betas,
-    check_capturable,
-    check_rate,
-    check_setting,
-    check_steps,
-    check_ways,
-)
+from .checks import check_adam, check_call, check_capturable, check_setting, check_steps
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, nonzero, rule
@@ -70,11 +63,9 @@ def nadam(
     eps: float,
 ) -> None:
     """One step of NAdam on lists of tensors, in place; the arguments are those of the class."""
-    check_ways(foreach, None, differentiable)
-    check_steps(state_steps)
+    check_call(params, state_steps, foreach, differentiable, capturable)
     check_steps(mu_products, "mu_products")
     if capturable:
-        check_capturable(params, state_steps)
         check_capturable(params, mu_products)
     states: dict[str, list[Any]] = {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs,
               "mu_product": mu_products, "step": state_steps}  # fmt: skip
@@ -132,10 +123,7 @@ class NAdam(RuledOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_rate(lr)
-        check_setting("epsilon value", eps)
-        check_betas(betas)
-        check_setting("weight_decay value", weight_decay)
+        check_adam(lr, betas, eps, weight_decay)
         check_setting("momentum_decay value", momentum_decay)
         defaults = {
             "lr": lr,

@@ -16,6 +16,7 @@ from ..autograd.ranges import ranged
 from ..autograd.recording.node import HookDict, RemovableHandle
 from ..backends.several import at_home, by_device
 from ..dtypes import float32
+from ..graphs.capture import is_current_stream_capturing
 from ..tensor import Tensor
 from .step_hooks import (
     HOOKS,
@@ -75,6 +76,8 @@ class Optimizer:
     OptimizerPreHook: TypeAlias = Callable[[Any, Args, Kwargs], "tuple[Args, Kwargs] | None"]
     OptimizerPostHook: TypeAlias = Callable[[Any, Args, Kwargs], None]
     profile_hook_step = staticmethod(observed)
+    _elsewhere: Any = None  # takes steps by buckets, where `memory.offload_states` places states
+    _notes = False  # whether `_update_noting` says which parameters are through
     _stepping = False  # within a step whose hooks have run: a step of super's has none
     _optimizer_step_pre_hooks: HookDict
     _optimizer_step_post_hooks: HookDict
@@ -197,7 +200,10 @@ class Optimizer:
             trained = [param for param in group["params"] if param._grad is not None]
             for params in by_device(trained):
                 with at_home(*params):
-                    self._update(params, group)
+                    if self._elsewhere is None:
+                        self._update(params, group)
+                    else:
+                        self._elsewhere.update(self, params, group)
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Change `params`, which all have gradients, in place; the memory goes to `state`."""
@@ -260,6 +266,8 @@ class Optimizer:
         for key, value in state_dict["state"].items():
             if key in params:
                 state[params[key]] = _adopt(params[key], value, key, state_dict["param_groups"])
+                if self._elsewhere is not None:
+                    self._elsewhere.take(params[key], state[params[key]])
             else:
                 state[key] = value
         self.__setstate__({"state": state, "param_groups": saved})
@@ -281,7 +289,16 @@ class Optimizer:
         return value.to(param.device, dtype, copy=True)
 
     def _accelerator_graph_capture_health_check(self) -> None:
-        """For classes that ask before a step: whatever its settings are, a step may be taken."""
+        """RuntimeError where the step is captured in a CUDA graph and its numbers are the host's:
+        they would be the same in each replay.
+        """
+        if not is_current_stream_capturing():
+            return
+        if "capturable" in self.defaults and not all(g["capturable"] for g in self.param_groups):
+            raise RuntimeError(
+                "Attempting CUDA graph capture of step() for an instance of "
+                f"{type(self).__name__} but param_groups' capturable is False."
+            )
 
     _cuda_graph_capture_health_check = _accelerator_graph_capture_health_check
 
@@ -322,7 +339,7 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items()
-                if name not in HOOKS and name != "step"}  # fmt: skip
+                if name not in HOOKS and name not in ("step", "_elsewhere")}  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -6,14 +6,7 @@ from typing import Any
 
 from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
-from .checks import (
-    check_betas,
-    check_capturable,
-    check_rate,
-    check_setting,
-    check_steps,
-    check_ways,
-)
+from .checks import check_adam, check_call
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, nonzero, rule
@@ -70,10 +63,7 @@ def radam(
     eps: float,
 ) -> None:
     """One step of RAdam on lists of tensors, in place; the arguments are those of the class."""
-    check_ways(foreach, None, differentiable)
-    check_steps(state_steps)
-    if capturable:
-        check_capturable(params, state_steps)
+    check_call(params, state_steps, foreach, differentiable, capturable)
     states: dict[str, list[Any]] = {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs,
                                     "step": state_steps}  # fmt: skip
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps,
@@ -127,10 +117,7 @@ class RAdam(RuledOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_rate(lr)
-        check_setting("epsilon value", eps)
-        check_betas(betas)
-        check_setting("weight_decay value", weight_decay)
+        check_adam(lr, betas, eps, weight_decay)
         defaults = {
             "lr": lr,
             "betas": betas,

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
-from .checks import check_capturable, check_rate, check_setting, check_steps, check_ways
+from .checks import check_call, check_rate, check_setting
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, nonzero, rule
@@ -59,10 +59,7 @@ def rmsprop(
     centered: bool,
 ) -> None:
     """One step of RMSprop on lists of tensors, in place; the arguments are those of the class."""
-    check_ways(foreach, None, differentiable)
-    check_steps(state_steps)
-    if capturable:
-        check_capturable(params, state_steps)
+    check_call(params, state_steps, foreach, differentiable, capturable)
     states: dict[str, list[Any]] = {
         "square_avg": square_avgs,
         "grad_avg": grad_avgs if centered else [],

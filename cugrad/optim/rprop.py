@@ -6,7 +6,7 @@ from typing import Any
 
 from ..functions.creation.factories import full_like, zeros_like
 from ..tensor import Tensor
-from .checks import check_capturable, check_rate, check_steps, check_ways
+from .checks import check_call, check_rate
 from .optimizer import ParamsT
 from .ruled import RuledOptimizer, count_of
 from .rules import advance, rule
@@ -48,10 +48,7 @@ def rprop(
     etaplus: float,
 ) -> None:
     """One step of Rprop on lists of tensors, in place; the arguments are those of the class."""
-    check_ways(foreach, None, differentiable)
-    check_steps(state_steps)
-    if capturable:
-        check_capturable(params, state_steps)
+    check_call(params, state_steps, foreach, differentiable, capturable)
     states: dict[str, list[Any]] = {"prev": prevs, "step_size": step_sizes, "step": state_steps}
     settings = {"step_size_min": step_size_min, "step_size_max": step_size_max,
                 "etaminus": etaminus, "etaplus": etaplus, "maximize": maximize}  # fmt: skip

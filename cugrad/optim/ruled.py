@@ -12,6 +12,7 @@ from ..functions.creation.factories import full
 from ..tensor import Tensor
 from .checks import check_fused_param
 from .optimizer import Optimizer, ParamsT
+from .rules import noting
 
 __all__ = ["RuledOptimizer", "count_of", "scalar_dtype"]
 
@@ -48,6 +49,7 @@ class RuledOptimizer(Optimizer):
     _pairs: dict[str, tuple[str, str]] = {"betas": BETAS}  # settings of two: what they are called
     _accepted: tuple[str, ...] = ()
     _initial: dict[str, Any] = {}
+    _notes = True
     # settings that must be off for sparse gradients; None: no setting makes them possible
     _sparse_without: tuple[str, ...] | None = None
 
@@ -114,11 +116,22 @@ class RuledOptimizer(Optimizer):
         ):
             raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
         columns = [[state.get(name) for state in states] for name in self._states]
-        type(self)._function(params, grads, *columns, **settings)
-        for name, column in zip(self._states, columns):
-            for state, value in zip(states, column):
-                if value is not None and name not in state:
-                    state[name] = value
+        try:
+            type(self)._function(params, grads, *columns, **settings)
+        finally:  # those that are through keep the states that they have got
+            for name, column in zip(self._states, columns):
+                for state, value in zip(states, column):
+                    if value is not None and name not in state:
+                        state[name] = value
+
+    def _update_noting(
+        self, params: list[Tensor], group: dict[str, Any], through: set[int]
+    ) -> None:  # fmt: skip
+        """As `_update`; `through` gets the ids of parameters that have come through their step,
+        with their states. After an error the others are as they were.
+        """
+        with noting(through):
+            self._update(params, group)
 
     def _update_rows(self, param: Tensor, grad: Any, group: dict[str, Any]) -> None:
         """The step of the rows that a sparse gradient has: those of the parameter, and of states.

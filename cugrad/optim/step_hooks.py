@@ -8,6 +8,7 @@ from typing import Any
 
 from ..autograd.ranges import ranged
 from ..autograd.recording.node import HookDict, RemovableHandle, add_hook
+from ..graphs.capture import is_current_stream_capturing
 
 __all__ = [
     "HOOKS", "observed", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook",
@@ -68,6 +69,8 @@ def observed(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(
                 *args, **kwargs
             )  # the latter: a wrapper that has made no optimizer of itself
+        if is_current_stream_capturing():
+            self._cuda_graph_capture_health_check()
         with ranged(f"Optimizer.step#{type(self).__name__}.step", "optimizer"):
             before, after = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
             if before or _global_optimizer_pre_hooks:

@@ -8,11 +8,14 @@ import threading
 from functools import partial
 from typing import Any
 
+from ..absent import explain
 from ..autograd import mode
 from ..contexts import described
 from ..cuda.emitter import Emitter
-from ..kept import Switch
+from ..kept import OPEN, Switch, of_thread
 from .nvidia.nvtx import Ranges, sizes_of
+
+__all__ = ["emit_itt"]
 
 DOMAIN = "cugrad"
 
@@ -21,7 +24,7 @@ class _IttRanges(threading.local):
     entered = False
 
 
-_here = _IttRanges()
+_here = of_thread(_IttRanges(), OPEN)
 
 
 class emit_itt(Switch):
@@ -101,3 +104,6 @@ def _library() -> Emitter:
         "itt", lambda name: partial(begin, domain, handle(name)), partial(end, domain),
         lambda name: None,
     )  # fmt: skip
+
+
+explain(__name__)

@@ -84,7 +84,7 @@ def rebuild_from_type(
         raise TypeError("want a function that makes a tensor, and a class of tensors")
     tensor = function(*args)
     if type(tensor) is not kind:
-        plain, tensor = tensor, kind.__new__(kind)
+        plain, tensor = tensor, object.__new__(kind)
         tensor.fill_in(plain._array, plain.requires_grad)
     _set_state(tensor, state)
     return tensor

@@ -15,7 +15,7 @@ from ..functions.calls.out import layout
 from ..functions.shapes.layouts import memory_format
 from ..nn.base.state import StateDict
 from ..nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
-from ..tensor import Size, Tensor, make
+from ..tensor import Size, Tensor
 from .names import TorchName
 from .storages import NAMES, StorageCollector
 
@@ -100,11 +100,12 @@ class _Pickler(pickle._Pickler):
     def _tensor(self, t: Tensor) -> Any:
         rare = t._rare
         hooks = None if rare is None or rare.leaf is None else rare.leaf.tensor_hooks.get(0)
-        for hook in hooks.values() if hooks else ():
+        for hook in list(hooks.values()) if hooks else ():
             warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
         state = dict(t.__dict__)
-        if type(t) is Parameter:
-            args: tuple[Any, ...] = (make(t._array), t.requires_grad, OrderedDict())
+        kind_of_tensor = t._usual if t._may_be_away else type(t)  # as it was made
+        if kind_of_tensor is Parameter:
+            args: tuple[Any, ...] = (t.detach(), t.requires_grad, OrderedDict())
             if state:
                 name = self._torch(_UTILS, "_rebuild_parameter_with_state")
                 return name, (*args, state)
@@ -120,6 +121,11 @@ class _Pickler(pickle._Pickler):
             _StorageName("storage", storage, key, place, count), offset, tuple(t.shape), stride,
             t.requires_grad, OrderedDict(), *(() if kind in NAMES else (kind,)),
         )  # fmt: skip
-        if type(t) is Tensor and not state:
+        if kind_of_tensor is Tensor and not state:
             return name, args
-        return self._torch("torch._tensor", "_rebuild_from_type_v2"), (name, type(t), args, state)
+        return self._torch("torch._tensor", "_rebuild_from_type_v2"), (
+            name,
+            kind_of_tensor,
+            args,
+            state,
+        )

@@ -43,7 +43,9 @@ class StorageCollector:
             flat, start = array.reshape(-1), 0  # memory with gaps: the elements alone
             stride = contiguous_strides(array.shape)
         place = str(tensor.device)
-        mark = (place, address_of(flat), flat.nbytes) if flat.nbytes else id(flat)
+        mark: Any = (place, address_of(flat), flat.nbytes) if flat.nbytes else id(flat)
+        if tensor._may_be_away:  # it need not stay on its device until the file is written
+            mark, flat = tensor._mark_of_storage, backend_of(flat).to_host(flat)
         key, dtype = self._keys.get(mark, (None, flat.dtype))
         if dtype != flat.dtype:
             raise RuntimeError(

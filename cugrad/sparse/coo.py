@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import dtypes
 from ..device import device as Device
+from ..dispatching import plainly
 from ..dtypes import dtype as DType
 from ..errors import NoArray
 from ..functions import FUNCTIONS
@@ -39,14 +40,18 @@ class SparseTensor(Tensor):
     NotImplementedError: compute with `values()`, or with `to_dense()`.
     """
 
+    __torch_function__ = staticmethod(plainly)
     is_sparse = True
     layout = sparse_coo
+    __array_ufunc__ = None  # array + sparse tensor is the tensor's to compute
 
-    def __init__(self, indices: Tensor, values: Tensor, size: Any, coalesced: bool = False) -> None:
+    def __new__(cls, indices: Tensor, values: Tensor, size: Any, coalesced: bool = False) -> Any:
+        self = object.__new__(cls)
         self._requires_grad = False
         self._node = self._grad = self._rare = self._counter = None
         self._places, self._elements, self._coalesced = indices, values, coalesced
         self._size = Size(size)
+        return self
 
     def _with(self, values: Tensor) -> SparseTensor:
         """The same places with other values."""
@@ -66,6 +71,10 @@ class SparseTensor(Tensor):
     def outline(self) -> Any:
         """What functions read of an array before they call an op."""
         return Outline(self)
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """The tensors that have the memory of this one."""
+        return self._elements, self._places
 
     @property
     def shape(self) -> Size:
@@ -195,11 +204,13 @@ class SparseTensor(Tensor):
 
     def to_dense(self, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:
         """An ordinary tensor with the same elements."""
-        wide = self._size[: self.sparse_dim()].numel()
-        shape = (wide, *self._elements.shape[1:])
-        dense = zeros(shape, dtype=self.dtype, device=self.device)
-        dense = dense.index_add(0, self._keys(), self._elements).reshape(self._size)
+        dense = self._put_into(zeros(self._size, dtype=self.dtype, device=self.device))
         return dense if dtype is None else dense.to(dtype)
+
+    def _put_into(self, dense: Tensor) -> Tensor:
+        """A dense tensor with the values added to its elements."""
+        values = self._elements.to(dense.dtype)
+        return FUNCTIONS["index_put"](dense, self._places.unbind(0), values, accumulate=True)
 
     def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
         """Itself; another layout, or other sparse dims, are NotImplementedErrors."""
@@ -277,16 +288,25 @@ class SparseTensor(Tensor):
         values = cat([a._elements.to(kind), b._elements.to(kind)])
         return SparseTensor(cat([a._places, b._places], 1), values, a._size)
 
-    def _added_to(self, dense: Any) -> Tensor:
-        """The sum with a dense tensor of the same shape, or an array of it, which is dense."""
-        dense = dense if isinstance(dense, Tensor) else make(dense)
+    def _added_to(self, dense: Any) -> Any:
+        """The sum with a dense tensor of the same shape, which is dense; of an array, an array."""
+        if not isinstance(dense, Tensor):
+            return self._added_to(make(dense))._array
         if dense.shape != self._size:
             raise RuntimeError(
                 f"add: expected a dense tensor of size {list(self._size)}, got {list(dense.shape)}"
             )
-        wide = self._size[: self.sparse_dim()].numel()
-        flat = dense.reshape(wide, *self._elements.shape[1:])
-        return flat.index_add(0, self._keys(), self._elements.to(dense.dtype)).reshape(self._size)
+        return self._put_into(dense)
+
+    def add_into(self, sum: Tensor) -> None:
+        """Adds these elements to those of another tensor, sparse or dense, in place."""
+        if isinstance(sum, SparseTensor):
+            both = sum + self
+            sum._places, sum._elements, sum._coalesced = both._places, both._elements, False
+            sum.counter[0] += 1
+            return
+        values = self._elements.to(sum.dtype)
+        sum.index_put_(self._places.unbind(0), values, accumulate=True)
 
     def op_sub(self, a: Any, b: Any, alpha: Any = 1) -> Any:
         return self.op_add(a, -b if alpha == 1 else b * -alpha)

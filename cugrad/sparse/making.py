@@ -110,7 +110,7 @@ def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Any = None
     wide = self.shape[:dims].numel()
     flat = self.reshape(wide, *self.shape[dims:])
     used = flat.detach() != 0
-    used = used.reshape(wide, -1).any(1) if used.dim() > 1 else used
+    used = used.reshape(wide, self.shape[dims:].numel()).any(1) if used.dim() > 1 else used
     keys = used.nonzero().reshape(-1)
     places = places_of(keys, self.shape[:dims])
     return SparseTensor(places, flat.index_select(0, keys), self.shape, True)

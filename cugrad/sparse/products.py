@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dtypes import promote_types
+from ..functions.calls.arguments import as_own
 from ..functions.creation.factories import zeros
 from ..functions.shapes.copies import cat
 from ..tensor import Tensor
@@ -30,7 +31,9 @@ def mm(mat1: Any, mat2: Any) -> Tensor:
             raise TypeError(
                 f"mm: got {type(mat1).__name__} and {type(mat2).__name__}, want Tensors"
             )
-        return mm(mat2.t(), mat1.t()).t() if mat1.dim() == 2 else mm(mat2.t(), mat1)
+        if mat1.dim() != 2:
+            return mm(mat2.t(), mat1)
+        return as_own(mm(mat2.t(), mat1.t()).t(), ())
     if mat1.dim() != 2 or mat1.dense_dim() or mat2.dim() not in (1, 2):
         raise RuntimeError(
             f"mm: got shapes {list(mat1.shape)} and {list(mat2.shape)}, want a sparse matrix and a "

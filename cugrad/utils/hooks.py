@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..absent import explain
 from ..autograd.recording.node import RemovableHandle
 
 __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
@@ -18,7 +19,7 @@ def unserializable_hook(f: Any) -> Any:
 
 def warn_if_has_hooks(tensor: Any) -> None:
     """Warns if a tensor has backward hooks, which are lost when it is saved."""
-    for hook in (tensor._backward_hooks or {}).values():
+    for hook in list((tensor._backward_hooks or {}).values()):
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(
                 f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, "
@@ -26,3 +27,6 @@ def warn_if_has_hooks(tensor: Any) -> None:
                 "suppress this warning",
                 stacklevel=2,
             )
+
+
+explain(__name__)

@@ -15,9 +15,10 @@ from ..autograd.mode import enable_grad, no_grad, state
 from ..autograd.ranges import ranged
 from ..autograd.recording.node import edge_of
 from ..autograd.recording.saved import INFERENCE_TEXT, Packed, spelled
+from ..autograd.recording.views import linked
 from ..errors import InplaceError
 from ..kept import Switch
-from ..tensor import Tensor, make
+from ..tensor import Tensor
 from .comparison import TIP, CheckpointError, Traits, by, described, op_name
 from .rerun import Enough, Rerun, Values
 
@@ -231,7 +232,7 @@ class _Input:
         self._packed: Packed | None = None
         self._version = 0 if tensor._counter is None else tensor._counter[0]
         edge = edge_of(tensor) if tensor._requires_grad else None  # a view gets its new node now
-        if state.hooks:
+        if state.hooks and not tensor.is_sparse:
             with no_grad():
                 self._packed = Packed(state.hooks[-1], tensor, edge, -1)
         else:
@@ -256,7 +257,7 @@ class _Input:
         if packed.shows_change(restored):
             assert packed.version is not None
             _changed("an argument", packed.shape, packed.counter[0], packed.version)
-        result = make(restored._array, *packed.end())
+        result = linked(restored._array, *packed.end())
         result._counter = restored.counter
         if packed.tangents is not None:
             packed.tangents.give(result)

@@ -13,13 +13,10 @@ from cugrad.alias.paths import (
     _dynamo,
     _jit_internal,
     _subclasses,
-    accelerator,
     common_types,
-    cpu,
     fx,
     hub,
     library,
-    overrides,
     storage,
     types,
     xpu,
@@ -41,9 +38,7 @@ def test_functions_come_back() -> None:
     assert (chosen(0), chosen(0, True), chosen(0, flag=True)) == (2, 1, 1)
 
 
-@pytest.mark.parametrize(
-    "module", [fx, _dynamo, library, xpu, _subclasses, storage, accelerator, cpu, overrides]
-)
+@pytest.mark.parametrize("module", [fx, _dynamo, library, xpu, _subclasses, storage])
 def test_the_rest_refuses_at_use(module: Any) -> None:
     name = module.__name__.rpartition(".")[2]
     with pytest.raises(NotImplementedError, match=rf"^torch\.{name}\.Something: "):
@@ -73,38 +68,6 @@ def test_bytes_of_a_file(tmp_path: Path) -> None:
     assert x.tolist() == [0x302, 0x504]
     x += 1
     assert path.read_bytes() == bytes(range(8))
-
-
-def test_devices_that_programs_ask_for() -> None:
-    assert cpu.is_available() and cpu.device_count() == 1 and cpu.current_device() == "cpu"
-    here = cugrad.cuda.is_available()
-    assert accelerator.is_available() is here
-    assert (accelerator.current_accelerator() is not None) is here
-
-
-def test_calls_that_go_to_the_class_of_an_argument() -> None:
-    class Log:
-        @classmethod
-        def __torch_function__(
-            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            return cls.__name__, func.__name__, [kind.__name__ for kind in types]
-
-    class Below(Log):
-        pass
-
-    class Silent(Log):
-        __torch_function__ = classmethod(lambda cls, *args: NotImplemented)  # type: ignore[assignment]
-
-    assert not overrides.has_torch_function(
-        (cugrad.ones(1), cugrad.nn.Parameter(cugrad.ones(1)), 3)
-    )
-    assert overrides.has_torch_function_variadic(3, Log()) and overrides.is_tensor_like(Log())
-    call = overrides.handle_torch_function
-    assert call(square, (Log(), Below(), Log()), 3) == ("Below", "square", ["Below", "Log"])
-    with pytest.raises(TypeError, match="no implementation found for .*square"):
-        call(square, (Silent(),), 3)
-    assert overrides.is_tensor_method_or_property(cugrad.Tensor.add)
 
 
 def test_an_operator_of_the_programs_own() -> None:

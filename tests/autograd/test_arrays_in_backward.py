@@ -14,7 +14,7 @@ import cugrad
 from cugrad.autograd import grad
 from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
-from tests.ops.row_cases import Call, gradient_cases, is_array, variant_named, ways
+from tests.ops.row_cases import HOST, Call, gradient_cases, is_array, variant_named, ways
 from tests.ops.sampling import LINES, Sample
 
 # What a row calls: its forward gets arrays after `xp`, its formulas gradients and saved values.
@@ -90,9 +90,12 @@ def checked(values: Any, backend: Any) -> None:
 @pytest.mark.parametrize("name", [n for n in LINES if n in TABLE and any(TABLE[n].formulas)])
 def test_rows_get_arrays_and_give_arrays(name: str, backend: Any, windows: None) -> None:
     """With 0-d operands, whose arithmetic gives NumPy scalars: gradients of first and second order,
-    sums of gradients, and what hooks see."""
+    sums of gradients, and what hooks see. On the simulated device in the way that users have."""
+    every = ways(TABLE[name])
+    if backend.name == "simulated":
+        every = every[1:]
     for case in [case for line in LINES[name] for case in gradient_cases(line)]:
-        for way in ways(TABLE[name]) if is_flat(case, backend) else ():
+        for way in every if is_flat(case, HOST) else ():
             with variant_named(case), only_arrays(), backend.quiet():
                 twice(Call(case, backend), way, backend)
 
@@ -104,10 +107,11 @@ def twice(call: Call, way: Any, backend: Any) -> None:
     found = way(*((inner,) if call.op.variadic else inner), **call.given)
     roots = [o * 2 for o in (found if isinstance(found, tuple) else (found,)) if o.requires_grad]
     wanted = [x for x in leaves if isinstance(x, Tensor) and x.requires_grad]
+    v = [make(backend.xp.ones_like(o._array)) for o in roots]
+    in_batch(roots, wanted, v)
     seen: list[Any] = []
     for o in roots:
         o.grad_fn.register_hook(lambda ins, outs: seen.extend((*ins, *outs)))
-    v = [make(backend.xp.ones_like(o._array)) for o in roots]
     checked(grad(roots, wanted, v, retain_graph=True), backend)
     first = grad(roots, wanted, v, create_graph=True)
     checked(first, backend)
@@ -118,6 +122,17 @@ def twice(call: Call, way: Any, backend: Any) -> None:
     checked(seen, backend)
     cugrad.autograd.backward(roots, v)
     checked([x.grad for x in wanted], backend)
+
+
+def in_batch(roots: list[Any], wanted: list[Any], vectors: list[Any]) -> None:
+    """Two gradients at once, of which the second is of twice the vectors; the forward's scalars
+    meet arrays of a vmap there.
+    """
+    plain = grad(roots, wanted, vectors, retain_graph=True)
+    pairs = [cugrad.stack([v, v * 2]) for v in vectors]
+    batch = grad(roots, wanted, pairs, retain_graph=True, is_grads_batched=True)
+    for one, both in zip(plain, batch, strict=True):
+        assert cugrad.allclose(both, cugrad.stack([one, one * 2]), equal_nan=True)
 
 
 # Functions of a 0-d tensor, which have 0-d arrays on the way that no sample of a row has.

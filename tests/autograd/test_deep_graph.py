@@ -29,9 +29,9 @@ def test_backward_through_a_million_nodes() -> None:
     assert x.grad.item() == MILLION + 1
 
 
-def test_dropping_a_million_nodes_unused() -> None:
+def test_dropping_many_nodes_unused() -> None:
     x = cugrad.ones((), requires_grad=True)
-    y = chain(x, MILLION)
+    y = chain(x, MILLION // 5)
     z = y * 2  # two owners of the chain: the first to go must not take it along
     del y
     assert z.grad_fn is not None

@@ -422,7 +422,7 @@ CACHES = 24_000  # bytes that NumPy keeps for later
 def test_memory_does_not_grow(use: Callable[[Any], Any]) -> None:
     """Steps over one leaf leave nothing: no view, node or cache piles up on it or elsewhere."""
     x = torch.ones(4, requires_grad=True)
-    steps = 120 if use is noticed else 1000
+    steps = 120 if use is noticed else 700
 
     def run(count: int) -> None:
         for _ in range(count):

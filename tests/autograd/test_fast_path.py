@@ -10,7 +10,7 @@ import pytest
 import cugrad
 from cugrad.autograd.__main__ import main as show_code
 from cugrad.autograd.mode import pop_hooks, push_hooks
-from cugrad.autograd.recording.fast import compile_function, is_fast
+from cugrad.autograd.recording.fast import _takes_number, compile_function, is_fast
 from cugrad.ops.table import TABLE, Op
 from tests.ops.row_cases import HOST, differentiable, over_lines
 from tests.ops.sampling import Sample
@@ -111,3 +111,26 @@ def test_a_wrong_name_is_said_in_one_line(
     assert show_code(names) == 2
     out, err = capsys.readouterr()
     assert not out and len(err.splitlines()) == 1
+
+
+TAKE_NUMBERS = [
+    op for op in TABLE.values() if is_fast(op) and len(op.inputs) == 2 and _takes_number(op, 1)
+]
+
+
+@pytest.mark.parametrize("op", TAKE_NUMBERS, ids=lambda op: op.name)
+def test_half_precision_beside_a_number_is_what_it_is_in_the_general_path(op: Op) -> None:
+    """A number may not be rounded to the dtype in one of the two."""
+    function, seen = compile_function(op), []
+    for dtype in (cugrad.float16, cugrad.bfloat16):
+        for general in (False, True):
+            x = cugrad.linspace(0.2, 1.7, 7).to(dtype).requires_grad_()
+            try:
+                with cugrad.autograd.set_detect_anomaly(general, check_nan=False):
+                    y = function(x, 0.7)
+            except Exception as error:
+                seen.append((type(error), None))
+                continue
+            grads = cugrad.autograd.grad(y, x, y.detach()) if y.requires_grad else (x.detach(),)
+            seen.append((y.dtype, [z.detach().double().tolist() for z in (y, *grads)]))
+    assert repr(seen[::2]) == repr(seen[1::2])

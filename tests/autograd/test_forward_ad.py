@@ -319,3 +319,22 @@ def test_tangents_of_linear_rows_lead_to_no_primal(line: Any, backend: Any) -> N
             for out in found if isinstance(found, tuple) else (found,):
                 tangent = fw.unpack_dual(out).tangent
                 assert tangent is None or not tangent.requires_grad
+
+
+@over_lines(lambda op: any(op.formulas) and not op.view, first=True)
+def test_tangents_lie_as_their_tensors(line: Any, backend: Any) -> None:
+    """So that each view of a result is one of its tangent, as in PyTorch."""
+    call = Call(line, backend)
+    with fw.dual_level():
+        inputs = [
+            fw.make_dual(make(x), make(x) * 0.37) if i in call.differentiable
+            else make(x) if is_array(x) else x
+            for i, x in enumerate(call.inputs)
+        ]  # fmt: skip
+        found = getattr(recorded, line.row)(
+            *((inputs,) if call.op.variadic else inputs), **call.given
+        )
+        for out in found if isinstance(found, tuple) else (found,):
+            tangent = fw.unpack_dual(out).tangent
+            if tangent is not None and out.numel() and 0 not in out.stride():
+                assert tangent.stride() == out.stride()

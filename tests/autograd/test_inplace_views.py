@@ -665,7 +665,7 @@ def run_program(lib: Any, program: list[tuple[str, int, int, int]]) -> list[Any]
 def test_random_programs_of_views_and_changes(block: int) -> None:
     """Whatever order views are taken and changed in: the values and gradients of PyTorch."""
     torch = pytest.importorskip("torch")
-    for seed in range(block * 50, block * 50 + 50):
+    for seed in range(block * 50, block * 50 + 25):
         program = random_program(seed)
         ours, theirs = run_program(cugrad, program), run_program(torch, program)
         assert ours == theirs, f"seed {seed}: {program}"

@@ -98,7 +98,7 @@ def derivatives(t: Any, seed: int) -> list[Any]:
 @pytest.mark.parametrize("block", range(10))
 def test_random_graphs(block: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # or PyTorch may set it, and leak
-    for seed in range(block * 50, block * 50 + 50):
+    for seed in range(block * 50, block * 50 + 25):
         got, want = derivatives(cugrad, seed), derivatives(torch, seed)
         assert len(got) == len(want), f"seed {seed}"
         for i, (g, w) in enumerate(zip(got, want)):  # None and zeros are one gradient

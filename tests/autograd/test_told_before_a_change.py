@@ -13,7 +13,7 @@ import cugrad
 from cugrad import memory
 from cugrad.autograd.mode import watch_writes
 from cugrad.backends import simulated
-from cugrad.memory.recomputing import recipes
+from cugrad.memory.recomputing import values
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 Lib = Any
@@ -167,7 +167,7 @@ def test_a_gradient_that_leaves_may_be_added_to(policy: str) -> None:
 def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What recipes have copied because it was about to change."""
     found: list[str] = []
-    for kind, field in ((recipes.Constant, "array"), (recipes.Value, "held")):
+    for kind, field in ((values.Constant, "array"), (values.Value, "held")):
 
         def save(self: Any, root: Any, save: Any = kind.save, field: str = field) -> None:
             before = getattr(self, field)
@@ -201,4 +201,4 @@ def test_what_guards_a_parameter_is_forgotten() -> None:
         with memory.recompute():
             (w + 1).exp().sum().backward()
         w.grad = None
-    assert max(map(len, recipes._guarded.values())) < 70
+    assert max(map(len, values._guarded.values())) < 70

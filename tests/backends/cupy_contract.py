@@ -24,6 +24,7 @@ ARRAY = "cupy.ndarray"
 HOLDERS = {
     "native": ("cupy.cuda.Stream", "cupy.cuda.Event"),
     "_pool": ("cupy.cuda.MemoryPool",),
+    "_nccl": ("cupy_backends.cuda.libs.nccl",),  # whose docstrings have its class's methods
 }
 
 # What functions return, for the names used of it.

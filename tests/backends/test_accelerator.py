@@ -50,9 +50,27 @@ def test_without_one() -> None:
     assert not cugrad.accelerator.is_available() and cugrad.accelerator.device_count() == 0
     assert cugrad.accelerator.current_accelerator() is None
     assert cugrad.get_device_module("cuda") is cugrad.get_device_module() is cugrad.cuda
-    for call in (lambda: cugrad.Stream("cpu"), lambda: cugrad.get_device_module("cpu"),
+    assert cugrad.get_device_module("cpu") is cugrad.cpu
+    for call in (lambda: cugrad.Stream("cpu"), lambda: cugrad.get_device_module("simulated"),
                  lambda: cugrad.Stream(), lambda: cugrad.accelerator.synchronize()):  # fmt: skip
         with pytest.raises(RuntimeError):
             call()
     with cugrad.accelerator.device_index(None):
         assert not isinstance(3, cugrad.Stream)
+
+
+def test_the_host_as_a_device() -> None:
+    torch = pytest.importorskip("torch")
+    cpu = cugrad.cpu
+    assert {n for n in torch.cpu.__all__ if not hasattr(cpu, n)} == set()
+    assert cpu.is_available() and cpu.device_count() == 1 and cpu.current_device() == "cpu"
+    side, own = cpu.Stream(), cpu.current_stream()
+    with cpu.stream(side), cpu.stream(None):
+        assert cpu.current_stream("cpu") is side
+    assert cpu.current_stream() is own and side.record_event().query()
+    theirs = torch.cpu.get_capabilities()
+    mine = cpu.get_capabilities()
+    both = set(theirs) & set(mine)
+    assert {"architecture"} < both and {k: theirs[k] for k in both} == {k: mine[k] for k in both}
+    with pytest.raises(RuntimeError, match="want the one device 'cpu'"):
+        cpu.set_device("cuda")

@@ -85,7 +85,7 @@ def fill(host: Callable[[str, int], Kernel]) -> Fill:
         grid: int = 3, block: int = 5,
     ) -> np.ndarray[Any, Any]:  # fmt: skip
         out = np.full(n + 8, 99, dtype)
-        numbers = [np.uint64(x) for x in (n, seed, offset)]
+        numbers = [np.uint64(x) for x in (n, seed, offset, 0)]
         host(kernel, n)((grid,), (block,), (out, *numbers, *extra))
         assert (out[n:] == 99).all(), f"{kernel} writes beyond its {n} elements"
         return out[:n]
@@ -119,7 +119,15 @@ every_kernel = pytest.mark.parametrize(
 
 
 def test_every_philox_kernel_is_run() -> None:
-    assert [row[0] for row in LAUNCHES] == list(philox.NAMES)
+    assert [*[row[0] for row in LAUNCHES], "philox_bits", "philox_place"] == list(philox.NAMES)
+
+
+@pytest.mark.parametrize("count", [1, 8, 97])
+def test_bits_say_which_uniform_numbers_are_small(fill: Fill, count: int) -> None:
+    how = np.uint64(count), np.float32(0.3)
+    bits = fill("philox_bits", -(-count // 8), np.uint8, *how, offset=5)
+    drawn = fill("philox_uniform_float", count, np.float32, np.int32(24), offset=5)
+    np.testing.assert_array_equal(bits, np.packbits(drawn < np.float32(0.3)))
 
 
 @every_kernel

@@ -316,6 +316,7 @@ def draws(rng: cupy_random.CudaRng) -> list[Array]:
         rng.integers(-4, 9, (11,), np.dtype("int64")), rng.integers(0, 3, (4,), np.dtype("uint8")),
         rng.integers(-(2**63), 2**63, (4,), np.dtype("int64")),
         rng.permutation(17, np.dtype("int64")), rng.uniform((0,), f4), rng.normal((), f4),
+        rng.bits(0.3, (3, 9)), rng.bits(0.3, ()),
     ]  # fmt: skip
 
 

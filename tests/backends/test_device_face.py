@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,23 @@ def test_a_full_device_says_who_holds_what() -> None:
         assert who in text
     assert isinstance(full.value, MemoryError) and isinstance(full.value, RuntimeError)
     assert cugrad.cuda.OutOfMemoryError is cugrad.OutOfMemoryError
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_device_that_is_full_in_backward_says_who_holds_what(recorded: bool) -> None:
+    gc.collect()  # nothing else is given back meanwhile
+    w = cugrad.ones(1000, device="simulated", requires_grad=True)
+    y = (w * w).exp().sum()
+    simulated.MACHINE.pool.release()
+    full = pytest.raises(cugrad.OutOfMemoryError, match=r"(Exp|Mul)Backward0: Out|(exp|mul): Out")
+    with simulated.configured(capacity=simulated.MACHINE.pool.held + 1000), full as error:
+        cugrad.autograd.grad(y, w, create_graph=recorded)
+    text = str(error.value)
+    assert text.startswith("CUDA out of memory. ") and "arrays: parameters" in text
+    assert text.count("Held by:") == 1
+    y = (w * w).exp().sum()
+    y.backward()  # with memory again, the engine works
+    assert w.grad is not None
 
 
 def test_streams_and_events(backend: Any, device: str) -> None:

@@ -171,6 +171,27 @@ else:
             np.testing.assert_array_equal(first._host, again._host)
         fake_cuda.SEED = 0
 
+    @pytest.mark.parametrize("shape, axis, keepdims, dtype", [
+        ((7, 300), -1, False, "f4"), ((4000, 6), 0, True, "f4"), ((9, 70), None, False, "f4"),
+        ((3, 5, 40), (1, 2), True, "f2"), ((2, 9), (1,), False, "f8"),
+    ])  # fmt: skip
+    def test_a_mean_is_one_kernel(shape: Any, axis: Any, keepdims: bool, dtype: str) -> None:
+        host = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+        mean = get("cuda").xp.mean(fake_cuda.clothed(host), axis=axis, keepdims=keepdims)
+        wanted = host.astype("f8").mean(axis, keepdims=keepdims)
+        assert mean.shape == wanted.shape and mean.dtype == host.dtype
+        assert any(key[0] == "mean" for key in reductions._kernels)
+        tolerance = {"f2": 1e-3, "f4": 1e-5, "f8": 1e-13}[dtype]
+        np.testing.assert_allclose(mean._host, wanted, tolerance, tolerance)
+        ones = get("cuda").xp.mean(fake_cuda.clothed(np.ones((3, 7), "f4")), axis=axis and -1)
+        assert (ones._host == 1).all()
+
+    def test_a_mean_over_dims_among_others_is_cupys() -> None:
+        x = fake_cuda.clothed(np.arange(24.0).reshape(2, 3, 4))
+        for axis in (1, (0, 2)):
+            mean = get("cuda").xp.mean(x, axis=axis)
+            np.testing.assert_allclose(mean._host, x._host.mean(axis))
+
     def test_masks_and_mixed_dtypes() -> None:
         x, hx = placed(numbers(3, 33), SAME, "f4")
         mask, hmask = placed(numbers(33) > 0, SAME, bool)

@@ -83,8 +83,11 @@ SPECIAL = [
 
 
 def dtypes_of(name: str) -> list[np.dtype[Any]]:
-    """float32, and of the others one in turn: how they are read and written is no row's affair."""
-    return [DTYPES[0], DTYPES[1 + MADE.index(name) % 3]]
+    """float32, and for every second row of the others one in turn: how they are read and written is
+    no row's affair.
+    """
+    number, second = divmod(MADE.index(name), 2)
+    return DTYPES[:1] if second else [DTYPES[0], DTYPES[1 + number % 3]]
 
 
 class Case(NamedTuple):

@@ -25,9 +25,13 @@ PART = [
     "tests/backends/test_pinned.py",
     "tests/backends/test_device_face.py",
     "tests/backends/test_hidden_waits.py",
+    "tests/backends/test_cuda_graphs.py::test_a_replay_reads_and_writes_the_same_memory",
 ]
 CLASSES = {"ndarray", "Device", "Stream", "Event", "RawKernel"}  # fmt: skip
 PACKAGE = ROOT / "cugrad"
+# Ranks on several GPUs are played by the simulated device (tests/distributed/test_streams.py);
+# these calls are compared with the binding in test_cupy_contract.py.
+OF_RANKS = {"nccl.py"}
 
 
 def names_called() -> dict[str, str]:
@@ -36,6 +40,8 @@ def names_called() -> dict[str, str]:
 
     found = {}
     for path in sorted((PACKAGE / "backends" / "cupy").rglob("*.py")):
+        if path.name in OF_RANKS:
+            continue
         tree = ast.parse(path.read_text())
         for name, line, call in contract.uses_of(
             tree, contract.aliases_of(tree), contract.arrays_of(tree)

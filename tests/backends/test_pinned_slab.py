@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,17 @@ def test_giving_back_takes_no_lock() -> None:
     with slab._lock:
         slab.give_back(block, None)
     assert taken(slab, 8).events == () and slab.allocated_bytes == FIRST
+
+
+def test_a_block_that_an_interrupt_lost_before_it_was_entered() -> None:
+    slab = PinnedSlab(get("cpu"))
+    kept = taken(slab, 512)
+    for put_in_order in (slab.mend, lambda: None):
+        block = Happening()
+        reference = weakref.ref(block, slab._lost.append)
+        del block
+        put_in_order()
+        assert taken(slab, 512).start != kept.start and not slab._lost and reference() is None
 
 
 def test_sizes_are_exact_but_for_alignment_and_blocks_do_not_overlap() -> None:

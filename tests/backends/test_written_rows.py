@@ -131,8 +131,9 @@ if fake_cuda.REAL is None:
         fake_cuda.passed(__file__, fused=True)
         toolchain.nvrtc()
         sources = json.loads((tmp_path / "sources.json").read_text())
-        for arch, some in (("90", sources), ("80", sources[::10])):
-            for source, needs in zip(some, toolchain.compile_together(some, arch), strict=True):
+        some = toolchain.some_of(sources)
+        for arch, these in (("90", some), ("80", some[::5])):
+            for source, needs in zip(these, toolchain.compile_together(these, arch), strict=True):
                 # a block of 1024 threads fits a processor; few bytes are what divisions call
                 assert needs.registers <= 64 and needs.frame <= 40, (needs, source)
 
@@ -146,7 +147,8 @@ if fake_cuda.REAL is None:
 
 
 else:
-    from cugrad.backends.cupy.written import convolution, launch, registry
+    from cugrad.backends.cupy.written import convolution, direct, launch, registry
+    from cugrad.backends.moments import RunningStatistics, track_moment, waiting
 
     def run_forward(run: Run, args: list[Any]) -> Any:
         op = TABLE[run.case.name]
@@ -195,12 +197,16 @@ else:
         with fake_cuda.compiled_together():
             for run in runs():
                 checked(run, compare=False)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(direct, "FEW", 0)
+                for run in by_columns():
+                    checked(run, compare=False)
         yield
         fake_cuda.CHECKS = False
 
     def test_the_sources_are_written_down() -> None:
         """For NVRTC, in the process that runs this one."""
-        sources = [kernel._code for kernel in launch._kernels.values()]
+        sources = [kernel.raw._code for kernel in launch._kernels.values()]
         assert sources
         if SOURCES in os.environ:
             Path(os.environ[SOURCES]).write_text(json.dumps(sources))
@@ -211,8 +217,62 @@ else:
             if run.case.name == name:
                 checked(run, compare=True)
 
+    def by_columns() -> list[Run]:
+        """Convolutions that columns and cuBLAS compute where there is much to do."""
+        return [run for run in runs() if run.case.name.startswith("convolution")
+                and run.case.params.get("groups", 1) == 1]  # fmt: skip
+
     def test_columns_are_made_for_some_images_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(convolution, "WORKSPACE", 8000)  # bytes: of one image or two of three
-        for run in runs():
-            if run.case.name.startswith("convolution"):
-                checked(run, compare=True)
+        monkeypatch.setattr(direct, "FEW", 0)
+        for run in by_columns():
+            checked(run, compare=True)
+
+    STATISTICS = [("float32", "float32"), ("float16", "float32"), (BFLOAT16, BFLOAT16),
+                  ("float64", "float64")]  # fmt: skip
+
+    @pytest.mark.parametrize("shape", [(4, 3, 5), (70, 33), (2, 2, 1500)])
+    def test_running_statistics_move_in_the_kernel_that_finds_them(shape: tuple[int, ...]) -> None:
+        rng = np.random.default_rng(0)
+        for dtype, kept in STATISTICS if len(shape) == 3 and shape[2] == 5 else STATISTICS[:1]:
+            x = rng.standard_normal(shape).astype(dtype)
+            before = [rng.random(shape[1]).astype(kept) for _ in range(2)]
+            mean, var, batches = map(on_device, (*before, np.array(3)))
+            waiting.now = moving = RunningStatistics(mean, var, batches, 0.3)
+            result = registry.FORWARDS["native_batch_norm"](on_device(x), None, None, 1e-5)
+            assert result is not None and moving.moved and waiting.now is None
+            assert batches._host == 4
+            _, means, factors = by_row(Run(Case("native_batch_norm", "", list), x.dtype, ""),
+                                       [x, None, None])  # fmt: skip
+            expected = [full(b) for b in before]
+            count = x.size // shape[1]
+            track_moment(expected[0], means, 0.3)
+            track_moment(expected[1], factors, 0.3, 1e-5, count / (count - 1))
+            tolerance = 10 * max(TOLERANCES[np.dtype(d).name] for d in (kept, "float32"))
+            for got, want in zip((mean, var), expected):
+                np.testing.assert_allclose(got._host.astype(np.float64), want, tolerance, tolerance)
+
+    def test_a_batch_norm_without_running_statistics_takes_none() -> None:
+        """Nor one whose statistics the kernel cannot change: they are left to the caller."""
+        x, counted = np.ones((2, 3), np.float32), np.zeros((), np.int32)
+        for mean in (None, on_device(np.zeros(6, np.float32))[::2]):
+            waiting.now = moving = RunningStatistics(mean, None, on_device(counted), 0.1)
+            assert registry.FORWARDS["native_batch_norm"](on_device(x), None, None, 1e-5)
+            assert not moving.moved and waiting.now is None
+
+    def test_launches_are_kept_by_the_form_of_operands() -> None:
+        """One array in two places makes no plan, in which they would be one for ever."""
+        rng = np.random.default_rng(0)
+        function = registry.FORWARDS["softmax_backward"]
+        a, b, c = (on_device(rng.standard_normal((3, 11)).astype(np.float32)) for _ in range(3))
+        before = len(function.plans)  # type: ignore[attr-defined]
+        function(a, a, 1)
+        assert len(function.plans) == before  # type: ignore[attr-defined]
+        for operands in ((a, b), (b, c), (c, c)):
+            got = function(*operands, 1)
+            assert len(function.plans) == before + 1  # type: ignore[attr-defined]
+            xp = get("cpu").xp
+            expected = TABLE["softmax_backward"].forward(xp, *[x._host for x in operands], 1)
+            np.testing.assert_allclose(got._host, expected, 1e-4, 1e-5)
+        host = np.ones((3, 11), np.float32)
+        assert function(host, host, 1) is None  # what is no array of the device is declined

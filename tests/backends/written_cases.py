@@ -118,6 +118,9 @@ CONVOLUTIONS = [
     ((1, 2, 4, 5, 6), (3, 2, 2, 3, 2), (1, 2, 1), 1, 1, 1),
     ((2, 3, 9, 8), (6, 1, 3, 3), (2, 1), 1, (1, 2), 3),
     ((2, 4, 30), (4, 1, 3), 1, 1, 1, 4),
+    ((2, 6, 9, 9), (4, 3, 3, 3), 2, 1, 1, 2),
+    ((2, 6, 7), (70, 3, 2), 1, 1, 2, 2),
+    ((4, 2, 9, 9), (3, 2, 3, 3), 1, 1, 1, 1),  # a weight's gradient in two parts
 ]
 for shape, weights, stride, padding, dilation, groups in CONVOLUTIONS:
     n = len(shape) - 2

@@ -37,7 +37,7 @@ from cugrad.profiler.nvidia import nvtx as emit_nvtx_module
 from tests.combinations.interrupts import interruptions, ledger
 from tests.conftest import fields_of, watched
 
-TIMES = os.environ.get("CUGRAD_INTERRUPTS", "3")
+TIMES = os.environ.get("CUGRAD_INTERRUPTS", "2")
 
 
 def numbers_for(name: str) -> Callable[[list[int], int], list[int]]:

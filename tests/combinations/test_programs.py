@@ -7,16 +7,20 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 
 import cugrad
+from cugrad import memory
 from cugrad.memory.budgeting.planning import search
 from tests.support import ROOT
 from tests.support.programs import campaign
+from tests.support.programs.elsewhere import STATES
 from tests.support.programs.shrinking import shrunk
 from tests.support.programs.text import read
 
@@ -25,8 +29,8 @@ pytestmark = pytest.mark.host_only
 CORPUS = sorted((ROOT / "tests" / "support" / "programs" / "corpus").glob("*.py"))
 PAGE = ROOT / "docs" / "torch-compatibility.md"
 ACCEPTED = ROOT / "tests" / "support" / "programs" / "accepted_differences.txt"
-DRAWN = 80  # programs: a number and not a time, for a verdict that is the same on any machine
-AGREED = 3378, 80  # the first of these seeds, and how many
+DRAWN = 40  # programs: a number and not a time, for a verdict that is the same on any machine
+AGREED = 46000000, 40  # the first of these seeds, and how many
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
@@ -38,7 +42,7 @@ def test_what_was_once_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert difference is None, difference
     variants = campaign.in_each(program)
     if not path.stem.startswith("observed"):  # each of the others in some, and all in some of them
-        variants = variants[CORPUS.index(path) % 7 :: 7]
+        variants = variants[CORPUS.index(path) % 11 :: 11]
     for variant in variants:
         difference = campaign.in_contexts(variant)
         assert difference is None, f"{variant.contexts}: {difference}"
@@ -85,7 +89,7 @@ def test_what_is_accepted_stands_on_the_page() -> None:
         if line and not line.startswith("#"):
             name, *patterns = line.split(" | ")
             assert name in rows, f"no row of {PAGE.name} is called {name!r}"
-            assert 1 <= len([re.compile(pattern) for pattern in patterns]) <= 2
+            assert 1 <= len([re.compile(pattern) for pattern in patterns]) <= 3
 
 
 def test_the_machine_sees_what_is_wrong_and_makes_it_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,3 +109,49 @@ def test_the_machine_sees_what_is_wrong_and_makes_it_short(monkeypatch: pytest.M
         "v1 = t.tensor(0.3, dtype=t.float64, requires_grad=True)", "v5 = v1.sin()",
     ]  # fmt: skip
     assert difference.text == ("v5: want float640.29552, got float640.955336; apart by 7e-01")
+
+
+def test_an_accepted_difference_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of a tangent of `det` is PyTorch's own; a wrong op beside it is seen."""
+    program = read(
+        "import cugrad as t\n"
+        "v1 = t.tensor([0.3, 0.4, 0.9], dtype=t.float64, requires_grad=True)\n"
+        "def f2(v3):\n    v4 = t.linalg.det(t.stack([v3, v3 * v3, v3**3]))\n    return v4\n"
+        "v5 = t.func.jvp(f2, (v1,), (v1,))[1]\nv6 = v1.sin()\nv0 = total(v5, v6)\n"
+        "g1 = t.autograd.grad(v0, [v1])\n"
+    )
+    assert campaign.beside_torch(program)[2] is None
+    monkeypatch.setattr(cugrad.Tensor, "sin", lambda self: self.cos())
+    difference = campaign.beside_torch(program)[2]
+    assert difference is not None and difference.kind == "value"
+
+
+def test_what_is_placed_elsewhere_goes_there_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leaves of a program, and what it trains within."""
+    reports, usual = list[Any](), memory.offload_states.__exit__
+
+    def ends(self: Any, *exc: Any) -> None:
+        reports.append(self.report())
+        usual(self, *exc)
+
+    monkeypatch.setattr(memory.offload_states, "__exit__", ends)
+    program = read(
+        "import cugrad as t\n"
+        "v1 = t.tensor([0.3, 0.4], dtype=t.float64, requires_grad=True)\n"
+        "v2 = t.tensor([1.3, 1.4], dtype=t.float64, requires_grad=True)\n"
+        "v3 = v1.sin() * v2\n"
+        "if True:\n    def f4(v5, v6):\n        return v5 * v6 + v5\n"
+        "    v7 = trained('Adam', f4, v1, v3, eps=.1)\n"
+        "v0 = total(v3, v7)\ng1 = t.autograd.grad(v0, [v1, v2])\n"
+    )
+    assert campaign.beside_torch(program)[2] is None
+    for name in STATES:
+        variant = replace(program, contexts=("simulated random", name), low=2)
+        assert campaign.in_contexts(variant) is None
+        trained, leaves = reports
+        for kind, place in list(STATES[name].items())[:3]:
+            assert place is False or trained[kind]["bytes"] > 0, (name, kind)
+        assert leaves["weights"]["bytes"] == 32 or "weights" not in STATES[name]
+        reports.clear()

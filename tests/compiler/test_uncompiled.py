@@ -1,4 +1,4 @@
-"""What compiles in PyTorch comes back as it is; what several processes need says so when used."""
+"""What compiles in PyTorch comes back as it is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 import cugrad
-from cugrad import compiler, distributed, jit
+from cugrad import compiler, jit
 from cugrad.compiler.uncompiled import Told
-from cugrad.distributed.unavailable import NAMES
-from cugrad.nn.parallel import DistributedDataParallel
 
 
 def twice(x: Any) -> Any:
@@ -100,27 +98,6 @@ def test_what_is_compiled_is_refused(name: str) -> None:
         getattr(jit, name)()
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_what_needs_processes_says_so_when_it_is_used(name: str) -> None:
-    value = getattr(distributed, name)
-    with pytest.raises(RuntimeError, match=f"torch.distributed.{name}: there is no package"):
-        value()
-    with pytest.raises(RuntimeError, match="there is no package"):
-        _ = value.SUM
-
-
-def test_distributed_is_not_available() -> None:
-    torch = pytest.importorskip("torch")
-    assert not distributed.is_available()
-    assert not distributed.is_initialized()
-    for name in NAMES:
-        assert hasattr(torch.distributed, name)
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = distributed.nothing
-    with pytest.raises(RuntimeError, match="there is no package for several processes"):
-        DistributedDataParallel(cugrad.nn.Linear(1, 1))
-
-
 def test_a_program_imports_them_by_pytorchs_paths() -> None:
     program = (
         "import cugrad.jit, cugrad.compiler, cugrad.distributed as dist\n"
@@ -130,4 +107,4 @@ def test_a_program_imports_them_by_pytorchs_paths() -> None:
         "print(dist.is_available())\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (run.stdout, run.stderr) == ("False\n", "")
+    assert (run.stdout, run.stderr) == ("True\n", "")

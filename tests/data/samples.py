@@ -127,8 +127,9 @@ class Failing(data.Dataset[Any]):
         os._exit(3)
 
     def interrupts(self) -> Any:
-        os.kill(os.getppid(), signal.SIGINT)
-        time.sleep(1000)
+        while True:  # Python drops one that arrives in a destructor
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(60)  # longer than the time that a worker is given to end by itself
 
     def sleeps(self) -> Any:
         time.sleep(1000)

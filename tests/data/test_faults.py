@@ -127,8 +127,13 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+# Python closes a socket whose `with` an interrupt has kept from beginning, and says so.
+CLOSED = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+
+
 @PERSISTENT
 @pytest.mark.usefixtures("interrupts")
+@pytest.mark.filterwarnings(CLOSED)
 def test_an_interrupt_ends_the_workers(persistent: bool) -> None:
     loader = data.DataLoader(
         samples.Failing("interrupts"), num_workers=2, persistent_workers=persistent

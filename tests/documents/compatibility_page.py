@@ -138,8 +138,9 @@ class Note(NamedTuple):
 JACOBIANS = Note("absent", "Deprecated, and for gradcheck's own use.")
 PROFILER = Note("absent", "Not here yet; `emit_nvtx` and `cugrad.profiler.MemoryTimeline` are.")
 DISTRIBUTED = Note(
-    "differs", "Can be imported; making one is an error: there is no package for several processes."
-)
+    "differs", "Refuses `mixed_precision`, `device_mesh`, `join` and what delays reductions. In a "
+    "static graph buckets keep the order of the module.",
+)  # fmt: skip
 NO_STORAGE = Note("absent", "Storages are no objects that one could register for a device.")
 PRIVATE = Note("absent", "Private, though PyTorch's documents print it in a list of names.")
 

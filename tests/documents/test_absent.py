@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,12 @@ MODULES = [
     "autograd.graph", "autograd.profiler", "autograd.function", "autograd.grad_mode",
     "autograd.functional", "autograd.forward_ad", "profiler", "func", "linalg", "serialization",
     "random", "backends", "amp", "fft", "special", "signal", "version", "distributions",
-    "sparse",
+    "sparse", "cpu", "overrides", "accelerator", "amp.autocast_mode", "amp.grad_scaler",
+    "autograd.gradcheck", "backends.cuda", "backends.cudnn", "backends.mkl", "backends.mps",
+    "compiler", "cuda.streams", "cuda.nvtx", "jit", "nn.modules", "optim.lr_scheduler",
+    "optim.swa_utils", "profiler.itt", "signal.windows", "testing", "utils.benchmark",
+    "utils.data.dataset", "utils.data.sampler", "utils.dlpack", "utils.hooks", "utils.tensorboard",
+    *(f"nn.utils.{n}" for n in ("clip_grad", "parametrizations", "parametrize", "prune", "rnn")),
 ]  # fmt: skip
 CLASSES = ["Tensor", "Generator", "dtype", "nn.Module", "optim.Optimizer", "cuda.Event",
            "cuda.Stream"]  # fmt: skip
@@ -49,7 +55,11 @@ def public_names(space: str) -> set[str]:
         values = {n: getattr(place, n, None) for n in shown}
         listed = [n for n, value in values.items() if callable(value)
                   and str(getattr(value, "__module__", "")).startswith("torch")]  # fmt: skip
-    return below | set(listed)
+    names = below | set(listed)
+    if not space:  # functions that it has and its `__all__` leaves out
+        functions = dir(place._C._VariableFunctions)
+        names |= {n for n in functions if not n.startswith("_") and hasattr(place, n)}
+    return names
 
 
 def is_here(space: str, name: str) -> bool:
@@ -75,6 +85,42 @@ def test_each_public_name_is_here_or_in_the_table(space: str) -> None:
         here = [n for n in matched if is_here(space, n)]
         assert not here, f"{pattern} of the table says absent what is here"
         assert matched or pattern.startswith("_"), f"{pattern} of the table is no name of PyTorch's"
+
+
+PATHS = """
+import importlib, sys
+import cugrad.as_torch
+for path in sys.stdin.read().split():
+    try:
+        importlib.import_module(path)
+    except ImportError as error:
+        print(path, error)
+"""
+NO_PATHS = ("testing._internal", "test", "utils.bottleneck", "utils.benchmark.examples")
+
+
+def paths_below(folder: Path, package: str) -> list[str]:
+    """The public modules in a folder of PyTorch's, none of which is imported."""
+    paths = []
+    for module in pkgutil.iter_modules([str(folder)]):
+        path = f"{package}.{module.name}"
+        if not module.name.startswith("_") and not path.startswith(
+            tuple(f"torch.{n}" for n in NO_PATHS)
+        ):
+            paths.append(path)
+            if module.ispkg:
+                paths += paths_below(folder / module.name, path)
+    return paths
+
+
+def test_each_path_of_pytorch_can_be_imported_while_cugrad_is_torch() -> None:
+    """What is absent behind it is an error when it is used."""
+    torch = pytest.importorskip("torch")
+    paths = paths_below(Path(torch.__file__).parent, "torch")
+    assert len(paths) > 500
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", PATHS], input=" ".join(paths),
+                         capture_output=True, text=True)  # fmt: skip
+    assert run.returncode == 0 and run.stdout == "", run.stdout + run.stderr
 
 
 def test_the_table_has_no_other_spaces() -> None:

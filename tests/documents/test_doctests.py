@@ -14,7 +14,7 @@ pytestmark = pytest.mark.host_only
 
 DOCUMENTS = ["README.md", "docs/tour.md", "docs/adding-an-op.md", "docs/adding-a-placement.md",
              "docs/design.md", "docs/fast-path.md", "docs/offload.md", "docs/memory-budget.md",
-             "docs/profiling.md"]  # fmt: skip
+             "docs/profiling.md", "docs/larger-than-the-gpu.md"]  # fmt: skip
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 import types
 from typing import Any
 
@@ -49,8 +53,36 @@ def test_losses_are_pytorchs(
     assert "loss" in capsys.readouterr().out
 
 
+def test_what_is_larger_than_the_device_learns_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--steps", "3", "--parameters", "1e5", "--batch", "2", "--context", "16"]
+    main = on("cugrad", "train_larger_than_gpu").main
+    everywhere = ["--weights", "device", "--gradients", "device", "--states", "device"]
+    plain = main([*words, "--device", "simulated", *everywhere])
+    assert main([*words, "--device", "simulated", "--window", "64KiB"]) == plain
+    assert main([*words, "--device", "simulated", "--budget", "16MiB"]) == plain
+    out = capsys.readouterr().out
+    assert "weights    host" in out and "tokens a second" in out
+    disk = main([*words, "--device", "cpu", "--weights", "disk", "--states", "disk"])
+    assert disk == main([*words, "--device", "cpu", *everywhere])
+
+
+def test_training_in_one_process_of_many() -> None:
+    """Several ranks have tests of their own, in tests/distributed."""
+    if importlib.util.find_spec("sklearn") is None:
+        pytest.skip("scikit-learn, which has the digits, is not installed")
+    run = subprocess.run(
+        [sys.executable, "examples/train_ddp.py", "--epochs", "2"], capture_output=True, text=True,
+        cwd=ROOT, env={**os.environ, "RANK": "0", "WORLD_SIZE": "1"},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    losses = [float(line.rpartition(" ")[2]) for line in run.stdout.splitlines()[:2]]
+    assert losses[1] < losses[0] and run.stdout.splitlines()[2].startswith("1 ranks, accuracy")
+
+
 def test_the_list_of_examples_is_whole() -> None:
     files = {file.stem for file in (ROOT / "examples").glob("*.py")}
-    assert files == {*SCRIPTS, "offload_gpt", "train_digits"}
+    assert files == {*SCRIPTS, "offload_gpt", "train_ddp", "train_digits", "train_larger_than_gpu"}
     text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
     assert all(f"`{name}.py`" in text for name in files)

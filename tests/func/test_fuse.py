@@ -12,6 +12,7 @@ import pytest
 import cugrad as torch
 from tests.backends import cuda_toolchain as toolchain
 from tests.support import fake_cuda
+from tests.support.programs.fused_on_host import fused_on_host
 
 pytestmark = pytest.mark.host_only
 
@@ -54,6 +55,15 @@ CHAINS: dict[Callable[..., Any], list[tuple[Any, ...]]] = {
 CASES = [(f, args) for f, several in CHAINS.items() for args in several]
 HALVES = [torch.bfloat16, torch.float16]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+def dtypes_of(function: Any) -> list[Any]:
+    """float32, and of the others one in turn: how elements are read and written is no function's
+    affair.
+    """
+    return [DTYPES[0], DTYPES[1 + list(CHAINS).index(function) % 3]]
+
+
 named = pytest.mark.parametrize("function, shapes", CASES, ids=lambda c: getattr(c, "__name__", ""))
 
 
@@ -97,6 +107,23 @@ def test_it_is_the_function_itself_on_the_cpu(function: Any, shapes: tuple[Any, 
     assert torch.fuse(function).__name__ == function.__name__
 
 
+def test_a_result_of_fewer_elements_is_no_kernels() -> None:
+    x, y = torch.ones(2, 3), torch.ones(3)
+    with fused_on_host():
+        assert torch.fuse(torch.mul)(x, y.requires_grad_()).grad_fn.name() == "FusedCallBackward"
+        with pytest.warns(UserWarning, match="runs op by op, since it returns .* fewer elements"):
+            assert torch.fuse(lambda x, y: y.exp())(x, y).shape == (3,)
+
+
+def test_a_result_that_only_constants_make_has_no_gradient() -> None:
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3)
+    with fused_on_host():
+        both = torch.fuse(lambda x, y: (x * 2, y * 3))(x, y)
+        assert [z.requires_grad for z in both] == [True, False]
+        assert torch.autograd.grad(both[0].sum(), x)[0].tolist() == [2, 2, 2]
+        assert not torch.fuse(lambda x, y: y.exp())(x, y).requires_grad
+
+
 if fake_cuda.REAL is None:
 
     def test_over_the_fake_cuda() -> None:
@@ -113,7 +140,7 @@ else:
         fake_cuda.CHECKS = True
         with fake_cuda.compiled_together():
             for function, shapes in CASES:
-                for dtype in DTYPES:
+                for dtype in dtypes_of(function):
                     results(FUSED[function], shapes, dtype)
         yield
         fake_cuda.CHECKS = False
@@ -122,7 +149,7 @@ else:
     def test_a_kernel_computes_what_the_function_does(
         function: Any, shapes: tuple[Any, ...]
     ) -> None:
-        for dtype in DTYPES:
+        for dtype in dtypes_of(function):
             found = results(FUSED[function], shapes, dtype)
             assert found[0].grad_fn.name() == "FusedCallBackward"
             wanted = results(function, shapes, dtype, "cpu", wide=dtype in HALVES)

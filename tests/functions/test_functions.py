@@ -735,9 +735,12 @@ def test_a_public_name_has_one_declaration() -> None:
     imports by name do not, so they are looked at here.
     """
     from cugrad.functions import FUNCTIONS, declared
+    from cugrad.lazy import lazily
 
     with pytest.raises(ValueError, match="'cat' is declared twice"):
         declared(FUNCTIONS, {"cat": cugrad.stack})
+    with pytest.raises(ValueError, match="'fuse' has two homes, func and func.fusing"):
+        lazily("cugrad", {"func": "fuse vmap", "func.fusing": "fuse"})
     for room in (cugrad.nn.functional, cugrad.nn.modules):
         paths = sorted(Path(room.__path__[0]).glob("[a-z]*.py"))
         files = [importlib.import_module(f"{room.__name__}.{path.stem}") for path in paths]

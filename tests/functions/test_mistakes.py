@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import warnings
 from typing import Any
 
@@ -415,17 +416,17 @@ def test_a_mistake_is_said_of_the_call(call: str) -> None:
     assert theirs is not None
     if call in OTHER:
         assert type(ours) is not type(theirs), "take it from OTHER"
-        assert ours is None or not FOREIGN.search(str(ours))
+        assert ours is None or not re.search(FOREIGN, str(ours))
         return
     assert ours is not None, "no error"
     wanted = type(theirs).__name__
-    if wanted == "AttributeError" and FOREIGN.search(str(theirs)):
+    if wanted == "AttributeError" and re.search(FOREIGN, str(theirs)):
         wanted = "TypeError"  # where PyTorch's own Python stumbles, too
         assert type(ours).__name__ in (wanted, "AttributeError")
     else:
         assert type(ours).__name__ == wanted
-    if FOREIGN.search(str(ours)):
-        assert FOREIGN.search(str(theirs)), "says what stumbled inside, not which argument"
+    if re.search(FOREIGN, str(ours)):
+        assert re.search(FOREIGN, str(theirs)), "says what stumbled inside, not which argument"
 
 
 def test_an_error_of_the_user_s_own_is_left_alone() -> None:

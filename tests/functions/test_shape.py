@@ -172,6 +172,23 @@ def test_storage(lib: Any) -> None:
     assert tuple(lib.empty_permuted((2, 3, 4), (0, 2, 1)).stride()) == (12, 1, 3)
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_storages_are_of_public_classes(lib: Any) -> None:
+    x = lib.tensor([[1.0, 2.0], [3.0, 4.0]])
+    memory, typed = x[1].untyped_storage(), x[1].storage()
+    assert type(memory) is lib.UntypedStorage and isinstance(typed, lib.TypedStorage)
+    assert isinstance(typed, lib.FloatStorage) and not isinstance(typed, lib.LongStorage)
+    assert (len(memory), memory.nbytes(), len(typed), typed.nbytes()) == (16, 16, 4, 16)
+    assert typed.tolist() == [1, 2, 3, 4] and typed[2] == 3 and typed.dtype == lib.float32
+    assert typed.untyped().data_ptr() == memory.data_ptr() and memory[3] == 63
+    typed[1] = 7.0
+    assert x.tolist() == [[1, 7], [3, 4]]
+    made = lib.DoubleStorage([1.0, 2.0])
+    assert isinstance(made, lib.DoubleStorage) and made.tolist() == [1, 2]
+    empty = lib.UntypedStorage(4).fill_(3)
+    assert empty.tolist() == [3] * 4 and empty.clone().copy_(memory[:4])[3] == 63
+
+
 # Padding ------------------------------------------------------------------------------------------
 
 

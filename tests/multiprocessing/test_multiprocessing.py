@@ -50,15 +50,19 @@ def test_a_layout_is_kept() -> None:
     assert shared_copy(np.arange(12.0)[::2]).tolist() == [0, 2, 4, 6, 8, 10]
 
 
-def test_views_would_stay_behind() -> None:
-    t = cugrad.ones(4)
-    view = t[:2]
-    for each in (t, view):
-        with pytest.raises(RuntimeError, match="shares its memory with a view"):
-            each.share_memory_()
-    del view, each
-    gc.collect()
-    assert t.share_memory_().is_shared()
+@pytest.mark.parametrize("sharer", range(4))
+def test_views_move_with_the_tensor(sharer: int) -> None:
+    t = cugrad.arange(12.0).reshape(3, 4).clone().requires_grad_()
+    doubled = t * 2
+    family = [doubled, doubled[1:], doubled.t()[::2], doubled[0][1:1]]
+    before = [each.tolist() for each in family]
+    assert family[sharer].share_memory_() is family[sharer]
+    assert all(each.is_shared() for each in family)
+    assert [each.tolist() for each in family] == before
+    family[1].zero_()
+    assert doubled[1:].sum().item() == 0 == family[2][0, 1].item()
+    doubled.sum().backward()
+    assert t.grad is not None and t.grad[:, 0].tolist() == [2, 0, 0]
 
 
 def test_autograd_and_optimizers_use_shared_memory_as_any_other() -> None:

@@ -316,7 +316,7 @@ def test_placements_give_the_same_bits(way: Callable[[], Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:budget. the step took")  # before it has settled
-@pytest.mark.parametrize("share", [0.8, 0.65])
+@pytest.mark.parametrize("share", [0.65])
 def test_a_budget_gives_the_same_bits(share: float) -> None:
     cugrad.manual_seed(0)
     layers = [m for _ in range(8) for m in (cugrad.nn.Linear(64, 64), cugrad.nn.GELU())]

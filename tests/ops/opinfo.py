@@ -24,12 +24,25 @@ from unittest import mock
 
 import numpy as np
 import torch
-from torch.testing._internal import common_utils
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo import core as opinfo_core
 
 import cugrad
 from cugrad import Tensor
+
+# The database wants four names of devices from PyTorch's compiler, which takes as long to import as
+# all the rest of it.
+_compiler = {name: types.ModuleType(name) for name in ("torch._inductor", "torch._inductor.utils")}
+_compiler["torch._inductor"].__path__ = []
+_compiler["torch._inductor.utils"].GPU_TYPES = ["cuda", "mps", "xpu", "mtia"]  # type: ignore[attr-defined]
+if not _compiler.keys() & sys.modules.keys():
+    sys.modules.update(_compiler)
+
+from torch.testing._internal import common_utils  # noqa: E402
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from torch.testing._internal.opinfo import core as opinfo_core  # noqa: E402
+
+for _name, _module in _compiler.items():
+    if sys.modules.get(_name) is _module:
+        del sys.modules[_name]
 
 JVP, FIRST, SECOND = "jvp", "gradient", "second gradient"
 # dtype -> (relative, absolute) tolerance of values

@@ -359,6 +359,7 @@ sample("permute", (), dims=())
 sample("transpose", (2, 3, 4), dim0=0, dim1=2,
        reference=lambda np, x, dim0, dim1: x.swapaxes(dim0, dim1) if x.ndim else x)  # fmt: skip
 sample("transpose", (), dim0=0, dim1=0)
+sample("alias", (2, 3), reference=lambda np, x: x, torch=lambda torch, x: torch.ops.aten.alias(x))
 sample("t", (2, 3), reference=lambda np, x: x.T)
 sample("t", (3,))
 sample("mT", (2, 3, 4), reference=lambda np, x: x.swapaxes(-1, -2), torch=lambda torch, x: x.mT)

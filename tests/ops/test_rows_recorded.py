@@ -98,11 +98,10 @@ def test_recorded_value_is_the_raw_one(line: Any, backend: Any) -> None:
 def test_recorded_gradients_equal_raw_ones(line: Any, backend: Any) -> None:
     """The same values, shapes and dtypes with and without create_graph, as the formulas give.
 
-    On the simulated device, which is slow, the two ways take turns from case to case.
+    The two ways take turns from case to case.
     """
     pairs = list(itertools.product(gradient_cases(line), ways(TABLE[line.row])))
-    if backend.name == "simulated":
-        pairs = [pair for k, pair in enumerate(pairs) if (k + k // 2 + line.index) % 2 == 0]
+    pairs = [pair for k, pair in enumerate(pairs) if (k + k // 2 + line.index) % 2 == 0]
     for case, way in pairs:
         with variant_named(case):
             run = Recording(case, backend, None, way)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cugrad
-from cugrad.optim.rules import advance, rule
+from cugrad.optim.rules import advance, blocks, rule, steps
 from tests.optim.starts import host
 
 ARRAYS = ("param", "grad", "first", "second")
@@ -83,3 +84,37 @@ def test_a_state_may_become_a_number() -> None:
     param, state = cugrad.ones(2), cugrad.zeros(2)
     advance(body, [param], [param], {"state": [state]}, {"rate": 0.25})
     assert param.tolist() == [0.0, 0.0] and state.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_threads_take_the_same_step(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large arrays are shared out; where a thread fails, the caller hears of it."""
+    for module in (blocks, steps):
+        monkeypatch.setattr(module, "BLOCK", 1 << 9)
+    used = set()
+    part = blocks._part
+
+    def noted(*args: Any) -> None:
+        used.add(threading.current_thread().name)
+        part(*args)
+
+    monkeypatch.setattr(blocks, "_part", noted)
+    results, values = [], np.random.default_rng(0).standard_normal((3, 1111))
+    for count in (1, 3):
+        monkeypatch.setattr(blocks, "get_num_threads", lambda count=count: count)
+        param = cugrad.tensor(values).to(getattr(cugrad, dtype)).requires_grad_()
+        optimizer = cugrad.optim.AdamW([param], lr=0.1, amsgrad=True)
+        for k in range(3):
+            param.grad = (param.detach() * (k - 1.3)).exp()
+            optimizer.step()
+        states = [state.numpy() for state in optimizer.state[param].values()]
+        results.append([param.detach().numpy().tobytes(), *[s.tobytes() for s in states]])
+    assert results[0] == results[1] and len(used) > 1  # one worker may take all of the rest
+
+    def failing(*args: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(blocks, "_part", failing)
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step()

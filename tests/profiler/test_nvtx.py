@@ -19,6 +19,7 @@ from cugrad.autograd import mode
 from cugrad.cuda.emitter import Emitter, _choose, call_of
 from cugrad.ops.table import TABLE
 from cugrad.profiler.nvidia.nvtx import emit_nvtx
+from tests.conftest import usable_devices
 from tests.profiler.nvtx_capture import capture
 from tests.profiler.nvtx_capture.capture import Event, Range, Run, ranges_of
 from tests.support import fake_cuda
@@ -344,9 +345,15 @@ def check_makers(ranges: list[Range]) -> None:
 SCRIPTS = {"conv": CONV, "branches": BRANCHES, "double": DOUBLE, "custom": CUSTOM}
 
 
-@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
-def test_every_node_finds_the_op_that_made_it(script: str, traced: Callable[[str], Run]) -> None:
-    run = traced(TRUTH + script + PRINT)
+# Each script with each library, and on each device: all pairs, of half of the combinations.
+DEVICES = usable_devices()
+TURNS = [(name, emitter, DEVICES[(k + e) % len(DEVICES)])
+         for k, name in enumerate(SCRIPTS) for e, emitter in enumerate(EMITTERS)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "emitter", "device"), TURNS, indirect=["emitter", "device"])
+def test_every_node_finds_the_op_that_made_it(name: str, traced: Callable[[str], Run]) -> None:
+    run = traced(TRUTH + SCRIPTS[name] + PRINT)
     truth = {int(seq): name for seq, name in json.loads(run.printed).items()}
     ranges = ranges_of(run.events)
     check_makers(ranges)
@@ -460,6 +467,8 @@ def test_shapes_of_a_training_step(traced: Callable[[str], Run]) -> None:
     assert json.loads(convolutions[0].sizes)[:3] == [[8, 1, 8, 8], [4, 1, 3, 3], [4]]
 
 
+@pytest.mark.parametrize("device", ["cpu"])  # which the script says itself
+@pytest.mark.parametrize("emitter", ["nvtx"], indirect=True)  # tests above have both
 def test_the_training_example(traced: Callable[[str], Run], tmp_path: Path) -> None:
     """examples/train_digits.py says that three steps carry ranges: all of forward and backward."""
     for package in ("sklearn", "matplotlib", "tqdm"):  # not importorskip: sklearn sets os.environ

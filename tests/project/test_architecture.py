@@ -22,7 +22,7 @@ PACKAGE = ROOT / "cugrad"
 # one another in one direction only. `__init__` alone is the public face, at the top.
 LAYERS = [
     ["as_torch"],
-    ["alias"],
+    ["alias", "array_api"],  # over the public face
     ["__init__"],
     [
         "nn",
@@ -36,11 +36,12 @@ LAYERS = [
         "jit",
         "multiprocessing",
         "_C",
+        "overrides",
     ],
     ["utils", "distributed"],
     ["profiler"],
     ["memory"],
-    ["func"],
+    ["func", "graphs"],
     [
         "linalg",
         "fft",
@@ -53,9 +54,9 @@ LAYERS = [
     ["autograd"],
     ["tensor"],
     ["ops"],
-    ["cuda"],
+    ["cuda", "cpu"],
     ["backends"],
-    ["dtypes", "device", "errors", "absent", "contexts", "frames", "kept", "lazy"],
+    ["dtypes", "device", "errors", "absent", "contexts", "dispatching", "frames", "kept", "lazy"],
 ]
 RANK = {room: len(LAYERS) - depth for depth, row in enumerate(LAYERS) for room in row}
 
@@ -71,7 +72,7 @@ IGNORANCE = [
 
 # Modules that exist because PyTorch has their import path. They may import from a room above their
 # own, and may contain nothing but imports: module -> the rooms above that it re-exports from.
-FACES: dict[str, set[str]] = {"cuda.amp": {"amp"}}
+FACES: dict[str, set[str]] = {"cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}}
 
 # Who may import a package that is not always there; "torch" is for tests and benchmarks only.
 RESERVED = {**dict.fromkeys(("cupy", "cupyx", "cupy_backends"), "backends.cupy"), "torch": ""}
@@ -230,9 +231,15 @@ def test_the_layers_name_rooms_that_exist() -> None:
     assert set(RANK) == rooms
 
 
+def docstring_of(source: str) -> str | None:
+    """A module's, without a look at the rest of it."""
+    end = source.find('"""', source.find('"""') + 3)
+    return ast.get_docstring(ast.parse(source[: end + 3])) if end > 0 else None
+
+
 def test_a_module_begins_with_one_sentence() -> None:
     for path in package_files():
-        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        docstring = docstring_of(path.read_text())
         assert docstring, f"{relative(path)} has no docstring: say in one sentence what it is"
         first = docstring.split("\n\n")[0].rstrip()
         assert first.endswith((".", "!", "?")), f"{relative(path)}: want a sentence, got {first!r}"
@@ -305,7 +312,16 @@ def test_the_checker_allows(module: str, source: str) -> None:
 
 # Rooms whose files declare functions under the names of rows, or implement them; of theirs, what
 # all functions do with arguments and results (`functions/calls`) declares none.
-DECLARING = {"ops", "backends", "functions", "nn", "distributions", "linalg", "special"}
+DECLARING = {
+    "array_api",
+    "ops",
+    "backends",
+    "functions",
+    "nn",
+    "distributions",
+    "linalg",
+    "special",
+}
 ASKING = [*sorted(set(RANK) - DECLARING - {"__init__"}), "functions/calls"]
 AUTOCAST = PACKAGE / "autograd" / "autocast.py"  # PyTorch's lists: functions beside rows
 
@@ -348,6 +364,8 @@ BACKENDS = {"batched", "cupy", "numpy", "simulated"}
 
 def backends_by_name(source: str) -> list[str]:
     """Comparisons of a `.name` with that of a backend, each with its line."""
+    if ".name" not in source or not any(name in source for name in BACKENDS):
+        return []  # unparsed: most files
     return [f"line {node.lineno}: {ast.unparse(node)}" for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Compare)
             and any(isinstance(x, ast.Attribute) and x.attr == "name" for x in ast.walk(node))
@@ -366,12 +384,13 @@ def test_what_stands_above_the_protocol_asks_for_no_backend_by_name() -> None:
 
 def kinds_of_bfloat16(source: str) -> list[str]:
     """Tests whether a kind is among some of which one is "V", each with its line."""
+    if "kind" not in source or "V" not in source:
+        return []
     return [f"line {node.lineno}: {ast.unparse(node)}" for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Compare)
             and any(isinstance(op, (ast.In, ast.NotIn, ast.Eq, ast.NotEq)) for op in node.ops)
-            and ast.unparse(node.left).endswith("kind")
-            and any(isinstance(x, ast.Constant) and "V" in str(x.value)
-                    for x in node.comparators)]  # fmt: skip
+            and any(isinstance(x, ast.Constant) and "V" in str(x.value) for x in node.comparators)
+            and ast.unparse(node.left).endswith("kind")]  # fmt: skip
 
 
 def test_who_asks_for_a_dtype_asks_dtypes() -> None:
@@ -418,8 +437,8 @@ def test_the_check_of_spans_sees_assignments() -> None:
 
 # PyTorch's own names, which mean another thing in another of its modules.
 PYTORCHS = {
-    "Event", "GradScaler", "Generator", "Identity", "Measurement", "Stream", "autocast", "device",
-    "profile",
+    "Backend", "Event", "GradScaler", "Generator", "Identity", "Measurement", "Stream",
+    "StreamContext", "autocast", "device", "profile",
 }  # fmt: skip
 
 
@@ -427,7 +446,8 @@ def test_no_two_classes_have_one_name() -> None:
     """A name means one thing, so that a reader who looks for it finds it."""
     homes: dict[str, list[str]] = {}
     for path in package_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        source = path.read_text()
+        for node in ast.walk(ast.parse(source)) if "class " in source else ():
             if isinstance(node, ast.ClassDef) and node.name not in PYTORCHS:
                 homes.setdefault(node.name, []).append(f"{relative(path)}:{node.lineno}")
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}

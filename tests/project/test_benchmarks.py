@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,58 +19,83 @@ from tests.support import ROOT
 pytestmark = pytest.mark.host_only
 
 
-def test_overhead_runs_quickly(tmp_path: Path) -> None:
-    results = tmp_path / "overhead.json"
-    only = "^(op_record_add|op_nograd_exp|chain1000_mul|graph_chain_mul|offload|import)"
-    words = ["--quick", "--rounds", "1", "--only", only, "--json", str(results)]
+# These import PyTorch, and its compiler for optimizers and checkpoints: one process runs them all.
+OVERHEAD = "^(op_record_add|op_nograd_exp|chain1000_mul|graph_chain_mul|offload)"
+QUICK = {
+    "overhead": ["--rounds", "1", "--only", OVERHEAD],
+    "throughput": ["--rounds", "1"],
+    "optimizers": ["--only", "SGD_gpt|Adam_large|Muon_mlp"],
+    "training": ["--only", "mlp_step|gelu_train|matmul_8x8|add_float16|randn"],
+    "checkpoint": ["--only", "mlp_each_layer|mlp_4"],
+}
+ALL_OF_THEM = """
+import contextlib, io, json, runpy, sys, traceback
+ends = {}
+for name, words in json.loads(sys.argv[1]).items():
+    sys.argv, code = [f"benchmarks/{name}.py", *words], 0
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+        except Exception:
+            code = traceback.format_exc()
+    ends[name] = [code, said.getvalue()]
+print(json.dumps(ends))
+"""
+Lines = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Lines, str]]:
+    """quick(name): the lines of a program's results by name, and what it printed."""
+    folder = tmp_path_factory.mktemp("quick")
+    words = {name: ["--quick", *more, "--json", str(folder / f"{name}.json")]
+             for name, more in QUICK.items()}  # fmt: skip
     run = subprocess.run(
-        [sys.executable, "benchmarks/overhead.py", *words],
+        [sys.executable, "-c", ALL_OF_THEM, json.dumps(words)],
         cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    found = json.loads(results.read_text())
-    names = {line["name"] for line in found["lines"]}
-    assert {"op_record_add", "op_nograd_exp", "chain1000_mul", "offload_pair", "import"} <= names
-    assert any(name.startswith("graph_chain_mul") for name in names)
-    assert all(
-        value > 0 for line in found["lines"] for value in line["ours"] if line["unit"] != "B/node"
-    )
-    assert all(name in run.stdout for name in names)
+    ends = json.loads(run.stdout.splitlines()[-1])
+
+    def of(name: str) -> tuple[Lines, str]:
+        code, said = ends[name]
+        assert code == 0, f"{code}\n{run.stderr[-3000:]}"
+        lines = json.loads((folder / f"{name}.json").read_text())["lines"]
+        return {line["name"]: line for line in lines}, said
+
+    return of
 
 
-def test_throughput_runs_quickly(tmp_path: Path) -> None:
-    results = tmp_path / "throughput.json"
-    words = ["--quick", "--rounds", "1", "--json", str(results)]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/throughput.py", *words],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+def test_overhead_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:
+    found, said = quick("overhead")
+    assert {"op_record_add", "op_nograd_exp", "chain1000_mul", "offload_pair"} <= set(found)
+    assert any(name.startswith("graph_chain_mul") for name in found)
+    assert all(v > 0 for line in found.values() for v in line["ours"] if line["unit"] != "B/node")
+    assert all(name in said for name in found)
+
+
+def test_throughput_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:
+    found, _ = quick("throughput")
     assert {"add", "softmax", "sort", "logcumsumexp", "unique"} <= set(found)
     assert all(value > 0 for line in found.values() for value in line["ours"])
 
 
-def test_optimizers_run_quickly(tmp_path: Path) -> None:
-    results = tmp_path / "optimizers.json"
-    run = subprocess.run(
-        [sys.executable, "benchmarks/optimizers.py", "--quick", "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+def test_optimizers_run_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:
+    found, _ = quick("optimizers")
     assert {"SGD_gpt", "Adam_large", "Muon_mlp"} <= set(found)
     assert all(value > 0 for line in found.values() for value in line["ours"])
 
 
-def test_checkpoint_runs_quickly(tmp_path: Path) -> None:
-    results = tmp_path / "checkpoint.json"
-    run = subprocess.run(
-        [sys.executable, "benchmarks/checkpoint.py", "--quick", "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    found = {line["name"]: line for line in json.loads(results.read_text())["lines"]}
+def test_training_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:
+    found, _ = quick("training")
+    assert {"mlp_step", "gelu_train", "matmul_8x8_tiny", "add_float16", "randn"} <= set(found)
+    assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
+def test_checkpoint_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:
+    found, _ = quick("checkpoint")
     assert {"mlp_each_layer", "mlp_4_segments", "mlp_4_segments_reentrant"} <= set(found)
     assert all(value > 0 for line in found.values() for value in line["ours"])
 
@@ -90,9 +117,9 @@ def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
 def budgets(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
     """GPT-2 within two limits, in virtual time: the highest, and the least that is reached."""
     results = tmp_path_factory.mktemp("budgets") / "budget.json"
-    words = ["--check", "--only", "GPT", "--budgets", "2", "--json", str(results)]
+    words = ["--check", "--only", "GPT", "--budgets", "2", "--hands", "blocks, offload"]
     run = subprocess.run(
-        [sys.executable, "benchmarks/budget_simulated.py", *words],
+        [sys.executable, "benchmarks/budget_simulated.py", *words, "--json", str(results)],
         cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
@@ -127,26 +154,41 @@ def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
 
 def test_offload_comes_close_to_what_the_link_allows(tmp_path: Path) -> None:
     results = tmp_path / "offload.json"
-    words = ["--check", "--speed", "1", "--placements", "offload", "--json", str(results)]
+    words = ["--check", "--speed", "2", "--placements", "offload", "--only", "GPT|U-Net"]
     run = subprocess.run(
-        [sys.executable, "benchmarks/offload_simulated.py", *words],
+        [sys.executable, "benchmarks/offload_simulated.py", *words, "--json", str(results)],
         cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(results.read_text())["results"]
     saved = {
-        "ResNet-152": 45e9,  # as counted in PyTorch
         "GPT-2": 16 * 1024 * 4 * (12 * 16 * 768 + 50257),  # bytes of blocks and of logits
-        "U-Net": 22e9,
+        "U-Net": 22e9,  # as counted in PyTorch
     }
     assert [r["case"] for r in found[::2]] == list(saved)
     for keep, moved in zip(found[::2], found[1::2]):
         assert keep["placement"] == "keep" and moved["placement"] == "offload"
-        assert keep["slowdown"] == 1 and keep["to_host"] == 0
+        # a difference of two times since the machine's start, by the same: it may be rounded
+        assert abs(keep["slowdown"] - 1) < 1e-12 and keep["to_host"] == 0
         assert keep["unique"] == pytest.approx(saved[keep["case"]], rel=0.03)
         assert 0.999 <= moved["distance"] <= 1.05 and moved["slowdown"] >= 0.999
         assert moved["to_host"] + moved["kept"] <= 1.03 * keep["unique"]  # each storage once
         assert moved["peak"] < 0.9 * keep["peak"] and 0 < moved["overlap"] <= 1
+
+
+def test_states_elsewhere_come_close_to_what_the_link_allows(tmp_path: Path) -> None:
+    results = tmp_path / "states.json"
+    words = ["--layers", "3", "--tokens", "2048", "--only", "states stream", "all host"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/states.py", *words, "--check", "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    plain, stream, host = json.loads(results.read_text())["results"]
+    assert stream["distance"] >= 0.99 and host["distance"] >= 0.99
+    assert stream["peak"] <= stream["limit"] < plain["peak"]
+    assert host["peak"] <= host["limit"] < 0.7 * plain["peak"]
+    assert host["gradients_out"] == pytest.approx(4 * host["parameters"], rel=0.02)  # once
 
 
 def offload(*words: str) -> subprocess.CompletedProcess[str]:

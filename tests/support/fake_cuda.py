@@ -22,7 +22,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,7 +31,7 @@ import numpy as np
 
 from tests.support import ROOT, fake_loops, fake_streams
 from tests.support.cuda_on_cpu import Program
-from tests.support.fake_streams import HERE, device_is_used, host_waits
+from tests.support.fake_streams import HERE, captured, current, device_is_used, host_waits
 
 Host = np.ndarray[Any, Any]
 
@@ -185,6 +185,11 @@ class ndarray:
         self._device = HERE.device if memptr is None else memptr.device_id
         OWNERS[id(self._host)] = self
         count(self._host, memptr is None)
+        capture = current().capture
+        if capture is not None and memptr is None:
+            if HERE.allocator is None:
+                raise AssertionError("memory of a graph that is not from a pool of its own")
+            capture.holds(self._host)
 
     @property
     def data(self) -> Any:
@@ -222,6 +227,8 @@ class ndarray:
         return getattr(sys.modules["cupy"], function.__name__)(*inputs, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_c_contiguous":
+            return self._host.flags.c_contiguous
         if name.startswith("__") or not hasattr(REAL.ndarray, name):
             raise AttributeError(f"'cupy.ndarray' object has no attribute {name!r}")
         if name in ("item", "tolist", "nonzero"):
@@ -244,12 +251,17 @@ class ndarray:
                 host = function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
             return clothed(host)
 
-        return method
+        if current().capture is None or name in VIEWS:
+            return method
+        call = captured(lambda self, *args, **kwargs: method(*args, **kwargs), name in CHANGES)
+        return partial(call, self)
 
+    @captured
     def __getitem__(self, index: Any) -> Any:
         device_is_used()
         return clothed(self._host[bare_index(index, self._host.shape)])
 
+    @partial(captured, changes=True)
     def __setitem__(self, index: Any, value: Any) -> None:
         device_is_used()
         check_device(self)
@@ -282,6 +294,7 @@ class ndarray:
 
 # Methods that launch nothing, on whatever device.
 VIEWS = {"view", "transpose", "swapaxes", "squeeze", "reshape", "diagonal", "ravel"}
+CHANGES = {"fill", "sort", "itemset", "put", "partition"}  # methods that write to their array
 FLAGS = ("c_contiguous", "f_contiguous", "owndata", "fnc", "forc")  # CuPy's have no `writeable`
 
 
@@ -339,7 +352,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
             host = OPERATORS.get(name, getattr(ndarray_of_numpy, name))(self._host, bare(other))
         return host if host is NotImplemented else clothed(fake_loops.fitted(host, loop))
 
-    return method
+    return captured(method)
 
 
 def loop_of(name: str, a: ndarray, b: Any) -> Any:
@@ -375,7 +388,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
             getattr(self._host, name)(bare(other))
         return self
 
-    return method
+    return captured(method, changes=True)
 
 
 for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor",
@@ -392,7 +405,7 @@ def _unary(name: str) -> Callable[[Any], Any]:
         loop = fake_loops.results(fake_loops.OPERATORS[name], self)
         return clothed(fake_loops.fitted(getattr(operator, name)(bare(self)), loop))
 
-    return method
+    return captured(method)
 
 
 for _name in ("neg", "pos", "abs", "invert"):
@@ -402,6 +415,7 @@ for _name in ("neg", "pos", "abs", "invert"):
 # The module
 # ----------------------------------------------------------------------------------------------
 
+WRITERS = {"copyto", "fill_diagonal", "put", "putmask", "place"}  # change what they are given
 HOST_INPUT = {"asarray", "array", "asanyarray", "ascontiguousarray"}  # these take host arrays
 NO_BFLOAT16 = {"sort", "argsort", "matmul", "var", "std"}
 SCANS = {"cumsum", "cumprod"}  # along an axis they cast what they are given first
@@ -426,6 +440,7 @@ def function(name: str) -> Callable[..., Any]:
     """CuPy's function of a name: NumPy's, with CuPy's arguments, arrays and loops."""
     check = checker_of(f"cupy.{name}", getattr(REAL, name))
     of_numpy = fake_loops.DIFFERENT.get(name) or getattr(np, name)
+    operands = getattr(getattr(np, name, None), "nin", 0)  # of a ufunc; what is behind is written
 
     def call(*args: Any, **kwargs: Any) -> Any:
         check(args, kwargs)
@@ -433,6 +448,8 @@ def function(name: str) -> Callable[..., Any]:
             return from_host(args[0], kwargs.pop("blocking", False), *args[1:], **kwargs)
         if name in ("nonzero", "argwhere", "flatnonzero", "unique", "repeat", "array_equal"):
             STATE.syncs.append(name)
+            if current().capture is not None:
+                host_waits()
         if name == "take":
             kwargs["mode"] = "wrap"
         if name in ("sort", "argsort"):
@@ -449,7 +466,15 @@ def function(name: str) -> Callable[..., Any]:
             host = of_numpy(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
         return out if out is not None else clothed(fake_loops.fitted(host, loop))
 
-    return call
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if name in HOST_INPUT and not isinstance(args[0], ndarray):
+            return call(*args, **kwargs)
+        behind = args[operands:] if operands else ()
+        out = kwargs.get("out", behind[0] if behind else None)
+        answer = captured(call, name in WRITERS or out is not None)(*args, **kwargs)
+        return answer if out is None else out
+
+    return called
 
 
 def from_host(source: Any, blocking: bool, *args: Any, **kwargs: Any) -> Any:
@@ -519,6 +544,7 @@ class Module(ModuleType):
                 STATE.syncs.append(f"linalg.{name}")
             return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
+        call = captured(call)
         return call if callable(real) and not isinstance(real, type) else found
 
 
@@ -585,6 +611,7 @@ def lu_factor(a: ndarray, dtype: Any) -> tuple[Any, ...]:
     return clothed(found)
 
 
+@partial(captured, changes=True)
 def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
     index = slices if isinstance(slices, tuple) else (slices,)
     masks = any(getattr(i, "dtype", np.dtype(int)).kind == "b" for i in index)
@@ -595,6 +622,7 @@ def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
     np.add.at(a._host, bare_index(slices, a._host.shape), bare(value))
 
 
+@captured
 def erf(x: ndarray) -> Any:
     from math import erf as scalar
 
@@ -628,6 +656,7 @@ SPECIAL = {
 }  # fmt: skip
 
 
+@captured
 def erfc(x: ndarray) -> Any:
     from math import erfc as scalar
 
@@ -692,12 +721,15 @@ class Device:
 class Pool:
     """The pool, which gives memory back at once."""
 
+    __slots__ = ("limit",)
+
+    def __init__(self) -> None:
+        self.limit = 0
+
     def used_bytes(self) -> int:
         return sum(blocks for _, blocks in list(LIVE.values()))
 
     total_bytes = used_bytes
-
-    limit = 0
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
         self.limit = size or 0
@@ -707,6 +739,15 @@ class Pool:
 
     def free_all_blocks(self, stream: Any = None) -> None:
         fake_streams.synchronize()
+
+
+class MemoryPool(Pool):
+    """Another pool, as graphs have; as CuPy's, it knows no weak references."""
+
+    __slots__ = ()
+
+    def malloc(self, size: int) -> Any:
+        raise NotImplementedError("the fake's arrays have NumPy's memory")
 
 
 def get_cublas_handle() -> int:
@@ -745,6 +786,7 @@ class Cublas(ModuleType):
         _gemm(ta, tb, m, n, k, A, At, lda, sa, B, Bt, ldb, sb, C, Ct, ldc, sc, batch, how)
 
 
+@partial(captured, changes=True)
 def _gemm(
     ta: int, tb: int, m: int, n: int, k: int, A: int, At: int, lda: int, sa: int,
     B: int, Bt: int, ldb: int, sb: int, C: int, Ct: int, ldc: int, sc: int, batch: int, how: int,
@@ -792,7 +834,7 @@ class RawModule:
             kernel(grid, block, values, shared_mem, arrays=owners, seed=SEED)
 
         kernel = self._program.kernel(name)
-        return launch
+        return captured(launch, changes=True)
 
 
 def bare_argument(value: Any) -> Any:
@@ -871,7 +913,7 @@ def install() -> None:
         get_current_stream=fake_streams.current,
         get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=get_cublas_handle,
         get_allocator=lambda: fake_streams.HERE.allocator or STATE.allocator,
-        set_allocator=set_allocator, using_allocator=using_allocator,
+        set_allocator=set_allocator, using_allocator=using_allocator, MemoryPool=MemoryPool,
         nvtx=SimpleNamespace(available=False),
     )  # fmt: skip
     lib = Module("cupy.lib", real.lib)

@@ -4,8 +4,8 @@ A copy between page-locked memory and the device waits in its stream's queue unt
 for it, or until something uses the device on that stream, or on one that waits for it. So a program
 that uses either end too early finds what was there before. All else is done when the call returns.
 
-While a stream captures, what CUDA forbids then raises CUDA's error. What is captured runs once, at
-once; a graph is not replayed.
+While a stream captures, what CUDA forbids then raises CUDA's error. What is captured is not done:
+new arrays have shapes and dtypes, and nothing in them; a replay does it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -82,7 +83,7 @@ class Stream:
         STREAMS[self.ptr] = self
         self.priority, self.is_non_blocking = priority or 0, non_blocking
         self.queue: deque[Marker | Callable[[], None]] = deque()
-        self.capture: set[Stream] | None = None  # the streams of the graph that is captured
+        self.capture: Capture | None = None  # the graph that is captured
 
     @classmethod
     def from_external(cls, stream: Any) -> Stream:
@@ -104,7 +105,7 @@ class Stream:
             return
         with LOCK:
             if marker.capture is not None:
-                marker.capture.add(self)
+                marker.capture.streams.add(self)
                 self.capture = marker.capture
             elif self.capture is not None:
                 raise failure(IMPLICIT)
@@ -148,7 +149,7 @@ class Stream:
         if self is Stream.null:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         self.run()
-        self.capture = {self}
+        self.capture = Capture(self)
 
     def end_capture(self) -> Any:
         capture = self.capture
@@ -156,22 +157,105 @@ class Stream:
             raise failure(901)
         self.run()
         self.capture = None
-        left = [s for s in capture if s is not self]
+        left = [s for s in capture.streams if s is not self]
         for stream in left:
             stream.capture = None
         if any(s.queue for s in left):
             raise failure(UNJOINED)
-        return Graph()
+        return Graph(capture)
 
     def is_capturing(self) -> bool:
         return self.capture is not None
 
 
+class Capture:
+    """A graph that is being captured: its streams, what is to be done, and its memory."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.streams = {stream}
+        self.is_inside = False  # a function that is taken down
+        self.nodes: list[Callable[[], None]] = []
+        self.memory: dict[int, Host] = {}  # that was new, by the array that owns it
+
+    def holds(self, host: Host) -> None:
+        """Memory of a pool of its own: it stays where it is."""
+        self.memory[id(host)] = host
+
+    def forget(self) -> None:
+        """Nothing of it has been done."""
+        for host in self.memory.values():
+            if host.flags.writeable and host.nbytes and host.dtype != object:
+                host.reshape(-1, copy=False).view(np.uint8).fill(255)
+
+
 class Graph:
-    """What was captured; it has run once."""
+    """What was captured; each launch does it."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        capture.forget()
 
     def launch(self, stream: Stream | None = None) -> None:
-        raise NotImplementedError("the fake CUDA replays no graph")
+        stream = stream or current()
+        if stream.capture is not None:
+            raise failure(UNSUPPORTED)
+        stream.run()
+        for node in self._capture.nodes:
+            node()
+
+    def debug_dot_str(self) -> str:
+        return f"digraph {{ /* {len(self._capture.nodes)} nodes */ }}"
+
+
+def captured(call: Callable[..., Any], changes: bool = False) -> Callable[..., Any]:
+    """A function of the device that a capture takes down: one that changes what is there is not
+    called, and of one that makes arrays only their form is kept.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        capture = current().capture
+        if capture is None or capture.is_inside:
+            return call(*args, **kwargs)
+        if changes:
+            capture.nodes.append(lambda: call(*args, **kwargs))
+            return args[0]
+        with _outside(capture):
+            made = call(*args, **kwargs)
+        results = [x for x in (made if isinstance(made, (tuple, list)) else (made,))
+                   if isinstance(getattr(x, "_host", None), np.ndarray)]  # fmt: skip
+        operands = [x._host for a in (*args, *kwargs.values())
+                    for x in (a if isinstance(a, (tuple, list)) else (a,))
+                    if isinstance(getattr(x, "_host", None), np.ndarray)]  # fmt: skip
+        own = [x for x in results if not any(np.may_share_memory(x._host, h) for h in operands)]
+        for x in own:
+            root = x._host
+            while isinstance(root.base, np.ndarray):
+                root = root.base
+            capture.holds(root)
+        if own:
+            hosts = [x._host for x in results]
+
+            def again() -> None:
+                new = call(*args, **kwargs)
+                several = new if isinstance(new, (tuple, list)) else (new,)
+                each = [x for x in several if isinstance(getattr(x, "_host", None), np.ndarray)]
+                for host, x in zip(hosts, each, strict=True):
+                    host[...] = x._host
+
+            capture.nodes.append(again)
+        return made
+
+    return run
+
+
+@contextmanager
+def _outside(capture: Capture) -> Iterator[None]:
+    """What a function of the fake's calls of others is no part of the graph."""
+    capture.is_inside = True
+    try:
+        yield
+    finally:
+        capture.is_inside = False
 
 
 class Event:

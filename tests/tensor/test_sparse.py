@@ -369,5 +369,31 @@ def test_tables_train_in_contexts(context: str) -> None:
             assert table.grad is not None and table.grad.is_sparse
             (table * 2).sum().backward()
             (table * 2).sum().backward()
+            dense = table.grad
+            rows = cugrad.nn.functional.embedding(cugrad.tensor([1, 1]), table, sparse=True)
+            (rows.sin().sum() + table.cos().sum()).backward(retain_graph=True)
+            rows.sum().backward()
+            assert table.grad is dense  # as in PyTorch sums are kept in place
         grads.append(table.grad.numpy())
     np.testing.assert_array_equal(*grads)
+
+
+class KeepsItsMatrix(cugrad.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, matrix: Any) -> Any:
+        ctx.save_for_backward(matrix)
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (matrix,) = ctx.saved_tensors
+        return matrix.t() @ g, None
+
+
+@pytest.mark.parametrize("context", STEPS)
+def test_a_function_may_save_a_sparse_matrix(context: str) -> None:
+    x = cugrad.arange(6.0, dtype=cugrad.float64).reshape(3, 2).requires_grad_()
+    matrix = cugrad.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3), dtype=cugrad.float64)
+    with STEPS[context]():
+        KeepsItsMatrix.apply(x, matrix).square().sum().backward()
+    assert x.grad.tolist() == [[0, 32], [0, 0], [72, 90]]

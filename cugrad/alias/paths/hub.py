@@ -26,13 +26,17 @@ class Chosen:
     folder: str | None = None
 
 
+def _get_torch_home() -> str:
+    """TORCH_HOME, or ~/.cache/torch."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))
+
+
 def get_dir() -> str:
     """The folder of models and weights: `set_dir`'s, or `hub` in TORCH_HOME or ~/.cache/torch."""
     if Chosen.folder is not None:
         return Chosen.folder
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    home = os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))
-    return os.path.join(os.path.expanduser(home), "hub")
+    return os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:

@@ -9,20 +9,22 @@ from ... import autograd
 from ...absent import COMPILED
 from ..refusals import operators, refuse_the_rest
 
-__all__ = ["CustomOpDef", "custom_op", "register_autograd", "register_fake", "register_kernel"]
+__all__ = ["CustomOpDef", "Library", "custom_op", "define", "impl", "register_autograd",
+           "register_fake", "register_kernel"]  # fmt: skip
 
 
 class CustomOpDef:
-    """An operator that `custom_op` has made: its function, and what is registered for it.
+    """An operator that `custom_op` or `define` has made: what is registered for it.
 
-    Its name in `torch.ops` is this object, too, whose `default` is itself.
+    Its name in `torch.ops` is this object, too, whose `default` is itself. One that `define` has
+    made has no function until `impl` or `register_kernel` gives it one for a kind of device.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any] | None) -> None:
         self._name, self._function = name, function
         self._backward: tuple[Any, Any] | None = None
         self._by_device: dict[str, Callable[..., Any]] = {}
-        self.__doc__, self.__name__ = function.__doc__, name.rpartition("::")[2]
+        self.__doc__, self.__name__ = getattr(function, "__doc__", None), name.rpartition("::")[2]
 
     @property
     def default(self) -> CustomOpDef:
@@ -33,7 +35,10 @@ class CustomOpDef:
         if kwargs:
             import inspect
 
-            bound = inspect.signature(self._function).bind(*args, **kwargs)
+            function = self._function or next(iter(self._by_device.values()), None)
+            if function is None:
+                raise self._nothing(args)
+            bound = inspect.signature(function).bind(*args, **kwargs)
             bound.apply_defaults()
             args = tuple(bound.arguments.values())
         return _Call.apply(self, *args)
@@ -44,7 +49,17 @@ class CustomOpDef:
             kind = getattr(getattr(arg, "device", None), "type", None)
             if kind is not None and kind in self._by_device:
                 return self._by_device[kind](*args)
+        if self._function is None:
+            raise self._nothing(args)
         return self._function(*args)
+
+    def _nothing(self, args: tuple[Any, ...]) -> NotImplementedError:
+        places = sorted({str(arg.device) for arg in args if hasattr(arg, "device")})
+        return NotImplementedError(
+            f"Could not run {self._name!r} with arguments on {', '.join(places) or 'no device'}: "
+            "no function of Python is registered for it; operators of C++ libraries cannot be "
+            "loaded"
+        )
 
     def register_fake(self, fn: Any = None, /) -> Any:
         """`fn` itself: shapes are those of what the function computes."""
@@ -85,6 +100,9 @@ class _Call(autograd.Function):
         return None, *(inputs if isinstance(inputs, tuple) else (inputs,))
 
 
+_UNDEFINED = object()
+
+
 def custom_op(
     name: str, fn: Any = None, /, *, mutates_args: Any = (), device_types: Any = None,
     schema: str | None = None, tags: Any = None,
@@ -98,15 +116,68 @@ def custom_op(
     space, _, last = name.partition("::")
     if not last:
         raise ValueError(f"custom_op: got the name {name!r}, want 'namespace::name'")
-    op = CustomOpDef(name, fn)
+    op = CustomOpDef(name, None if fn is _UNDEFINED else fn)
     setattr(getattr(operators, space), last, op)
     return op
+
+
+def define(qualname: str, schema: str = "", *, lib: Library | None = None, tags: Any = ()) -> None:
+    """An operator without a function yet. Its schema is not looked at; ValueError for a bad name.
+
+    >>> import cugrad as torch
+    >>> define("doctest::twice", "(Tensor x) -> Tensor")
+    >>> impl("doctest::twice", "cpu", lambda x: x * 2)
+    >>> operators.doctest.twice(torch.ones(2))
+    tensor([2., 2.])
+    """
+    custom_op(qualname.partition("(")[0], _UNDEFINED)
+
+
+_KINDS = {"CPU": "cpu", "CUDA": "cuda", "Meta": "meta"}  # dispatch keys that are kinds of devices
+
+
+def impl(qualname: str, types: Any, func: Any = None, *, lib: Library | None = None) -> Any:
+    """The function of an operator for kinds of devices, "default" for all; or a decorator."""
+    if func is None:
+        return lambda func: impl(qualname, types, func)
+    for kind in [types] if isinstance(types, str) else types:
+        if kind in ("default", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
+            _of(qualname)._function = func
+        elif not kind.startswith("Autocast"):  # functions of Python are autocast op by op
+            _of(qualname).register_kernel(_KINDS.get(kind, kind), func)
+    return None
+
+
+class Library:
+    """The operators of a namespace, that `define` and `impl` make: `kind` is "DEF" or the like."""
+
+    def __init__(self, ns: str, kind: str, dispatch_key: str = "default") -> None:
+        if kind not in ("DEF", "IMPL", "FRAGMENT"):
+            raise ValueError(f"Unsupported kind: {kind}")
+        self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key or "default"
+
+    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
+        """An operator by its schema, `name(Tensor x) -> Tensor`; returns its name."""
+        name = schema.partition("(")[0].strip()
+        define(f"{self.ns}::{name}")
+        return name
+
+    def impl(
+        self, op_name: Any, fn: Any, dispatch_key: str = "", *, with_keyset: bool = False,
+        allow_override: bool = False,
+    ) -> None:  # fmt: skip
+        """The function of an operator, by its name or by what `torch.ops` has."""
+        if with_keyset:
+            raise NotImplementedError("Library.impl: there are no sets of dispatch keys to give")
+        name = op_name if isinstance(op_name, str) else op_name._name
+        whole = name if "::" in name else f"{self.ns}::{name}"
+        impl(whole, dispatch_key or self.dispatch_key, fn)
 
 
 def _of(op: Any) -> CustomOpDef:
     if isinstance(op, str):
         space, _, last = op.partition("::")
-        op = getattr(getattr(operators, space), last)
+        op = getattr(getattr(operators, space), last.partition(".")[0])
     if not isinstance(op, CustomOpDef):
         raise NotImplementedError(f"torch.library: {op!r} was not made by custom_op")
     return op

@@ -13,10 +13,10 @@ from ..engine.batches import over_batch
 from ..engine.differentiate import grad
 from ..forward_ad import dual_level, make_dual, unpack_dual
 from ..function import Function
+from ..gradcheck import GradcheckError
 from ..recording.recorded import recorded
 from .functional import zeros_like
 from .numerical import (
-    GradcheckError,
     as_tuple,
     differentiable,
     direction,

@@ -11,20 +11,17 @@ from ...backends import backend_of
 from ...tensor import Tensor, make
 from ..engine.differentiate import grad
 from ..forward_ad import dual_level, make_dual, unpack_dual
+from ..gradcheck import GradcheckError
 from .functional import zeros_like
 
 __all__ = [
-    "Check", "ComplexPart", "GradcheckError", "Tolerances", "as_tuple", "differentiable",
+    "Check", "ComplexPart", "Tolerances", "as_tuple", "differentiable",
     "direction", "requires_grad", "tensors", "to_device", "to_host",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 Vector = Array | tuple[Array, Array]  # a direction of a real input; (real, imaginary) of a complex
-
-
-class GradcheckError(RuntimeError):
-    """Raised by `gradcheck` and `gradgradcheck` when a gradient is wrong."""
 
 
 class Tolerances(NamedTuple):

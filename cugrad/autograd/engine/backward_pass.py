@@ -121,13 +121,13 @@ class BackwardPass:
     def add(self, node: Any, g: Any) -> None:
         """Adds to the gradient that waits at a leaf, or at a node that has one output."""
         waiting = self.grads[node]
-        if node in self.owned:
+        if node in self.owned and not isinstance(g, Tensor):  # as sparse ones are
             waiting += g
             self.grads[node] = waiting
-        else:
-            self.grads[node] = waiting + g  # not +=: the first gradient may alias the caller's
-            if not self.recording:
-                self.owned.add(node)
+            return
+        waiting = self.grads[node] = waiting + g  # not +=: the first may alias the caller's
+        if not isinstance(waiting, Tensor):
+            self.owned.add(node)
 
     def send_nothing(self, edge: Any) -> None:
         """No gradient goes along an edge: nodes that run without one are still visited."""
@@ -158,7 +158,10 @@ class BackwardPass:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, kind, recording = self.heap, self.grads, self.kind, self.recording
         keep, whole, owned = self.keep_graph, self.needed is None, self.owned
-        watched = self.captures is not None or bool(state.observers) or anomaly.enabled
+        watched = bool(state.observers) or anomaly.enabled
+        asked = frozenset() if self.captures is None else {key[0] for key in self.captures}
+        if self.captures is not None and self.accumulating:
+            watched = True  # those that are asked for are not captured
         visit, visit_leaf, send, add = self.visit, self.visit_leaf, self.send, self.add
         if several.devices:
             visit, visit_leaf = partial(there, visit), partial(there, visit_leaf)
@@ -166,50 +169,71 @@ class BackwardPass:
         if anomaly.enabled:
             visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
         node = heappop(heap)[1] if heap else self.leaves.left_over()
-        while node is not None:
-            g = grads.pop(node)
-            if type(g) is not kind:  # the one place where 0-d gradients become arrays again
-                g = wrapped(g)
-            if isinstance(node, Tensor):
-                exclusive = getrefcount(g) <= UNSHARED  # asked before the call below adds its own
-                visit_leaf(node, g, exclusive)
-                results = None
-            elif type(node) is not OpNode or watched or node.rare is not None:
-                results = visit(node, g)
-            else:  # `visit`, written out: benchmarks/overhead.py, backward of small ops
-                if node.saved is FREED:
-                    raise RuntimeError(FREED_TEXT)
-                results = node.plan.vjp_recorded(node, g) if recording else node.plan.vjp(node, g)
-                if not keep and node.saved:
-                    node.saved = FREED
-                    node.versions = None
-            following = None
-            if results:
-                for edge, g in zip(node.edges, results):
-                    if type(edge) is OpNode and g is not None and whole:
-                        waiting = grads.get(edge)  # `send`, written out: the same benchmark
-                        if waiting is None:
-                            grads[edge] = g
-                            if following is None:
-                                following = edge
+        try:
+            while node is not None:
+                g = grads.pop(node)
+                if type(g) is not kind:  # the one place where 0-d gradients become arrays again
+                    g = wrapped(g)
+                if type(node) is OpNode and node.rare is None and not (watched or node in asked):
+                    # `visit`, written out: benchmarks/overhead.py, backward of small ops
+                    if node.saved is FREED:
+                        raise RuntimeError(FREED_TEXT)
+                    results = (
+                        node.plan.vjp_recorded(node, g) if recording else node.plan.vjp(node, g)
+                    )
+                    if not keep and node.saved:
+                        node.saved = FREED
+                        node.versions = None
+                elif isinstance(node, Tensor):
+                    exclusive = getrefcount(g) <= UNSHARED  # before the call below adds its own
+                    visit_leaf(node, g, exclusive)
+                    results = None
+                else:
+                    results = visit(node, g)
+                following = None
+                if results:
+                    for edge, g in zip(node.edges, results):
+                        if edge is None:
+                            continue
+                        if type(edge) is OpNode and g is not None and whole:
+                            waiting = grads.get(edge)  # `send`, written out: the same benchmark
+                            if waiting is None:
+                                grads[edge] = g
+                                if following is None:
+                                    following = edge
+                                else:
+                                    heappush(heap, (-edge.seq, edge))
+                            elif edge in owned:
+                                add(edge, g)
                             else:
-                                heappush(heap, (-edge.seq, edge))
-                        elif edge in owned:
-                            add(edge, g)
+                                grads[edge] = waiting + g
+                                if not recording:
+                                    owned.add(edge)
                         else:
-                            grads[edge] = waiting + g
-                            if not recording:
-                                owned.add(edge)
-                    elif edge is not None:
-                        send(edge, g)
-                results = waiting = None  # so that gradients on their way have no other reference
-            if following is not None:
-                if heap and heap[0][0] < -following.seq:
-                    heappush(heap, (-following.seq, following))
-                else:  # the common case of a chain: no heap traffic
-                    node = following
-                    continue
-            node = heappop(heap)[1] if heap else self.leaves.left_over()
+                            send(edge, g)
+                    results = waiting = None  # gradients on their way have no other reference
+                if following is not None:
+                    if heap and heap[0][0] < -following.seq:
+                        heappush(heap, (-following.seq, following))
+                    else:  # the common case of a chain: no heap traffic
+                        node = following
+                        continue
+                node = heappop(heap)[1] if heap else self.leaves.left_over()
+        except MemoryError as error:
+            raise self._full(node, g, error) from None
+
+    @staticmethod
+    def _full(node: Any, g: Any, error: MemoryError) -> MemoryError:
+        """What to raise where there is no memory for a node's gradients: who holds the device's."""
+        from ..recording.holders import out_of_memory  # wanted where there is no memory alone
+
+        gradients = [getattr(x, "_array", x) for x in (g if type(g) is list else [g])]
+        arrays = [x for x in gradients if x is not None and x is not NOTHING]
+        backend = backend_of(arrays[0]) if arrays else None
+        if backend is None or backend.device_type == "cpu":
+            return error
+        name = "accumulation of gradients" if isinstance(node, Tensor) else node.name()
+        return out_of_memory(name, backend, error)
 
     def visit(self, node: Any, g: Any) -> Any:
         """Runs a node in the general way: with hooks, captures and observers."""
@@ -319,7 +343,10 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     grad = leaf._grad
     if type(g) is not type(array):
         if isinstance(g, Tensor):  # a sparse one, which adds up by itself
-            leaf._grad = g if grad is None else grad + g
+            if grad is None:
+                leaf._grad = g.detach()  # a tensor of its own: sums are kept in it
+            else:
+                g.add_into(grad)
             return
         if backend_of(g) is not backend:
             g = backend.asarray(g)

@@ -44,7 +44,11 @@ def over_batch(
     with active(level):
         outputs = function(*inside)
     results: list[Tensor | None] = []
+    own = {id(x._array): t for x, t in zip(inside, tensors, strict=True) if x is not None}
     for x in outputs:
+        if x is not None and id(x._array) in own:  # an argument as it came
+            results.append(own[id(x._array)])
+            continue
         if x is not None and level not in batched.levels_of(x._array):
             x = recorded.vmap_lift(x, level)
         results.append(None if x is None else recorded.vmap_unwrap(x, level, 0))

@@ -72,7 +72,7 @@ def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> l
             answer = hook(current[nr])
             if answer is not None:
                 current[nr] = _checked(answer, current[nr], hook)
-    for nr, ref in rare.retained.items():
+    for nr, ref in rare.retained.copy().items():
         keeper = ref()
         if keeper is not None and current[nr] is not None:
             g = current[nr]

@@ -37,4 +37,7 @@ def needed_for(roots: list[Any], targets: set[Any]) -> set[Any]:
 
 def leads_to(node: Any, needed: set[Any]) -> bool:
     """Whether an edge of a node ends at one of these."""
-    return any(end_of(edge) in needed for edge in node.edges if edge is not None)
+    for edge in node.edges:  # noqa: SIM110 (a generator takes twice the time)
+        if edge is not None and end_of(edge) in needed:
+            return True
+    return False

@@ -33,7 +33,7 @@ def listeners(edge: Any, passed: set[Any]) -> Iterator[Any]:
         node = end_of(edge)
         if node is None or isinstance(node, Tensor) or node in passed:
             continue
-        if isinstance(node, OpNode) and node.rare is None:
+        if isinstance(node, OpNode) and not (node.rare and node.rare.is_heard()):
             passed.add(node)
             stack.extend(node.edges)
         else:

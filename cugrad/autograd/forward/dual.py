@@ -12,11 +12,14 @@ from ...dtypes import is_differentiable
 from ...errors import InplaceError
 from ...kept import Switch
 from ...ops.table import ELEMENTWISE, Op
-from ...tensor import Tensor
+from ...ops.views.strided import storage_of
+from ...tensor import Tensor, make
 from ..mode import Level, state
 from ..recording.recorded import recorded
 
-__all__ = ["apply_dual", "enter", "hide_tangent", "leave", "set_tangent", "tangent_of"]
+__all__ = [
+    "apply_dual", "enter", "hide_tangent", "laid_out", "leave", "set_tangent", "tangent_of",
+]  # fmt: skip
 
 # A tensor keeps its tangents by level, in `Rare.tangents`; a node keeps those of its outputs, for
 # what it saved of them, in `NodeRare.tangents`. Only levels in `state.levels` are visible. While
@@ -125,6 +128,23 @@ def unshared(tangent: Tensor, level: Level, others: Sequence[Tensor | None]) -> 
     with below(level) if level in state.levels else nullcontext():
         copy: Tensor = recorded.clone(tangent)
     return copy
+
+
+def laid_out(tangent: Tensor, like: Tensor) -> Tensor:
+    """A tangent in the dtype and the strides of its tensor. It is copied if it has others, or if
+    the two do not span the same part of their memory.
+    """
+    home = like._array
+    overlaps = any(s == 0 and n > 1 for s, n in zip(like.stride(), like.shape, strict=True))
+    alike = type(home) is type(tangent._array)  # neither is in a vmap
+    if overlaps or not alike or not backend_of(home).readable:
+        return tangent
+    if tangent.stride() == like.stride():
+        sizes = [storage_of(x)[0].size for x in (home, tangent._array)]
+        if sizes[0] == sizes[1] or not home.size:
+            return tangent
+    laid: Tensor = make(backend_of(home).xp.zeros_like(home)).copy_(tangent)
+    return laid
 
 
 def _keep(tensor: Tensor, rare: Any, level: Level, tangent: Tensor | None) -> None:
@@ -250,9 +270,14 @@ def apply_dual(
         result = apply_dual(op, args, params, run)
         results = result if type(result) is tuple else (result,)
         outgoing = tangent(op, tuple(inputs), tangents, results, params)
+        if not op.view:  # as the result lies, for views of both to come
+            outgoing = tuple([
+                None if t is None else laid_out(unshared(t, level, tangents), out)
+                for t, out in zip(outgoing, results, strict=True)
+            ])  # fmt: skip
     for out, t in zip(results, outgoing, strict=True):
         if t is not None:
-            set_tangent(out, level, t if op.view else unshared(t, level, tangents))
+            set_tangent(out, level, t)
     return result
 
 

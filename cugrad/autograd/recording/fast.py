@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ... import backends
+from ...dispatching import Unasked, give_code
 from ...dtypes import bfloat16, is_floating
 from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
 from ...tensor import UNCOUNTED, Tensor
@@ -44,7 +45,16 @@ def function({signature}):
     {more}
     {renamed}
     {fast}
-    return apply(OP, ({inputs},), {params})
+    {general}
+"""
+GENERAL = """\
+return apply(OP, ({inputs},), {params})
+"""
+ASKING = """\
+try:
+    {general}
+except Unasked:  # a class that derives from nothing of the library, and takes calls
+    return function({names})
 """
 MORE = """\
 if more:
@@ -70,10 +80,10 @@ if _packing is not None:
 {half}
 """
 HALF = """\
-if _dtype is not None and _dtype is BFLOAT16._numpy:
-    return of_bfloat16({names})
+if _dtype is not None and ({kinds}):
+    return of_half({names})
 """
-KINDS = "_dtype is F32 or _dtype is F64 or _dtype is F16"
+KINDS, HALVES = "_dtype is F32 or _dtype is F64", "_dtype is F16 or _dtype is BFLOAT16._numpy"
 
 # Reading another input. What the fast path does not know raises, and falls through.
 READ = """\
@@ -168,32 +178,34 @@ HANG = """\
 
 
 def compile_function(
-    op: Op, public: bool = False, called: Callable[..., Any] | None = None
+    op: Op, public: bool = False, called: Callable[..., Any] | None = None, asks: bool = False
 ) -> Callable[..., Any]:
     """A row as a function of Tensors and parameters, by position or name, fast path in front.
 
     A `public` one calls its first argument `input`, as PyTorch's functions do. The function is
     compiled when it is first called: it then gets other code, and stays the same object.
-    `called(function, values, more)` answers calls with more keywords than those of the row.
+    `called(function, values, more)` answers calls with more keywords than those of the row. What
+    users call `asks` the classes of operands that are no tensors, see `cugrad.dispatching`.
     """
     more = called is not None
 
     def ready() -> Callable[..., Any]:
         scope.update(_scope(op))
-        exec(compiled(text_of(op, public, more)), scope)
-        function.__code__ = scope["function"].__code__
+        exec(compiled(text_of(op, public, more, asks=asks)), scope)
+        give_code(function, scope["function"].__code__)
         scope["function"] = function
         return function
 
-    def of_bfloat16(*args: Any) -> Any:
-        """The function of bfloat16, whose arrays make float32 of Python's numbers."""
-        exec(compiled(text_of(op, public, half=True)), own := {**scope, **_scope(op)})
-        scope["of_bfloat16"] = own["function"]
+    def of_half(*args: Any) -> Any:
+        """The function of half precision: bfloat16's arrays make float32 of Python's numbers."""
+        own = {**scope, **_scope(op, half=True)}
+        exec(compiled(text_of(op, public, half=True, asks=asks)), own)
+        scope["of_half"] = own["function"]
         return own["function"](*args)
 
     names = _names(op, public)
     scope: dict[str, Any] = {"__name__": __name__, "ready": ready, "called": called,
-                             "of_bfloat16": of_bfloat16}  # fmt: skip
+                             "of_half": of_half}  # fmt: skip
     scope.update((f"default_{n}", d) for n, d in op.defaults.items())
     passed = ", ".join(names) + ", **more" * more
     first = f"def function({_signature(op, names, more)}):\n    return ready()({passed})\n"
@@ -204,10 +216,11 @@ def compile_function(
     return function
 
 
-def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False) -> str:
+def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
+            asks: bool = False) -> str:  # fmt: skip
     """The code of a row: the fast path where the row allows one, then `record.apply`.
 
-    With `half` the path is that of bfloat16, which another text leads to.
+    With `half` the path is that of half precision, which another text leads to.
 
     >>> from cugrad.ops.table import TABLE
     >>> print(text_of(TABLE["cat"]))
@@ -217,9 +230,11 @@ def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False)
     names = _names(op, public)
     renamed = f"{op.inputs[0]} = {names[0]}" if names[0] != op.inputs[0] else ""
     pairs = ", ".join(f"{n!r}: {n}" for n in names)
+    general = filled(GENERAL, inputs=", ".join(op.inputs), params=_params(op))
+    if asks:
+        general = filled(ASKING, general=general, names=", ".join(names))
     return filled(
-        FUNCTION, signature=_signature(op, names, more), inputs=", ".join(op.inputs),
-        params=_params(op), renamed=renamed,
+        FUNCTION, signature=_signature(op, names, more), renamed=renamed, general=general,
         fast=_fast_path(op, names, half) if is_fast(op) else "",
         more=filled(MORE, pairs=pairs) if more else "",
     )  # fmt: skip
@@ -233,26 +248,27 @@ def is_fast(op: Op) -> bool:
     return few and bool(op.promoted)
 
 
-def _scope(op: Op) -> dict[str, Any]:
+def _scope(op: Op, half: bool = False) -> dict[str, Any]:
     """What the code of a row refers to."""
     shared = {
-        "Tensor": Tensor, "OpNode": OpNode, "Output": Output, "new": Tensor.__new__,
+        "Tensor": Tensor, "OpNode": OpNode, "Output": Output, "new": object.__new__,
         "new_node": OpNode.__new__, "state": state, "edge_of": edge_of, "next_seq": next_seq,
         "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
-        "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
+        "Unasked": Unasked, "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
     }  # fmt: skip
-    return {**shared, "forwards": _forwards(op), **_plans(op)} if is_fast(op) else shared
+    return {**shared, "forwards": _forwards(op, half), **_plans(op)} if is_fast(op) else shared
 
 
-def _forwards(op: Op) -> dict[type, Any]:
+def _forwards(op: Op, half: bool) -> dict[type, Any]:
     """The array function, or the namespace, by array type; backends that come later add theirs."""
     forwards: dict[type, Any] = {}
 
     def add(backend: Any) -> None:
         if backend.runs_rows:
             value = backend.row_function(op)
+            value = value if half else getattr(value, "wide", value)
         elif op.ufunc is None:
             xp, forward = backend.xp, op.forward
             value = lambda *args: forward(xp, *args)
@@ -305,8 +321,8 @@ def _fast_path(op: Op, names: list[str], half: bool) -> str:
     ]  # fmt: skip
     return filled(
         FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=_reading(op, first, half),
-        kinds="_dtype is BFLOAT16._numpy" if half else KINDS,
-        half="" if half else filled(HALF, names=", ".join(names)),
+        kinds=HALVES if half else KINDS,
+        half="" if half else filled(HALF, kinds=HALVES, names=", ".join(names)),
         operands=", ".join([f"_a{i}" for i in range(len(op.inputs))] + list(op.params)),
         outputs=", ".join(y for y, _ in pairs), results=", ".join(t for _, t in pairs),
         wrap="\n".join(wrap), record=_recording(op, half),
@@ -335,7 +351,7 @@ def _reading(op: Op, first: int, half: bool) -> str:
         if x in op.optional:
             read = filled(READ_OPTIONAL, **names, read=read)
         elif _takes_number(op, i):
-            number = f"_dtype.type({x})" if half else x
+            number = f"{x} if _dtype is F16 else _dtype.type({x})" if half else x
             read = filled(READ_OR_NUMBER, **names, read=read, number=number)
         parts.append(read)
     return "\n".join(parts)
@@ -420,6 +436,8 @@ def _plan_and_meta(op: Op, mask: int, half: bool) -> str:
             dtypes[i] = f"None if _a{i} is None else _a{i}.dtype"
         elif i in op.promoted and op.promote is not None:
             dtypes[i] = "_dtype"
+        if half and _takes_number(op, i):
+            shapes[i] = f"() if _form == 2 else _a{i}.shape"
     meta = f"(({', '.join(shapes)},), {_params(op)}, ({', '.join(dtypes)},), None, False)"
     general = filled(PLAN, plan=f"general{mask}", meta=meta)
     if half or not compiles_vjp(op):  # formulas may make float32 of bfloat16: cast back

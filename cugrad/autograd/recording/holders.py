@@ -66,7 +66,7 @@ def _holdings() -> Iterator[tuple[str, Any]]:
 
 
 def _arrays_in(saved: Any) -> Iterator[Any]:
-    for value in saved if isinstance(saved, tuple) else ():
+    for value in saved if type(saved) is tuple else ():  # not of a node that was freed
         if isinstance(value, Tensor):
             yield value._array
         elif isinstance(value, tuple):

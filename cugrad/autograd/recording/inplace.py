@@ -141,7 +141,7 @@ def _is_heard(edge: Any, steps: int) -> bool:
         node = None if edge is None else edge.grad_fn
         if node is None:
             return False
-        if node.rare is not None:
+        if node.rare is not None and node.rare.is_heard():
             return True
         edge = node.edges[0] if node.edges else None
     return False
@@ -167,7 +167,7 @@ def _operand(x: Tensor, t: Tensor, needed: bool) -> Tensor:
 def _fits(op: Op, arrays: list[Any]) -> bool:
     """Whether the op's array function may write into its first operand while it reads."""
     home = arrays[0]
-    if op.ufunc is None or home.size < DIRECT or home.dtype.kind != "f":
+    if op.ufunc is None or home.size < DIRECT or home.dtype.char not in "fd":
         return False
     for x in arrays[1:]:
         if type(x) is float or type(x) is int:
@@ -180,8 +180,10 @@ def _fits(op: Op, arrays: list[Any]) -> bool:
 
 
 def _stands_alone(arrays: list[Any], params: dict[str, Any]) -> bool:
-    """Whether all arrays are of one dtype and backend, and none overlaps the first."""
+    """Whether all arrays are of one dtype and backend, and none overlaps the first, nor itself."""
     home = arrays[0]
+    if _shows_twice(home):
+        return False
     share = backend_of(home).xp.may_share_memory
     for x in arrays[1:]:
         if type(x) is not type(home) or x.dtype != home.dtype or share(x, home):
@@ -198,8 +200,7 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
         )
     if value.dtype != home.dtype:
         _check_cast(op, value.dtype, home.dtype)
-    flags = home.flags
-    if not (flags.c_contiguous or flags.f_contiguous) and _shows_twice(home):
+    if _shows_twice(home):
         # a place in memory is written where one of the elements that show it has changed
         backend.xp.copyto(home, value, casting="unsafe", where=value != home)
     else:
@@ -208,6 +209,9 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
 
 def _shows_twice(array: Any) -> bool:
     """Whether there are more elements than places in memory, as in what `unfold` makes."""
+    flags = array.flags
+    if flags.c_contiguous or flags.f_contiguous:
+        return False
     steps = zip(array.strides, array.shape, strict=True)
     return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
 

@@ -109,6 +109,10 @@ class NodeRare:
         # of outputs, by level, with their versions
         self.tangents: dict[Any, dict[int, tuple[Tensor, int]]] | None = None
 
+    def is_heard(self) -> bool:
+        """Whether there are hooks, or tensors that retain gradients: a trace is no listener."""
+        return bool(self.tensor_hooks or self.pre_hooks or self.post_hooks or self.retained)
+
 
 class Node:
     """One recorded op: where its gradients go, and what its formulas need.

@@ -46,10 +46,12 @@ class OpPlan:
         fused = backend.gradients_function(self.op, self.mask, raw) if backend.runs_rows else None
         if fused is None:
             return
-        others, kind = self.vjp, backend.array_types[0]
+        if type(self) is FastPlan and not getattr(fused, "wide", True):
+            return  # it is for half precision, whose nodes have no such plan
+        others, kind, least = self.vjp, backend.array_types[0], backend.least
 
         def vjp(node: OpNode, g: Any) -> Any:
-            if type(g) is not kind:
+            if type(g) is not kind or (g.size < least and g.itemsize != 2):
                 return others(node, g)
             saved, meta = saving.arrays(node), node.meta
             grads = fused(g, saved, meta)

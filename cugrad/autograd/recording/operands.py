@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...backends import backend_of
+from ...dispatching import Unasked, newly_asked
 from ...dtypes import of as dtype_of
 from ...ops.promotion import SCALARS, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
@@ -47,7 +48,8 @@ def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
         library = type(value).__module__.partition(".")[0]
         again = " of another import" if library == __name__.partition(".")[0] else ""
         kind = f"{library}.Tensor{again}"
-    return TypeError(
+    error = Unasked if newly_asked((value,)) else TypeError
+    return error(
         f"{op.name}(): argument '{'input' if name == 'self' else name}' must be Tensor, not {kind}"
     )
 

@@ -16,6 +16,7 @@ from ...tensor import UNCOUNTED, Tensor, make
 from ..forward.dual import Tangents, restore_tangents
 from ..mode import anomaly, no_grad, state, unrecorded
 from .node import FREED, FREED_TEXT, edge_of
+from .views import linked
 
 # An entry of `node.saved` is one of
 #   a Tensor: an input, whose version at saving time stands in `node.versions`
@@ -116,9 +117,9 @@ class Packed:
         if self.version is None or self.counter[0] == self.version:
             return False
         root, packed = self.root(), self.packed
-        if root is None:
-            return False
         shown = [tensor, packed] if isinstance(packed, Tensor) else [tensor]
+        if root is None:  # a tensor that a placement moves gets other memory
+            return any(t._counter is self.counter for t in shown)
         return any(_share_memory(root, plain(t._array)) for t in shown)
 
 
@@ -149,9 +150,9 @@ def pack(node: Any) -> None:
 
 
 def _packed(node: Any, index: int, hooks: tuple[Any, Any]) -> Any:
-    """Saved entry `index` after a pack hook; Python numbers and None stay as they are."""
+    """Saved entry `index` after a pack hook; sparse tensors, numbers and None stay as they are."""
     entry = node.saved[index]
-    if isinstance(entry, Tensor):
+    if isinstance(entry, Tensor) and not entry.is_sparse:  # which has no array to pack
         edge = node.edge_of_entry(index) if entry._requires_grad else None
         return Packed(hooks, entry, edge, -1)
     if type(entry) is tuple:
@@ -328,7 +329,7 @@ def tensor_at(node: Any, index: int) -> Any:
             requires_grad, edge = entry.end()
             if entry.tangents is None and not requires_grad and not restored._requires_grad:
                 return restored
-        result = make(restored._array, requires_grad, edge)
+        result = linked(restored._array, requires_grad, edge)
         result._counter = restored.counter
         if state.levels and entry.output_nr >= 0:
             restore_tangents(result, node, entry.output_nr)

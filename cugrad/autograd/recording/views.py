@@ -71,8 +71,7 @@ class View:
         with inference_mode(False), enable_grad():  # in whatever mode the caller is
             tensor: Any = self.base
             if not tensor._requires_grad:  # the base was detached: history ends here
-                tensor = make(tensor._array, True)
-                tensor.rare.view = View(self.base, (), NO_GRAD)
+                tensor = linked(tensor._array, True, None)
             for op, params in self.steps:
                 tensor = execute(op, (tensor,), params)
         return tensor._node
@@ -101,7 +100,7 @@ class View:
         assert self.base._rare is not None and self.base._rare.views is not None
         self.base._rare.views[:] = [ref for ref in self.base._rare.views if ref() is not view]
         view.rare.view = None
-        for tangent in (view.rare.tangents or {}).values():
+        for tangent in list((view.rare.tangents or {}).values()):
             if tangent is not None and tangent._rare is not None and tangent._rare.view is not None:
                 tangent._rare.view.release(tangent)
 
@@ -113,6 +112,16 @@ class View:
             del view._node.grad_fn.rare.retained[view._node.output_nr]
             self.retains = True
         view._node = None
+
+
+def linked(array: Any, requires_grad: bool, edge: Any) -> Tensor:
+    """A tensor whose gradient goes to an edge. Where it requires one and there is none, it goes
+    nowhere, as that of a view which was made where nothing is recorded: it is no leaf.
+    """
+    tensor: Tensor = make(array, requires_grad, edge)
+    if requires_grad and edge is None:
+        tensor.rare.view = View(make(array), (), NO_GRAD)
+    return tensor
 
 
 def _short_name(node: Any) -> str:
@@ -173,7 +182,8 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
             creation = origin.creation
     register(view, base, steps, creation)
     if parent._rare is not None and parent._rare.tangents:
-        hidden = {level: None for level, t in parent._rare.tangents.items() if t is None}
+        tangents = parent._rare.tangents.copy()
+        hidden = {level: None for level, t in tangents.items() if t is None}
         view.rare.tangents = dict(hidden) or None  # views of a primal have no tangents, either
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from ..numpy.blocks import rounded_once
+from ..numpy.half import is_half
 
 Array = Any
 
@@ -388,7 +392,7 @@ class BatchedBackend:
     """What arrays of one level answer to `backend_of`: the device is that of their values."""
 
     name = "batched"
-    readable, runs_rows = False, True
+    readable, runs_rows, makes_kernels = False, True, False
     attention: Any = None  # by rows
     array_types: tuple[type, ...] = (BatchedArray,)
 
@@ -398,13 +402,20 @@ class BatchedBackend:
 
         self.level, self.parent = level, parent
         self.xp: Any = BatchedNamespace(self)
+        self.widens = getattr(parent, "widens", False)
 
     def run_row(
         self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
     ) -> Any:
         """The forward of a row, once per example where it reads values on the host."""
+        forward: Any = functools.partial(op.forward, self.xp, **params)
         try:
-            return op.forward(self.xp, *operands, **params)
+            if self.widens and op.kind == "elementwise" and op.widens:
+                dtypes = [x.dtype for x in operands if isinstance(x, BatchedArray)]
+                half = next(filter(is_half, dtypes), None)
+                if half is not None:
+                    return rounded_once(forward, operands, half)
+            return forward(*operands)
         except ValueDependent:
             from .rules import looped_row
 

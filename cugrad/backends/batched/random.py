@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from .arrays import Array, BatchedArray, BatchLevel, levels_of, owner, unify
 
 __all__ = ["BatchedRng", "open_levels"]
@@ -27,6 +29,10 @@ class BatchedRng:
 
     def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: Any) -> Array:
         return _drawn(lambda s: self._rng.integers(low, high, s, dtype), shape)
+
+    def bits(self, p: float, shape: tuple[int, ...]) -> Array:
+        drawn = self.uniform(shape, np.dtype("float32")) < p
+        return owner(drawn).xp.packbits(drawn.reshape(-1))
 
     def permutation(self, n: int, dtype: Any) -> Array:
         def draw(shape: tuple[int, ...]) -> Array:

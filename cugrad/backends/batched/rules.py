@@ -51,6 +51,9 @@ SUBSPACES = {"linalg", "fft", "lib", "stride_tricks", "special"}
 class BatchedNamespace:
     """`xp` for the arrays of one level: the parent's names, each with its rule."""
 
+    cache_elements = None  # there are more values than elements
+    sums_by_blas = False
+
     def __init__(self, backend: BatchedBackend, path: str = "", inner: Any = None) -> None:
         self._backend, self._path = backend, path
         self._inner = backend.parent.xp if inner is None else inner
@@ -248,12 +251,12 @@ def _looped(path: str) -> Callable[..., Any]:
 def looped(
     name: str, function: Any, backend: BatchedBackend, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """The results of one call per example, stacked."""
-    results = []
-    for i in range(backend.level.size):
+    """The results of one call per example, stacked; of no examples, in the form of zeros'."""
+    results, size = [], backend.level.size
+    for i in range(max(size, 1)):
         pick = lambda v, i=i: _example(backend, v, i)
         results.append(function(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()}))
-    stacked = _stacked(backend, results)
+    stacked = _stacked(backend, results, size)
     warnings.warn(
         f"There is a performance drop because we have not yet implemented the batching rule for "
         f"{name}: vmap calls it once per example.",
@@ -280,16 +283,21 @@ def looped_row(op: Any, backend: BatchedBackend, operands: Any, params: dict[str
 
 def _example(backend: BatchedBackend, value: Any, i: int) -> Any:
     if is_of(backend, value):
-        return owner(value.values).wrap(value.values[i])
+        values = value.values
+        if i == len(values):
+            return owner(values).xp.zeros(values.shape[1:], values.dtype)
+        return owner(values).wrap(values[i])
     if type(value) in (tuple, list):
         return type(value)(_example(backend, v, i) for v in value)
     return value
 
 
-def _stacked(backend: BatchedBackend, results: list[Any]) -> Any:
+def _stacked(backend: BatchedBackend, results: list[Any], size: int) -> Any:
     first = results[0]
     if isinstance(first, (tuple, list)):
-        return type(first)(_stacked(backend, [r[k] for r in results]) for k in range(len(first)))
+        return type(first)(
+            _stacked(backend, [r[k] for r in results], size) for k in range(len(first))
+        )
     if not hasattr(first, "dtype"):
         return first
     if len({r.shape for r in results}) > 1:
@@ -297,4 +305,5 @@ def _stacked(backend: BatchedBackend, results: list[Any]) -> Any:
             "vmap: the shape of a result depends on the values, and differs by example: take this "
             "part out of the vmap."
         )
-    return closed(backend, backend.parent.xp.stack(list(map(backend.parent.wrap, results))))
+    stacked = backend.parent.xp.stack(list(map(backend.parent.wrap, results)))
+    return closed(backend, stacked[:size])

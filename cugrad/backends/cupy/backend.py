@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,6 +16,7 @@ from ..several import several
 from ..traced.lists import MakeListGraph, NumbersGraph
 from . import memory as memory
 from . import written
+from .capture import CudaCapture
 from .fused import rows as fused
 from .fused.lists import ListKernels, NumberKernels
 from .namespace import CupyNamespace
@@ -37,7 +40,8 @@ class CupyBackend:
     """
 
     name = "cupy"
-    readable, runs_rows, stands_in = True, True, False
+    readable, runs_rows, makes_kernels, stands_in = True, True, True, False
+    least = 0
     device_type = "cuda"
     array_types: tuple[type, ...] = (cupy.ndarray,)
     xp: Any = CupyNamespace()
@@ -270,9 +274,29 @@ class CupyBackend:
 
     # the rest
 
+    def capture(self, pool: Any = None) -> CudaCapture:
+        """A CUDA graph to be captured, with memory of a pool of its own, or of another's."""
+        return CudaCapture(pool)
+
     def quiet(self) -> AbstractContextManager[Any]:
         """CUDA arithmetic says nothing when it overflows or divides by zero."""
         return nullcontext()
+
+    def has_communicators(self) -> bool:
+        """Whether NCCL is there, which is a package of its own."""
+        with warnings.catch_warnings():  # which CuPy gives where it is not
+            warnings.simplefilter("ignore")
+            return bool(importlib.import_module("cupy.cuda.nccl").available)
+
+    def unique_identifier(self) -> bytes:
+        from .nccl import unique_identifier
+
+        return unique_identifier()
+
+    def communicator(self, size: int, identifier: bytes, rank: int) -> Any:
+        from .nccl import NcclRank
+
+        return NcclRank(size, identifier, rank)
 
     def rng(self, seed: int) -> CudaRng:
         return CudaRng(seed)

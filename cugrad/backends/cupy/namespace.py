@@ -13,7 +13,7 @@ import numpy as np
 
 from ..wanted import wanted
 from .codecs import CodecKernels
-from .fused.rows import column_sum
+from .fused.rows import column_sum, mean_of
 from .gemm import matmul
 from .windows import as_strided
 from .written.norms import track_moment
@@ -86,6 +86,7 @@ class CupyNamespace:
     """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
 
     workspace_bytes = 256 << 20  # what an op may borrow to launch fewer, larger kernels
+    cache_elements = None  # a kernel reads all rows
 
     codecs = CodecKernels()
     matmul = staticmethod(matmul)
@@ -324,6 +325,10 @@ class CupyNamespace:
 
     @staticmethod
     def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if dtype is None:
+            mean = mean_of(a, axis, keepdims)
+            if mean is not None:
+                return mean
         return _reduce(cupy.mean, a, axis, dtype, keepdims)
 
     @staticmethod

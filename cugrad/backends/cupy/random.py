@@ -13,6 +13,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from .capture import capturing
 from .kernels import philox
 
 __all__ = ["CudaRng"]
@@ -72,6 +73,15 @@ class CudaRng:
         drawn = self._fill("philox_integers", shape, np.int64, 2, np.int64(low), span)
         return drawn.astype(dtype, copy=False)
 
+    def bits(self, p: float, shape: tuple[int, ...]) -> Array:
+        """Eight to a byte, flat: whether the numbers that `uniform` would draw are below p."""
+        count = prod(shape)
+        out = cupy.empty(-(-count // 8), np.uint8)
+        if count:
+            extra = np.uint64(count), np.float32(p)
+            self._launch("philox_bits", out, out.size, -(-count // 4), *extra)
+        return out
+
     def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
         """The numbers 0 to n-1 in random order: those that sort n random 64-bit keys."""
         keys = self._fill("philox_integers", (n,), np.int64, 2, np.int64(0), np.uint64(0))
@@ -91,13 +101,29 @@ class CudaRng:
 
         Philox: the 256,000 states of XORWOW, each far along its sequence, take milliseconds.
         """
+        if capturing.now is not None:
+            raise RuntimeError(
+                "poisson and binomial cannot be captured in a CUDA graph: their generator is made "
+                "on the host; draw before the capture"
+            )
         with self._lock:
             self._offset = (self._offset + 1) & MASK
             seed = (self.seed * 0x9E3779B97F4A7C15 + self._offset) & MASK
         return cupy.random.Generator(cupy.random.Philox4x3210(seed))
 
+    def restart(self, seed: int) -> None:
+        """Begins anew, with another seed."""
+        with self._lock:
+            self.seed, self._offset = seed, 0
+
     def get_state(self) -> np.ndarray[Any, Any]:
-        """16 bytes: the seed and the position, little-endian."""
+        """16 bytes: the seed and the position, little-endian. RuntimeError in a capture."""
+        if capturing.now is not None:
+            raise RuntimeError(
+                "the state of random numbers cannot be captured in a CUDA graph, whose replays go "
+                "on from one to the next: so a checkpoint cannot draw them again; give it "
+                "preserve_rng_state=False, or leave it out"
+            )
         return np.frombuffer(struct.pack("<QQ", self.seed & MASK, self._offset), np.uint8).copy()
 
     def set_state(self, state: np.ndarray[Any, Any]) -> None:
@@ -119,11 +145,31 @@ class CudaRng:
         size = prod(shape)
         if size == 0:
             return out
-        blocks = -(-size // per_block)
+        self._launch(name, out, size, -(-size // per_block), *extra)
+        return out
+
+    def _launch(
+        self, name: str, out: Array, size: int, blocks: int, *extra: np.generic
+    ) -> None:  # fmt: skip
+        """Starts a kernel that writes `size` elements and draws so many Philox blocks."""
+        place = 0
+        if capturing.now is not None:
+            start, place = capturing.now.drawn(self, blocks)
+        else:
+            start = self._taken(blocks)
+        grid = min(-(-blocks // THREADS), MAX_BLOCKS)
+        arguments = (out, np.uint64(size), np.uint64(self.seed & MASK), np.uint64(start),
+                     np.uint64(place), *extra)  # fmt: skip
+        _kernel(name)((grid,), (THREADS,), arguments)
+
+    def _taken(self, blocks: int) -> int:
+        """Where the next blocks begin, which are then drawn."""
         with self._lock:
             start = self._offset
             self._offset = (start + blocks) & MASK
-        grid = min(-(-blocks // THREADS), MAX_BLOCKS)
-        arguments = (out, np.uint64(size), np.uint64(self.seed & MASK), np.uint64(start), *extra)
-        _kernel(name)((grid,), (THREADS,), arguments)
-        return out
+        return start
+
+    def place(self, at: Array, blocks: int) -> None:
+        """Writes to the device where the next blocks begin, for the kernels of a graph."""
+        where = np.uint64(self.seed & MASK), np.uint64(self._taken(blocks))
+        _kernel("philox_place")((1,), (1,), (at, *where))

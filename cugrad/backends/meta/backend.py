@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +30,9 @@ class MetaRng(HostRng):
     def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         return blank(shape, dtype)
 
+    def bits(self, p: float, shape: tuple[int, ...]) -> Array:
+        return blank((-(-prod(shape) // 8),), np.uint8)
+
     def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
         return blank((n,), dtype)
 
@@ -43,7 +47,7 @@ class MetaBackend:
     """Tensors without memory."""
 
     name = device_type = "meta"
-    readable, runs_rows, stands_in = True, False, False
+    readable, runs_rows, makes_kernels, stands_in = True, False, False, False
     array_types: tuple[type, ...] = (MetaArray,)
 
     def __init__(self) -> None:
@@ -125,3 +129,7 @@ class MetaBackend:
 
     def rng(self, seed: int) -> MetaRng:
         return MetaRng(seed)
+
+    def capture(self, pool: Any = None) -> NoReturn:
+        """NotImplementedError."""
+        raise NotImplementedError("cuda graph: the meta device has no CUDA graphs")

@@ -54,6 +54,7 @@ class MetaNamespace(HostNames):
     """The top of it, with what makes arrays."""
 
     ndarray = MetaArray
+    sums_by_blas = False  # layouts are those of sums of products that were formed
 
     def __init__(self) -> None:
         super().__init__(HOST)

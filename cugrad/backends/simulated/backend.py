@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..numpy.backend import HostRng
 from .array import SimulatedArray, run
 from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
+from .mirrors import MirroredRank
 from .namespace import SimulatedNamespace
 
 __all__ = ["MACHINE", "SimulatedBackend", "SimulatedRng"]
@@ -44,6 +45,9 @@ class SimulatedRng:
 
     def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         return self._draw("integers", low, high, shape, dtype)
+
+    def bits(self, p: float, shape: tuple[int, ...]) -> Array:
+        return self._draw("bits", p, shape)
 
     def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
         return self._draw("permutation", n, dtype)
@@ -87,7 +91,7 @@ class SimulatedBackend:
     CUDA, share one machine, but their arrays do not mix.
     """
 
-    readable, runs_rows, stands_in = True, False, True
+    readable, runs_rows, makes_kernels, stands_in = True, False, False, True
     attention: Any = None  # by rows
 
     def __init__(self, device_type: str = "simulated") -> None:
@@ -175,6 +179,10 @@ class SimulatedBackend:
     def synchronize(self) -> None:
         self.machine.synchronize()
 
+    def host_computed(self, nbytes: int) -> None:
+        """The host has read and written so many bytes of its own memory."""
+        self.machine.host_waited(nbytes * self.machine.model.scale / self.machine.model.host)
+
     # memory
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -233,6 +241,22 @@ class SimulatedBackend:
 
     def rng(self, seed: int) -> SimulatedRng:
         return SimulatedRng(seed, self)
+
+    def has_communicators(self) -> bool:
+        """False: the other ranks of its groups are mirrors."""
+        return False
+
+    def unique_identifier(self) -> bytes:
+        return b""
+
+    def communicator(self, size: int, identifier: bytes, rank: int) -> MirroredRank:
+        return MirroredRank(self.machine, size, rank)
+
+    def capture(self, pool: Any = None) -> NoReturn:
+        """NotImplementedError."""
+        raise NotImplementedError(
+            "cuda graph: the simulated device captures no CUDA graphs; it runs each step anew"
+        )
 
     def profiler_start(self) -> None:
         """There is no profiler to tell."""

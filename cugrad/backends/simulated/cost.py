@@ -17,8 +17,9 @@ class Model:
 
     `to_host` and `to_device` are the link's two directions; without `duplex` they share one wire.
     `launch` is the host's time for one launch, `latency` the least time of a kernel or copy on the
-    device. `pageable` is the part of the link's rate that ordinary host memory gets. `scale` makes
-    each byte and flop count so many times, so that a small network stands for a large one.
+    device. `pageable` is the part of the link's rate that ordinary host memory gets, `host` the
+    rate at which the host reads and writes its own memory, when it computes. `scale` makes each
+    byte and flop count so many times, so that a small network stands for a large one.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Model:
     launch: float = 5e-6
     latency: float = 2e-6
     pageable: float = 0.4
+    host: float = 200e9
     scale: float = 1.0
 
     def rate(self, dtype: str) -> float:

@@ -181,7 +181,7 @@ class Machine:
                 stream.time = 0.0
             self.host_time, self.records = 0.0, deque[Record](maxlen=keep)
             self.epoch = getattr(self, "epoch", 0) + 1
-            self.resources = {kind: cost.Resource() for kind in ("kernel", "d2h", "h2d")}
+            self.resources = {kind: cost.Resource() for kind in ("kernel", "d2h", "h2d", "link")}
 
     # streams
 

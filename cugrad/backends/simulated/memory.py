@@ -40,8 +40,11 @@ class Allocation:
         self.memory, self.shadow = chunk.memory, chunk.shadow
 
     def __del__(self) -> None:
-        if self.returned is not None:  # the garbage collector may call this inside any lock
-            self.returned.append(self.chunk)
+        # the garbage collector may call this inside any lock; an interrupt may have kept __init__
+        # from its first line, and then the chunk is still its maker's
+        returned = getattr(self, "returned", None)
+        if returned is not None:
+            returned.append(self.chunk)
 
 
 class Pool:

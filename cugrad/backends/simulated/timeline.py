@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 __all__ = ["Record", "Timeline"]
 
-LETTERS = {"kernel": "#", "d2h": "<", "h2d": ">", "d2d": "=", "wait": ".", "host": "h"}
+LETTERS = {"kernel": "#", "d2h": "<", "h2d": ">", "d2d": "=", "wait": ".", "host": "h",
+           "link": "+"}  # fmt: skip
 COLOURS = {"kernel": "tab:blue", "d2h": "tab:orange", "h2d": "tab:green", "d2d": "tab:purple",
-           "wait": "lightgrey", "host": "tab:red"}  # fmt: skip
+           "wait": "lightgrey", "host": "tab:red", "link": "tab:olive"}  # fmt: skip
 
 
 class Record(NamedTuple):
-    """One operation: kind is kernel, d2h, h2d, d2d, wait (a stream idle behind an event), host.
+    """One operation: kind is kernel, d2h, h2d, d2d, link (to other ranks), wait (a stream idle
+    behind an event), host.
 
     `queued`, `start` and `end` are seconds of virtual time; a host record is a time in which the
     host waited.

@@ -107,7 +107,7 @@ class TracedBackend:
 
     name = "traced"
     device_type = "cuda"  # for which the graph becomes a kernel
-    readable, runs_rows, stands_in = True, False, False
+    readable, runs_rows, makes_kernels, stands_in = True, False, False, False
     attention: Any = None
     array_types: tuple[type, ...] = (Traced,)
     xp = TracedNamespace()

@@ -147,6 +147,21 @@ class LowRankMultivariateNormal(Parametrised):
         log_det = _batch_lowrank_logdet(*self._parts, C)
         return -0.5 * (self._event_shape[0] * log(2 * pi) + log_det + distance)
 
+    def _factors(self) -> list[Tensor]:
+        """Matrices M of which the sum of M Mᵀ is the covariance."""
+        W, D = self._parts
+        return [W, F.diag_embed(D.sqrt())]
+
+    def _squares(self, M: Tensor) -> Tensor:
+        """The trace of Mᵀ Σ⁻¹ M, Σ the covariance, by Woodbury's identity."""
+        W, D = self._parts
+        scaled = M / D.unsqueeze(-1)
+        inner = linalg.solve_triangular(self._capacitance_tril, W.mT @ scaled, upper=False)
+        return (M * scaled).sum((-2, -1)) - inner.square().sum((-2, -1))
+
+    def _half_log_det(self) -> Tensor:
+        return 0.5 * _batch_lowrank_logdet(*self._parts, self._capacitance_tril)
+
     def entropy(self) -> Tensor:
         log_det = _batch_lowrank_logdet(*self._parts, self._capacitance_tril)
         nats = 0.5 * (self._event_shape[0] * (1 + log(2 * pi)) + log_det)

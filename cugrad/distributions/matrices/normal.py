@@ -162,6 +162,18 @@ class MultivariateNormal(OneOfThree):
         distance = _batch_mahalanobis(factor, value - self.loc)
         return -0.5 * (self._event_shape[0] * log(2 * pi) + distance) - half_log_det(factor)
 
+    def _factors(self) -> list[Tensor]:
+        """Matrices M of which the sum of M Mᵀ is the covariance."""
+        return [self._unbroadcasted_scale_tril]
+
+    def _squares(self, M: Tensor) -> Tensor:
+        """The trace of Mᵀ Σ⁻¹ M, Σ the covariance."""
+        factor = self._unbroadcasted_scale_tril
+        return linalg.solve_triangular(factor, M, upper=False).square().sum((-2, -1))
+
+    def _half_log_det(self) -> Tensor:
+        return half_log_det(self._unbroadcasted_scale_tril)
+
     def entropy(self) -> Tensor:
         nats = 0.5 * self._event_shape[0] * (1 + log(2 * pi))
         return (nats + half_log_det(self._unbroadcasted_scale_tril)).expand(self._batch_shape)

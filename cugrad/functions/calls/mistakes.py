@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dispatching import Unasked, newly_asked
 from ...tensor import Tensor
 
 __all__ = ["MISTAKES", "explained", "saying"]
@@ -24,7 +25,7 @@ LIBRARIES = ("cugrad.", "numpy", "cupy", "ml_dtypes", "scipy")
 MISTAKES = (TypeError, AttributeError)  # what a value of a wrong type makes Python raise
 
 # What Python and NumPy say of an operand, which names neither function nor argument.
-FOREIGN = re.compile(
+FOREIGN = (
     "interpreted as an integer|not supported between|bad operand|unsupported operand"
     "|is not iterable|is not subscriptable|not all arguments converted|must be real number"
     "|could not be promoted|did not contain a loop|object has no attribute|has no len"
@@ -50,7 +51,7 @@ def explained(error: BaseException, name: str = "") -> TypeError | None:
     if not _is_inside(error.__traceback__):
         return None
     text, name = str(error), name.lstrip("_").removesuffix("_method")
-    is_foreign = bool(FOREIGN.search(text))
+    is_foreign = bool(re.search(FOREIGN, text))
     if is_foreign:
         for frame in _frames(error.__traceback__):
             message = _mistake(frame)
@@ -71,6 +72,8 @@ def saying(function: Callable[..., Any], module: str) -> Callable[..., Any]:
         try:
             return function(*args, **options)
         except MISTAKES as error:
+            if isinstance(error, Unasked) or newly_asked((*args, *options.values())):
+                return call(*args, **options)
             better = explained(error, name)
             if better is None:
                 raise

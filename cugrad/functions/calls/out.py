@@ -10,6 +10,7 @@ from typing import Any
 from ...autograd.forward.dual import highest
 from ...autograd.mode import no_grad, state
 from ...backends import backend_of
+from ...dispatching import Unasked, newly_asked
 from ...dtypes import type_name
 from ...ops.table import TABLE
 from ...tensor import Tensor
@@ -91,6 +92,8 @@ def _wrapped(
                 return _call(name, function, names, takes_out, args, kwargs)
             return function(*args, **kwargs)
         except MISTAKES as error:
+            if isinstance(error, Unasked) or newly_asked((*args, *kwargs.values())):
+                return call(*args, **kwargs)
             better = explained(error, name)
             if better is None:
                 raise

@@ -239,7 +239,7 @@ def _len(self: Tensor) -> int:
 def _iter(self: Tensor) -> Any:
     if not self._array.ndim:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(recorded.unbind(self, 0))
+    return iter(self.unbind(0))  # the method, which a subclass may answer
 
 
 def _contains(self: Tensor, element: Any) -> bool:
@@ -263,7 +263,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol at the moment; use x.detach().clone()"
         )
-    twin = type(self).__new__(type(self))
+    twin = object.__new__(type(self))  # a subclass may have a `__new__` that wants arguments
     with at_home(self):
         twin.fill_in(self._array.copy(), self._requires_grad)
     memo[id(self)] = twin
@@ -275,7 +275,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -> Tensor:
     place = Device(device)
-    t = kind.__new__(kind)
+    t = object.__new__(kind)
     t.fill_in(get(place.type).asarray(array), requires_grad)
     return t
 
@@ -283,11 +283,12 @@ def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -
 def _reduce(self: Tensor, protocol: Any) -> Any:
     rare = self._rare
     hooks = None if rare is None or rare.leaf is None else rare.leaf.tensor_hooks.get(0)
-    for hook in hooks.values() if hooks else ():
+    for hook in list(hooks.values()) if hooks else ():
         warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
     host = np.ascontiguousarray(backend_of(self._array).to_host(self._array))
     place = self.device.type
-    return _rebuild, (type(self), host.reshape(self._array.shape), place, self._requires_grad)
+    parts = type(self), host.reshape(self._array.shape), place, self._requires_grad
+    return (_rebuild, parts, dict(self.__dict__)) if self.__dict__ else (_rebuild, parts)
 
 
 def new_tensor(

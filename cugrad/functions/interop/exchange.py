@@ -284,8 +284,15 @@ def frombuffer(
     return make(np.frombuffer(view, kind.numpy, count, offset), requires_grad)
 
 
+def _device_to(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """This tensor on another device; `stream` is that of the work to wait for, the current one."""
+    if stream is not None:
+        raise ValueError(f"to_device: want stream=None, the current stream, got {stream!r}")
+    return self.to(device)
+
+
 METHODS: dict[str, Any] = {
     "__dlpack__": _dlpack, "__dlpack_device__": _dlpack_device, "__array_ufunc__": _array_ufunc,
-    "__array_wrap__": _array_wrap,
+    "__array_wrap__": _array_wrap, "to_device": _device_to,
 }  # fmt: skip
 PROPERTIES = {"__cuda_array_interface__": _cuda_array_interface, "layout": lambda self: strided}

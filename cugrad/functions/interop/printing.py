@@ -13,6 +13,7 @@ from ...autograd.forward.dual import tangent_of
 from ...autograd.mode import state
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
+from ...dispatching import overrides
 from ...tensor import Tensor, make
 
 __all__ = ["set_printoptions", "tensor_text"]
@@ -136,32 +137,26 @@ class _ComplexFormatter:
 
 def tensor_text(t: Tensor, head: str = "tensor(") -> str:
     """What `repr(t)` says."""
+    if overrides(type(t)):
+        head = f"{type(t).__name__}("
     backend = backend_of(t._array)
     if not backend.readable:
         return _batched_text(t)
     if backend.device_type == "meta":
         return _meta_text(t, head)
-    values = np.asarray(backend.to_host(t._array))
     kind = t.dtype
-    if kind.is_floating_point:
-        values = values.astype(np.float64)
     suffixes = []
     if backend.device_type != "cpu":
         suffixes.append(f"device='{t.device}'")
     implied = _implied_dtypes()
-    if values.size == 0:
-        if values.ndim != 1:
-            suffixes.append(f"size={tuple(values.shape)}")
+    if 0 in t.shape:
+        if t.dim() != 1:
+            suffixes.append(f"size={tuple(t.shape)}")
         if kind is not dtypes.get_default_dtype():
             suffixes.append(f"dtype={kind}")
-        body = "[]"
-    else:
-        if kind not in implied:
-            suffixes.append(f"dtype={kind}")
-        summary = values.size > options.threshold
-        shown = _summarised(values) if summary else values
-        text = _ComplexFormatter(shown) if kind.is_complex else _Formatter(shown)
-        body = _rows(values, len(head), summary, text)
+    elif kind not in implied:
+        suffixes.append(f"dtype={kind}")
+    body = elements_text(t, len(head))
     if t._requires_grad:
         suffixes.append(_history(t))
     if t._rare is not None and (t._rare.tangents or t._rare.view is not None):
@@ -169,7 +164,20 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
         if tangent is not None:
             words = repr(tangent.item()) if not tangent.ndim else tensor_text(tangent)
             suffixes.append(f"tangent={words}")
-    return _with_suffixes(head + body, suffixes, len(head))
+    return with_suffixes(head + body, suffixes, len(head))
+
+
+def elements_text(t: Tensor, depth: int) -> str:
+    """The elements in brackets; lines begin `depth` columns in."""
+    values = np.asarray(backend_of(t._array).to_host(t._array))
+    if values.size == 0:
+        return "[]"
+    if t.dtype.is_floating_point:
+        values = values.astype(np.float64)
+    summary = values.size > options.threshold
+    shown = _summarised(values) if summary else values
+    text = _ComplexFormatter(shown) if t.dtype.is_complex else _Formatter(shown)
+    return _rows(values, depth, summary, text)
 
 
 def _implied_dtypes() -> tuple[dtypes.dtype, ...]:
@@ -184,7 +192,7 @@ def _meta_text(t: Tensor, head: str) -> str:
         suffixes.append(f"dtype={t.dtype}")
     if t._requires_grad:
         suffixes.append(_history(t))
-    return _with_suffixes(head + "...", suffixes, len(head))
+    return with_suffixes(head + "...", suffixes, len(head))
 
 
 def _batched_text(t: Tensor) -> str:
@@ -206,7 +214,8 @@ def _history(t: Tensor) -> str:
     return "requires_grad=True" if node is None else f"grad_fn=<{node.short_name()}>"
 
 
-def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
+def with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
+    """The text with what is said of a tensor behind its elements, in lines, and a bracket."""
     last = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
         if last + len(suffix) + 2 > options.linewidth:

@@ -8,24 +8,26 @@ from typing import Any
 
 import numpy as np
 
+from ...ops.views.strided import address_of, storage_of
 from ...tensor import Tensor
 
-__all__ = ["METHODS", "SharedBlock", "block_of", "shared_copy"]
+__all__ = ["METHODS", "SharedBlock", "block_of", "shared_copy", "sharing"]
 
 
 class SharedBlock:
     """Memory behind a file without a name, mapped as long as an array refers to this object.
 
     Another process maps it, too, by a descriptor of the file that it was sent or has inherited; the
-    block closes it.
+    block closes it, unless it has an `owner` that does so when nothing refers to it.
     """
 
     descriptor = -1
+    owner: Any = None
 
-    def __init__(self, nbytes: int, descriptor: int | None = None) -> None:
+    def __init__(self, nbytes: int, descriptor: int | None = None, owner: Any = None) -> None:
         import mmap  # later than `import cugrad`, which it would slow down
 
-        self.nbytes = nbytes
+        self.nbytes, self.owner = nbytes, owner
         if descriptor is None:
             descriptor = _unnamed_file(max(nbytes, 1))
         self.descriptor = descriptor  # from here on it is this object's to close
@@ -39,7 +41,7 @@ class SharedBlock:
         return np.ndarray(shape, dtype, np.asarray(self), offset, strides)
 
     def __del__(self) -> None:
-        if self.descriptor >= 0:
+        if self.descriptor >= 0 and self.owner is None:
             os.close(self.descriptor)
 
 
@@ -80,26 +82,43 @@ def shared_copy(array: Any) -> Any:
     return copy
 
 
+def sharing(tensor: Tensor) -> list[Tensor]:
+    """The tensor that this one is a view of, or itself, and all of its views."""
+    base = tensor if tensor._base is None else tensor._base
+    refs = [] if base._rare is None else base._rare.views or []
+    return [base, *(view for view in (ref() for ref in refs) if view is not None)]
+
+
 def share_memory_(self: Tensor) -> Tensor:
     """Moves a tensor's elements into memory that other processes can see; nothing on a GPU.
 
     Processes that are started afterwards, or get the tensor through a queue of
-    `torch.multiprocessing`, change and see the same numbers. RuntimeError for a view, and for a
-    tensor of which there are views: they would stay behind.
+    `torch.multiprocessing`, change and see the same numbers. The tensors that it is a view of, and
+    their other views, move with it; what `detach()` or `numpy()` gave stays behind.
 
     >>> import cugrad as torch
-    >>> torch.ones(3).share_memory_().is_shared()
-    True
+    >>> x = torch.ones(3)
+    >>> x[:2].share_memory_().zero_().is_shared(), x.is_shared(), x
+    (True, True, tensor([0., 0., 1.]))
     """
     if not self.is_cpu or is_shared(self):
         return self
-    views = [] if self._rare is None else self._rare.views or []
-    if self._base is not None or any(view() is not None for view in views):
+    family = sharing(self)
+    if len(family) == 1:
+        self._array = shared_copy(self._array)
+        return self
+    flat, _ = storage_of(family[0]._array)
+    if flat.ndim != 1:
         raise RuntimeError(
-            "share_memory_(): the tensor shares its memory with a view, which would stay behind: "
-            "share it before views are made, or share a clone"
+            "share_memory_(): the tensor shares memory that is not cugrad's with a view, which "
+            "would stay behind: share it before views are made, or share a clone"
         )
-    self._array = shared_copy(self._array)
+    block, start = SharedBlock(flat.nbytes), address_of(flat)
+    block.array(flat.shape, flat.dtype)[...] = flat
+    for tensor in family:
+        array = tensor._array
+        place = address_of(array) - start if array.size else 0
+        tensor._array = block.array(array.shape, array.dtype, array.strides, place)
     return self
 
 

@@ -17,6 +17,7 @@ from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
 from ...backends.pinned import pinned_memory
 from ...backends.several import at_home
+from ...errors import FormulaError
 from ...ops.promotion import fit_scalar, result_dtype
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor
@@ -24,18 +25,29 @@ from ..calls.arguments import array_of, cast, refused
 from ..calls.out import called
 from ..calls.signatures import Signature
 from ..creation.factories import tensor
-from .words import words_of
 
 __all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "METHODS", "OPERATORS"]
 
 
+def help_of(op: Op) -> str:
+    """What `help` says of a public row; FormulaError where the row does not say what it computes.
+
+    >>> help_of(TABLE["neg"])
+    'neg: -input, element by element.'
+    """
+    if not op.doc:
+        raise FormulaError(
+            f"row {op.name}: a public function wants doc='...', what it computes in a few words; "
+            "or public=False"
+        )
+    return f"{op.name}: {op.doc}, element by element."
+
+
 _ROWS = [op for op in TABLE.values() if op.public]
 
-_PLAIN = {op.name: compile_function(op) for op in _ROWS}  # of operators and methods
-for _name, _function in _PLAIN.items():
-    if not _function.__doc__:
-        _function.__doc__ = f"{_name}: {words_of(_name)}, element by element."
-_plain_add, _plain_sub = _PLAIN["add"], _PLAIN["sub"]
+_PLAIN = {op.name: compile_function(op, asks=True) for op in _ROWS}  # of operators and methods
+for _op in _ROWS:
+    _PLAIN[_op.name].__doc__ = help_of(_op)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # those written here, and below those of other rows
 
@@ -69,14 +81,14 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     >>> torch.add(torch.ones(2), 2., alpha=3)
     tensor([7., 7.])
     """
-    return _plain_add(input, other if alpha == 1 else _scaled(input, other, alpha))
+    return recorded.add(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
 @_public
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
     _refuse_bools(input, other)
-    return _plain_sub(input, other if alpha == 1 else _scaled(input, other, alpha))
+    return recorded.sub(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
 def _refuse_bools(*operands: Any) -> None:
@@ -92,7 +104,7 @@ def _refuse_bools(*operands: Any) -> None:
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`input / other`; `rounding_mode` "trunc" or "floor" rounds the quotient."""
     if rounding_mode is None:
-        return _plain_div(input, other)
+        return _PLAIN["div"](input, other)
     if rounding_mode == "floor":
         return FUNCTIONS["floor_divide"](input, other)
     if rounding_mode != "trunc":
@@ -100,14 +112,11 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
             f"'{rounding_mode}'"
         )
-    quotient = FUNCTIONS["trunc"](_plain_div(input, other))
+    quotient = FUNCTIONS["trunc"](_PLAIN["div"](input, other))
     operands = [x for x in (input, other) if isinstance(x, Tensor)]
     if all(not x.dtype.is_floating_point for x in operands) and type(other) is not float:
         return quotient.to(operands[0].dtype)
     return quotient
-
-
-_plain_div = _PLAIN["div"]
 
 
 def floating(value: Any) -> Any:
@@ -119,7 +128,7 @@ def floating(value: Any) -> Any:
 
 def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
     array_of(input, name, "input"), array_of(other, name, "other", 2)
-    result = _PLAIN[name](floating(input), floating(other))
+    result = getattr(recorded, name)(floating(input), floating(other))
     return refused(result, (input,), f"{name}: input", f"{name.title()}Backward0")
 
 
@@ -130,7 +139,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     Backward raises a RuntimeError: no derivative is defined, as in PyTorch.
     """
     array_of(input, "heaviside", "input"), array_of(values, "heaviside", "values", 2)
-    return refused(_PLAIN["heaviside"](input, values), (input, values), "heaviside")
+    return refused(recorded.heaviside(input, values), (input, values), "heaviside")
 
 
 @_public
@@ -162,7 +171,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     """
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
-    return _PLAIN["polygamma"](input, n)
+    return recorded.polygamma(input, n)
 
 
 @_public
@@ -174,13 +183,13 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     tensor([0.1300, 2.5000])
     """
     if not decimals:
-        return _PLAIN["round"](input)
+        return recorded.round(input)
     if not input.is_floating_point():
         raise RuntimeError(f"round_cpu: decimals want a floating-point tensor, got {input.dtype}")
     ten = 10.0 ** max(decimals, -decimals)
     if decimals > 0:
-        return _plain_div(_PLAIN["round"](_PLAIN["mul"](input, ten)), ten)
-    return _PLAIN["mul"](_PLAIN["round"](_plain_div(input, ten)), ten)
+        return recorded.div(recorded.round(recorded.mul(input, ten)), ten)
+    return recorded.mul(recorded.round(recorded.div(input, ten)), ten)
 
 
 @_public
@@ -188,13 +197,13 @@ def square(input: Tensor) -> Tensor:
     """The square of each element; of booleans as integers."""
     if isinstance(input, Tensor) and input._array.dtype.kind == "b":
         input = recorded.to_dtype(input, dtypes.int64.numpy)
-    return _PLAIN["square"](input)
+    return recorded.square(input)
 
 
 @_public
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate; `input` itself where it is real."""
-    return _PLAIN["conj"](input) if array_of(input, "conj").dtype.kind == "c" else input
+    return recorded.conj(input) if array_of(input, "conj").dtype.kind == "c" else input
 
 
 @_public
@@ -234,7 +243,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 def _of_row(op: Op) -> Callable[..., Any]:
     """The function that is the row."""
-    function: Any = compile_function(op, public=True, called=called)
+    function: Any = compile_function(op, public=True, called=called, asks=True)
     function.__module__ = "cugrad"  # where pickle finds it: a module may hold torch.relu
     function.__doc__ = _PLAIN[op.name].__doc__
     function.__signature__ = Signature(function, op)
@@ -419,10 +428,10 @@ def _identity(self: Tensor) -> Tensor:
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    "__add__": _plain_add, "__radd__": _plain_add, "__sub__": FUNCTIONS["sub"],
+    "__add__": _PLAIN["add"], "__radd__": _PLAIN["add"], "__sub__": FUNCTIONS["sub"],
     "__rsub__": lambda self, other: FUNCTIONS["sub"](other, self),
     "__mul__": _PLAIN["mul"], "__rmul__": _PLAIN["mul"],
-    "__truediv__": _plain_div, "__rtruediv__": _reflected("div"),
+    "__truediv__": _PLAIN["div"], "__rtruediv__": _reflected("div"),
     "__floordiv__": _PLAIN["floor_divide"], "__rfloordiv__": _reflected("floor_divide"),
     "__mod__": _PLAIN["remainder"], "__rmod__": _reflected("remainder"),
     "__pow__": _PLAIN["pow"], "__rpow__": _reflected("pow"),

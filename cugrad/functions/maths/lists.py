@@ -26,10 +26,10 @@ _kernels: dict[Any, Any] = {}
 
 def _backend_of(tensors: Sequence[Tensor]) -> Any:
     """The backend that has kernels for all tensors, which are on one device; None without one."""
-    if not tensors or not wanted.fused:
-        return None
+    if not tensors or not wanted.fused or any(t._may_be_away for t in tensors):
+        return None  # those that are away come one by one
     backend = backend_of(tensors[0]._array)
-    if not backend.runs_rows or not backend.readable:
+    if not backend.makes_kernels:
         return None
     kind = type(tensors[0]._array)
     if any(type(t._array) is not kind for t in tensors):

@@ -262,66 +262,6 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
 # Memory -------------------------------------------------------------------------------------------
 
 
-class UntypedStorage:
-    """The memory of a tensor and its views, in bytes."""
-
-    def __init__(self, flat: Any) -> None:
-        self._flat = flat
-
-    def data_ptr(self) -> int:
-        """The address of its first byte."""
-        return address_of(self._flat)
-
-    def nbytes(self) -> int:
-        """How many bytes it has."""
-        return int(self._flat.nbytes)
-
-    size = __len__ = nbytes
-
-
-def untyped_storage(self: Tensor) -> UntypedStorage:
-    """The memory that this tensor shares with its views; for comparison, it cannot be changed."""
-    return UntypedStorage(storage_of(self._array)[0])
-
-
-class TypedStorage:
-    """The memory of a tensor and its views, in elements of its dtype; to be read only."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.dtype, self._memory = tensor.dtype, tensor.untyped_storage()
-        self._elements = self._memory._flat.view(tensor._array.dtype)
-
-    def untyped(self) -> UntypedStorage:
-        """The same memory in bytes."""
-        return self._memory
-
-    def data_ptr(self) -> int:
-        """The address of its first element."""
-        return self._memory.data_ptr()
-
-    def nbytes(self) -> int:
-        """How many bytes it has."""
-        return self._memory.nbytes()
-
-    def size(self) -> int:
-        """How many elements it has."""
-        return int(self._elements.size)
-
-    __len__ = size
-
-    def tolist(self) -> list[Any]:
-        """The elements as Python numbers."""
-        return make(self._elements).tolist()
-
-    def __getitem__(self, index: int) -> Any:
-        return make(self._elements)[index].item()
-
-
-def storage(self: Tensor) -> TypedStorage:
-    """The memory that this tensor shares with its views, by element; deprecated in PyTorch."""
-    return TypedStorage(self)
-
-
 def storage_offset(self: Tensor) -> int:
     """Where the first element lies in the memory that views share, in elements."""
     return storage_of(self._array)[1]
@@ -397,7 +337,6 @@ def set_(
 METHODS: dict[str, Any] = {
     **{f.__name__: f for f in (
         as_strided, as_strided_scatter, diagonal_scatter, is_set_to, resize_, resize_as_,
-        select_scatter, set_, slice_scatter, storage, storage_offset, unfold, untyped_storage,
-        view,
+        select_scatter, set_, slice_scatter, storage_offset, unfold, view,
     )},
 }  # fmt: skip

@@ -3,5 +3,6 @@
 `context` has `budget`; begin there, then read `planning`, which knows no tensor and no device.
 `step_recorder` and `measuring` see a step, `known_steps` has what came of plans, `limiting` keeps a
 step within its limit, `placing` does with each value what the plan says, and `report` prints it.
-`rates` has what links and disks do in a second. Only `memory` imports from here.
+`states` places a model's weights, gradients and optimizer states by the same plans. `rates` has
+what links and disks do in a second. Only `memory` imports from here.
 """

@@ -14,17 +14,18 @@ from ...autograd.graph import saved_tensors_hooks
 from ...device import default_device
 from ...device import device as Device
 from ...frames import warn_user
+from ...kept import of_thread
 from ...tensor import Tensor
 from ..geometry import root_of
 from ..recomputing.context import Recomputed
-from ..recomputing.recipes import Recipe, Value, piece_of, returned
+from ..recomputing.recipes import Recipe
+from ..recomputing.values import Value, piece_of, returned
 from ..sizes import bytes_of, size
-from . import known_steps
-from .known_steps import BudgetError, SeenStep, StepBook, StepOutcome, Tuning
+from .known_steps import BudgetError, SeenStep, StepBook, StepOutcome
+from .lessons import Lessons
 from .measuring import Measurement, mark
 from .placing import PLACEMENTS, Places, allowed
 from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
-from .rates import rates_of
 from .step_recorder import StepRecorder
 
 __all__ = ["BudgetError", "budget"]
@@ -39,7 +40,7 @@ class _Entered(threading.local):
     budget: budget | None = None
 
 
-_entered = _Entered()
+_entered = of_thread(_Entered())
 
 
 class budget(saved_tensors_hooks):
@@ -61,7 +62,11 @@ class budget(saved_tensors_hooks):
             if not given, all, but the disk only on a host or with a `host_limit`.
         lossless: gradients are bitwise those without; False allows "compress", in bfloat16.
         host_limit: bytes of page-locked host memory to use; None: what the host can give.
-        device: whose memory; None: the default device.
+        device: whose memory; None: the default device, or the model's.
+        model, optimizer: a Module and its optimizer, or several: weights, gradients and states are
+            placed, too, as by `offload_states`. The context is then around the whole loop, and what
+            it has sent away stays there behind it.
+        disk: True or a directory: what the host has no room for may go there.
 
     BudgetError at the end of the first step if no plan fits: it says how much is needed, and for
     what. ValueError for a limit that is no size, or a placement that does not exist.
@@ -93,8 +98,13 @@ class budget(saved_tensors_hooks):
         lossless: bool = True,
         host_limit: int | str | None = None,
         device: Device | str | None = None,
+        model: Any = None,
+        optimizer: Any = None,
+        disk: Any = None,
     ) -> None:
         self.limit = bytes_of(limit, "budget: limit", least=1)
+        if device is None and model is not None:
+            device = next(iter([p.device for p in model.parameters()]), None)
         if not isinstance(lossless, bool):
             raise TypeError(f"budget: lossless: got {lossless!r}, want True or False")
         self.lossless = lossless
@@ -106,16 +116,26 @@ class budget(saved_tensors_hooks):
         if self._index is None:
             self._index = self._backend.current_device()
         self.placements = allowed(placements, lossless, self.device.type, host_limit is not None)
-        key = self.device.type, self._index, self.limit, self.placements, self.lossless, host_limit
-        with _lock:
-            self._learned = _learned.setdefault(key, StepBook())
         self._walk = StepRecorder(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
         self._places = Places(self.device.type, self._index, self.limit, host_limit)
         self._limiter = self._places.limiter
         self._thread: int | None = None
         self._left = False  # whether the last step ended before its backward
-        self.last: SeenStep | None = None  # what the last step followed, or taught
+        key = self.device.type, self._index, self.limit, self.placements, self.lossless, host_limit
+        with _lock:
+            book = _learned.setdefault(key, StepBook())
+        self._lessons = Lessons(
+            book, self._backend, self.device, self._index, self.limit, self.placements,
+            self._small, self._places.under_way,
+        )  # fmt: skip
+        self._states: Any = None
+        if model is not None:
+            from .states import StatesOfBudget
+
+            self._states = StatesOfBudget(self, model, optimizer, disk)
+        elif optimizer is not None or disk is not None:
+            raise ValueError("budget: optimizer and disk: want the model as well: model=net")
         self._fresh()
 
     def __repr__(self) -> str:
@@ -125,6 +145,11 @@ class budget(saved_tensors_hooks):
             what = f"settled after {plans}" if last.settled else f"{plans} tried"
             what += f", the last step took {size(last.peak)}"
         return f"<budget of {size(self.limit)} on '{self.device}': {what}>"
+
+    @property
+    def last(self) -> SeenStep | None:
+        """What the last step followed, or taught."""
+        return self._lessons.last
 
     # ------------------------------------------------------------------ a step
 
@@ -166,9 +191,23 @@ class budget(saved_tensors_hooks):
         super().put_back(before[0])
         _entered.budget = self._thread = None
 
+    def __enter__(self) -> Any:
+        if self._states is None:
+            return super().__enter__()
+        self._states.begin()
+        try:
+            return super().__enter__()
+        except BaseException:
+            self._states.end()
+            raise
+
     def __exit__(self, *exc: Any) -> None:
         saved_tensors_hooks.__exit__(self, *exc)  # `super()` is a call, at which a signal may come
-        self._end(failed=exc[0] is not None)
+        try:
+            self._end(failed=exc[0] is not None)
+        finally:
+            if self._states is not None:
+                self._states.end()
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:
         """A recorded op, outside of backward, after one has run: of another step, unless it goes on
@@ -191,7 +230,7 @@ class budget(saved_tensors_hooks):
             if measuring is not None and value.number >= 0:
                 measuring.reads(value.number)
             # what stays is held from the first that is made of it
-            if plan is not None and value.held is None and value.views == 0:
+            if plan is not None and not value.is_held and value.views == 0:
                 if plan.plan.placements[value.number] == KEEP:
                     self._place(value, value.root(), KEEP)
 
@@ -231,7 +270,7 @@ class budget(saved_tensors_hooks):
             return
         for ref in recipe.outputs.values():  # inputs of other values that no node has saved
             value = ref()
-            if value is not None and value.held is None and value.views == 0:
+            if value is not None and not value.is_held and value.views == 0:
                 place = plan.plan.placements[value.number]
                 if place in (OFFLOAD, DISK):
                     self._place(value, value.root(), place)
@@ -253,8 +292,8 @@ class budget(saved_tensors_hooks):
     def _begin(self, first: tuple[str, int]) -> None:
         """The first value says which plans there may be."""
         self._first, self._left = first, False
-        plans, measuring = self._learned.known.get(first), self._measuring
-        if not plans or first in self._learned.again or measuring is None:
+        plans, measuring = self._lessons.book.known.get(first), self._measuring
+        if not plans or first in self._lessons.book.again or measuring is None:
             return
         measuring.close()
         self._measuring, plan = None, plans[-1]
@@ -288,11 +327,11 @@ class budget(saved_tensors_hooks):
         """Another plan that has done as this one so far, and goes on as the step does."""
         assert self._first is not None
         n = len(self.sizes)
-        for other in reversed(self._learned.known[self._first]):
+        for other in reversed(self._lessons.book.known[self._first]):
             if other.sizes[:n] == self.sizes and other.names[:n] == self.names:
                 if other.plan.placements[: n - 1] == left.plan.placements[: n - 1]:
                     return other
-        self._learned.again.add(self._first)
+        self._lessons.book.again.add(self._first)
         return None
 
     def node_begins(self, node: Any) -> None:
@@ -327,13 +366,13 @@ class budget(saved_tensors_hooks):
         if value is None or self.turned:
             return tensor
         root = root_of(tensor._array)
-        if value.held is None and value.views == 0:
+        if not value.is_held and value.views == 0:
             plan = self._following
             if plan is None or value.number >= len(plan.sizes):
                 self._place(value, root, self._safe(value))
             else:
                 self._place(value, root, plan.plan.placements[value.number])
-        if hasattr(value.held, "dtype") and value.views == 0:
+        if value.kept is not None and value.views == 0:
             if self._measuring is None and not self._limiter.evicts:
                 return tensor
         packed = Recomputed(piece_of(value, tensor._array, root))
@@ -361,7 +400,7 @@ class budget(saved_tensors_hooks):
         measuring.uses(value)
         measuring.returns(value, root_of(tensor._array))
         for other in returned():  # made on the way, and wanted later
-            measuring.returns(other, root_of(other.present))
+            measuring.returns(other, root_of(other.restored))
         measuring.resume(before)
         return tensor
 
@@ -426,72 +465,11 @@ class budget(saved_tensors_hooks):
         if failed or not turned:
             return
         if measuring is not None and measuring.is_whole:
-            self._learn(first or ("", 0), names, sizes, measuring)
+            self._lessons.learn(first or ("", 0), names, sizes, measuring)
         elif plan is not None and len(plan.sizes) == len(sizes):
-            self.last = plan
-            self._compare(plan, seen, began)
+            self._lessons.compare(plan, seen, began)
         elif first is not None:
-            self.last = plan
-            self._check(seen.peak, "it was not like those before; the next one is measured")
-
-    def _learn(
-        self, first: tuple[str, int], names: list[str], sizes: list[int], measuring: Measurement
-    ) -> None:
-        elsewhere, ours = measuring.elsewhere, any(seen.nbytes for seen in measuring.values)
-        if elsewhere not in (None, self.device.type) and not ours:
-            warn_user(
-                f"budget: the limit is for the memory of '{self.device}', and what this step makes "
-                f"is on '{elsewhere}'; say device='{elsewhere}'"
-            )
-        rates = rates_of(self._backend, self._index, self.limit // 32, self.placements)
-        largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
-        least = self._places.under_way
-        step, limit, plan = known_steps.first_of(
-            (measuring.step(rates, self.placements, self._small, under_way)
-             for under_way in (max(least, min(largest, self.limit // 8)), least, 0)),
-            self.limit, self.placements,
-        )  # fmt: skip
-        fits = plan.forecast.peak <= self.limit
-        if not fits and OFFLOAD in self.placements and measuring.peak <= self.limit:
-            step = measuring.step(rates, self.placements, self._small, 0)
-            limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
-        course = Tuning(step, 0, limit, plan)
-        course.is_last, fits = not fits, plan.needs <= self.limit
-        seen_step = SeenStep(names, sizes, step, measuring.before, course)
-        seen_step.first_peak = seen_step.peak = measuring.peak
-        self.last = seen_step
-        if not fits:
-            raise known_steps.too_few(self.limit, plan)
-        self._check(measuring.peak, "the first step of its kind, which is measured with all that "
-                    "it saves away; those that follow a plan will fit")  # fmt: skip
-        if sizes:
-            plans = self._learned.known.setdefault(first, [])
-            plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [seen_step]
-            self._learned.again.discard(first)
-
-    def _check(self, peak: int, why: str) -> None:
-        """Says so if a step did not keep to its limit."""
-        if peak > self.limit:
-            warn_user(
-                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
-            )
-
-    def _compare(self, seen_step: SeenStep, seen: StepOutcome, began: Any) -> None:
-        """Compares a step with its limit and its forecast; plans again where it missed."""
-        seen_step.peak, seen_step.steps = seen.peak, seen_step.steps + 1
-        if seen_step.settled and seen.peak <= self.limit:
-            return
-        here = f"{size(seen_step.here)} were in use as it began; that corrects the next ones' plan"
-        self._check(seen.peak, here)
-        if seen_step.settled:
-            seen_step.now.exceeded(self.limit, self.placements)
-            return
-        end = mark(self._backend)
-        end.synchronize()
-        taken = began.elapsed_time(end)
-        seen_step.now.correct(
-            self.limit, seen._replace(milliseconds=taken, beyond=seen_step.beyond), self.placements
-        )
+            self._lessons.unlike(plan, seen.peak)
 
     def report(self) -> Any:
         """What the step does to memory, and why; a dict that prints as a page and can be drawn."""

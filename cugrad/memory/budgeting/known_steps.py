@@ -162,6 +162,8 @@ class Tuning:
             forecast = planning.Forecaster.tight(self.step, least.plan.placements)
             more = least.peak - forecast.peak
             beside = f" The other {size(more)} were copies on their way." if more > 0 else ""
+            if more < 0:
+                beside = f" That is its forecast, of which it did not need {size(-more)}."
             raise BudgetError(
                 f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
                 f"needs least took {size(least.peak)}. "

@@ -14,7 +14,7 @@ from ..offloading.engine import CopyEngine
 from ..offloading.options import OffloadOptions
 from ..offloading.span import SavedView
 from ..offloading.stats import wait_for
-from ..recomputing.recipes import Value, returned
+from ..recomputing.values import Value, returned
 from .measuring import BLOCK
 
 __all__ = ["Away", "Limiter", "sent"]
@@ -167,13 +167,13 @@ class Limiter:
             gone = 0
             while self.kept and gone < over:
                 value = self.kept.pop(0)()
-                root = None if value is None else value.here()
-                if value is None or root is None or root is not value.held:
+                root = None if value is None else value.resident()
+                if value is None or root is None or root is not value.kept:
                     continue
                 if value.views == 0 or value.waiting > 0:
                     away = sent(value, root, engine, options, self)
                     if away is not None:
-                        value.held = away
+                        value.leave(away)
                         gone += root.nbytes
                 root = None
             self.evicted += gone
@@ -186,6 +186,6 @@ class Limiter:
         are still missing.
         """
         for value in returned():
-            if value.held is not None or value.recipe is not None:
-                value.present = None
+            if value.is_held or value.recipe is not None:
+                value.restored = None
         return nbytes - self.room()

@@ -10,7 +10,8 @@ import numpy as np
 
 from ...backends import Backend, backend_of
 from ..geometry import is_alone
-from ..recomputing.recipes import Recipe, Value
+from ..recomputing.recipes import Recipe
+from ..recomputing.values import Value
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue
 from .rates import Rates
 
@@ -155,7 +156,7 @@ class Measurement:
         self.forward = len(self.spans) - 1
         for seen in self.values:
             value = seen.ref()  # None if nothing was saved of it: what holds its root is not ours
-            kept = value is not None and hasattr(value.held, "dtype")
+            kept = value is not None and value.kept is not None
             kept = kept and not any(seen is each for each in self._kept)
             seen.alive = seen.root() is not None and seen.gone is None and not kept
 

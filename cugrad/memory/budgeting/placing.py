@@ -8,7 +8,7 @@ from typing import Any
 from ... import backends
 from ..offloading.engine import engine_of
 from ..offloading.options import OffloadOptions
-from ..recomputing.recipes import Value
+from ..recomputing.values import Value
 from .limiting import Away, Limiter, sent
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE
 from .rates import CODEC
@@ -85,14 +85,14 @@ class Places:
     def put(self, value: Value, root: Any, place: str) -> bool:
         """Places a value. False if there was no room for it there, so that it has to stay."""
         if place in (OFFLOAD, DISK):
-            value.held = self.sent(value, root, place)
+            value.leave(self.sent(value, root, place))
         elif place == COMPRESS and root.flags.c_contiguous:
             from ..codecs import codec_of
 
             codec = codec_of(CODEC)
             if codec.applies(root.dtype):
-                value.held = Encoded(self.backend.xp, codec, root, self.limiter)
-        return value.held is not None
+                value.leave(Encoded(self.backend.xp, codec, root, self.limiter))
+        return value.away is not None
 
     def sent(self, value: Value, root: Any, place: str) -> Away | None:
         """A value on its way out; None if there is no room for it elsewhere."""

@@ -97,6 +97,7 @@ def report_of(owner: budget, seen_step: SeenStep | None) -> BudgetReport:
         memory_without=(without.memory + beyond).tolist(),
         holders=plan.holders, needs=None if fits and plan.keeps_all else plan.needs,
         plans_tried=len(seen_step.tried), steps_followed=seen_step.steps,
+        states=None if owner._states is None else owner._states.told(),
     )  # fmt: skip
 
 
@@ -143,4 +144,16 @@ def _lines(report: BudgetReport) -> list[str]:
     lines += [f"{least:<20} {needs}{report['holders']}", "", "placement      tensors  bytes"]
     for place, line in sorted(report["placements"].items()):
         lines.append(f"{place:<14} {line['tensors']:>7}  {size(line['bytes'])}")
+    return lines + _lines_of_states(report["states"])
+
+
+def _lines_of_states(states: dict[str, Any] | None) -> list[str]:
+    """Where weights, gradients and states are, and what else was considered."""
+    if states is None:
+        return []
+    lines = ["", "training state  place    bytes"]
+    for kind, place in states["places"].items():
+        lines.append(f"{kind:<15} {place:<8} {size(states['bytes'][kind])}")
+    for name, seconds, peak in states["candidates"]:
+        lines.append(f"forecast        {seconds * 1e3:.3f} ms, peak {size(peak)}: {name}")
     return lines

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
-from ..recomputing.recipes import Recipe, RecipeRecorder, Value
+from ..recomputing.recipes import Recipe
+from ..recomputing.recorder import RecipeRecorder
+from ..recomputing.values import Value
 
 if TYPE_CHECKING:
     from .context import budget

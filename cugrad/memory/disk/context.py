@@ -64,7 +64,7 @@ class save_on_disk(_Offloading):
         least, most, ahead, leaving = checked_sizes(
             "save_on_disk", min_bytes=min_bytes, limit=limit, lookahead=lookahead, backlog=backlog
         )
-        from .store import DiskStore  # milliseconds that `import cugrad` should not take
+        from .store import DiskStore  # here: it would make `import cugrad` slower
 
         self.store = DiskStore(directory, most, when_full=when_full, direct=direct, backlog=leaving)
         options = OffloadOptions(

@@ -61,7 +61,7 @@ class DeviceFile:
             self._ready.synchronize()
             try:
                 moved = how(array, array.nbytes, BLOCK + offset)
-            except RuntimeError as e:  # as which kvikio reports errors of the system
+            except RuntimeError as e:  # kvikio reports errors of the system as this
                 raise OSError(errno.EIO, f"kvikio: {e}") from e
         if moved != array.nbytes:
             raise OSError(error, f"kvikio moved {moved} of {array.nbytes} bytes")

@@ -10,22 +10,23 @@ import stat
 import threading
 import weakref
 from bisect import bisect_left
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...ops.views.strided import address_of
 
 __all__ = [
-    "BLOCK", "FULL", "DiskFullError", "Extents", "ScratchFile", "aligned_empty",
+    "BLOCK", "FULL", "DiskFullError", "Extents", "ScratchFile", "aligned_empty", "living",
     "scratch_directory",
 ]  # fmt: skip
 
-BLOCK = 4096  # bytes: direct I/O begins and ends at multiples of it, in the file and in memory
+T = TypeVar("T")
+BLOCK = 4096  # bytes: direct I/O needs addresses and offsets that are multiples of it
 MAGIC = b"cugrad spans 1\n"
 NAME = re.compile(r"cugrad-[0-9a-f]{16}\.spans")
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a disk, a quota and a limit answer
-BOUNCE = 1 << 22  # bytes copied at a time where the disk does not take an array as it lies
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the errors of a disk, a quota and a limit
+BOUNCE = 1 << 22  # bytes copied at a time if the disk refuses the array's address
 
 
 class DiskFullError(OSError):
@@ -54,7 +55,7 @@ def scratch_directory(directory: Any = None) -> str:
     FileNotFoundError, NotADirectoryError or PermissionError where files cannot be made.
     """
     if directory is None:
-        import tempfile  # it and socket take milliseconds that `import cugrad` should not
+        import tempfile  # here: it would make `import cugrad` slower
 
         usual = "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
         directory = os.environ.get("TMPDIR") or usual
@@ -72,7 +73,7 @@ def scratch_directory(directory: Any = None) -> str:
 
 
 class Extents:
-    """Which parts of a file are free, in multiples of BLOCK; what is given back is used again.
+    """The free parts of a file, in multiples of BLOCK. Parts that are given back are used again.
 
     >>> extents = Extents(limit=3 * BLOCK)
     >>> extents.take(5), extents.take(BLOCK + 1), extents.take(1)
@@ -84,9 +85,9 @@ class Extents:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self.end = 0  # the bytes of the file that were ever used
+        self.end = 0  # bytes of the file that have been in use
         self.used = 0
-        self._starts: list[int] = []  # of what is free, in order; neighbours are joined
+        self._starts: list[int] = []  # where free parts begin, in order; neighbours are joined
         self._sizes: list[int] = []
 
     def missing(self, nbytes: int) -> int:
@@ -148,7 +149,7 @@ class Extents:
 
 
 class ScratchFile:
-    """A file for this process alone, of which its directory shows nothing, where that is possible.
+    """A file for this process alone. If the system allows it, its directory does not list it.
 
     On Linux it has no name (O_TMPFILE), so its space is free again when the process ends, by a
     crash too. Where the file system cannot do that, or with `named`, it is `cugrad-*.spans`, and
@@ -169,7 +170,7 @@ class ScratchFile:
         if self.fd < 0:
             self.path, self.fd = _open_named(directory, flags)
         self.is_mine = True  # False in a child that was forked
-        self.aligned = 1  # an array is written as it lies if its address is a multiple of this
+        self.aligned = 1  # an array needs no copy if its address is a multiple of this
         self._close = weakref.finalize(self, _finish, self.fd, self.path, os.getpid())
         try:
             self._begin(direct)
@@ -186,7 +187,7 @@ class ScratchFile:
         header: Any = np.frombuffer(text.ljust(BLOCK, b"\0"), np.uint8)
         aligned = aligned_empty(2 * BLOCK)[1]
         aligned[:BLOCK] = header
-        skewed = aligned_empty(2 * BLOCK)[1][16 : 16 + BLOCK]  # as NumPy's arrays lie
+        skewed = aligned_empty(2 * BLOCK)[1][16 : 16 + BLOCK]  # NumPy aligns its arrays so
         skewed[:] = header
         self.direct = direct and self._switch_direct(True)
         attempts = [(skewed, 1), (aligned[:BLOCK], BLOCK)] if self.direct else []
@@ -308,7 +309,7 @@ def _open_named(directory: str, flags: int) -> tuple[str, int]:
     while True:
         path = os.path.join(directory, f"cugrad-{secrets.token_hex(8)}.spans")
         fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        # a process that sweeps may have found it before it was locked, and removed it
+        # another process may have removed it before it was locked
         if _lock(fd) is not False and _is_at(path, fd):
             return path, fd
         os.close(fd)
@@ -334,15 +335,24 @@ def _is_at(path: str, fd: int) -> bool:
         return False
 
 
+def living(members: weakref.WeakSet[T]) -> list[T]:
+    """What is in a set that other threads may add to meanwhile."""
+    while True:
+        try:
+            return list(members)
+        except RuntimeError:  # its size has changed
+            continue
+
+
 def _sweep(directory: str) -> None:
     """Removes the named files in a directory whose processes are gone, once in a process."""
     if directory in _swept:
         return
     _swept.add(directory)
-    mine = {file.path for file in list(_files)}
+    mine = {file.path for file in living(_files)}
     try:
         names = [name for name in os.listdir(directory) if NAME.fullmatch(name)]
-    except PermissionError:  # one may be allowed to make files, and not to look
+    except PermissionError:  # a user may be allowed to make files here, and not to list them
         return
     for path in [os.path.join(directory, name) for name in names]:
         if path not in mine:
@@ -383,7 +393,7 @@ def _unlink(path: str) -> None:
 
 
 def _after_fork() -> None:
-    for file in list(_files):
+    for file in living(_files):
         file.forget()
     _files.clear()
     _swept.clear()

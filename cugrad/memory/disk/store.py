@@ -8,7 +8,6 @@ import time
 import warnings
 import weakref
 from collections import deque
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,35 +15,21 @@ import numpy as np
 from ...backends import backend_of
 from ...kept import Guarded, whole
 from .direct_storage import DeviceFile, handle_of
-from .files import FULL, DiskFullError, Extents, ScratchFile, aligned_empty, scratch_directory
+from .files import (
+    FULL,
+    DiskFullError,
+    Extents,
+    ScratchFile,
+    aligned_empty,
+    living,
+    scratch_directory,
+)
+from .stats import DiskStats
 from .transfers import PIECE, Transfer, submit
 
-__all__ = ["DiskSpan", "DiskStats", "DiskStore"]
+__all__ = ["DiskSpan", "DiskStore"]
 
-LEAST = 1 << 26  # bytes under way at least, where the user names no number
-
-
-@dataclass
-class DiskStats:
-    """What went through a store: bytes, and the seconds for which its caller had to wait.
-
-    `host_bytes` stayed in host memory because the disk was full. `ahead_bytes` were on their way
-    from the disk when they were asked for, `early_bytes` not yet on it.
-    """
-
-    spans: int = 0
-    written_bytes: int = 0
-    read_bytes: int = 0
-    ahead_bytes: int = 0
-    early_bytes: int = 0
-    host_bytes: int = 0
-    peak_bytes: int = 0  # on disk at once
-    waited_writing: float = 0.0
-    waited_reading: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Every count by name."""
-        return asdict(self)
+LEAST = 1 << 26  # bytes under way if the user names no number
 
 
 class DiskSpan:
@@ -59,11 +44,13 @@ class DiskSpan:
     def __init__(self, store: DiskStore, nbytes: int) -> None:
         self.store: DiskStore | None = store
         self.nbytes, self.offset = nbytes, -1
-        self.known: Any = weakref.ref(self)  # by which the store knows of it
+        self.known: Any = weakref.ref(self)  # the store's reference to it
         self.file: Any = None
-        self.home: Any = None  # the backend and the device that the bytes come from, not the host
+        self.home: Any = None  # the backend and device of the bytes; None: the host
         self.writing: Transfer | None = None
-        self.reading: tuple[Transfer, Any] | None = None  # ahead: the bytes, and where they go
+        self.reading: tuple[Transfer, Any] | None = (
+            None  # a read ahead: the bytes, and where they go
+        )
 
     @property
     def resident(self) -> Any:
@@ -182,7 +169,9 @@ class DiskStore(Guarded):
         self.when_full, self.backlog = when_full, backlog
         self.direct, self.named = direct, named
         self.stats = DiskStats()
-        self._closed: deque[tuple[Any, int, int, Any, Any]] = deque()  # not yet given back
+        self._closed: deque[tuple[Any, int, int, Any, Any]] = (
+            deque()
+        )  # extents that are not free yet
         self._is_closed = False
         self._file: ScratchFile | None = None
         self._begin()
@@ -190,17 +179,17 @@ class DiskStore(Guarded):
         try:
             self._open(0)
         except DiskFullError:
-            pass  # there may be room when there is something to write
+            pass  # there may be room by the time of the first write
 
     def _begin(self) -> None:
         """Empties the store."""
         self._lock = threading.RLock()
         self._extents = Extents(self.limit)
-        self._spans: set[weakref.ref[DiskSpan]] = set()  # to which extents were given
-        self._writing: deque[Transfer] = deque()  # in the order in which they were begun
-        self._pending = 0  # bytes of those
+        self._spans: set[weakref.ref[DiskSpan]] = set()  # those that have extents
+        self._writing: deque[Transfer] = deque()  # oldest first
+        self._pending = 0  # bytes of these writes
         self._largest = 0
-        self._failed: OSError | None = None  # to be told in the next write
+        self._failed: OSError | None = None  # the next write raises it
         self._warned = self._torn = self._busy = False
 
     def _mend(self) -> None:
@@ -304,7 +293,22 @@ class DiskStore(Guarded):
         return self._file
 
     def _room_for(self, file: ScratchFile, nbytes: int) -> int:
-        """The offset of an extent; DiskFullError where there is no room."""
+        """The offset of an extent, which what was closed may have had; DiskFullError where there is
+        no room.
+        """
+        try:
+            return self._extent(file, nbytes)
+        except DiskFullError:
+            if not self._closed:
+                raise
+        while self._closed:  # a thread is still at the last piece of it
+            writing = self._closed[0][3]
+            if writing is not None:
+                writing.finish()
+            self._settle()
+        return self._extent(file, nbytes)
+
+    def _extent(self, file: ScratchFile, nbytes: int) -> int:
         missing = self._extents.missing(nbytes)
         if missing:
             free = file.free_bytes()
@@ -335,7 +339,7 @@ class DiskStore(Guarded):
 
     def _stay(self, span: DiskSpan, flat: Any, full: OSError) -> None:
         """Keeps bytes in host memory for which there is no room."""
-        full = full.with_traceback(None)  # whose frames lead back here
+        full = full.with_traceback(None)  # its frames refer to this store
         span.writing = Transfer(self._file, -1, flat, True, full)
         self.stats.host_bytes += flat.nbytes
         if not self._warned:
@@ -349,7 +353,7 @@ class DiskStore(Guarded):
             if not file.is_mine or ref not in self._spans:
                 continue
             if writing is not None:
-                writing.run()  # ends pieces that no thread has begun; they are not written
+                writing.run()  # ends the pieces that no thread has begun, without writing them
                 if not writing.is_done:
                     self._closed.append((file, offset, nbytes, writing, ref))
                     continue
@@ -374,7 +378,9 @@ class DiskStore(Guarded):
         if failed is None:
             return
         if not isinstance(failed, DiskFullError) or self.when_full == "error":
-            raise type(failed)(*failed.args) from failed  # whose traceback would lead back here
+            raise type(failed)(
+                *failed.args
+            ) from failed  # a new error: the old traceback refers to this store
         if not self._warned:
             self._warned = True
             warnings.warn(f"{failed.args[1]}; that is done now", UserWarning, stacklevel=stacklevel)
@@ -477,7 +483,7 @@ _stores: weakref.WeakSet[DiskStore] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for store in list(_stores):
+    for store in living(_stores):
         store._begin()
 
 

@@ -35,11 +35,11 @@ class Transfer:
         self.nbytes = array.nbytes
         self.pieces = -(-array.nbytes // PIECE)
         self.moved = 0  # bytes
-        self.wanted = True  # set to False, from anywhere, it stops where it is
+        self.wanted = True  # any thread may set False, and the transfer stops
         self.error = error
         self._begun = itertools.count()
-        self._ended: set[int] = set()  # the pieces that were done
-        self._running: set[int] = set()  # the threads that are at it
+        self._ended: set[int] = set()  # the pieces that have ended
+        self._running: set[int] = set()  # the threads that work at it
         self._lock, self._done = threading.Lock(), threading.Event()
         if error is not None or not self.pieces:
             self._end()
@@ -68,7 +68,7 @@ class Transfer:
         try:
             moved = self._move(k)
         except OSError as error:
-            self.error = error.with_traceback(None)  # whose frames hold the array
+            self.error = error.with_traceback(None)  # its frames hold the array
         except MemoryError:
             self.error = OSError(errno.ENOMEM, "no memory to copy through")
         except Exception as error:  # a thread waits for the end of this
@@ -141,7 +141,7 @@ class _Pool:
                 self._tokens.put(True)
         except BaseException:
             self._even = False
-            self._tokens.put(True)  # or it would stay in the queue
+            self._tokens.put(True)  # the transfer would stay in the queue without it
             raise
 
     def _work(self) -> None:
@@ -149,11 +149,11 @@ class _Pool:
             transfer: Transfer | None
             try:
                 transfer = self._reads.popleft() if self._reads else self._writes.popleft()
-            except IndexError:  # another thread was faster, and left us the other kind
+            except IndexError:  # another thread took the last of this kind: take the other
                 transfer = self._other()
             if transfer is not None:
                 transfer.run()
-            del transfer  # its array may be waiting for that
+            del transfer  # its array may wait for the last reference
 
     def _other(self) -> Transfer | None:
         while True:

@@ -10,18 +10,18 @@ from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
 from ...backends import Backend, backend_of
 from ...backends.batched.arrays import BatchedArray, hidden, plain
-from ...kept import Guarded, whole
+from ...kept import whole
 from ...tensor import Tensor
 from ..geometry import array_at, is_alone, memory_of, root_of, span_of
 from .coalescing import Part
 from .inbound import Inbound
-from .ledger import Ledger
-from .mending import mend
+from .ledger import Ledger, mend
 from .options import OffloadOptions
 from .outbound import Outbound
 from .places import Absorbed, OnHost, Restored
 from .session import PlanBook, Session, bytes_under_way
 from .span import SavedView, Span
+from .state_spans import StateSpans
 from .stats import Meter
 from .storages import Storages, fresh_bytes, relate
 
@@ -45,7 +45,7 @@ class _Thread(threading.local):
     current: Session | None = None  # the session
 
 
-class CopyEngine(Guarded):
+class CopyEngine(StateSpans):
     """The copies of one device, both ways."""
 
     def __init__(self, backend: Backend, index: int | None = None) -> None:
@@ -54,6 +54,8 @@ class CopyEngine(Guarded):
         self.storages = Storages()
         self.out = Outbound(backend, self.storages, self._write_begins)
         self.ledger = Ledger(self.out.slab)
+        self.states = Ledger(self.out.slab)  # of what `send_state` sends
+        self.states.coming = self.ledger.coming  # held until who reads waits, whatever it is
         self.back = Inbound(backend, self.storages, self.ledger, self.out)
         for stream, name in ((self.out.stream, "to host"), (self.back.stream, "to device")):
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
@@ -176,6 +178,7 @@ class CopyEngine(Guarded):
     def release_finished(self, backlog: int = 1 << 62) -> None:
         """Lets go of what has left by now, and has compute wait until no more is leaving."""
         self.ledger.bury()
+        self.states.bury()
         self.out.release_finished(backlog)
         self.out.watch()
 

@@ -103,12 +103,12 @@ class Inbound:
         while ledger.ahead < limit and k < len(order):
             next_one = session.spans[order[k]]()
             if next_one is not None and next_one.stream == compute and next_one.is_wanted():
-                if not self._come(next_one, compute, options):
+                if not self.come(next_one, compute, options):
                     break
             k += 1
         session.cursor = k
 
-    def _come(self, span: Span, compute: Any, options: OffloadOptions) -> bool:
+    def come(self, span: Span, compute: Any, options: OffloadOptions) -> bool:
         """Has a span come back, or held where it is; whether there was room for that."""
         if span.counter[0] != span.version and span.form is None:
             return True  # changed, legally

@@ -1,4 +1,4 @@
-"""What all spans of a device hold together: sums, and what must not be let go of yet."""
+"""What all spans of a device hold together, and how it is counted anew behind an exception."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ...backends.slab import PinnedSlab
 
 if TYPE_CHECKING:
+    from .engine import CopyEngine
     from .span import Span
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "mend"]
 
 
 class Ledger:
@@ -46,3 +47,28 @@ class Ledger:
             if arrived is not None:
                 stream.wait_event(arrived)
                 self.coming.pop(arrived, None)
+
+
+def mend(engine: CopyEngine) -> None:
+    """Waits for all copies; finds what is where, and counts it anew.
+
+    What was brought back and not yet asked for is on the host, too: it comes back once more. The
+    session of this thread does not go on, and teaches nothing.
+    """
+    engine.out.stream.synchronize()
+    engine.back.stream.synchronize()
+    engine.storages.mend()
+    live = engine.storages.all()
+    sessions = {span.session: 0 for span in live}
+    for span in live:
+        span.mend()
+        sessions[span.session] += span.entered
+    for session, alive in sessions.items():
+        session.mend(alive)
+    for ledger in (engine.ledger, engine.states):
+        ledger.mend([span for span in live if span.ledger is ledger])
+    engine.out.slab.mend()
+    engine.out.mend(live)
+    interrupted, engine._thread.current = engine._thread.current, None
+    if interrupted is not None and interrupted.meter is not None:
+        interrupted.meter.drop()

@@ -311,6 +311,14 @@ class Span:
         if type(place) is Restored:
             self.place = place.origin
 
+    def settle(self, to: OnHost) -> None:
+        """The bytes begin in host memory, and the device has never had them."""
+        self.place, self.root = to, nothing
+
+    def renew(self) -> None:
+        """The host has changed the bytes where they are: that is their version from now on."""
+        self.version = self.counter[0]
+
     def drop(self) -> None:
         """Lets go of bytes that were brought back, or held. They are where they came from."""
         place, ledger = self.place, self.ledger

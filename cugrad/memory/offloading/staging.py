@@ -12,7 +12,7 @@ from ...backends.slab import PinnedSlab, SlabBlock
 from .places import OnDisk, OnHost, Pageable
 from .span import Span
 
-__all__ = ["HostCopy", "Staging"]
+__all__ = ["HostCopy", "Staging", "for_threads"]
 
 
 class HostCopy:
@@ -101,7 +101,7 @@ class Staging:
             return
         options = span.options
         try:
-            file = options.spill.write(_for_threads(span.copy.block.array[:nbytes], False))
+            file = options.spill.write(for_threads(span.copy.block.array[:nbytes], False))
             span.write(file)
         except BaseException:  # it stays in its block
             self.bytes -= nbytes
@@ -142,7 +142,7 @@ class Staging:
             return False
         file = place.file
         try:
-            file.prefetch(_for_threads(block.array[: place.nbytes], True))
+            file.prefetch(for_threads(block.array[: place.nbytes], True))
             self.reading.append((span.ref, block, file))
         except BaseException:
             file.abandon()
@@ -178,7 +178,7 @@ class Staging:
                 self.reading.remove(entries[0])
             for event in block.events:  # long past, unless the block was given back just now
                 event.synchronize()
-            place.file.read_into(_for_threads(block.array[: place.nbytes], True))
+            place.file.read_into(for_threads(block.array[: place.nbytes], True))
         except BaseException:
             place.file.abandon()
             self._slab.give_back(block, None)
@@ -204,7 +204,7 @@ def _is_to_write(span: Span | None) -> bool:
     return span is not None and type(span.copy) is OnHost and span.copy.file is None
 
 
-def _for_threads(array: Any, writes: bool) -> Any:
+def for_threads(array: Any, writes: bool) -> Any:
     """Page-locked bytes as a plain array for threads to use beside NumPy's functions.
 
     The simulated device checks that use here.

@@ -13,7 +13,9 @@ from ...ops.table import CHEAP, TABLE
 from ...tensor import Tensor, make
 from ..geometry import root_of
 from ..sizes import size
-from .recipes import Recipe, RecipeRecorder, Value, ValueView, piece_of, rebuilt, remember
+from .recipes import Recipe, rebuilt
+from .recorder import RecipeRecorder
+from .values import Value, ValueView, piece_of, remember
 
 __all__ = ["Recomputed", "RecomputeStats", "recompute"]
 
@@ -21,7 +23,7 @@ _lock = threading.RLock()
 
 
 def is_costly(name: str) -> bool:
-    """Whether an op is one that `recompute` does not run again unless it is told to.
+    """Whether an op is costly: `recompute` does not run it again, unless the user says so.
 
     Its time grows faster than what it reads and writes: that once more is dear.
     """
@@ -64,16 +66,16 @@ class Recomputed:
         """The saved array: from where it is, or made again; see `rebuilt`."""
         value = self.piece.value
         with _lock:
-            if self.round == value.round:  # for a second time: another round
+            if self.round == value.round:  # asked for a second time: another round begins
                 value.round += 1
                 value.waiting = value.views
             self.round = value.round
             value.waiting -= 1
             root = rebuilt(value, running)
-            if value.held is None and value.waiting <= 0:
-                value.present = None
-            elif value.held is None:
-                value.present = root
+            if not value.is_held and value.waiting <= 0:
+                value.restored = None
+            elif not value.is_held:
+                value.restored = root
                 remember(value)
             return self.piece.of(root)
 
@@ -81,7 +83,7 @@ class Recomputed:
         """The saved tensor; who writes to it is seen by all that share its memory."""
         value, tensor = self.piece.value, make(self.array(running))
         root = root_of(tensor._array)
-        if root is value.present:
+        if root is value.restored:
             tensor._counter = value.shown
         elif root is value.root() and value.counter[0] == value.version:
             tensor._counter = value.counter
@@ -95,12 +97,12 @@ class Recomputed:
         value.views -= 1
         if self.round != value.round:
             value.waiting -= 1
-        if value.waiting <= 0 and value.held is None:
-            value.present = None
+        if value.waiting <= 0 and not value.is_held:
+            value.restored = None
 
 
 class recompute(saved_tensors_hooks):
-    """Within it, saved tensors that are cheap to make again are dropped, and made in backward.
+    """Within it, saved tensors that are cheap to compute are dropped, and made again in backward.
 
     No function needs to be wrapped. Each op that runs leaves a recipe: the op and its inputs. When
     backward needs a tensor that is gone, the chain of ops that leads to it from tensors that are
@@ -163,10 +165,10 @@ class recompute(saved_tensors_hooks):
         stats.saved_tensors += 1
         stats.saved_bytes += array.nbytes
         value = self._recorder.value_of(tensor)
-        if value is not None and value.views == 0 and value.held is None:
+        if value is not None and value.views == 0 and not value.is_held:
             if (self.filter is not None and not self.filter(tensor)) or not self._can_make(value):
                 self._recorder.hold(value, root_of(array))
-        if value is None or value.views == 0 and value.held is not None:
+        if value is None or value.views == 0 and value.is_held:
             stats.kept_bytes += array.nbytes
             return tensor
         if value.views == 0:
@@ -185,7 +187,7 @@ class recompute(saved_tensors_hooks):
         while stack:
             value = stack.pop()
             recipe = value.recipe
-            if value.held is not None or recipe in ops:
+            if value.is_held or recipe in ops:
                 continue
             if recipe is None or not self._may_run(recipe.op.name) or len(ops) == self.chain:
                 return False

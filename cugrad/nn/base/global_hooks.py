@@ -30,7 +30,7 @@ everywhere = HookDict()  # one for all kinds: a module that is called looks here
 
 def common(kind: str) -> list[Hook]:
     """The hooks of one kind, in the order of registration."""
-    return [hook for hook in everywhere.values() if hook.kind == kind] if everywhere else []
+    return [hook for hook in list(everywhere.values()) if hook.kind == kind] if everywhere else []
 
 
 def registered(kind: str, module: Any, name: str, value: Any) -> Any:

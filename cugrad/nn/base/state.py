@@ -86,7 +86,7 @@ def collect(
     local = {"version": module._version}
     if metadata is not None:
         metadata[prefix[:-1]] = local
-    for hook in module._state_dict_pre_hooks.values():
+    for hook in list(module._state_dict_pre_hooks.values()):
         hook(module, prefix, keep_vars)
     module._save_to_state_dict(destination, prefix, keep_vars)
     for name, child in module._modules.items():
@@ -94,7 +94,7 @@ def collect(
             child.state_dict(
                 destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars
             )
-    for hook in module._state_dict_hooks.values():
+    for hook in list(module._state_dict_hooks.values()):
         replaced = hook(module, destination, prefix, local)
         destination = destination if replaced is None else replaced
     return destination
@@ -141,7 +141,7 @@ def load(
         for name, child in part._modules.items():
             if child is not None:
                 visit(child, f"{prefix}{name}.", entries)
-        for hook in part._load_state_dict_post_hooks.values():
+        for hook in list(part._load_state_dict_post_hooks.values()):
             if hook(part, IncompatibleKeys(missing, unexpected)) is not None:
                 raise AssertionError(
                     "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "

@@ -71,7 +71,8 @@ class _Rows(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         (input,) = ctx.saved_tensors
-        numbers, values = input.reshape(-1).long(), g.reshape(-1, ctx.size[1])
+        numbers = input.reshape(-1).long()
+        values = g.reshape(numbers.shape[0], ctx.size[1])
         if ctx.padding_idx >= 0:
             kept = (numbers != ctx.padding_idx).nonzero().reshape(-1)
             numbers, values = numbers.index_select(0, kept), values.index_select(0, kept)

@@ -18,14 +18,8 @@ from ...frames import warn_user
 from ...functions.calls.arguments import fresh, of_reals
 from ...functions.shapes.padding import pad
 from ...tensor import Tensor, make
-from .pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    along,
-    avg_pool2d,
-    avg_pool3d,
-)
+from .pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, along
+from .pooling.windows import avg_pool2d, avg_pool3d
 
 __all__ = [
     "fold", "interpolate", "local_response_norm", "unfold", "upsample", "upsample_bilinear",

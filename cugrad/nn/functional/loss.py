@@ -93,7 +93,7 @@ def mse_loss(
     reduction = settled(reduction, size_average, reduce)
     first, second = _broadcast(input, _numbers(target, input))
     difference = first - second
-    squares = difference * difference
+    squares = difference.square()
     return reduced(squares, reduction) if weight is None else (
         _weighted_mean(squares, weight, input, reduction)
     )  # fmt: skip

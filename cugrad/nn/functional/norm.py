@@ -11,9 +11,10 @@ from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
+from ...backends.moments import RunningStatistics, waiting
 from ...backends.several import at_home
 from ...dtypes import promote_types
-from ...functions.calls.arguments import cast, of_one_dtype, of_reals
+from ...functions.calls.arguments import cast, of_one_dtype, refuse_complex
 from ...functions.queries import finfo
 from ...tensor import Tensor
 
@@ -22,7 +23,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@of_reals
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -38,6 +38,18 @@ def batch_norm(
     Running statistics of shape (C,) are used when not training, and in training are moved towards
     the input's by `momentum`, in place. Source: https://arxiv.org/abs/1502.03167.
     """
+    return counted_batch_norm(
+        input, running_mean, running_var, weight, bias, training, momentum, eps, None
+    )
+
+
+def counted_batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    bias: Tensor | None, training: bool, momentum: float | Tensor, eps: float,
+    batches: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """`batch_norm`, which in training also adds 1 to `batches`, an int64 tensor of no dims."""
+    refuse_complex("batch_norm", (input, running_mean, running_var, weight, bias))
     channels = _channels(input, running_mean=running_mean, weight=weight, bias=bias)
     of_one_dtype(
         "batch_norm", input, True,
@@ -54,13 +66,34 @@ def batch_norm(
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {input.shape}"
         )
-    result, mean, invstd = recorded.native_batch_norm(input, weight, bias, eps)
+    statistics = [x for x in (running_mean, running_var) if x is not None]
+    for x in statistics:
+        _refuse_other_levels(input, x)
+    beside = statistics if batches is None else [*statistics, batches]
+    for x in beside:
+        will_change(x)
+    moving = None
+    if running_mean is not None and isinstance(momentum, (int, float)):
+        mean, var, number = [
+            None if x is None else x._array for x in (running_mean, running_var, batches)
+        ]
+        waiting.now = moving = RunningStatistics(mean, var, number, momentum)
+    try:  # a kernel that finds the statistics may move the running ones, too
+        result, means, invstd = recorded.native_batch_norm(input, weight, bias, eps)
+    finally:
+        waiting.now = None
+    if moving is not None and moving.moved:
+        for x in beside:
+            changed(x)
+        return result
     with at_home(input):
         if running_mean is not None:
-            _move(running_mean, _statistic(input, mean), momentum)
+            _move(running_mean, _statistic(input, means), momentum)
         if running_var is not None and count > 1:
             inverse = _statistic(input, invstd)
             _move(running_var, inverse, momentum, eps, count / (count - 1))
+    if batches is not None:
+        batches.add_(1)
     return result
 
 
@@ -85,19 +118,21 @@ def _statistic(input: Tensor, statistic: Tensor) -> Any:
     return array
 
 
-def _move(running: Tensor, statistic: Any, momentum: float | Tensor, *how: float) -> None:
-    """Moves a running statistic, as one in-place change that no graph records: see moments.py."""
-    array = running._array
-    if not set(levels_of(statistic)) <= set(levels_of(array)):
+def _refuse_other_levels(input: Tensor, running: Tensor) -> None:
+    """RuntimeError where a running statistic is shared by the examples of a vmap."""
+    if not set(levels_of(input._array)) <= set(levels_of(running._array)):
         raise RuntimeError(
             "Batch norm got a batched tensor as input while the running_mean or running_var, which "
             "will be updated in place, were not batched.\nIf you are using a module and do not "
             "need eval mode, please set `track_running_stats` to be False, or call "
             "torch.func.replace_all_batch_norm_modules_."
         )
-    will_change(running)
+
+
+def _move(running: Tensor, statistic: Any, momentum: float | Tensor, *how: float) -> None:
+    """Moves a running statistic, which no graph records: see moments.py."""
     share = momentum._array if isinstance(momentum, Tensor) else momentum
-    backend_of(array).xp.track_moment(array, statistic, share, *how)
+    backend_of(running._array).xp.track_moment(running._array, statistic, share, *how)
     changed(running)
 
 
@@ -113,7 +148,10 @@ def layer_norm(
     Source: https://arxiv.org/abs/1607.06450.
     """
     shape = _trailing_shape("layer_norm", input, normalized_shape)
-    of_one_dtype("layer_norm", input, True, weight=weight, bias=bias)
+    dtype = input._array.dtype
+    for x in (weight, bias):
+        if x is not None and x._array.dtype is not dtype:
+            of_one_dtype("layer_norm", input, True, weight=weight, bias=bias)
     return recorded.native_layer_norm(input, weight, bias, shape, eps)[0]
 
 
@@ -127,7 +165,7 @@ def _trailing_shape(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least "
             f"one element, but got normalized_shape = {list(trailing)} ({function})"
         )
-    if tuple(input.shape)[-len(trailing) :] != trailing:
+    if input._array.shape[-len(trailing) :] != trailing:
         raise RuntimeError(
             f"Given normalized_shape={list(trailing)}, expected input with shape "
             f"[*, {', '.join(map(str, trailing))}], but got input of size{list(input.shape)}"

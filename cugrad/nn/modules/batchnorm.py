@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ... import dtypes
+from ...dispatching import are_asked
 from ...functions.creation.factories import empty, ones, tensor, zeros
+from ...functions.shapes.copies import cat
 from ...tensor import Tensor
 from .. import init
-from ..functional.norm import batch_norm
+from ..functional.norm import batch_norm, counted_batch_norm
 from ..parameter import Parameter, UninitializedBuffer
 from .lazy import LazyModuleMixin
 from .module import Module
@@ -93,12 +96,16 @@ class _NormBase(Module):
         """Normalise `input`, whose channels are dim 1."""
         self._check_dim(input)
         factor: float | Tensor = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
+        counts = self.training and self.track_running_stats
+        batches = self.num_batches_tracked if counts else None
+        if batches is not None and (self.momentum is None or are_asked((input,))):
+            batches.add_(1)
             if self.momentum is None:
-                factor = 1.0 / self.num_batches_tracked.double()  # no waiting for the device
+                factor = 1.0 / batches.double()  # no waiting for the device
+            batches = None
         tracked = self.track_running_stats or not self.training
-        return batch_norm(
+        norm = batch_norm if batches is None else partial(counted_batch_norm, batches=batches)
+        return norm(
             input,
             self.running_mean if tracked else None,
             self.running_var if tracked else None,
@@ -244,10 +251,10 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """A batch norm of (N, C, ...) in one process, where it has no one to share statistics with.
+    """A batch norm of (N, C, ...) whose statistics in training are those of all ranks' batches.
 
-    There is no package for several processes: `process_group` is kept, and another value than None
-    is a RuntimeError when the module is trained.
+    `process_group` are the ranks that share statistics, by default all ranks; in one process, or
+    before `distributed.init_process_group`, it is a batch norm.
 
     >>> import cugrad as torch
     >>> torch.nn.SyncBatchNorm(3)(torch.randn(4, 3, 5)).shape
@@ -277,10 +284,46 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
         if input.shape[1] == 0:
             raise ValueError("SyncBatchNorm number of input channels should be non-zero")
-        if self.training and self.process_group is not None:
-            raise RuntimeError(
-                "SyncBatchNorm: got a process_group, want None: cugrad runs in one process"
-            )
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise `input`, whose channels are dim 1."""
+        from ... import distributed as dist  # wanted only here
+
+        group = self.process_group
+        batch = self.training or self.running_mean is None
+        if not batch or not dist.is_initialized() or dist.get_world_size(group) == 1:
+            return super().forward(input)
+        self._check_dim(input)
+        x = input.float() if input.dtype.itemsize < 4 else input
+        dims, shape = [0, *range(2, x.dim())], (1, -1, *[1] * (x.dim() - 2))
+        count = x.numel() // x.shape[1]
+        own = x.mean(dims) if count else x.sum(dims)
+        squares = ((x - own.reshape(shape)) ** 2).sum(dims)
+        counts = zeros(1, dtype=x.dtype, device=x.device) + count
+        reduce = dist.nn.functional.all_reduce
+        total = reduce(cat([own * count, counts]), group=group)
+        mean, number = total[:-1] / total[-1], total[-1]
+        # of all ranks' squares around their own means, those around the mean of all
+        var = reduce(squares + count * (own - mean) ** 2, group=group) / number
+        if self.training and self.track_running_stats:
+            self._move(mean.detach(), (var * number / (number - 1)).detach())
+        out = (x - mean.reshape(shape)) * (var + self.eps).rsqrt().reshape(shape)
+        if self.weight is not None:
+            out = out * self.weight.reshape(shape)
+        if self.bias is not None:
+            out = out + self.bias.reshape(shape)
+        return out.to(input.dtype)
+
+    def _move(self, mean: Tensor, var: Tensor) -> None:
+        """Moves the running statistics towards those of a batch."""
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share: Any = self.momentum
+        if share is None:
+            share = 1.0 / self.num_batches_tracked.double()
+        for running, value in ((self.running_mean, mean), (self.running_var, var)):
+            assert running is not None
+            running.copy_(running + (value - running) * share)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ...autograd.autocast import settings
-from ...autograd.mode import state
+from ...autograd.threads import modes_here
 from ...backends import get
-from ...ops.random import replayed
 from ...tensor import Tensor
 from .scatter_gather import device_of
 
@@ -35,9 +33,9 @@ def parallel_apply(
 ) -> list[Any]:
     """`module(*input, **kwargs)` for each module, in a thread of its own if there are several.
 
-    Each thread has what the calling one has switched on: grad mode, inference mode, saved-tensor
-    hooks, observers, forward-mode levels; and its device is the current one. An error in a thread
-    is raised here, with the number of its module.
+    Each thread has what the calling one has switched on, such as grad mode, inference mode,
+    saved-tensor hooks, observers and levels of forward mode; and its device is the current one. An
+    error in a thread is raised here, with the number of its module.
 
     Raises AssertionError for lists of different lengths.
     """
@@ -50,7 +48,7 @@ def parallel_apply(
             )
     named = kwargs_tup or [{}] * count
     places = [None if d is None else device_of(d) for d in devices or [None] * count]
-    modes = [(local, dict(vars(local))) for local in (state, settings, replayed)]
+    take_over = modes_here()
     results: list[Any] = [None] * count
     errors: list[tuple[BaseException, str] | None] = [None] * count
 
@@ -61,8 +59,7 @@ def parallel_apply(
             errors[i] = error, traceback.format_exc()
 
     def thread(i: int) -> None:
-        for local, mode in modes:
-            vars(local).update(mode)
+        take_over()
         work(i)
 
     if count == 1:

@@ -24,7 +24,7 @@ def recurrent_layer(mode: str, a: Operands, spans: Sequence[Span]) -> tuple[Tens
     """The outputs of all steps, and the last states."""
     tensors = [t for t in a if t is not None]
     plain = a.x.dtype.is_floating_point and len({t.device for t in tensors}) == 1
-    if not plain or state.levels or running.levels or running.transforms:
+    if not plain or state.levels or running.levels or running.transforms or state.autocast:
         return by_steps(mode, a, spans)
     if state.grad_enabled and any(t.requires_grad for t in tensors):
         results: tuple[Tensor, ...] = RecurrentLayer.apply(mode, spans, *a)

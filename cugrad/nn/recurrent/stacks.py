@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import dtypes
 from ...autograd.autocast import autocasts
+from ...autograd.mode import state
 from ...functions.shapes.copies import cat, stack
 from ...tensor import Tensor
 from ..functional.dropout import dropout as drop
@@ -57,7 +58,7 @@ def _stacked(
 
 
 def _check_dtypes(tensors: Sequence[Tensor]) -> None:
-    for t in tensors:
+    for t in () if state.autocast is not None else tensors:
         if t.dtype is not tensors[0].dtype:
             raise RuntimeError(
                 f"mat1 and mat2 must have the same dtype, but got {tensors[0].dtype} and "
@@ -95,7 +96,6 @@ def _run(mode: str, args: Sequence[Any], named: dict[str, Any]) -> tuple[Tensor,
     return (out.transpose(0, 1) if batch_first else out, *last)
 
 
-@autocasts
 def lstm(*args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Long short-term memory: the outputs of the last layer, and all last states h and c.
 
@@ -106,7 +106,28 @@ def lstm(*args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
     Source: Hochreiter & Schmidhuber 1997, with forget gates, https://doi.org/10.1162/089976600300015015;
     projections of https://arxiv.org/abs/1402.1128.
     """
+    if state.autocast is not None and _is_projected_on_host(args, named):
+        return _run("LSTM", args, named)  # type: ignore[return-value]
+    return _as_one_op(*args, **named)
+
+
+def _is_projected_on_host(args: Sequence[Any], named: dict[str, Any]) -> bool:
+    """Whether autocast treats an LSTM as the ops that it is made of, as PyTorch's does where h is
+    smaller than c, on a CPU: then c stays in float32.
+    """
+    at = 2 if len(args) > 1 and isinstance(args[1], Tensor) else 1
+    hx: Any = named.get("hx", args[at] if len(args) > at else ())
+    if type(hx) not in (list, tuple) or len(hx) != 2:
+        return False
+    h, c = hx
+    return bool(h.is_cpu and h.shape[-1] != c.shape[-1])
+
+
+def _lstm(*args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _run("LSTM", args, named)  # type: ignore[return-value]
+
+
+_as_one_op = autocasts(_lstm, "lstm")
 
 
 @autocasts

@@ -7,7 +7,8 @@ CUDA it is a launch for the norm of all gradients, and one that scales them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from ... import linalg
 from ...autograd import no_grad
@@ -58,7 +59,7 @@ def _norm_of(
     norm_type = float(norm_type)
     total, factor = norm_together(tensors, norm_type, max_norm) or (None, None)
     if total is None:
-        norms = [linalg.vector_norm(t, norm_type).to(tensors[0].device) for t in tensors]
+        norms = [_one_norm(t, norm_type).to(tensors[0].device) for t in tensors]
         total = linalg.vector_norm(stack(norms), norm_type)
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
@@ -69,14 +70,48 @@ def _norm_of(
     return total, factor
 
 
+def _one_norm(tensor: Any, norm_type: float) -> Tensor:
+    """The norm of a tensor; of a gradient that is elsewhere, perhaps from before it left."""
+
+    def norm(t: Tensor) -> Tensor:
+        return linalg.vector_norm(t, norm_type)
+
+    return tensor._told(("norm", norm_type), norm) if tensor._may_be_away else norm(tensor)
+
+
+class _Times:
+    """Multiplies tensors in place by one number, wherever they are. On the host, that which is 1 is
+    known to be, and spares it the work.
+    """
+
+    def __init__(self, factor: Tensor) -> None:
+        self.factor = factor
+        self.on_host: Tensor | None = None
+
+    def __call__(self, tensor: Tensor) -> None:
+        if tensor.device.type != "cpu" or self.factor.device.type == "cpu":
+            tensor.mul_(self.factor.to(tensor.device))
+            return
+        if self.on_host is None:
+            self.on_host = self.factor.cpu()
+        if self.on_host.item() != 1.0:
+            tensor.mul_(self.on_host)
+
+
 @no_grad()
 def _scale(
     gradients: list[Tensor], max_norm: float, total_norm: Tensor, factor: Tensor | None = None
 ) -> None:
     if factor is None:
         factor = clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)  # no look at it: no waiting
+    times = _Times(factor)
     for gradient in scale_together(gradients, factor):
-        gradient.mul_(factor.to(gradient.device))
+        _change(gradient, times)
+
+
+def _change(gradient: Any, change: Callable[[Tensor], object]) -> None:
+    """Changes a gradient in place; one that is elsewhere where it is used next."""
+    gradient._change_later(change) if gradient._may_be_away else change(gradient)
 
 
 def get_total_norm(
@@ -166,4 +201,4 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     """
     clip_value = float(clip_value)
     for gradient in _gradients(several("clip_grad_value_", parameters)):
-        gradient.clamp_(-clip_value, clip_value)
+        _change(gradient, lambda t: t.clamp_(-clip_value, clip_value))

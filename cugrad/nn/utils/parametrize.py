@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 from ...autograd.mode import no_grad
+from ...kept import of_thread
 from ...tensor import Tensor
 from ..modules.container import ModuleDict, ModuleList
 from ..modules.module import Module
@@ -30,7 +31,7 @@ class _Cache(threading.local):
     values: dict[tuple[int, str], Any] | None = None
 
 
-_cache = _Cache()
+_cache = of_thread(_Cache())
 
 
 @contextmanager

@@ -22,7 +22,10 @@ def _gelu(xp: Any, self: Array, approximate: str = "none") -> Array:
         inner = xp.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SLOPE)
     else:
         inner = xp.erf(x * sqrt(0.5))
-    return narrow(x * 0.5 * (inner + 1), self)
+    inner += 1
+    inner *= x
+    inner *= 0.5
+    return narrow(inner, self)
 
 
 def _gelu_gradient(m: Any, g: Any, self: Any, approximate: str) -> Any:
@@ -49,7 +52,9 @@ row(
 
 def _silu(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    return narrow(x / (xp.exp(-x) + 1), self)
+    below = xp.exp(-x)
+    below += 1
+    return narrow(x / below, self)
 
 
 def _silu_gradient(m: Any, g: Any, self: Any) -> Any:
@@ -176,7 +181,7 @@ def _rounded(value: float, x: Any) -> float:
 
 row("hardtanh", "self",
     lambda xp, self, min_val=-1.0, max_val=1.0: narrow(xp.clip(self, min_val, max_val), self),
-    ELEMENTWISE,
+    ELEMENTWISE, widens=False,
     self=lambda m, g, result, min_val, max_val: m.where(
         (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
     public=False,
@@ -200,16 +205,17 @@ row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
     refuses="c")  # fmt: skip
 row("hardshrink", "self",
     lambda xp, self, lambd=0.5: xp.where((self >= -lambd) & (self <= lambd), 0, self),
-    ELEMENTWISE,
-    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="c")  # fmt: skip
+    ELEMENTWISE, widens=False,
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="c",
+    doc="0 where |input| <= lambd")  # fmt: skip
 row("softshrink", "self",
     lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
-    ELEMENTWISE,
+    ELEMENTWISE, widens=False,
     self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False,
     refuses="c")  # fmt: skip
 row("threshold", "self",
     lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
-    ELEMENTWISE,
+    ELEMENTWISE, widens=False,
     self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g), public=False,
     refuses="c")  # fmt: skip
 

@@ -10,6 +10,7 @@ from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
 from ..flops import convolution_flops, convolution_input_flops, convolution_weight_flops
 from ..table import CONVOLUTION, LINEAR, SAME, row
+from .depthwise import depthwise, depthwise_input, depthwise_weight, is_depthwise
 
 Array = Any
 Geometry = tuple[tuple[int, ...], ...]
@@ -111,6 +112,8 @@ def _convolution(
     if _is_pointwise(geometry, groups):
         flat = xp.reshape(input, (images, channels, prod(outputs)))
         result = xp.matmul(xp.reshape(weight, (out_channels, channels)), flat)
+    elif is_depthwise(xp, channels, out_channels, groups, geometry):
+        result = depthwise(xp, input, weight, geometry[2], geometry[3])
     else:
         result = xp.empty((images, out_channels, *outputs), input.dtype)
         swapped, target = xp.swapaxes(input, 0, 1), xp.swapaxes(result, 0, 1)
@@ -154,6 +157,9 @@ def _convolution_input(
         flat = xp.reshape(grad_output, (images, out_channels, prod(outputs)))
         result = xp.matmul(xp.reshape(weight, (out_channels, channels)).T, flat)
         return xp.reshape(result, (images, channels, *input_size))
+    if is_depthwise(xp, channels, out_channels, groups, geometry):
+        if _outputs(tuple(input_size), geometry) == outputs:
+            return depthwise_input(xp, grad_output, weight, geometry[2], geometry[3])
     result = xp.empty((images, channels, *input_size), grad_output.dtype)
     swapped, target = xp.swapaxes(grad_output, 0, 1), xp.swapaxes(result, 0, 1)
     kernels = _kernels(xp, weight, groups)
@@ -176,6 +182,8 @@ def _convolution_weight(
     images, out_channels, *rest = grad_output.shape
     outputs, channels = tuple(rest), input.shape[1]
     geometry = _geometry(len(outputs), kernel_size, stride, padding, dilation)
+    if is_depthwise(xp, channels, out_channels, groups, geometry):
+        return depthwise_weight(xp, grad_output, input, *geometry[:1], *geometry[2:])
     rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input)
     result = xp.zeros((groups, out_channels // groups, rows), wide)
     swapped, swapped_grad = xp.swapaxes(input, 0, 1), xp.swapaxes(grad_output, 0, 1)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ..apart import by_rows, dots
 from ..precision import narrow, sum_of, wide
 from ..table import CAST, CHANNELS_LAST, row
 
 Array = Any
+LONG = 1 << 16  # elements of a row, which BLAS adds up one after another
 
 
 def _times(x: Any, weight: Any) -> Any:
@@ -27,12 +29,27 @@ def _mean(xp: Any, x: Array, dims: tuple[int, ...]) -> Array:
     return xp.sum(x, axis=dims, keepdims=True) / count
 
 
+def _mean_product(xp: Any, a: Array, b: Array, dims: tuple[int, ...]) -> Array:
+    """The mean of a * b over `dims`, kept as 1; on a host without forming the product of rows."""
+    n = a.shape[-1]
+    if dims in ((-1,), (a.ndim - 1,)) and n <= LONG and getattr(xp, "sums_by_blas", False):
+        if a.dtype == b.dtype and a.dtype.kind == "f":
+            return dots(xp, a, b)[..., None] / n
+    return _mean(xp, a * b, dims)
+
+
 def _moments(xp: Any, x: Array, dims: tuple[int, ...], eps: float) -> tuple[Array, Array]:
     """The mean over `dims` and 1 / sqrt(variance + eps), with the dims kept as 1."""
+    return _standardised(xp, x, dims, eps)[1:]
+
+
+def _standardised(
+    xp: Any, x: Array, dims: tuple[int, ...], eps: float
+) -> tuple[Array, Array, Array]:
+    """x less its mean over `dims`, and the two of `_moments`."""
     mean = _mean(xp, x, dims)
     centred = x - mean
-    centred *= centred
-    return mean, 1 / xp.sqrt(_mean(xp, centred, dims) + eps)
+    return centred, mean, 1 / xp.sqrt(_mean_product(xp, centred, centred, dims) + eps)
 
 
 def _project(
@@ -41,7 +58,7 @@ def _project(
     """(1 - 11ᵀ/n - x̂x̂ᵀ/n) g: the Jacobian of x̂ without its factor invstd."""
     normal = x - mean
     normal *= invstd
-    slope = _mean(xp, g * normal, dims)
+    slope = _mean_product(xp, g, normal, dims)
     offset = _mean(xp, g, dims)
     normal *= -slope
     normal += g
@@ -252,31 +269,43 @@ def _last_dims(x: Any, normalized_shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
 
 
+def _from_the_end(normalized_shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(range(-len(normalized_shape), 0))
+
+
 def _layer_norm(
     xp: Any, input: Array, weight: Array | None, bias: Array | None,
     normalized_shape: tuple[int, ...], eps: float = 1e-5,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    x = wide(xp, input)
-    x = x if x.flags.c_contiguous else x.copy("C")  # the result is in rows, as PyTorch's is
-    mean, rstd = _moments(xp, x, _last_dims(x, normalized_shape), eps)
-    result = x - mean
-    result *= rstd
-    return narrow(_affine(xp, result, weight, bias, normalized_shape), input), mean, rstd
+    input = input if input.flags.c_contiguous else input.copy("C")  # the result is in rows, too
+    dims = _from_the_end(normalized_shape)
+
+    def of_rows(input: Array) -> tuple[Array, Array, Array]:
+        result, mean, rstd = _standardised(xp, wide(xp, input), dims, eps)
+        result *= rstd
+        return narrow(_affine(xp, result, weight, bias, normalized_shape), input), mean, rstd
+
+    results: tuple[Array, Array, Array] = by_rows(xp, of_rows, len(dims), input)
+    return results
 
 
 def _layer_norm_backward(
     xp: Any, grad_output: Array, input: Array, weight: Array | None, mean: Array | None,
     rstd: Array | None, normalized_shape: tuple[int, ...], eps: float = 1e-5,
 ) -> Array:  # fmt: skip
-    g, x = wide(xp, grad_output), wide(xp, input)
-    dims = _last_dims(x, normalized_shape)
-    if mean is None or rstd is None:
-        mean, rstd = _moments(xp, x, dims, eps)
-    if weight is not None:
-        g = g * weight.astype(g.dtype, copy=False)
-    result = _project(xp, g, x, mean, rstd, dims)
-    result *= rstd
-    return narrow(result, grad_output)
+    dims = _from_the_end(normalized_shape)
+
+    def of_rows(grad_output: Array, input: Array, mean: Any, rstd: Any) -> Array:
+        g, x = wide(xp, grad_output), wide(xp, input)
+        if mean is None or rstd is None:
+            mean, rstd = _moments(xp, x, dims, eps)
+        if weight is not None:
+            g = g * weight.astype(g.dtype, copy=False)
+        result = _project(xp, g, x, mean, rstd, dims)
+        result *= rstd
+        return narrow(result, grad_output)
+
+    return by_rows(xp, of_rows, len(dims), grad_output, input, mean, rstd)
 
 
 def _layer_norm_jvp(
@@ -360,13 +389,16 @@ def _group_norm(
     xp: Any, input: Array, weight: Array | None, bias: Array | None, num_groups: int,
     eps: float = 1e-5,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    x = _grouped(xp, wide(xp, input), num_groups)
-    mean, rstd = _moments(xp, x, (2,), eps)
-    result = x - mean
-    result *= rstd
-    result = xp.reshape(result, input.shape)
-    result = _affine(xp, result, weight, bias, (-1,) + (1,) * (input.ndim - 2))
-    return narrow(result, input), mean[..., 0], rstd[..., 0]
+    def of_images(input: Array) -> tuple[Array, Array, Array]:
+        x = _grouped(xp, wide(xp, input), num_groups)
+        result, mean, rstd = _standardised(xp, x, (2,), eps)
+        result *= rstd
+        result = xp.reshape(result, input.shape)
+        result = _affine(xp, result, weight, bias, (-1,) + (1,) * (input.ndim - 2))
+        return narrow(result, input), mean[..., 0], rstd[..., 0]
+
+    results: tuple[Array, Array, Array] = by_rows(xp, of_images, input.ndim - 1, input)
+    return results
 
 
 def _group_norm_slope(

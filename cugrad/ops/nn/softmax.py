@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 from ...dtypes import is_half
+from ..apart import by_rows
 from ..dims import canonical_dim
 from ..precision import narrow, sum_of, wide
 from ..table import CAST, FLOAT, SAME, row
@@ -33,30 +35,49 @@ def _shifted(xp: Any, self: Array, dims: Dims) -> Array:
     return x - xp.max(x, axis=dims, keepdims=True)
 
 
+def _by_rows(xp: Any, function: Callable[..., Any], dim: int, *arrays: Array) -> Array:
+    """`function(dims, *arrays)` of rows that begin with `dim`, which is the first of them."""
+    dims, n = _along(arrays[0], dim), arrays[0].ndim
+    if dims is None:
+        return function(dims, *arrays)
+    back = dims[0] - n
+    return by_rows(xp, lambda *parts: function((back,), *parts), -back, *arrays)
+
+
 def _softmax(xp: Any, self: Array, dim: int) -> Array:
-    dims = _along(self, dim)
-    x = xp.exp(_shifted(xp, self, dims))
-    x /= xp.sum(x, axis=dims, keepdims=True)
-    return narrow(x, self)
+    def of_rows(dims: Dims, self: Array) -> Array:
+        x = xp.exp(_shifted(xp, self, dims))
+        x /= xp.sum(x, axis=dims, keepdims=True)
+        return narrow(x, self)
+
+    return _by_rows(xp, of_rows, dim, self)
 
 
 def _log_softmax(xp: Any, self: Array, dim: int) -> Array:
-    dims = _along(self, dim)
-    x = _shifted(xp, self, dims)
-    x -= xp.log(xp.sum(xp.exp(x), axis=dims, keepdims=True))
-    return narrow(x, self)
+    def of_rows(dims: Dims, self: Array) -> Array:
+        x = _shifted(xp, self, dims)
+        x -= xp.log(xp.sum(xp.exp(x), axis=dims, keepdims=True))
+        return narrow(x, self)
+
+    return _by_rows(xp, of_rows, dim, self)
 
 
 def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
-    g, y = wide(xp, grad_output), wide(xp, output)
-    y_g = y * g
-    return narrow(y_g - y * xp.sum(y_g, axis=_along(g, dim), keepdims=True), grad_output)
+    def of_rows(dims: Dims, grad_output: Array, output: Array) -> Array:
+        y = wide(xp, output)
+        y_g = y * wide(xp, grad_output)
+        return narrow(y_g - y * xp.sum(y_g, axis=dims, keepdims=True), grad_output)
+
+    return _by_rows(xp, of_rows, dim, grad_output, output)
 
 
 def _log_softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
-    g = wide(xp, grad_output)
-    total = xp.sum(g, axis=_along(g, dim), keepdims=True)
-    return narrow(g - xp.exp(wide(xp, output)) * total, grad_output)
+    def of_rows(dims: Dims, grad_output: Array, output: Array) -> Array:
+        g = wide(xp, grad_output)
+        total = xp.sum(g, axis=dims, keepdims=True)
+        return narrow(g - xp.exp(wide(xp, output)) * total, grad_output)
+
+    return _by_rows(xp, of_rows, dim, grad_output, output)
 
 
 def _total(m: Any, x: Any, dim: int) -> Any:
@@ -202,8 +223,13 @@ def _normaliser(xp: Any, x: Array) -> tuple[Array, Array]:
     if x.size == 0:
         empty = xp.zeros((x.shape[0], 1, x.shape[2]), x.dtype)
         return empty, empty
-    top = xp.max(x, axis=1, keepdims=True)
-    return top, xp.log(xp.sum(xp.exp(x - top), axis=1, keepdims=True))
+
+    def of_rows(x: Array) -> tuple[Array, Array]:
+        top = xp.max(x, axis=-2, keepdims=True)
+        return top, xp.log(xp.sum(xp.exp(x - top), axis=-2, keepdims=True))
+
+    results: tuple[Array, Array] = by_rows(xp, of_rows, 2, x)
+    return results
 
 
 def _cross_entropy(
@@ -252,17 +278,23 @@ def _cross_entropy_backward(
     if reduction == "mean":
         g = g / total_weight.astype(x.dtype)
     slope = xp.where(scale == 0, 0, g * scale)
-    result = x - top
-    result -= log_sum
-    result = xp.exp(result)
+    factor = slope
     if label_smoothing:
         share, spread = _smoothing(xp, x, weight, label_smoothing)
         slope *= 1 - label_smoothing
         smooth = xp.where(xp.reshape(target == ignore_index, scale.shape), 0, g)
-        result *= (slope + share * smooth)[:, None]
+        factor = slope + share * smooth
+
+    def of_rows(x: Array, top: Array, log_sum: Array, factor: Array) -> Array:
+        result = x - top
+        result -= log_sum
+        result = xp.exp(result)
+        result *= factor
+        return result
+
+    result = by_rows(xp, of_rows, 2, x, top, log_sum, factor[:, None])
+    if label_smoothing:
         result -= spread * smooth[:, None]
-    else:
-        result *= slope[:, None]
     result[picks] = result[picks] - slope
     return narrow(xp.reshape(result, self.shape), grad_output)
 

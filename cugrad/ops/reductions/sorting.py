@@ -14,7 +14,8 @@ from ...dtypes import is_floating, is_half
 from ..dims import keeps_order
 from ..precision import wide
 from ..table import COSTLY, NONE, row
-from .reduce import picked, picked_jvp, picked_vjp, spread
+from .extrema import picked, picked_jvp, picked_vjp
+from .reduce import spread
 
 Shape = tuple[int, ...]
 STABLE_BELOW = 1 << 11  # shorter sorts are always stable: it costs little

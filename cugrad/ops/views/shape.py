@@ -67,6 +67,8 @@ row(
     self=lambda m, g, dim0, dim1: m.transpose(g, dim0, dim1),
 )  # fmt: skip
 
+row("alias", "self", lambda xp, self: self[...], LINEAR, view=True, self=lambda m, g: m.alias(g))
+
 row("t", "self", lambda xp, self: self.T, LINEAR, view=True, self=lambda m, g: m.t(g))
 
 row(

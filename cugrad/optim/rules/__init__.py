@@ -8,6 +8,6 @@ at once (`together.py`). Optimizers import `rule` and `advance` from here.
 """
 
 from .rule import Rule, nonzero, rule
-from .steps import advance
+from .steps import advance, noting
 
-__all__ = ["Rule", "advance", "nonzero", "rule"]
+__all__ = ["Rule", "advance", "nonzero", "noting", "rule"]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ...backends.numpy.threads import get_num_threads
+
 __all__ = ["as_reals", "computing_dtype", "run"]
 
 BLOCK = 1 << 19  # bytes of each array: few enough for the caches, enough to be worth the calls
+LEAST = 4  # blocks for which a thread is worth its start
 SINGLE = np.dtype(np.float32)
 
 
@@ -38,37 +47,118 @@ def run(
 ) -> None:
     """`update(*arrays, *constants, *scratch arrays)` on real arrays of one shape, in place.
 
-    `writes` are the positions of the arrays that it changes.
+    `writes` are the positions of the arrays that it changes. Large arrays are shared out among as
+    many threads of the host as `set_num_threads` says.
     """
     first = arrays[0]
     dtype = computing_dtype(first.dtype)
     alike = all(array.dtype == dtype for array in arrays)
     length = BLOCK // dtype.itemsize if on_host else first.size
+    count = scratch + (0 if alike else len(arrays))
     if length >= first.size or not all(array.flags.c_contiguous for array in arrays):
-        spare = [xp.empty_like(first, dtype=dtype) for _ in range(scratch)]
-        _part(update, arrays, (*constants, *spare), None if alike else dtype, writes)
+        spare = [xp.empty_like(first, dtype=dtype) for _ in range(count)]
+        _part(update, arrays, constants, spare, alike, writes)
         return
     arrays = [array.reshape(-1) for array in arrays]
-    spare = [xp.empty(length, dtype=dtype) for _ in range(scratch)]
-    for start in range(0, first.size, length):
-        parts = [array[start : start + length] for array in arrays]
-        if parts[0].size < length:
-            spare = [array[: parts[0].size] for array in spare]
-        _part(update, parts, (*constants, *spare), None if alike else dtype, writes)
+    blocks = -(-first.size // length)
+    threads = min(_threads(), blocks // LEAST) if on_host and blocks > LEAST else 1
+
+    def run_from(first_block: int, behind: int, spare: list[Any]) -> None:
+        for start in range(first_block * length, min(behind * length, first.size), length):
+            parts = [array[start : start + length] for array in arrays]
+            if parts[0].size < length:
+                spare = [array[: parts[0].size] for array in spare]
+            _part(update, parts, constants, spare, alike, writes)
+
+    # a host that is full is so before the first block, not between two
+    spares = [[xp.empty(length, dtype=dtype) for _ in range(count)] for _ in range(threads)]
+    bounds = [blocks * k // threads for k in range(threads + 1)]
+    runs = [partial(run_from, *pair, spare) for pair, spare in zip(pairwise(bounds), spares)]
+    if threads < 2:
+        runs[0]()
+    else:
+        _in_threads(runs)
+
+
+def _threads() -> int:
+    """As many threads as products are computed with; one where that cannot be asked."""
+    try:
+        return get_num_threads()
+    except RuntimeError:
+        return 1
+
+
+class _Workers:
+    """Threads that update blocks of large arrays, made when they are needed, in each process."""
+
+    pool: ThreadPoolExecutor | None = None
+    count = process = 0
+
+    def of(self, count: int) -> ThreadPoolExecutor:
+        if self.pool is None or self.count < count or self.process != os.getpid():
+            if self.pool is not None and self.process == os.getpid():
+                self.pool.shutdown(wait=False)
+            self.pool = ThreadPoolExecutor(count, "cugrad-update")
+            self.count, self.process = count, os.getpid()
+        return self.pool
+
+
+_workers = _Workers()
+
+
+class _Share:
+    """A part of the work, which is done once, by the thread that comes first."""
+
+    __slots__ = ("run", "begins", "ended")
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run, self.begins, self.ended = run, threading.Lock(), threading.Event()
+
+    def __call__(self) -> None:
+        if self.begins.acquire(False):
+            try:
+                self.run()
+            finally:
+                self.ended.set()
+
+
+def _in_threads(runs: Sequence[Callable[[], None]]) -> None:
+    """Runs functions beside one another, and waits for all, come what may: they write to arrays.
+
+    What no thread can be had for is run here.
+    """
+    shares, futures = [_Share(run) for run in runs], list[Future[None]]()
+    try:
+        try:
+            pool = _workers.of(len(shares) - 1)
+            for share in shares[1:]:  # with NumPy's error state
+                futures.append(pool.submit(copy_context().run, share))
+        except RuntimeError:  # no more threads, or the interpreter ends
+            pass
+        for share in (shares[0], *shares[1 + len(futures) :]):
+            share()
+            share.ended.wait()
+    finally:
+        wait(futures)
+    for future in futures:
+        future.result()
 
 
 def _part(
     update: Callable[..., None],
     arrays: list[Any],
-    others: tuple[Any, ...],
-    dtype: np.dtype[Any] | None,
+    constants: Sequence[Any],
+    spare: list[Any],
+    alike: bool,
     writes: Sequence[int],
 ) -> None:
-    """An update of arrays as they are, or, where a dtype is said, of copies in that."""
-    if dtype is None:
-        update(*arrays, *others)
+    """An update of arrays as they are, or, where they are not alike, of copies in `spare`."""
+    if alike:
+        update(*arrays, *constants, *spare)
         return
-    copies = [array.astype(dtype) for array in arrays]
-    update(*copies, *others)
+    copies, scratch = spare[: len(arrays)], spare[len(arrays) :]
+    for copy, array in zip(copies, arrays):
+        copy[...] = array
+    update(*copies, *constants, *scratch)
     for at in writes:
         arrays[at][...] = copies[at]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count, repeat
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from ...autograd.recording.views import will_be_changed
 from ...backends import backend_of
 from ...backends.wanted import wanted
+from ...kept import of_thread
 from ...tensor import Tensor, make
 from ..scaling import Scaled
 from .blocks import BLOCK, as_reals, computing_dtype, run
@@ -18,9 +21,28 @@ from .recorded import follow
 from .rule import Rule, is_decisive
 from .together import together_of
 
-__all__ = ["advance"]
+__all__ = ["advance", "noting"]
 
 States = dict[str, list[Any]]  # by name: a tensor, or None, for each parameter
+
+
+class _ThroughOfThread(threading.local):
+    """Where this thread's steps note the ids of parameters that are through."""
+
+    through: set[int] | None = None
+
+
+_noted = of_thread(_ThroughOfThread())
+
+
+@contextmanager
+def noting(through: set[int]) -> Iterator[None]:
+    """Within it, steps on the host add to `through` the ids of parameters that are through."""
+    before, _noted.through = _noted.through, through
+    try:
+        yield
+    finally:
+        _noted.through = before
 
 
 def advance(
@@ -53,6 +75,8 @@ def advance(
             created = follow(rule.function, arrays, numbers, settings)
             for name, state in created.items():
                 states[name][at] = state
+            if _noted.through is not None:
+                _noted.through.add(id(param))
         return
     will_be_changed(params)
     for (backend, index, absent), positions in _alike(params, columns).items():
@@ -65,17 +89,24 @@ def advance(
                 continue
             for column in inputs[2:]:
                 will_be_changed(column)
-            step.begin(inputs, [states[name] for name in step.form.created], positions)
-            if _has_kernels(params[positions[0]]):
-                inputs, counts = step.take_together(inputs, counts)
-            if step.scaled and scaled is not None and inputs[0]:  # that no kernel could take
-                if not scaled.unscale(inputs[1]):
-                    continue
-            step.take(inputs, counts)
+            new_states = [states[name] for name in step.form.created]
+            step.begin(inputs, new_states, positions)
+            try:
+                if _has_kernels(params[positions[0]]):
+                    inputs, counts = step.take_together(inputs, counts)
+                if step.scaled and scaled is not None and inputs[0]:  # that no kernel could take
+                    if not scaled.unscale(inputs[1]):
+                        continue
+                step.take(inputs, counts)
+            except BaseException:
+                for column in new_states:  # they have no values yet
+                    for at in positions[step.through :]:
+                        column[at] = None
+                raise
 
 
 def _has_kernels(param: Tensor) -> bool:
-    return wanted.fused and backend_of(param._array).runs_rows
+    return wanted.fused and backend_of(param._array).makes_kernels
 
 
 def _at(positions: list[int], columns: list[Any], count: int) -> list[Any]:
@@ -134,6 +165,7 @@ class _Step:
         self.cached: dict[Any, Any] = {}  # what numbers lead to, by what they are
         self.scaled: list[Any] = []  # the scale of gradients, and whether one is not finite
         self.name = rule.__name__
+        self.through = 0  # of the first parameters of `take`, how many are
 
     def scale(self, scaled: Scaled, grads: Sequence[Tensor], counts: list[Any]) -> bool:
         """Has the gradients divided by their scale, by the kernel that updates where one can;
@@ -207,7 +239,8 @@ class _Step:
     def take(self, inputs: list[Any], counts: list[Any]) -> None:
         """The steps of parameters, in place; of columns of tensors, and of states of one number."""
         update, scratch, on_host = self.bound.update, range(self.scratch), self.on_host
-        for tensors, numbers in zip(zip(*inputs), zip(*counts) if counts else repeat(())):
+        rows = zip(count(1), zip(*inputs), zip(*counts) if counts else repeat(()))
+        for behind, tensors, numbers in rows:
             arrays = [tensor._array for tensor in tensors]
             first = arrays[0]
             new, constants = self._numbers(numbers, first.dtype)
@@ -217,6 +250,10 @@ class _Step:
                 self._take_large(arrays, constants)
             for tensor, value in zip(numbers, new):
                 tensor._array[...] = value
+            if on_host:
+                self.through = behind
+                if _noted.through is not None:
+                    _noted.through.add(id(tensors[0]))
 
     def _take_large(self, arrays: list[Any], constants: Any) -> None:
         """The step of a parameter that is large, complex, or not in the host's memory."""

@@ -217,7 +217,7 @@ def described(value: Any) -> Any:
     """An argument without its data: a Shape, a list of them, a plain value, or a text."""
     if isinstance(value, Tensor):
         name = str(value.dtype).removeprefix("torch.")
-        return Shape(list(value.shape), list(value.stride()), name)
+        return Shape(list(value.shape), [] if value.is_sparse else list(value.stride()), name)
     if hasattr(value, "dtype") and hasattr(value, "strides"):  # a gradient is an array
         return described(make(value))
     if isinstance(value, (list, tuple)):
@@ -233,7 +233,7 @@ def on_device(args: Any, types: tuple[type, ...]) -> bool:
     """Whether a tensor among the arguments is on the device with these arrays."""
     for arg in args:
         if isinstance(arg, Tensor):
-            if isinstance(arg._array, types):
+            if isinstance((arg._values() if arg.is_sparse else arg)._array, types):
                 return True
         elif isinstance(arg, (list, tuple)) and on_device(arg, types):
             return True

@@ -189,9 +189,14 @@ def _saved_by(node: Any) -> Iterator[Any]:
             if root is not None:
                 yield root
         elif isinstance(entry, Tensor):
-            yield entry._array
+            yield from (part._array for part in parts_of(entry))
         elif type(entry) is tuple and entry and hasattr(entry[0], "nbytes"):
             yield entry[0]
+
+
+def parts_of(tensor: Any) -> tuple[Tensor, ...]:
+    """The tensors that have the memory of one: itself, but for a sparse tensor."""
+    return tensor.parts() if tensor.is_sparse else (tensor,)
 
 
 def line_of_caller() -> str:

@@ -21,7 +21,7 @@ from ...memory.geometry import root_of
 from ...memory.sizes import size
 from ...memory.usage import bytes_elsewhere
 from ...tensor import Tensor
-from .storages import Category, Site, StorageTracker, line_of_caller
+from .storages import Category, Site, StorageTracker, line_of_caller, parts_of
 
 Phase = Literal["forward", "backward"]
 
@@ -201,9 +201,10 @@ class MemoryTimeline(Switch):
         leaf, here = getattr(node, "variable", None), self._here
         grad = None if leaf is None else leaf.grad
         with self._lock:
-            if grad is not None and self._is_here(grad) and self._is_counted(grad._array):
-                site = Site(node.name(), node.seq, "backward", line_of_caller())
-                self._storages.follow(grad._array, site, "gradient")
+            for part in () if grad is None else parts_of(grad):
+                if self._is_here(part) and self._is_counted(part._array):
+                    site = Site(node.name(), node.seq, "backward", line_of_caller())
+                    self._storages.follow(part._array, site, "gradient")
             self._storages.ended(node)
             self._sample(node.name(), "backward", node.seq)
         here.nodes = max(here.nodes - 1, 0)  # 0: entered in the middle of a node
@@ -221,9 +222,9 @@ class MemoryTimeline(Switch):
                 grown -= held.nbytes
                 continue
             storages.was_there(held)
-            grad = x.grad
-            if grad is not None and self._is_here(grad) and storages.of(grad._array) is None:
-                storages.was_there(storages.follow(grad._array, site, "gradient"))
+            for part in () if x.grad is None else parts_of(x.grad):
+                if self._is_here(part) and storages.of(part._array) is None:
+                    storages.was_there(storages.follow(part._array, site, "gradient"))
 
     def _is_here(self, tensor: Tensor) -> bool:
         kind = type(tensor._array)
@@ -418,12 +419,12 @@ class MemoryTimeline(Switch):
 
 
 def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
-    """The tensors among arguments, and in lists of them."""
+    """The tensors among arguments, and in lists of them; of a sparse one its parts."""
     for arg in args:
         if isinstance(arg, Tensor):
-            yield arg
+            yield from parts_of(arg)
         elif isinstance(arg, (list, tuple)):
-            yield from (each for each in arg if isinstance(each, Tensor))
+            yield from _tensors(each for each in arg if isinstance(each, Tensor))
 
 
 def _mib(nbytes: int) -> str:

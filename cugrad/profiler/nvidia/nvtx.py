@@ -10,7 +10,7 @@ from ...autograd import mode
 from ...autograd.recording.node import SEQ_LIMIT
 from ...contexts import described
 from ...cuda.emitter import Emitter, OpenRange, emitter, numbered_emitter
-from ...kept import Switch
+from ...kept import OPEN, Switch, of_thread
 from ...tensor import Tensor
 
 
@@ -18,7 +18,7 @@ class _NvtxRanges(threading.local):
     entered = False
 
 
-_here = _NvtxRanges()
+_here = of_thread(_NvtxRanges(), OPEN)
 
 
 class emit_nvtx(Switch):

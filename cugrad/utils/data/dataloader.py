@@ -88,7 +88,7 @@ class DataLoader(Generic[T_co]):
 
     def __init__(
         self,
-        dataset: Dataset[T_co] | Any,
+        dataset: Dataset[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,

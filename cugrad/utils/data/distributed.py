@@ -20,8 +20,8 @@ class DistributedSampler(Sampler[T_co]):
     All processes shuffle alike, by `seed` and the epoch that `set_epoch` was told. Where the length
     is no multiple of `num_replicas`, some samples come twice, or with `drop_last` some do not come.
 
-    There is no package for several processes: `num_replicas` and `rank` are to be given, else a
-    RuntimeError says so. ValueError unless `rank` is below `num_replicas`.
+    `num_replicas` and `rank` are those of the default group of `cugrad.distributed` by default.
+    ValueError where there is none, and unless `rank` is below `num_replicas`.
 
     >>> from cugrad.utils.data import DistributedSampler
     >>> list(DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
@@ -38,10 +38,10 @@ class DistributedSampler(Sampler[T_co]):
         drop_last: bool = False,
     ) -> None:
         if num_replicas is None or rank is None:
-            raise RuntimeError(
-                "Requires distributed package to be available, which cugrad does not have: "
-                "give num_replicas= and rank="
-            )
+            from ... import distributed  # wanted only here
+
+            num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
+            rank = distributed.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(
                 f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"

@@ -153,7 +153,17 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self._workforce = PinningWorkforce(force, partial(_pinned_on, index))
         self._workers = force.processes
         self._shutdown_workers = weakref.finalize(self, self._workforce.close)  # at exit too
-        self._reset(loader, first_iter=True)
+        try:
+            self._reset(loader, first_iter=True)
+        except BaseException:  # an interrupt, or a worker that has died
+            self._end_now()
+            raise
+
+    def _end_now(self) -> None:
+        """Ends the workers without the time that they have to end by themselves."""
+        if self._workforce.grace:
+            self._workforce.grace = 0.0
+            self._shutdown_workers()
 
     @property
     def _shutdown(self) -> bool:
@@ -194,10 +204,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             while (answer := force.receive(MP_STATUS_CHECK_INTERVAL)) is NOTHING:
                 pass
             return answer
-        except BaseException:
-            if force.grace:  # a worker is dead, or the user interrupts
-                force.grace = 0.0
-                self._shutdown_workers()
+        except BaseException:  # a worker is dead, or the user interrupts
+            self._end_now()
             raise
 
     def _next_data(self) -> Any:

@@ -4,6 +4,10 @@
 tensorboard, which is imported when a writer is made.
 """
 
+from ...absent import explain
 from .writer import SummaryWriter
 
 __all__ = ["SummaryWriter"]
+
+
+explain(__name__)

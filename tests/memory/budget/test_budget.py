@@ -47,6 +47,7 @@ WITHIN = [name for name in CASES if name not in {"hooks_of_one_saved_tensor", "h
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # for good: what is unfrozen, 50,000 tests and PyTorch, is walked each time
     monkeypatch.setattr(search, "WORK", search.WORK // 10)  # a plan that is good enough
     budgeting._learned.clear()
     rates._rates.clear()
@@ -72,7 +73,7 @@ def by_chance(seed: str, places: tuple[str, ...]) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "device"),
-    [(name, "simulated") for name in WITHIN] + [(name, "cpu") for name in WITHIN[::4]],
+    [(name, "simulated") for name in WITHIN[::2]] + [(name, "cpu") for name in WITHIN[1::4]],
 )
 def test_any_plan_gives_the_same_bits(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
@@ -139,8 +140,7 @@ def trained(device: str, saving: Callable[[], Any], steps: int) -> tuple[Trainin
 @pytest.mark.parametrize(
     ("places", "share"),
     [
-        ((KEEP, OFFLOAD), 0.85), ((KEEP, OFFLOAD), 0.6), ((KEEP, RECOMPUTE), 0.85),
-        ((KEEP, RECOMPUTE), 0.75), ((KEEP, OFFLOAD, RECOMPUTE), 0.6),
+        ((KEEP, OFFLOAD), 0.6), ((KEEP, RECOMPUTE), 0.75), ((KEEP, OFFLOAD, RECOMPUTE), 0.6),
     ],
 )  # fmt: skip
 def test_a_settled_step_fits(places: tuple[str, ...], share: float) -> None:
@@ -235,15 +235,14 @@ if sys.argv[1] == "budget":
     for _ in range(3):
         step(memory.budget("30MB", device="cpu", placements=("keep", "recompute")))
 else:
-    for _ in range(3):
-        step(nullcontext())
+    step(nullcontext())
 print(resident())
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells it")
 def test_the_process_is_smaller() -> None:
-    """By its resident set, over three steps that would keep 80 MB."""
+    """By its resident set, over three steps that would keep 80 MB; a plain one does."""
 
     def resident(how: str) -> int:
         run = subprocess.run(

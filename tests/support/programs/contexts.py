@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import tempfile
 import warnings
@@ -17,6 +18,9 @@ from cugrad.autograd import profiler
 from cugrad.autograd.graph import saved_tensors_hooks
 from cugrad.autograd.recording.views import is_part_of_leaf
 from cugrad.backends import simulated
+
+from .elsewhere import STATES, states
+from .fused_on_host import fused_on_host
 
 
 class Exact:
@@ -34,8 +38,14 @@ class Exact:
         return payload[::-1].copy().view(dtype).reshape(shape)
 
 
-def budget(limit: str) -> Any:
-    return memory.budget(limit, device=str(t.get_default_device()))
+def budget(limit: str, *placements: str) -> Any:
+    """A budget for the device of the program, whose plans choose among these placements, or all."""
+    more: Any = {"placements": ("keep", *placements)} if placements else {}
+    return memory.budget(limit, device=str(t.get_default_device()), **more)
+
+
+def to_disk(**options: Any) -> Any:
+    return memory.save_on_disk(tempfile.gettempdir(), min_bytes=0, **options)
 
 
 def to_numpy(x: Any) -> Any:
@@ -49,6 +59,17 @@ def copies() -> Any:
     return saved_tensors_hooks(
         lambda x: x if is_part_of_leaf(x) or not x.numel() else x.detach().clone(), lambda x: x
     )
+
+
+@functools.cache
+def passing() -> Any:
+    """A mode that calls what it is asked for. The first such class gives functions other code."""
+
+    class Passing(t.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            return func(*args, **(kwargs or {}))
+
+    return Passing
 
 
 # Entered around some of a program's statements.
@@ -66,48 +87,70 @@ CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "budget 1GB": lambda: budget("1GB"),
     "budget 4KB": lambda: budget("4KB"),
     "budget 2KB": lambda: budget("2KB"),
+    "budget of offload": lambda: budget("2KB", "offload"),
+    "budget of recompute": lambda: budget("2KB", "recompute"),
+    "budget of disk": lambda: budget("2KB", "disk"),
+    "budget of both": lambda: budget("3KB", "offload", "recompute"),
     "offload": lambda: memory.offload(min_bytes=0, keep_last=0),
     "offload learns": lambda: memory.offload(min_bytes=0),
     "offload exact": lambda: memory.offload(min_bytes=0, keep_last=0, compress=Exact()),
     "offload host 0": lambda: memory.offload(min_bytes=0, keep_last=0, host_limit=0),
+    "offload spill": lambda: memory.offload(
+        min_bytes=0, keep_last=0, host_limit="1KB", spill=memory.DiskStore(tempfile.gettempdir())),
+    "offload narrow": lambda: memory.offload(
+        min_bytes=0, keep_last=0, backlog=64, lookahead=64, timing=False),
+    "offload some": lambda: memory.offload(
+        min_bytes=0, keep_last=0, filter=lambda x: x.numel() % 2 == 0),
     "save_on_cpu": lambda: memory.save_on_cpu(),
     "save_on_cpu pinned": lambda: memory.save_on_cpu(pin_memory=True, device_type="simulated"),
-    "save_on_disk": lambda: memory.save_on_disk(tempfile.gettempdir(), min_bytes=0),
+    "save_on_disk": to_disk,
+    "save_on_disk exact": lambda: to_disk(compress=Exact()),
+    "save_on_disk full": lambda: to_disk(limit="1KB", backlog=64),
+    "recompute chain": lambda: memory.recompute(chain=1),
+    "mutation": t.autograd.graph.allow_mutation_on_saved_tensors,
     "identity": lambda: saved_tensors_hooks(lambda x: x, lambda x: x),
     "clone": lambda: saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x),
     "copies": copies,
     "numpy": lambda: saved_tensors_hooks(to_numpy, lambda p: t.tensor(p[0], device=p[1])),
     "autocast off": lambda: t.amp.autocast("cpu", enabled=False),
+    "fused": fused_on_host,
     "range": lambda: profiler.record_function("all"),
+    "function mode": lambda: passing()(),
 }  # fmt: skip
 
 # Those that copy what is saved: what a program changes in place after it was saved is an error
 # without them, and none with them.
 COPYING = {name for name in CONTEXTS if name.startswith(("offload", "save_on", "budget"))} | {
-    "clone", "copies", "numpy", "recompute", "recompute all",
+    "clone", "copies", "numpy", "recompute", "recompute all", "recompute chain", "mutation",
 }  # fmt: skip
+
+# Those in which sums may be added up in another order: a number may be rounded otherwise.
+ROUNDING = {"fused"}
 
 # Those that must do then what "copies" does; from the host only one of them moves anything.
 MOVING = {
-    "offload", "offload learns", "offload exact", "offload host 0", "save_on_cpu",
-    "save_on_cpu pinned", "save_on_disk",
+    "offload", "offload learns", "offload exact", "offload host 0", "offload spill",
+    "offload narrow", "save_on_cpu", "save_on_cpu pinned", "save_on_disk", "save_on_disk exact",
+    "save_on_disk full",
 }  # fmt: skip
-MOVING_ON_HOST = {"save_on_disk"}
+MOVING_ON_HOST = {"save_on_disk", "save_on_disk exact", "save_on_disk full"}
 
 # Around all of a program: where its tensors are, and in which thread it runs.
-PLACES = ("thread", "simulated earliest", "simulated latest", "simulated random")
+PLACES = ("thread", "simulated earliest", "simulated latest", "simulated random", "simulated timed")
 
 
-def entered(names: tuple[str, ...]) -> Callable[[], AbstractContextManager[Any]]:
+def entered(names: tuple[str, ...]) -> Callable[[dict[str, Any]], AbstractContextManager[Any]]:
     """What a program calls `context`: all that is named, from the outside in."""
 
-    def enter() -> AbstractContextManager[Any]:
+    def enter(env: dict[str, Any]) -> AbstractContextManager[Any]:
         stack = ExitStack()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 for name in names:
-                    if name not in PLACES:
+                    if name in STATES:
+                        stack.enter_context(states(env, name))
+                    elif name not in PLACES:
                         stack.enter_context(CONTEXTS[name]())
             except BaseException:
                 stack.close()

@@ -59,9 +59,9 @@ def same_storage(x: Any, y: Any) -> bool:
 
 
 def usable(x: Any) -> bool:
-    """Whether a view has not been made useless by a change of its base."""
+    """Whether a view has not been made useless by a change of its base, and lines may take it."""
     try:
-        return x.is_leaf is not None
+        return x.is_leaf is not None and not x.is_sparse
     except RuntimeError:
         return False
 

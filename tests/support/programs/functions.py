@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from .drawing import Draw, Ended, Spoiled
 from .running import overlaps
 from .statements import Sort, change, copy_and_change, op
 from .table_rare import RARE
+from .table_recurrent import RECURRENT
+from .table_sparse import SPARSE
 from .text import Statement
 
 # Functions ----------------------------------------------------------------------------------------
@@ -82,7 +85,7 @@ INSIDE: list[Sort] = [
     op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
     op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
     copy_and_change, change, op(RARE),
-    op(CUSTOM),
+    op(CUSTOM), op(RECURRENT), op(SPARSE),
 ]  # fmt: skip
 
 CHECKPOINTS = [
@@ -97,7 +100,49 @@ CHECKPOINTS = [
 
 
 def checkpointed(d: Draw) -> Statement | None:
-    names = [n for n in (d.pick_float(), d.pick_float()) if n is not None]
+    """A function that a checkpoint calls."""
+    return function(d, CHECKPOINTS, INSIDE)
+
+
+FUSED = ["fused({f})({a})", "fused({f})({a})", "fused(lambda *a: {f}(*a).sin())({a})",
+         "t.utils.checkpoint.checkpoint(fused({f}), {a}, use_reentrant=False)"]  # fmt: skip
+
+
+def fusible(d: Draw) -> Statement | None:
+    """A function of elements, which one kernel computes."""
+    return function(d, FUSED, [op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY)])
+
+
+# What divides by the root of a gradient's square adds so much to it that what is rounded is small.
+TRAINED = [
+    "trained('SGD', {f}, {a})",
+    "trained('SGD', {f}, {a}, momentum=.9, nesterov=True, weight_decay=.1)",
+    "trained('Adam', {f}, {a}, eps=.1)",
+    "trained('Adam', {f}, {a}, eps=.1, amsgrad=True, maximize=True)",
+    "trained('AdamW', {f}, {a}, eps=.1)",
+    "trained('NAdam', {f}, {a}, eps=.1)",
+    "trained('RAdam', {f}, {a}, eps=.1)",
+    "trained('Adamax', {f}, {a}, eps=.1)",
+    "trained('Adagrad', {f}, {a}, eps=.1)",
+    "trained('Adadelta', {f}, {a}, eps=.1)",
+    "trained('RMSprop', {f}, {a}, eps=.1, momentum=.9, centered=True)",
+    "trained('ASGD', {f}, {a})",
+]
+
+
+def trained(d: Draw) -> Statement | None:
+    """What an optimizer makes of a few parameters in a few steps."""
+    return function(d, TRAINED, INSIDE, lambda x: 0 < x.numel() <= 6 and not is_half(x))
+
+
+def is_half(x: Any) -> bool:
+    return bool(x.dtype in (torch.float16, torch.bfloat16))
+
+
+def function(
+    d: Draw, forms: list[str], sorts: list[Sort], fits: Callable[[Any], bool] = lambda x: True
+) -> Statement | None:
+    names = [n for n in (d.pick_float(fits), d.pick_float(fits)) if n is not None]
     if d.scope is not None or not names:
         return None
     names = list(dict.fromkeys(names))
@@ -106,10 +151,10 @@ def checkpointed(d: Draw) -> Statement | None:
         d.env[n].detach().requires_grad_() if d.env[n].requires_grad else d.env[n].detach()
         for n in names
     ]
-    made = body_of(d, parameters, samples, False, INSIDE)
+    made = body_of(d, parameters, samples, False, sorts)
     if made is None:
         return None
-    return called(d, parameters, made, d.random.choice(CHECKPOINTS), ", ".join(names))
+    return called(d, parameters, made, d.random.choice(forms), ", ".join(names))
 
 
 def called(
@@ -156,6 +201,28 @@ TRANSFORMS = [
     ),
     ("t.func.jvp({f}, ({a},), ({a},))[1]!", "tensor", "whole"),
     ("t.func.vjp({f}, {a})[1](t.ones_like({f}({a})))[0]!", "tensor", "whole"),
+    # at a constant point, which PyTorch's derivative has as numbers
+    ("t.func.linearize({f}, *[x.detach() for x in ({a},)])[1]({a})!", "tensor", "whole"),
+    # several gradients at once, forward mode over a backward pass, and a backward pass over it
+    (
+        "t.func.vmap(t.func.vjp({f}, {a})[1])(t.stack([{f}({a}).detach().sin()] * 2))[0]!",
+        "tensor",
+        "whole",
+    ),
+    ("t.func.jvp(t.func.grad({f}), ({a},), ({a},))[1]!", "scalar", "whole"),
+    ("t.func.grad(lambda *a: t.func.jvp({f}, a, a)[1])({a})!", "scalar", "whole"),
+    ("t.func.grad(lambda *a: each(t.func.jvp({f}, a, a)[1]))({a})!", "tensor", "whole"),
+    ("t.func.vmap(lambda *a: t.func.jvp({f}, a, a)[1])({a})!", "tensor", "rows"),
+    (
+        "t.func.jvp(lambda *a: t.func.vjp({f}, *a)[1]({f}(*a))[0], ({a},), ({a},))[1]!",
+        "tensor",
+        "whole",
+    ),
+    (
+        "t.func.vmap(lambda *a: t.func.jvp(t.func.grad({f}), a, a)[1])({a})!",
+        "scalar",
+        "rows",
+    ),
     ("t.func.jacrev({f})({a})!", "tensor", "small"),
     ("t.func.jacfwd({f})({a})!", "tensor", "small"),
     ("t.func.hessian({f})({a})!", "scalar", "small"),
@@ -191,7 +258,7 @@ TRANSFORMS = [
 WITHIN_TRANSFORMS: list[Sort] = [
     op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
     op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
-    copy_and_change, change, op(RARE),
+    copy_and_change, change, op(RARE), op(RECURRENT),
 ]  # fmt: skip
 
 
@@ -252,6 +319,16 @@ def transform(d: Draw) -> Statement | None:
     return statement
 
 
+# What is seen of a function of a dual tensor: its tangent, or that of a gradient.
+FORWARD = "t.autograd.forward_ad"
+TANGENTS = [
+    "{y}", "{y}",
+    "t.autograd.grad(each({y}), {p}, create_graph=True)[0]",
+    "t.autograd.grad({y}, {p}, " + FORWARD + ".make_dual({y}.detach(), {y}.detach() * .3),"
+    " retain_graph=True)[0]",
+]  # fmt: skip
+
+
 def dual(d: Draw) -> Statement | None:
     """A derivative in forward mode, which later lines use."""
     x = d.pick_float(lambda x: not x.is_inference() and not overlaps(x))
@@ -263,23 +340,20 @@ def dual(d: Draw) -> Statement | None:
     if made is None:
         return None
     returned = made[-1].head.partition(" ")[2]
-    level = "t.autograd.forward_ad"
+    form = d.random.choice(TANGENTS if not d.hooked and d.env[x].requires_grad else TANGENTS[:1])
+    seen = form.format(y=returned, p=parameter)
     body = (
-        Statement(f"{parameter} = {level}.make_dual({x}, {x} * .5)"),
+        Statement(f"{parameter} = {FORWARD}.make_dual({x}, {x} * .5)"),
         *made[:-1],
-        Statement(f"{name} = {level}.unpack_dual({returned}).tangent"),
+        Statement(f"{name} = {FORWARD}.unpack_dual({seen}).tangent"),
     )
-    statement = Statement(f"with {level}.dual_level():", body)
+    statement = Statement(f"with {FORWARD}.dual_level():", body)
     before = dict(d.env)
     if not d.try_(statement, name, changes=True) or not isinstance(d.env.get(name), torch.Tensor):
         raise Spoiled
     made_tensor = d.env[name]
     d.env = before | {name: made_tensor}
     ends = Statement("del " + ", ".join(sorted(names_of(body) - {name})))
-    try:
-        d.env[name] = made_tensor
-    finally:
-        pass
     return Statement(statement.head, (*body, ends)) if names_of(body) - {name} else statement
 
 

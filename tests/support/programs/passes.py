@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from .drawing import Draw, Spoiled
+from .running import value_of
 from .text import Statement
 
 # Backward -----------------------------------------------------------------------------------------
@@ -48,6 +50,32 @@ def gradient(d: Draw) -> Statement | None:
         needs = (f"clear({outputs[0]}.sum().abs(), 0)",)
     text = f"{name} = t.autograd.grad({root}, [{', '.join(inputs)}], {how})[0]"
     statement = Statement(text, needs=needs)
+    if not d.try_(statement, name, changes=True):
+        raise Spoiled
+    return statement
+
+
+# Two gradients at once, as examples of a batch.
+BATCHED = [
+    "t.autograd.grad({y}, [{x}], t.stack([t.ones_like({y}), {y}.detach() * .5]), {how})[0]",
+    "t.autograd.grad([{y}], [{x}], [t.stack([{y}.detach()] * 2).sin()], {how})[0]",
+    "t.autograd.grad({y}, {x}, {y}.detach()[None] * .5, {how})[0]",
+    "t.func.vmap(lambda g: t.autograd.grad({y}, {x}, g, retain_graph=True, allow_unused=True)[0])"
+    "(t.stack([t.ones_like({y}), {y}.detach()]))",
+]
+
+
+def batched(d: Draw) -> Statement | None:
+    """Gradients in one pass of several vectors."""
+    # docs/torch-compatibility.md, hooks of what backward begins with: a leaf may have some
+    y = d.pick_float(lambda x: differentiable(x) and not x.is_leaf)
+    x = d.pick_float(differentiable)
+    if d.scope is not None or d.hooked or y is None or x is None or not torch.is_grad_enabled():
+        return None
+    name, form = d.fresh(), d.random.choice(BATCHED)
+    how = d.random.choice(["create_graph=True", "retain_graph=True"])
+    how += ", allow_unused=True, is_grads_batched=True"
+    statement = Statement(f"{name} = " + form.format(x=x, y=y, how=how))
     if not d.try_(statement, name, changes=True):
         raise Spoiled
     return statement
@@ -125,10 +153,7 @@ def checked(d: Draw, statement: Statement, name: str) -> Statement | None:
             return None
     except Spoiled:
         return None
-    if all(
-        g is None or (torch.isfinite(g).all() and g.abs().max() < 1e6 if g.numel() else True)
-        for g in d.env[name]
-    ):
+    if all(g is None or not g.numel() or np.abs(value_of(g)).max() < 1e6 for g in d.env[name]):
         return statement
     raise Spoiled
 

@@ -61,7 +61,7 @@ WORDS = {
 }
 
 
-NO_GRAPH = re.compile("no graph|NoneType|none of output has|missing RuntimeError reentrant")
+NO_GRAPH = re.compile("no graph|NoneType|none of output has")
 # said of a line with another fault
 ONE_OF_TWO = {"leaf", "several views", "freed", "inference", "reentrant", "detached", "twice"}
 
@@ -94,11 +94,12 @@ class Difference:
 
 def run(
     lib: Any, source: str, names: dict[str, Any] | None = None, *,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Callable[[dict[str, Any]], AbstractContextManager[Any]] = nullcontext,
     around: Callable[[], AbstractContextManager[Any]] = nullcontext, thread: bool = False,
 ) -> Seen:  # fmt: skip
-    """Runs a program's text; `context` is what it calls so, `around` holds it, tensors and all."""
-    env: dict[str, Any] = {"t": lib, "log": [], "context": context, "np": np, **(names or {})}
+    """Runs a program's text; `context`, of its names, is what it calls so; `around` holds all."""
+    env: dict[str, Any] = {"t": lib, "log": [], "np": np, **(names or {})}
+    env["context"] = functools.partial(context, env)
     named = re.findall(r"\bt\.(b?float\d+|complex\d+)", source)
     seen = Seen(named=frozenset(named + ["float32"] * ("t.int64" in source)))
     env["strides"] = seen.strides
@@ -216,8 +217,9 @@ def look(seen: Seen, env: dict[str, Any]) -> None:
             continue
         if seen.failure is None and (x.retains_grad or x.is_leaf and not x._is_view()):
             facts["grad"] = value_of(x.grad)
+            facts["grad_is_sparse"] = x.grad is not None and x.grad.is_sparse
         seen.tensors[name] = facts
-        if x.numel() and name[0] == "v":
+        if x.numel() and name[0] == "v" and not x.is_sparse:
             start, reach = x.data_ptr(), sum((n - 1) * s for n, s in zip(x.shape, x.stride()))
             places.append((name, start, start + (reach + 1) * x.element_size()))
     seen.aliases = frozenset(
@@ -248,6 +250,8 @@ def facts_of(x: Any) -> dict[str, Any]:
         "shape": tuple(x.shape),
         "requires_grad": x.requires_grad,
         "is_leaf": x.is_leaf,
+        "is_sparse": x.is_sparse,
+        "class": type(x).__name__,
     }
     return facts
 
@@ -262,6 +266,7 @@ def value_of(x: Any) -> Any:
     if x is None:
         return None
     x = x.detach()
+    x = x.to_dense() if x.is_sparse else x
     if getattr(x, "_is_zerotensor", bool)():  # PyTorch's zeros without memory
         x = x.clone()
     if "bfloat16" in str(x.dtype):
@@ -295,14 +300,14 @@ def differences(want: Seen, got: Seen, bits: bool, derives: bool = False) -> Ite
     if names and not (derives and all(map(is_nothing, alone))):
         yield Difference("tensors", "", f"{names} in one of the two only")
         return
-    skipped = ("requires_grad", "is_leaf", "is_view") if derives else ()
+    skipped = ("requires_grad", "is_leaf", "is_view", "class") if derives else ()
     tolerance = 0.0 if bits else tolerance_of(want)
     for name, facts in want.tensors.items():
         if name in names:
             continue
         for fact, value in facts.items():
             other = got.tensors[name].get(fact)
-            if fact in ("is_view", "strides") and other is None:
+            if fact in ("is_view", "strides", "grad_is_sparse") and other is None:
                 continue
             if derives and (fact in skipped or is_nothing(value) and is_nothing(other)):
                 continue

@@ -155,6 +155,7 @@ REGIONS = {
     "t.autograd.set_grad_enabled(True)": 0.5,
     "t.device('cpu')": 0.3,
     "t.autograd.set_multithreading_enabled(False)": 0.2,
+    "Passing()": 0.5,
 }  # fmt: skip
 
 

@@ -136,6 +136,8 @@ t.nn.functional.pad({x}[None, None], (1, 1), mode='reflect')  =1d
 t.nn.functional.scaled_dot_product_attention({x}, {x}, {x}, is_causal=True)  real 2d
 t.nn.functional.cross_entropy({x}, {x}.softmax(1), label_smoothing=.1)  real =2d
 t.nn.functional.max_unpool1d(*t.nn.functional.max_pool1d({x}[None], 2, return_indices=True), 2)  real =2d | apart({x})
+{x}.as_subclass(Plain)
+{x}.as_subclass(Kept)
 t.autograd.functional.vhp(lambda a: each(a), {x}, {x})[1]  real
 """)  # fmt: skip  # noqa: E501
 

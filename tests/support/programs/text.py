@@ -17,6 +17,8 @@ def total(*tensors):
 ''',
     "each": """
 def each(x):
+    if x.is_sparse:
+        x = x.to_dense()
     if x.is_complex():
         x = x.to(t.complex128)
         return ((x * x.conj()).real + x.real * 0.3 + x.imag * 0.2).sum()
@@ -137,13 +139,100 @@ def nested(f, *args):
     inner = lambda *a: t.utils.checkpoint.checkpoint(f, *a, use_reentrant=False).sin()
     return t.utils.checkpoint.checkpoint(inner, *args, use_reentrant=False)
 """,
+    "fused": """
+def fused(f):
+    return getattr(t, "fuse", lambda f: f)(f)
+""",
+    "recurrent": """
+def recurrent(kind, x, layers=1, ways=1, biases=True):
+    rows, wide, weights = 2 * {"lstm": 4, "gru": 3}.get(kind, 1), x.shape[-1], []
+    for number in range(layers * ways):
+        for shape in [(rows, wide), (rows, 2), (rows,), (rows,)][: 4 if biases else 2]:
+            places = t.ones(shape, dtype=x.dtype).reshape(-1).cumsum(0) + len(weights)
+            weights.append(places.cos().view(shape) * (0.5 + 0.1 * x.mean()))
+        wide = 2 * ways if number % ways == ways - 1 else wide
+    state = t.ones(layers * ways, x.shape[1], 2, dtype=x.dtype) * x.mean()
+    state = (state, state * 0.5) if kind == "lstm" else state
+    out, *_, last = getattr(t, kind)(x, state, weights, biases, layers, 0.0, False, ways > 1, False)
+    return out + last.mean()
+""",
+    "layered": """
+def layered(layer, *inputs):
+    layer = layer.to(inputs[0].data.dtype)
+    with t.no_grad():
+        for number, p in enumerate(layer.parameters()):
+            places = t.arange(p.numel(), dtype=t.float64) + number
+            p.copy_(places.cos().view(p.shape) * 0.5)
+    out = layer(*inputs)
+    while isinstance(out, tuple):
+        out = out[0]
+    return out
+""",
+    "Kept": """
+class Kept(t.Tensor):
+    pass
+""",
+    "Plain": """
+class Plain(t.Tensor):
+    __torch_function__ = t._C._disabled_torch_function_impl
+""",
+    "scattered": """
+def scattered(places, values, size):
+    return t.sparse_coo_tensor(places, values, size)
+""",
+    "scattered_densely": """
+def scattered_densely(places, values, size):
+    dense = t.zeros(size, dtype=values.dtype).index_put(places.unbind(0), values, accumulate=True)
+
+    class Dense:
+        def coalesce(self):
+            return self
+
+        def to_dense(self):
+            return dense
+
+        def values(self):
+            return dense[places.unique(dim=1).unbind(0)]
+
+        def __matmul__(self, other):
+            return dense @ other
+
+    return Dense()
+""",
+    "Passing": """
+class Passing(t.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+""",
+    "elsewhere": """
+def elsewhere(params, optimizer):
+    return t.enable_grad()
+""",
+    "trained": '''
+def trained(kind, f, *tensors, **settings):
+    """Copies of tensors behind some steps, with their gradients and an optimizer's states."""
+    params = [t.nn.Parameter(x.detach().clone()) for x in tensors]
+    optimizer = getattr(t.optim, kind)(params, lr=0.05, **settings)
+    with elsewhere(params, optimizer):
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=step != 1)
+            each(f(*params)).backward(inputs=params)
+            optimizer.step()
+        kept = [*params, *[p.grad for p in params if p.grad is not None]]
+        for p in params:
+            state = optimizer.state[p]
+            kept += [state[name] for name in sorted(state) if getattr(state[name], "shape", None)]
+    wide = t.complex128 if any(x.is_complex() for x in kept) else t.float64
+    kept = t.cat([x.detach().to_dense().reshape(-1).to(wide) for x in kept])
+    return t.view_as_real(kept).clone() if kept.is_complex() else kept
+''',
     "twice": """
 def twice(grads):
     return tuple(g if g is None else g * 2 for g in grads)
 """,
     "laid": """
 def laid(x):
-    if not isinstance(x, t.Tensor) or x._is_view() or not x.numel():
+    if not isinstance(x, t.Tensor) or x.is_sparse or x._is_view() or not x.numel():
         return x
     strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
     return x if x.is_contiguous() else x.clone(memory_format=t.contiguous_format)
@@ -164,7 +253,7 @@ def owned(x):
 """,
     "lies": """
 def lies(x):
-    if isinstance(x, t.Tensor) and not x._is_view() and x.numel():
+    if isinstance(x, t.Tensor) and not (x.is_sparse or x._is_view()) and x.numel():
         strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
     return x
 """,
@@ -183,10 +272,17 @@ def graph_of(x, names):
     weights = t.arange(1, 1 + x.numel(), dtype=t.float64).cos().view(x.shape)
     root = sum((part.to(t.float64) * weights).sum()
                for part in ((x.real, x.imag) if x.is_complex() else (x,)))
+    before = [y.grad for y in leaves]
     try:
-        grads = t.autograd.grad(root, leaves, retain_graph=True, allow_unused=True)
+        for y in leaves:
+            y.grad = None
+        root.backward(retain_graph=True)  # not grad: a checkpoint with re-entry refuses that
+        grads = [y.grad for y in leaves]
     except Exception:
         return "depends"
+    finally:
+        for y, g in zip(leaves, before):
+            y.grad = g
     return "constant" if not any(g is not None and g.abs().sum() for g in grads) else "depends"
 """,
     "cut": """

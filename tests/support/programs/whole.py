@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from . import table
 from .drawing import Draw, Ended, Spoiled
-from .functions import CUSTOM, checkpointed, dual, transform
-from .passes import accumulate, backward, clear_gradient, first, gradient, loss, second
+from .functions import CUSTOM, checkpointed, dual, fusible, trained, transform
+from .passes import accumulate, backward, batched, clear_gradient, first, gradient, loss, second
 from .statements import Sort, change, constant, copy_and_change, flag, hook, leaf, op, region
 from .table_rare import RARE
+from .table_recurrent import RECURRENT
+from .table_sparse import SPARSE
 
 SORTS: dict[str, tuple[Sort, float]] = {
     "leaf": (leaf, 1),
@@ -21,14 +23,19 @@ SORTS: dict[str, tuple[Sort, float]] = {
     "view": (op(table.VIEWS), 9),
     "change": (change, 9),
     "copy": (copy_and_change, 2),
+    "recurrent": (op(RECURRENT), 1.5),
+    "sparse": (op(SPARSE), 2),
     "custom": (op(CUSTOM), 3),
     "flag": (flag, 1.5),
     "region": (region, 3),
     "hook": (hook, 2),
     "checkpoint": (checkpointed, 2),
+    "fusible": (fusible, 1.5),
     "transform": (transform, 4),
     "dual": (dual, 1),
+    "trained": (trained, 1.2),
     "gradient": (gradient, 2),
+    "batched": (batched, 1),
     "accumulate": (accumulate, 1),
     "clear": (clear_gradient, 0.5),
 }

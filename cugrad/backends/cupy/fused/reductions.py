@@ -90,17 +90,17 @@ class ReductionPlan:
 
     def __init__(
         self, graph: Graph, layout: Layout, reduction: Reduction, summed: Sequence[bool],
-        new: Sequence[New],
+        new: Sequence[New], mean: bool = False,
     ) -> None:  # fmt: skip
         self.new, self.reduction = new, reduction
         self.sums = [_accumulator(x) for x, is_sum in zip(graph.results, summed) if is_sum]
         members = _members(graph, layout, self.sums)
         form = signature(graph.nodes, graph.results, values=not graph.numbers)
         key = (graph.name, form, layout.kind, graph.inputs, graph.outputs, reduction.leading,
-               tuple(summed))  # fmt: skip
+               tuple(summed), mean)  # fmt: skip
         self.kernel = _kernels.get(key)
         if self.kernel is None:
-            code = _source(graph, layout, reduction.leading, summed, members)
+            code = _source(graph, layout, reduction.leading, summed, members, mean)
             self.kernel = _kernels[key] = cupy.RawKernel(code, graph.name, OPTIONS)
         self.grid = (reduction.tiles, reduction.parts)
         self.pack = struct.Struct(struct_format(members)).pack
@@ -198,8 +198,10 @@ if (kept < a.{keeps})
 
 
 def _source(
-    graph: Graph, layout: Layout, leading: bool, summed: Sequence[bool], members: Any
-) -> str:
+    graph: Graph, layout: Layout, leading: bool, summed: Sequence[bool], members: Any,
+    mean: bool = False,
+) -> str:  # fmt: skip
+    """The kernel; with `mean` sums are divided by how many numbers they are of."""
     index = "long long" if layout.wide else "int"
     inputs, outputs = graph.inputs, graph.outputs
     named = {x.name: f"a.number{k}" for k, x in enumerate(graph.numbers)}
@@ -232,7 +234,8 @@ def _source(
                       + "{kind} s{k} = 0;", 4),
         body=indent("\n".join(body), " " * 12),
         combine=_each(sums, COMBINE_ROWS if leading else COMBINE_LANES, 4),
-        write=_each(sums, "if (writes) a.out{out}[kept] = {value};", 4),
+        write=_each(sums, "if (writes) a.out{out}[kept] = {value};", 4,
+                    divided=f" / a.{'rows' if leading else 'columns'}" * mean),
         part=_each(sums, "if (writes) a.partial{k}[blockIdx.y * a.{keeps} + kept] = s{k};", 4,
                    **shape),
         again=_each(sums, AGAIN, 4, **shape),
@@ -240,9 +243,12 @@ def _source(
 
 
 def _each(sums: Any, template: str, depth: int, **names: Any) -> str:
-    """A template filled for each sum."""
+    """A template filled for each sum, which is `divided` where that is said."""
+    divided = names.get("divided", "")
     parts = [
-        template.format(k=k, out=out, kind=kind, value=_rounded(f"s{k}", dtype), **names)
+        template.format(
+            k=k, out=out, kind=kind, value=_rounded(f"s{k}{divided}", dtype), **names
+        )  # fmt: skip
         for k, (out, kind, dtype) in enumerate(sums)
     ]
     return indent("\n".join(parts), " " * depth)

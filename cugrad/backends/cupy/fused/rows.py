@@ -24,7 +24,7 @@ from .layouts import Operand, layout_of, strides_in_order
 from .reductions import ReductionPlan, reduction_to
 from .source import THREADS
 
-__all__ = ["backward_of", "column_sum", "forward_of", "graph_plan"]
+__all__ = ["backward_of", "column_sum", "forward_of", "graph_plan", "mean_of"]
 
 Array = Any  # cupy.ndarray
 
@@ -320,7 +320,7 @@ def plan_of(
 
 def summing_plan(
     name: str, results: list[Traced], targets: Sequence[tuple[int, ...]],
-    arrays: Sequence[Array], told: bool,
+    arrays: Sequence[Array], told: bool, mean: bool = False,
 ) -> ReductionPlan | None:  # fmt: skip
     """A kernel that sums results to the shapes that are less than those of `arrays` together; None
     where there is nothing to sum, or where the dims to be summed lie among others.
@@ -340,7 +340,7 @@ def summing_plan(
     layout = layout._replace(modes="e" * len(layout.modes))
     graph = graph_of(name, results, [x.dtype.name for x in arrays], told)
     new = [New(target, x.dtype, None) for x, target in zip(results, targets, strict=True)]
-    return ReductionPlan(graph, layout, reduction, [t != shape for t in targets], new)
+    return ReductionPlan(graph, layout, reduction, [t != shape for t in targets], new, mean)
 
 
 _sums: dict[Any, Any] = {}
@@ -370,6 +370,38 @@ def _column_plan(a: Array, count: int, keepdims: bool) -> ReductionPlan:
     plan = summing_plan("column_sum", [x], [target], [a], False)
     if plan is None:
         raise Untraceable("there is nothing to sum")
+    return plan
+
+
+def mean_of(a: Array, axis: Any, keepdims: bool) -> Array | None:
+    """The mean over axes that are first, or last; None for others, and for other dtypes.
+
+    CuPy's is a sum and a division.
+    """
+    axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if type(a) is not ndarray or not wanted.fused or not a.size or not a.ndim:
+        return None
+    if name_of(a.dtype) not in FLOATS:
+        return None
+    dims = {x % a.ndim for x in axes if -a.ndim <= x < a.ndim}
+    if len(dims) != len(axes) or not dims:
+        return None
+    key = a.dtype.num, a.shape, a.strides, tuple(axes), keepdims, "mean"
+    plan = _sums.get(key)
+    if plan is None:
+        plan = _kept(_sums, key, lambda: _mean_plan(a, dims, keepdims))
+    return plan.run([a])[0] if type(plan) is ReductionPlan else None
+
+
+def _mean_plan(a: Array, dims: set[int], keepdims: bool) -> ReductionPlan:
+    x = Trace().input(0, a.dtype)
+    target = tuple([1 if k in dims else n for k, n in enumerate(a.shape)])
+    plan = summing_plan("mean", [x], [target], [a], False, mean=True)
+    if plan is None:
+        raise Untraceable("there is nothing to sum, or its dims lie among others")
+    if not keepdims:
+        shape = tuple([n for k, n in enumerate(a.shape) if k not in dims])
+        plan.new = [New(shape, a.dtype, None)]
     return plan
 
 

@@ -145,13 +145,14 @@ extern "C" __global__ void __launch_bounds__(1024) norm_rows_backward(
 }
 """,
     # Mean and 1 / sqrt(variance + eps) of each channel. A part of a channel has its own mean and
-    # sum of squares about it; parts are joined as by Chan, Golub and LeVeque (1979).
+    # sum of squares about it; parts are joined as by Chan, Golub and LeVeque (1979). Running
+    # statistics that are there go towards mean and unbiased variance, and batches are counted.
     "channel_moments": _WALK
     + PART
     + r"""
 extern "C" __global__ void __launch_bounds__(256) channel_moments(
-    const T* x, A* means, A* factors, A* partial, unsigned* tickets, int channels, int count,
-    int length, int part, A eps)
+    const T* x, A* means, A* factors, W* running_mean, W* running_var, i64* batches, A* partial,
+    unsigned* tickets, int channels, int count, int length, int part, A eps, A momentum)
 {
     Walk w = walk_of(channels, count, part);
     A mean = 0, square = 0;
@@ -184,6 +185,15 @@ extern "C" __global__ void __launch_bounds__(256) channel_moments(
     if (w.leads) {
         means[w.channel] = mean;
         factors[w.channel] = 1 / sqrt(square / count + eps);
+        if (running_mean != nullptr) {
+            const A was = (A)running_mean[w.channel];
+            running_mean[w.channel] = (W)(was + (mean - was) * momentum);
+        }
+        if (running_var != nullptr) {
+            const A was = (A)running_var[w.channel];
+            running_var[w.channel] = (W)(was + (square / (count - 1) - was) * momentum);
+        }
+        if (batches != nullptr && w.channel == 0) *batches += 1;
     }
 }
 """,

@@ -37,6 +37,15 @@ __device__ __forceinline__ Words philox_block(u64 seed, u64 position)
     return philox(counter, (u32)seed, (u32)(seed >> 32));
 }
 
+// Where a draw begins that stands in a graph: `place`, if not 0, is the address of the seed and of
+// the position that `offset` is counted from.
+__device__ __forceinline__ void begin(u64 place, u64* seed, u64* offset)
+{
+    if (place == 0) return;
+    *seed = ((const u64*)place)[0];
+    *offset += ((const u64*)place)[1];
+}
+
 // [0, 1) with the top `bits` bits, so that the result is exact in a type with that much mantissa
 __device__ __forceinline__ float unit_float(u32 word, int bits)
 {
@@ -75,6 +84,7 @@ __device__ __forceinline__ u64 below(u64 word, u64 range)
 """
 
 _EACH_BLOCK = """
+    begin(place, &seed, &offset);
     u64 stride = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i * PER_BLOCK < n; i += stride) {
         Words w = philox_block(seed, offset + i);
@@ -85,7 +95,7 @@ def _kernel(name: str, element: str, extra: str, per_block: int, body: str) -> s
     """A kernel that fills `out[0:n]` with `per_block` values out of each block of four words."""
     loop = _EACH_BLOCK.replace("PER_BLOCK", str(per_block))
     return f"""
-extern "C" __global__ void {name}({element}* out, u64 n, u64 seed, u64 offset{extra})
+extern "C" __global__ void {name}({element}* out, u64 n, u64 seed, u64 offset, u64 place{extra})
 {{{loop}        {element} v[{per_block}];
         {body}
         for (int j = 0; j < {per_block}; ++j)
@@ -101,6 +111,8 @@ NAMES = (
     "philox_normal_float",
     "philox_normal_double",
     "philox_integers",
+    "philox_bits",
+    "philox_place",
 )
 
 SOURCE = (
@@ -127,4 +139,30 @@ SOURCE = (
         "v[0] = (long long)((u64)low + below((u64)w.y << 32 | w.x, range));\n"
         "        v[1] = (long long)((u64)low + below((u64)w.w << 32 | w.z, range));",
     )
+    # Whether the numbers of philox_uniform_float are below p, eight to a byte, the first in the top
+    # bit: n bytes, of `count` numbers.
+    + """
+extern "C" __global__ void philox_bits(
+    unsigned char* out, u64 n, u64 seed, u64 offset, u64 place, u64 count, float p)
+{
+    begin(place, &seed, &offset);
+    u64 stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+        unsigned char byte = 0;
+        for (int half = 0; half < 2; ++half) {
+            Words w = philox_block(seed, offset + 2 * i + half);
+            u32 words[4] = {w.x, w.y, w.z, w.w};
+            for (int j = 0; j < 4; ++j)
+                if (i * 8 + 4 * half + j < count && unit_float(words[j], 24) < p)
+                    byte |= 128 >> (4 * half + j);
+        }
+        out[i] = byte;
+    }
+}
+
+extern "C" __global__ void philox_place(u64* place, u64 seed, u64 offset)
+{
+    if (blockIdx.x == 0 && threadIdx.x == 0) place[0] = seed, place[1] = offset;
+}
+"""
 )  # fmt: skip

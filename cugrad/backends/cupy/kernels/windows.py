@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from . import PART, whole
 
-__all__ = ["KERNELS", "NAMES", "SOURCE"]
+__all__ = ["KERNELS", "NAMES", "SOURCE", "WINDOW"]
 
-_WINDOW = r"""
+WINDOW = r"""
 struct Window { int size[3], outputs[3], kernel[3], stride[3], padding[3], dilation[3]; };
 
 struct Place { i64 plane; int at[3]; };  // of an element among planes of these sizes
@@ -75,7 +75,7 @@ __device__ __forceinline__ A divisor_of(const Window& w, int a, int b, int c, in
 KERNELS = {
     # What each output reads at each position of the kernel, 0 beyond the plane: element
     # (image, channel, position, output) of columns with these steps. Planes are (images, channels).
-    "unfold": _WINDOW + PART + r"""
+    "unfold": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) unfold(
     const T* x, T* columns, const Window w, i64 count, int channels, i64 per_image,
     i64 per_channel, i64 per_position)
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(256) unfold(
 }
 """,
     # The adjoint: each element of a plane is the sum of the columns that were read from it.
-    "fold": _WINDOW + PART + r"""
+    "fold": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) fold(
     const T* columns, T* x, const Window w, i64 count, int channels, i64 per_image,
     i64 per_channel, i64 per_position)
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(256) fold(
 }
 """,
     # A convolution in which each output channel reads one input channel, as `times` others do.
-    "depthwise": _WINDOW + PART + r"""
+    "depthwise": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) depthwise(
     const T* x, const T* weight, const T* bias, T* y, const Window w, i64 count, int channels,
     int times, int has_bias)
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise(
 }
 """,
     # Its adjoint in the input.
-    "depthwise_input": _WINDOW + PART + r"""
+    "depthwise_input": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) depthwise_input(
     const T* g, const T* weight, T* x, const Window w, i64 count, int channels, int times)
 {
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_input(
 }
 """,
     # Its adjoint in the weight: a block for each position of the kernel of each channel.
-    "depthwise_weight": _WINDOW + PART + r"""
+    "depthwise_weight": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) depthwise_weight(
     const T* g, const T* x, T* result, const Window w, int images, int channels, int times)
 {
@@ -201,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(256) add_to_channels(
 """,
     # The largest element of each window, and its number in the window: the first of equals, and
     # the last nan, which is larger than all.
-    "max_pool": _WINDOW + PART + r"""
+    "max_pool": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) max_pool(
     const T* x, T* y, W* offsets, const Window w, i64 count)
 {
@@ -222,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(256) max_pool(
     offsets[i] = (W)number;
 }
 """,
-    "max_pool_backward": _WINDOW + PART + r"""
+    "max_pool_backward": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) max_pool_backward(
     const T* g, const W* offsets, T* x, const Window w, i64 count)
 {
@@ -242,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(256) max_pool_backward(
 }
 """,
     # `given`, if not 0, is what sums are divided by; else the number of elements, see divisor_of.
-    "avg_pool": _WINDOW + PART + _DIVISOR + PART + r"""
+    "avg_pool": WINDOW + PART + _DIVISOR + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) avg_pool(
     const T* x, T* y, const Window w, i64 count, int inside, int given)
 {
@@ -259,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(256) avg_pool(
     y[i] = (T)(sum / divisor_of(w, o.at[0], o.at[1], o.at[2], inside, given));
 }
 """,
-    "avg_pool_backward": _WINDOW + PART + _DIVISOR + PART + r"""
+    "avg_pool_backward": WINDOW + PART + _DIVISOR + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) avg_pool_backward(
     const T* g, T* x, const Window w, i64 count, int inside, int given)
 {

@@ -75,7 +75,7 @@ class Setting(NamedTuple):
         lying = cupy.broadcast_to(self.mask, (*self.q.shape[:3], self.k.shape[2]))
         return tuple([s // self.mask.itemsize for s in lying.strides])
 
-    def packed(self, forward: bool, o: Heads, g: Heads) -> Any:
+    def packed(self, forward: bool, o: Heads, g: Heads) -> bytes:
         """The struct that kernels get."""
         how, queries = self.how, self.tiles(forward)[0]
         steps = [s for x in (self.q, self.k, self.v, o, g) for s in x.steps[:3]]
@@ -86,9 +86,8 @@ class Setting(NamedTuple):
         ]  # fmt: skip
         kept = 1 / (1 - how.p) if how.p < 1 else 0.0
         letter = "d" if self.q.array.dtype.name == "float64" else "f"
-        text = struct.pack(f"19q10i2{letter}0q", *steps, *self.mask_steps(), *numbers, how.scale,
+        return struct.pack(f"19q10i2{letter}0q", *steps, *self.mask_steps(), *numbers, how.scale,
                            kept)  # fmt: skip
-        return np.frombuffer(text, np.uint8)
 
     def launch(
         self, name: str, forward: bool, count: int, arrays: list[Array], packed: Any

@@ -1,8 +1,7 @@
-"""Convolutions: one kernel that makes columns, and one product of matrices; or one kernel alone
-where each channel is on its own.
+"""Convolutions: one kernel that makes columns, and one product of matrices; or one kernel alone,
+see `direct.py`, or where each channel is on its own.
 
-Planes that a product reads as they are, those of windows of one element, need no columns. Groups
-of several channels are left to the row.
+Planes that a product reads as they are, those of windows of one element, need no columns.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import cupy
 from ...windows import Ints
 from ..gemm import matmul
 from ..kernels.windows import KERNELS
+from . import direct
 from .launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
 from .registry import forward
 from .windows import Windows, launch, windows_over
@@ -68,7 +68,14 @@ def convolution(
         return None
     x, weight = dense(input), dense(weight)
     shape = (input.shape[0], weight.shape[0], *windows.outputs)
+    alone = groups > 1 and weight.shape[1] == 1
+    if not alone and _is_direct(windows, weight.shape, shape[0], groups):
+        return direct.convolve(
+            x, weight, None if bias is None else dense(bias), windows, groups, False
+        )  # fmt: skip
     if groups > 1:
+        if not alone:
+            return None
         result = ndarray(shape, x.dtype)
         first = weight if bias is None else dense(bias)
         launch("depthwise", windows, result.size, [x, weight, first, result],
@@ -84,11 +91,14 @@ def convolution(
     return result
 
 
+def _is_direct(windows: Windows, weight: tuple[int, ...], images: int, groups: int) -> bool:
+    return direct.fits(windows, images, weight[1], weight[0] // groups, groups)
+
+
 def _fits(input: Array, weight: Array, groups: int) -> bool:
-    """Whether all channels go to all, or each to its own."""
-    channels = input.shape[1] == weight.shape[1] * groups
-    alone = weight.shape[1] == 1 and weight.shape[0] % groups == 0
-    return bool(input.dtype == weight.dtype and channels and (groups == 1 or alone))
+    """Whether each output has a group, and each group its channels."""
+    shares = input.shape[1] == weight.shape[1] * groups and weight.shape[0] % groups == 0
+    return bool(input.dtype == weight.dtype and shares)
 
 
 def _by_columns(
@@ -132,10 +142,15 @@ def convolution_input(
         return None
     if grad_output.shape[1] != weight.shape[0] or 0 in weight.shape:
         return None
+    if weight.shape[0] % groups:
+        return None
     g, weight = dense(grad_output), dense(weight)
+    alone = groups > 1 and weight.shape[1] == 1
+    if not alone and _is_direct(windows, weight.shape, images, groups):
+        return direct.convolve(g, weight, None, windows, groups, True)
     result = ndarray((images, channels, *size), g.dtype)
     if groups > 1:
-        if weight.shape[1] != 1 or weight.shape[0] % groups:
+        if not alone:
             return None
         launch("depthwise_input", windows, result.size, [g, weight, result], int32(channels),
                int32(weight.shape[0] // groups))  # fmt: skip
@@ -167,9 +182,16 @@ def convolution_weight(
     outputs = grad_output.shape[1]
     if not outputs or not channels:
         return None
+    if outputs % groups or channels % groups:
+        return None
     g, x = dense(grad_output), dense(input)
-    if groups > 1:
+    shape = outputs, channels // groups, *windows.kernel
+    if groups > 1 and shape[1] == 1:
         return _depthwise_weight(g, x, windows, groups)
+    if _is_direct(windows, shape, images, groups):
+        return direct.convolve_weight(g, x, windows, groups, shape)
+    if groups > 1:
+        return None
     length, rows = prod(windows.outputs), channels * windows.taps
     total: Array = None
     step = _batch(images, (rows + outputs) * length, g.dtype.itemsize)

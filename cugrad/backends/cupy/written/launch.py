@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import struct
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 
+from ....kept import of_thread
 from ..fused.expressions import name_of
 from ..fused.reductions import tickets_of_stream
 from ..kernels import code
 
 __all__ = [
-    "BLOCK", "FLOATS", "LIMIT", "accumulator", "blocks", "dense", "int32", "int64", "kernel",
-    "name_of", "pack_of", "team_of", "tickets_of_stream",
+    "BLOCK", "FLOATS", "LIMIT", "Written", "accumulator", "blocks", "dense", "int32", "int64",
+    "kernel", "name_of", "noted", "pack_of", "team_of", "tickets_of_stream",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
@@ -24,17 +29,83 @@ LIMIT = 2**31 - 2**20  # below it an int counts on for a block or two
 int32, int64 = np.int32, np.int64
 
 
-_kernels: dict[Any, Any] = {}
+ndarray, frombuffer, uint8 = cupy.ndarray, np.frombuffer, np.uint8
+HEAD = re.compile(
+    r'extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\)\s*\{', re.S
+)
+LETTERS = {  # of what is no pointer, as struct packs it: numbers, and the bytes of structs
+    "i64": "q", "int": "i", "Window": "72s",
+    "Attention": {"f": "0q200s", "d": "0q208s"},
+}  # fmt: skip
+
+
+class Written:
+    """A kernel whose arguments are packed into one: a launch then costs as much whatever it is
+    told.
+    """
+
+    __slots__ = ("raw", "pack", "order")
+
+    def __init__(self, text: str, name: str, sums: str) -> None:
+        source, form, self.order = _of_one_argument(text, name, "d" if sums == "float64" else "f")
+        self.raw = cupy.RawKernel(source, name)
+        self.pack = struct.Struct(form).pack
+
+    def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
+        """Starts it with arrays, numbers, and the bytes of structs, in the order of its text; None
+        is a null pointer.
+        """
+        if noted.calls is not None:
+            noted.calls.append((self, grid, block, args))
+        values = [x.data.ptr if type(x) is ndarray else 0 if x is None else x for x in args]
+        told = self.pack(*[values[k] for k in self.order])
+        self.raw(grid, block, (frombuffer(told, uint8),))  # passed by value
+
+
+class _Noted(threading.local):
+    """What this thread launches, while a plan of it is made it down: see plans.py."""
+
+    calls: list[Any] | None = None
+
+
+noted = of_thread(_Noted())
+
+
+def _of_one_argument(text: str, name: str, sums: str) -> tuple[str, str, list[int]]:
+    """A kernel's text with its parameters as members of a struct, pointers first, how to pack that,
+    and the order in which members take the parameters.
+    """
+    head = next(m for m in HEAD.finditer(text) if m[2] == name)
+    parameters = [" ".join(p.split()) for p in head[3].split(",")]
+    order = sorted(range(len(parameters)), key=lambda k: "*" not in parameters[k])
+    members, reads, form = [], [], "@"
+    for parameter in [parameters[k] for k in order]:
+        kind, _, member = parameter.rpartition(" ")
+        members.append(f"    {kind.removeprefix('const ') if kind[-1] != '*' else kind} {member};")
+        by = "& " if kind.startswith("const ") and kind[-1] != "*" else " "
+        reads.append(f"    {kind}{by}{member} = told.{member};")
+        letter: Any = LETTERS.get(kind.removeprefix("const "), sums if kind == "A" else "P")
+        form += letter if isinstance(letter, str) else letter[sums]
+    body = (
+        f"struct Told_{name} {{\n" + "\n".join(members) + "\n};\n"
+        f'extern "C" __global__ void __launch_bounds__({head[1]}) {name}(const Told_{name} told)\n'
+        "{\n" + "\n".join(reads)
+    )
+    return text[: head.start()] + body + text[head.end() :], form + "0q", order
+
+
+_kernels: dict[Any, Written] = {}
 
 
 def kernel(
     text: str, name: str, dtype: str, weight: str | None = None, pack: int = 1, **numbers: int
-) -> Any:
+) -> Written:
     """The kernel of a name from `kernels`, for elements and weights of these dtypes."""
     key = name, dtype, weight, pack, tuple(numbers.values())
     ready = _kernels.get(key)
     if ready is None:
-        ready = _kernels[key] = cupy.RawKernel(code(text, dtype, weight, pack, **numbers), name)
+        ready = Written(code(text, dtype, weight, pack, **numbers), name, dtype)
+        _kernels[key] = ready
     return ready
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import cupy
 
 from ... import moments
+from ...moments import waiting
 from ...wanted import wanted
 from ..fused.reductions import BLOCKS
 from ..kernels.norms import KERNELS
@@ -145,7 +146,7 @@ def _kept(x: Array, normalized_shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*x.shape[: x.ndim - count], *(1,) * count)
 
 
-@forward("native_layer_norm")
+@forward("native_layer_norm", keeps=True)
 def layer_norm(
     input: Array, weight: Array | None, bias: Array | None, normalized_shape: tuple[int, ...],
     eps: float,
@@ -158,7 +159,7 @@ def layer_norm(
     return results[0], results[1].reshape(shape), results[2].reshape(shape)
 
 
-@forward("rms_norm")
+@forward("rms_norm", keeps=True)
 def rms_norm(
     input: Array, weight: Array | None, normalized_shape: tuple[int, ...], eps: float
 ) -> tuple[Array, Array] | None:
@@ -170,7 +171,7 @@ def rms_norm(
     return results[0], results[2].reshape(_kept(input, normalized_shape))
 
 
-@forward("native_group_norm")
+@forward("native_group_norm", keeps=True)
 def group_norm(
     input: Array, weight: Array | None, bias: Array | None, num_groups: int, eps: float
 ) -> tuple[Array, Array, Array] | None:
@@ -190,7 +191,7 @@ def _groups(x: Array, num_groups: int) -> Rows | None:
     return Rows(count, x.size // count, num_groups, spread)
 
 
-@forward("native_layer_norm_backward")
+@forward("native_layer_norm_backward", keeps=True)
 def layer_norm_backward(
     grad_output: Array, input: Array, weight: Array | None, mean: Array | None,
     rstd: Array | None, normalized_shape: tuple[int, ...], eps: float,
@@ -201,7 +202,7 @@ def layer_norm_backward(
     return _rows_backward(grad_output, input, weight, mean, rstd, _last(input, normalized_shape))
 
 
-@forward("rms_norm_backward")
+@forward("rms_norm_backward", keeps=True)
 def rms_norm_backward(
     grad_output: Array, input: Array, weight: Array | None, rstd: Array | None,
     normalized_shape: tuple[int, ...], eps: float,
@@ -274,7 +275,7 @@ class Sheet(NamedTuple):
         """Starts a kernel that walks over channels, and leaves two numbers of each in parts."""
         parts, kind = blocks(self.each, self.part), accumulator(x.dtype)
         partial = ndarray((parts if parts > 1 else 0, 2, self.channels), kind)
-        arrays = [a for a in args if isinstance(a, ndarray)]
+        arrays = [a for a in args if a is None or isinstance(a, ndarray)]
         sizes = [int32(n) for n in (self.channels, self.each, self.length, self.part)]
         text = KERNELS[name]
         kernel(text, name, name_of(x.dtype), weight, ACROSS=int(self.across))(
@@ -334,9 +335,32 @@ def batch_norm(
     if dtype is None or not sheet.fits:
         return None
     kind = accumulator(x.dtype)
-    means, factors = (ndarray((sheet.channels,), kind) for _ in range(2))
-    sheet.launch("channel_moments", x, dtype, x, means, factors, kind(eps))
+    means, factors = ndarray((sheet.channels,), kind), ndarray((sheet.channels,), kind)
+    moved, momentum = _running(x, sheet, weight, bias)
+    moved_as = dtype if moved[0] is None else name_of(moved[0].dtype)
+    sheet.launch("channel_moments", x, moved_as, x, means, factors, *moved, kind(eps),
+                 kind(momentum))  # fmt: skip
     return _applied(x, weight, bias, means, factors, sheet, dtype), means, factors
+
+
+def _running(
+    x: Array, sheet: Sheet, weight: Array | None, bias: Array | None
+) -> tuple[list[Array | None], float]:
+    """Running mean, variance and count that wait for this batch norm, as the kernel changes them,
+    and how far.
+    """
+    running = waiting.taken()
+    if running is None:
+        return [None, None, None], 0.0
+    arrays = running.mean, running.var, running.batches
+    alike = _weight_dtype(x, sheet.channels, *arrays[:2]) is not None
+    there = [a for a in arrays if a is not None]
+    dense_here = all(type(a) is ndarray and a.flags.c_contiguous for a in there)
+    counts = running.batches is None or name_of(running.batches.dtype) == "int64"
+    if not alike or not dense_here or not counts or running.mean is None or sheet.each < 2:
+        return [None, None, None], 0.0
+    running.moved = True
+    return list(arrays), running.momentum
 
 
 def _applied(
@@ -409,17 +433,17 @@ def batch_norm_inference(
 
 
 def track_moment(
-    running: Array, statistic: Array, momentum: Any, eps: float | None = None, scale: float = 1.0
+    array: Array, statistic: Array, momentum: Any, eps: float | None = None, scale: float = 1.0
 ) -> None:
     """`moments.track_moment` in one kernel, where the momentum is a number."""
-    kinds = [x.dtype.name for x in (running, statistic)]
-    fits = wanted.fused and running.flags.c_contiguous and running.shape == statistic.shape
+    kinds = [x.dtype.name for x in (array, statistic)]
+    fits = wanted.fused and array.flags.c_contiguous and array.shape == statistic.shape
     if not fits or type(momentum) not in (int, float) or not set(kinds) <= set(FLOATS):
-        moments.track_moment(running, statistic, momentum, eps, scale)
-    elif running.size:
-        kind, count = accumulator(running.dtype), running.size
+        moments.track_moment(array, statistic, momentum, eps, scale)
+    elif array.size:
+        kind, count = accumulator(array.dtype), array.size
         kernel(KERNELS["track_moment"], "track_moment", *kinds)(
             (blocks(count),), (BLOCK,),
-            (running, dense(statistic), int32(count), int32(eps is not None), kind(momentum),
+            (array, dense(statistic), int32(count), int32(eps is not None), kind(momentum),
              kind(eps or 0.0), kind(scale)),
         )  # fmt: skip

@@ -35,7 +35,7 @@ def _by_bits(x: Array, bits: Array, scale: float) -> Array | None:
     return result
 
 
-@forward("native_dropout")
+@forward("native_dropout", keeps=True)
 def dropout(self: Array, bits: Array, mask_shape: tuple[int, ...], p: float) -> Array | None:
     """In one kernel, where each element has a bit."""
     if tuple(mask_shape) != self.shape:
@@ -57,7 +57,7 @@ def _lines(x: Array, index: Array, dim: int) -> tuple[int, int, int] | None:
     return x.shape[dim], index.shape[dim], prod(x.shape[dim + 1 :])
 
 
-@forward("gather")
+@forward("gather", keeps=True)
 def gather(self: Array, index: Array, dim: int) -> Array | None:
     """In one kernel, for elements of any dtype."""
     lines, stored = _lines(self, index, dim), STORED_AS.get(self.dtype.itemsize)
@@ -71,7 +71,7 @@ def gather(self: Array, index: Array, dim: int) -> Array | None:
     return result
 
 
-@forward("gather_backward")
+@forward("gather_backward", keeps=True)
 def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int) -> Array | None:
     """In one kernel, in an order that is always the same, where there are few indices."""
     if grad.dtype.name not in FLOATS or grad.shape != index.shape or 0 in shape:

@@ -34,7 +34,7 @@ def _pooled(
 
 
 def _max_pool(n: int) -> None:
-    @forward(MAX_POOLS[n - 1])
+    @forward(MAX_POOLS[n - 1], keeps=True)
     def max_pool(
         self: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints,
         ceil_mode: bool,
@@ -63,7 +63,7 @@ def _max_pool(n: int) -> None:
         launch("max_pool_backward", windows, result.size, arrays, index=name_of(offsets.dtype))
         return call.answer(self=result)
 
-    @forward(f"avg_pool{n}d")
+    @forward(f"avg_pool{n}d", keeps=True)
     def avg_pool(
         self: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, ceil_mode: bool,
         count_include_pad: bool, divisor_override: int | None,
@@ -89,7 +89,7 @@ for _n in (1, 2, 3):
     _max_pool(_n)
 
 
-@forward("avg_pool_backward")
+@forward("avg_pool_backward", keeps=True)
 def avg_pool_backward(
     grad_output: Array, input_size: tuple[int, ...], kernel_size: Ints, stride: Ints | None,
     padding: Ints, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,

@@ -9,6 +9,7 @@ import cupy
 import numpy as np
 
 from ...wanted import wanted
+from .plans import planned
 
 __all__ = ["BACKWARDS", "FORWARDS", "backward", "backward_of", "forward", "forward_of"]
 
@@ -20,12 +21,12 @@ FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and param
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of a `NodeCall`, or None
 
 
-def forward(*names: str) -> Callable[[Function], Function]:
+def forward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
     """Says that a function computes rows: from inputs and parameters, all by position.
 
-    It is told the row's name first where there are several.
+    With `keeps` its launches are kept by the form of the operands: see plans.py.
     """
-    return lambda function: _enter(FORWARDS, names, function)
+    return lambda function: _enter(FORWARDS, names, planned(function) if keeps else function)
 
 
 def backward(*names: str) -> Callable[[Function], Function]:
@@ -75,6 +76,7 @@ def forward_of(op: Any, plain: Function) -> Function:
     if function is None:
         return plain
     names = [*op.inputs, *op.params]
+    looks = hasattr(function, "plans")  # at its arguments itself
 
     def run(*args: Any, **params: Any) -> Any:
         if wanted.fused:
@@ -82,7 +84,7 @@ def forward_of(op: Any, plain: Function) -> Function:
             if len(args) < len(names):
                 named = {**op.defaults, **params}
                 full = (*args, *[named.get(n) for n in names[len(args) :]])
-            if _on_device(args):
+            if looks or _on_device(args):
                 result = function(*full)
                 if result is not None:
                     return result

@@ -79,19 +79,19 @@ def _softmax(name: str, log: bool, arrays: list[Array], dim: int) -> Array | Non
     return result
 
 
-@forward("softmax")
+@forward("softmax", keeps=True)
 def softmax(self: Array, dim: int) -> Array | None:
     """In one kernel."""
     return _softmax("softmax", False, [self], dim)
 
 
-@forward("log_softmax")
+@forward("log_softmax", keeps=True)
 def log_softmax(self: Array, dim: int) -> Array | None:
     """In one kernel."""
     return _softmax("softmax", True, [self], dim)
 
 
-@forward("softmax_backward")
+@forward("softmax_backward", keeps=True)
 def softmax_backward(grad_output: Array, output: Array, dim: int) -> Array | None:
     """In one kernel."""
     if grad_output.shape != output.shape:
@@ -99,7 +99,7 @@ def softmax_backward(grad_output: Array, output: Array, dim: int) -> Array | Non
     return _softmax("softmax_backward", False, [grad_output, output], dim)
 
 
-@forward("log_softmax_backward")
+@forward("log_softmax_backward", keeps=True)
 def log_softmax_backward(grad_output: Array, output: Array, dim: int) -> Array | None:
     """In one kernel."""
     if grad_output.shape != output.shape:
@@ -123,7 +123,7 @@ def _scores(x: Array, target: Array, weight: Array | None, reduction: str) -> Sc
     return rows if is_read else None
 
 
-@forward("cross_entropy")
+@forward("cross_entropy", keeps=True)
 def cross_entropy(
     self: Array, target: Array, weight: Array | None, reduction: str, ignore_index: int,
     label_smoothing: float,
@@ -152,7 +152,7 @@ def cross_entropy(
     return loss, total, top, log_sum
 
 
-@forward("cross_entropy_backward")
+@forward("cross_entropy_backward", keeps=True)
 def cross_entropy_backward(
     grad_output: Array, self: Array, target: Array, weight: Array | None, total_weight: Array,
     top: Array | None, log_sum: Array | None, reduction: str, ignore_index: int,

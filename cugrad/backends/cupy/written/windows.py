@@ -7,7 +7,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 import cupy
-import numpy as np
 
 from ...windows import Ints, numbers, output_size
 from ..kernels.windows import KERNELS
@@ -32,12 +31,12 @@ class Windows(NamedTuple):
     dilation: Sizes
 
     @property
-    def packed(self) -> Any:
+    def packed(self) -> bytes:
         """The struct that kernels get: of three dims, those that are missing before the others."""
         missing = 3 - len(self.size)
         ones = (1, 1, 1, 1, 0, 1)
         members = [(one,) * missing + values for one, values in zip(ones, self)]
-        return np.frombuffer(PACK(*[n for values in members for n in values]), np.uint8)
+        return PACK(*[n for values in members for n in values])
 
     @property
     def taps(self) -> int:

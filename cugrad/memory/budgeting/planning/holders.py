@@ -23,7 +23,10 @@ def holders(step: Step, placements: Sequence[str], forecast: Forecast) -> str:
         f"{size(forecast.peak)} are parameters and what else is there all the time"
     )
     if needs:
-        text += f", {size(needs)} gradients on their way and what the op itself needs"
+        text += (
+            f", {size(needs)} gradients on their way, what the op itself needs and what other "
+            "contexts move or keep"
+        )
     saved = forecast.peak - event.base
     if not saved:
         return text + "."

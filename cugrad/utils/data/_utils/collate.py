@@ -11,8 +11,8 @@ import numpy as np
 
 from .... import dtypes
 from ....device import default_device
+from ....functions import FUNCTIONS
 from ....functions.creation.factories import as_tensor, tensor
-from ....functions.shapes.copies import stack
 from ....tensor import Tensor
 
 __all__ = [
@@ -122,7 +122,7 @@ def collate(batch: Any, *, collate_fn_map: Table | None = None) -> Any:
 
 def collate_tensor_fn(batch: Any, *, collate_fn_map: Table | None = None) -> Any:
     """Tensors of one shape, stacked along a new first dimension."""
-    return stack(batch, 0)
+    return FUNCTIONS["stack"](batch, 0)  # which a subclass may answer
 
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Table | None = None) -> Any:

@@ -108,10 +108,41 @@ def receive(connection: Connection) -> Parcel:
     return parts, _received(connection, nbytes) if nbytes else None
 
 
+class Arrival:
+    """The system's answer to `recvmsg`, whose descriptors are closed with it."""
+
+    answers: Any = ()  # until an interrupt may come
+
+    def __init__(self) -> None:
+        self.answers = []
+
+    def receive(self, channel: Any) -> int:
+        """The descriptor that follows a message; it is received and kept in one step, so that an
+        interrupt comes before or after.
+        """
+        self.answers.extend(map(channel.recvmsg, [1], [socket.CMSG_LEN(array("i").itemsize)]))
+        if reduction.ACKNOWLEDGE:  # by a system that wants it of the receiver
+            channel.send(b"A")
+        if not self.answers[0][0]:
+            raise EOFError
+        for descriptor in self.descriptors():
+            return descriptor
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the system had no number for it
+
+    def descriptors(self) -> array[int]:
+        """Those of all answers."""
+        return array("i", b"".join([data for _, items, *_ in self.answers for _, _, data in items]))
+
+    def __del__(self) -> None:
+        for descriptor in self.descriptors():
+            os.close(descriptor)
+
+
 def _received(connection: Connection, nbytes: int) -> SharedBlock:
+    arrival = Arrival()
     try:
         with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            return SharedBlock(nbytes, _descriptor(channel))
+            return SharedBlock(nbytes, arrival.receive(channel), arrival)
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
@@ -120,29 +151,6 @@ def _received(connection: Connection, nbytes: int) -> SharedBlock:
             "increase the limit using `ulimit -n` in the shell, or keep fewer batches, or copies "
             "(x.clone()): each that is kept as it came holds its shared memory open"
         ) from None
-
-
-def _descriptor(channel: Any) -> int:
-    """The descriptor that follows a message; an interrupt leaves none open."""
-    answers: list[Any] = []
-    try:  # received and kept in one step: an interrupt comes before or after
-        answers.extend(map(channel.recvmsg, [1], [socket.CMSG_LEN(array("i").itemsize)]))
-        if reduction.ACKNOWLEDGE:  # by a system that wants it of the receiver
-            channel.send(b"A")
-    except BaseException:
-        for descriptor in _descriptors(answers):
-            os.close(descriptor)
-        raise
-    if not answers[0][0]:
-        raise EOFError
-    for descriptor in _descriptors(answers):
-        return descriptor
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the system had no number left for it
-
-
-def _descriptors(answers: list[Any]) -> array[int]:
-    """What a system's answers to `recvmsg` hold."""
-    return array("i", b"".join([data for _, items, *_ in answers for _, _, data in items]))
 
 
 def unpack(parcel: Parcel) -> Any:

@@ -1,0 +1,243 @@
+"""Trains with weights, gradients and optimizer states elsewhere, beside the least time for it.
+
+On the simulated device a small GPT stands for a large one: it is `NARROW` times narrower and has as
+many times fewer tokens, so that a byte stands for NARROW**2 bytes and a flop for NARROW**3:
+
+    python benchmarks/states.py [--preset H200] [--tokens 2048 8192] [--check] [--json FILE]
+
+The bound adds two phases, because an optimizer's step begins when it is called: forward and
+backward, or the copies of weights in and gradients out, whichever takes longer; and the step, or
+its copies, or the host's memory, whichever takes longer. "during" is the step within backward,
+whose bound is one phase.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import cugrad as torch
+from benchmarks.common import provenance
+from cugrad import backends, memory, models
+from cugrad.backends import simulated
+
+NARROW = 32
+WIDTH, CONTEXT, VOCABULARY = 4096, 1024, 8192  # of what is stood for
+PLACES: dict[str, dict[str, str]] = {
+    "plain": {},
+    "states host": {"states": "host"},
+    "states stream": {"states": "stream"},
+    "gradients, states host": {"gradients": "host", "states": "host"},
+    "all host": {"weights": "host", "gradients": "host", "states": "host"},
+    "all stream": {"weights": "host", "gradients": "host", "states": "stream"},
+    "states stream, during": {"states": "stream", "step": "during backward"},
+    "all stream, during": {
+        "weights": "host", "gradients": "host", "states": "stream", "step": "during backward",
+    },
+}  # fmt: skip
+GOAL = 1.10  # of the bound
+LEARNS, STEPS = 3, 2  # steps before those that count, and those
+
+
+@dataclass
+class Result:
+    """One step of a placement, in seconds and bytes of what it stands for."""
+
+    places: str
+    tokens: int
+    parameters: float
+    step: float
+    plain_pass: float  # forward and backward with all on the device
+    plain_step: float  # the optimizer's step there
+    bound: float
+    peak: float  # of the device's memory
+    limit: float  # of that: what plain training has, less what is elsewhere, and windows
+    weights_in: float
+    gradients_out: float
+    states_moved: float
+
+    @property
+    def distance(self) -> float:
+        return self.step / self.bound
+
+
+def network(layers: int) -> Any:
+    torch.manual_seed(0)
+    width = WIDTH // NARROW
+    net = models.GPT(
+        VOCABULARY // NARROW, CONTEXT // NARROW, width=width, heads=width // 32, layers=layers
+    )  # fmt: skip
+    return net.to("simulated")
+
+
+class Clock:
+    """The modelled device's seconds for a block."""
+
+    def __enter__(self) -> Clock:
+        simulated.MACHINE.synchronize()
+        self.began = simulated.MACHINE.host_time
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        simulated.MACHINE.synchronize()
+        self.seconds = simulated.MACHINE.host_time - self.began
+
+
+def measure(name: str, tokens: int, layers: int) -> dict[str, Any]:
+    """Seconds of the last of a few steps, and the bytes of its copies, not yet scaled."""
+    backend = backends.get("simulated")
+    net = network(layers)
+    optimizer = torch.optim.Adam(net.parameters())
+    size = sum(p.nbytes for p in net.parameters())
+    largest = max(p.nbytes for p in net.parameters())
+    window = max(4 * largest, size // 8)
+    words = torch.randint(0, VOCABULARY // NARROW, (tokens // CONTEXT, CONTEXT // NARROW))
+    words = words.to("simulated")
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def passes() -> None:
+        optimizer.zero_grad()
+        loss_of(net(words).flatten(0, 1), words.flatten()).backward()
+
+    placed = memory.offload_states(
+        net, optimizer, window=window, min_bytes=largest // 64, **PLACES[name]
+    )
+    with placed:
+        for _ in range(LEARNS):
+            passes()
+            optimizer.step()
+        before = placed.report()
+        backend.synchronize()
+        gc.collect()
+        backend.reset_peak_memory_stats()
+        with Clock() as whole:
+            for _ in range(STEPS):
+                passes()
+                optimizer.step()
+        after = placed.report()
+        peak = backend.max_memory_allocated()
+        with Clock() as first:
+            passes()
+
+    def moved(kind: str, way: str) -> int:
+        return int(after[kind][way] - before[kind][way]) // STEPS
+
+    return {
+        "size": size, "window": window, "largest": largest,
+        "seconds": whole.seconds / STEPS, "pass": first.seconds,
+        "peak": peak, "weights_in": moved("weights", "moved_back"),
+        "weights_out": moved("weights", "moved_out"),
+        "gradients_in": moved("gradients", "moved_back"),
+        "gradients_out": moved("gradients", "moved_out"),
+        "states_in": moved("states", "moved_back"), "states_out": moved("states", "moved_out"),
+    }  # fmt: skip
+
+
+def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, model: Any) -> float:
+    """The least seconds of a step that makes these copies; see above."""
+    places, size = PLACES[name], taken["size"] * scale
+    if "step" in places:  # states go both ways beside forward and backward
+        ways = [
+            sum([taken[f"{kind}_{way}"] for kind in ("weights", "gradients", "states")]) * scale
+            for way in ("in", "out")
+        ]
+        link = max(ways[0] / model.to_device, ways[1] / model.to_host)
+        return max(plain.plain_pass + plain.plain_step, link)
+    one = plain.plain_pass
+    if places.get("weights") == "host":
+        at_least = 2 * taken["size"] - taken["window"]  # what is there when forward ends stays
+        one = max(one, at_least * scale / model.to_device)
+    if places.get("gradients") == "host":
+        one = max(one, size / model.to_host)
+    if places.get("states") == "host":
+        two = 7 * size / model.host
+        if "gradients" not in places:
+            two = max(two, size / model.to_host)
+    else:
+        back = taken["states_in"] + taken["gradients_in"]
+        if "weights" in places:
+            back += taken["size"] - taken["window"]
+        out = taken["states_out"] + taken["weights_out"]
+        two = max(plain.plain_step, back * scale / model.to_device, out * scale / model.to_host)
+    return one + two
+
+
+def simulate(name: str, tokens: int, layers: int, preset: str, plain: Result | None) -> Result:
+    base = simulated.preset(preset)
+    scale = float(NARROW**2)
+    rates = {dtype: rate / NARROW for dtype, rate in base.flops.items()}
+    with simulated.configured(base, scale=scale, flops=rates, policy="timed"):
+        simulated.reset()
+        taken = measure(name, tokens, layers)
+    step = taken["seconds"]
+    result = Result(
+        name, tokens, taken["size"] * scale / 4, step, taken["pass"], step - taken["pass"], step,
+        taken["peak"] * scale, 0.0, taken["weights_in"] * scale, taken["gradients_out"] * scale,
+        (taken["states_in"] + taken["states_out"]) * scale,
+    )  # fmt: skip
+    if plain is None:
+        result.limit = result.peak
+        return result
+    result.plain_pass, result.plain_step = plain.plain_pass, plain.plain_step
+    result.bound = bound_of(name, taken, plain, scale, base)
+    # at its peak the plain step has its activations, and no gradients yet
+    size, window = taken["size"] * scale, (taken["window"] + taken["largest"]) * scale
+    gone = {"weights": 1, "gradients": 0, "states": 2}
+    result.limit = plain.peak + sum(
+        [window - gone[kind] * size for kind in PLACES[name] if kind in gone]
+    )
+    return result
+
+
+def table(results: list[Result]) -> str:
+    lines = [
+        "| places | tokens | step ms | plain | bound ms | step/bound | peak GB | limit GB | in GB "
+        "| out GB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for r in results:
+        plain = r.step / (r.plain_pass + r.plain_step)
+        lines.append(
+            f"| {r.places} | {r.tokens} | {1e3 * r.step:.0f} | {plain:.2f} | {1e3 * r.bound:.0f} "
+            f"| {r.distance:.3f} | {r.peak / 1e9:.1f} | {r.limit / 1e9:.1f} "
+            f"| {r.weights_in / 1e9:.1f} | {r.gradients_out / 1e9:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--preset", default="H200")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 16384])
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--only", nargs="+", default=list(PLACES), choices=list(PLACES))
+    parser.add_argument("--check", action="store_true", help=f"fail above {GOAL} of the bound")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args(argv)
+    results: list[Result] = []
+    for tokens in asked.tokens:
+        plain = simulate("plain", tokens, asked.layers, asked.preset, None)
+        results.append(plain)
+        for name in asked.only:
+            if name != "plain":
+                results.append(simulate(name, tokens, asked.layers, asked.preset, plain))
+    print(f"{results[0].parameters / 1e9:.2f} B parameters in float32, Adam, {asked.preset}")
+    print(table(results))
+    if asked.json:
+        found = [{**asdict(r), "distance": r.distance} for r in results]
+        asked.json.write_text(json.dumps({**provenance(), "results": found}, indent=1))
+    late = [r for r in results if r.distance > GOAL]
+    for r in late if asked.check else ():
+        print(f"{r.places}, {r.tokens} tokens: {r.distance:.3f} of the bound, want {GOAL}")
+    return bool(asked.check and late)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

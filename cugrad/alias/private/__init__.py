@@ -1,0 +1,73 @@
+"""Names that PyTorch keeps for itself and packages import nevertheless: where they are here.
+
+Begin with the two tables below: `finder.py` asks them. The other files are what they name, and know
+nothing of the switch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["NAMES", "PATHS", "find"]
+
+_SOME = "alias.private.internals"
+_TRANSFORMS = "distributions.transforms.transform"
+
+# PyTorch's name -> this library's.
+NAMES = {
+    "UntypedStorage": "alias.paths.storage.UntypedStorage",
+    **{
+        f"_C.{name}": f"{_SOME}.{name}"
+        for name in (
+            "DispatchKey",
+            "DispatchKeySet",
+            "_ExcludeDispatchKeyGuard",
+            "_get_privateuse1_backend_name",
+            "_has_xpu",
+        )
+    },
+    "_assert": f"{_SOME}._assert",
+    "_softmax_backward_data": f"{_SOME}._softmax_backward_data",
+    "distributions.transforms._InverseTransform": f"{_TRANSFORMS}._InverseTransform",
+    "jit.Error": f"{_SOME}.JitError",
+    "jit.TracerWarning": f"{_SOME}.TracerWarning",
+    "jit._overload": "alias.paths._jit_internal._overload",
+    "jit._overload_method": "alias.paths._jit_internal._overload",
+    "jit._script_if_tracing": "alias.paths._jit_internal._overload",
+    "nn.init._calculate_correct_fan": "nn.init._fan",
+    "nn.init._calculate_fan_in_and_fan_out": "nn.init.calculate_fans",
+    "nn.init._no_grad_fill_": "nn.init.constant_",
+    "nn.init._no_grad_normal_": "nn.init.normal_",
+    "nn.init._no_grad_trunc_normal_": "nn.init.trunc_normal_",
+    "nn.init._no_grad_uniform_": "nn.init.uniform_",
+    "nn.init._no_grad_zero_": "nn.init.zeros_",
+    "nn.utils.stateless._reparametrize_module": f"{_SOME}._reparametrize_module",
+    "utils.data.functional_datapipe": f"{_SOME}.functional_datapipe",
+    "utils.data.dataloader._collate_fn_t": f"{_SOME}._collate_fn_t",
+    "utils.data.dataloader._worker_init_fn_t": f"{_SOME}._worker_init_fn_t",
+}
+
+# PyTorch's module -> this library's.
+PATHS = {
+    "__config__": "alias.paths.__config__",
+    "_tensor": "tensor",
+    "_custom_ops": "alias.paths.library",
+    "_tensor_str": "alias.private._tensor_str",
+    "_utils": "alias.private._utils",
+    **dict.fromkeys(
+        ("distributed.tensor", "distributed.tensor.placement_types"), "alias.private.placements"
+    ),
+    "backends.cpu": "alias.private.capability",
+    "jit.annotations": "alias.private.annotations",
+    "onnx.symbolic_helper": "alias.paths.onnx",
+    "nn._reduction": "alias.private._reduction",
+    "utils._foreach_utils": "alias.private._foreach_utils",
+    "utils._python_dispatch": "alias.private._python_dispatch",
+}
+
+
+def find(path: str) -> Any:
+    """What stands at a path of this library."""
+    home, _, name = path.rpartition(".")
+    return getattr(import_module(home), name)

@@ -1,0 +1,55 @@
+"""torch._utils: what packages take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...cuda import current_device
+from ...device import device as device_of
+from ...functions import FUNCTIONS
+from ...nn.utils.convert_parameters import parameters_to_vector
+from ...serialization.names import rebuild_parameter as _rebuild_parameter
+from ...serialization.names import rebuild_tensor_v2 as _rebuild_tensor_v2
+from ...tensor import Tensor
+
+__all__ = ["_element_size", "_flatten_dense_tensors", "_get_device_index", "_rebuild_parameter",
+           "_rebuild_tensor_v2", "_unflatten_dense_tensors"]  # fmt: skip
+
+
+def _element_size(dtype: Any) -> int:
+    """The bytes of an element."""
+    size: int = dtype.itemsize
+    return size
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements in one row, tensor behind tensor."""
+    return parameters_to_vector(tensors)
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Views of a row in the shapes of the tensors, one behind the other."""
+    parts = FUNCTIONS["split"](flat, [t.numel() for t in tensors])
+    return tuple(part.view(t.shape) for part, t in zip(parts, tensors))
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The number of a GPU: of `device`, or with `optional` that of the current one.
+
+    With `allow_cpu` -1 stands for the CPU. ValueError for what is no GPU.
+    """
+    if isinstance(device, int):
+        return device
+    place = None if device is None else device_of(device)
+    if place is not None and place.type == "cpu" and allow_cpu:
+        return -1
+    if place is not None and place.type != "cuda":
+        raise ValueError(f"Expected a cuda device, but got: {place}")
+    if place is not None and place.index is not None:
+        return int(place.index)
+    if not optional:
+        raise ValueError(
+            f"Expected a torch.device with a specified index or an integer, but got: {device}"
+        )
+    return current_device()

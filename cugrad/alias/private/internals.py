@@ -1,0 +1,95 @@
+"""Small things of PyTorch's own that packages import: each does what it does there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...amp import autocast
+from ...autograd.mode import no_grad
+from ...nn.modules.module import Module
+from ...nn.stateless import in_place_of
+from ...tensor import Tensor
+
+__all__ = ["JitError", "TracerWarning"]
+
+_collate_fn_t = Callable[[list[Any]], Any]
+_worker_init_fn_t = Callable[[int], None]
+
+
+class TracerWarning(Warning):
+    """torch.jit's warning of what a trace does not hold; nothing is traced, so it never comes."""
+
+
+class JitError(RuntimeError):
+    """torch.jit's error from compiled code; nothing is compiled, so it never comes."""
+
+
+def _assert(condition: Any, message: str) -> None:
+    """AssertionError with the message unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+@no_grad()
+def _softmax_backward_data(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any
+) -> Tensor:
+    """The gradient of softmax's input: `output * (grad - sum(grad * output))` along a dim."""
+    product: Any = grad_output * output
+    return (product - output * product.sum(dim=dim, keepdim=True)).to(input_dtype)
+
+
+def _reparametrize_module(
+    module: Module, parameters_and_buffers: dict[str, Tensor], *, tie_weights: bool = False,
+    strict: bool = False, stack_weights: bool = False,
+) -> Any:  # fmt: skip
+    """A context in which a module has other tensors as its parameters and buffers."""
+    return in_place_of(module, parameters_and_buffers, tie_weights, strict)
+
+
+class _Names(type):
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+class DispatchKey(metaclass=_Names):
+    """The names of PyTorch's layers of dispatch: `DispatchKey.AutocastCUDA` is its own name."""
+
+
+class DispatchKeySet(frozenset[str]):
+    """A set of such names, from one: `DispatchKeySet(key) | DispatchKeySet(other)`."""
+
+    def __new__(cls, key: str) -> DispatchKeySet:
+        return super().__new__(cls, [key])
+
+
+class _ExcludeDispatchKeyGuard:
+    """A context without layers of dispatch: of those here, autocast is left out."""
+
+    def __init__(self, keys: Any) -> None:
+        kinds = [k[len("Autocast") :].lower() for k in keys if k.startswith("Autocast")]
+        self._off = [autocast(kind, enabled=False) for kind in kinds if kind in ("cpu", "cuda")]
+
+    def __enter__(self) -> None:
+        for context in self._off:
+            context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for context in reversed(self._off):
+            context.__exit__(*error)
+
+
+_has_xpu = False
+
+
+def _get_privateuse1_backend_name() -> str:
+    """The name of a kind of device that nothing here has."""
+    return "privateuseone"
+
+
+def functional_datapipe(name: str, enable_df_api_tracing: bool = False) -> Callable[[Any], Any]:
+    """A decorator that gives the class back: there are no data pipes whose method it could be."""
+    return lambda cls: cls

@@ -1,0 +1,216 @@
+"""Elementwise rows by blocks of elements that stay in a processor's cache.
+
+What a row computes on its way to a result is as large as a block then, not as its operands: it is
+neither written to memory nor read again. Half precision is computed in float32, and rounded once.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .half import HALF, SINGLE, is_half, narrowed_into, widened
+
+__all__ = ["LEAST", "by_blocks", "forward_by_blocks", "gradients_by_blocks", "rounded_once"]
+
+Array = np.ndarray[Any, Any]
+Values = Sequence[Any]  # arrays, numbers, None
+
+BLOCK = 1 << 15  # elements: 128 kilobytes of float32
+LEAST = 1 << 22  # elements from which on blocks pay: fewer stay in the last cache as they are
+# What NumPy computes of float16 by vectors, in float32 as well, where the processor has them.
+QUICK = frozenset(["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "tan", "sinh",
+                   "cosh", "tanh", "arcsin", "arctan", "arcsinh"])  # fmt: skip
+WORKING = frozenset(["BINARY_OP", "CALL", "CALL_KW", "COMPARE_OP", "UNARY_NEGATIVE"])
+
+
+@cache
+def is_composite(function: Callable[..., Any]) -> bool:
+    """Whether a forward or a formula passes over its elements more than once."""
+    return sum(step.opname in WORKING for step in dis.get_instructions(function)) > 1
+
+
+def by_blocks(function: Callable[..., Any], operands: Values, dense: bool = False) -> Any:
+    """`function(*operands)` of an elementwise function: an array, or a tuple of them or None.
+
+    None where operands lie so that blocks would not tell how the result should; that of a `dense`
+    row lies in the order of its dims.
+    """
+    if any(isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in operands):
+        return None  # in memory that says who reads it
+    half = next((x.dtype for x in operands if type(x) is np.ndarray and is_half(x.dtype)), None)
+    shape = np.broadcast_shapes(*[x.shape for x in operands if type(x) is np.ndarray])
+    order = _order_of(operands, shape)
+    if dense and order != tuple(range(len(shape))):
+        order = None
+    if half is not None and (order is None or prod(shape) <= BLOCK):
+        return rounded_once(function, operands, half)
+    if order is None:
+        return None
+    laid = tuple([shape[axis] for axis in order])
+    turned = [_turned(x, shape, order) for x in operands]
+    arrays = [i for i, x in enumerate(turned) if type(x) is np.ndarray]
+    if all(turned[i].flags.c_contiguous for i in arrays):
+        turned = [x.reshape(-1) if type(x) is np.ndarray else x for x in turned]
+        results = _computed(function, turned, arrays, (prod(shape),), half)
+    else:
+        results = _computed(function, turned, arrays, laid, half)
+    back = np.argsort(order)
+    shaped = [x if x is None else x.reshape(laid).transpose(back) for x in results]
+    return shaped[0] if type(results) is list else tuple(shaped)
+
+
+def rounded_once(function: Callable[..., Any], operands: Values, half: Any) -> Any:
+    """`function(*operands)`, computed in float32 where they are in half precision."""
+    values = function(*[_wide(x) for x in operands])
+    narrow = lambda x: x.astype(half) if getattr(x, "dtype", None) == SINGLE else x
+    return tuple(map(narrow, values)) if type(values) is tuple else narrow(values)
+
+
+def _wide(x: Any) -> Any:
+    if not hasattr(x, "dtype") or not is_half(x.dtype):
+        return x
+    if isinstance(x, np.generic):
+        return float(x)
+    return widened(x) if isinstance(x, np.ndarray) else x.astype(SINGLE)  # of a vmap
+
+
+def _order_of(operands: Values, shape: tuple[int, ...]) -> Any:
+    """The axes of a result in the order in which it lies, as NumPy would lay it; None: by NumPy."""
+    axes = tuple(range(len(shape)))
+    order = None
+    for x in operands:
+        if type(x) is not np.ndarray or x.shape != shape or (0 in x.strides and x.size > 1):
+            continue  # a part that is repeated says nothing
+        if x.flags.c_contiguous:
+            lies: Any = axes
+        else:
+            lies = tuple(sorted(axes, key=lambda axis: (-x.strides[axis], axis)))
+            if not x.transpose(lies).flags.c_contiguous:
+                return None
+        if order is not None and lies != order:
+            return None
+        order = lies
+    return order or axes
+
+
+def _turned(x: Any, shape: tuple[int, ...], order: Any) -> Any:
+    """An operand as broadcast to the whole shape, with the axes in their order; or a number."""
+    if type(x) is not np.ndarray:
+        return _wide(x)
+    if not x.ndim:
+        return _wide(x)
+    whole = x if x.shape == shape else np.broadcast_to(x, shape)
+    return whole.transpose(order)
+
+
+def _computed(
+    function: Callable[..., Any], operands: list[Any], arrays: list[int], shape: tuple[int, ...],
+    half: Any,
+) -> list[Any] | tuple[Any, ...]:  # fmt: skip
+    """The results, a list of one where the function does not answer with a tuple."""
+    arrays = [i for i in arrays if operands[i].shape == shape]
+    half_ones = [i for i in arrays if is_half(operands[i].dtype)]
+    parts, single = list(operands), False
+    results: list[Any] = []
+    for place in places(shape):
+        for i in arrays:
+            parts[i] = operands[i][place]
+        for i in half_ones:
+            parts[i] = widened(parts[i])
+        values = function(*parts)
+        if not results:
+            single = type(values) is not tuple
+            for x in (values,) if single else values:
+                kind = half if half is not None and x is not None and x.dtype == SINGLE else None
+                results.append(x if x is None else np.empty(shape, kind or x.dtype))
+        for result, x in zip(results, (values,) if single else values):
+            if x is None:
+                continue
+            if half is not None and x.dtype == SINGLE:
+                narrowed_into(result[place], x)
+            else:
+                result[place] = x
+    return results if single else tuple(results)
+
+
+def places(shape: tuple[int, ...]) -> Iterator[Any]:
+    """Indices of the blocks of a shape, whose last axes are whole."""
+    axis, size = len(shape) - 1, 1
+    while axis > 0 and size * shape[axis] <= BLOCK:
+        size *= shape[axis]
+        axis -= 1
+    step = max(1, BLOCK // max(1, size))
+    starts = range(0, shape[axis], step)
+    for before in product(*map(range, shape[:axis])):
+        for start in starts:
+            yield (*before, slice(start, start + step))
+
+
+def forward_by_blocks(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of an elementwise row, whose `plain` one is a function of its arguments.
+
+    Its `wide` is the one for operands of which none is in half precision.
+    """
+    several = op.ufunc is None and op.passes != 1 and is_composite(op.forward)
+
+    widens, quick = op.widens, op.ufunc in QUICK
+
+    def forward(*args: Any, **params: Any) -> Any:
+        x = args[0] if isinstance(args[0], np.ndarray) else args[1]
+        if (
+            widens
+            and is_half(x.dtype)
+            and not (quick and x.dtype is HALF)
+            or several
+            and x.size >= LEAST
+            and x.dtype.kind == "f"
+        ):
+            value = by_blocks(partial(plain, **params) if params else plain, args, op.dense)
+            if value is not None:
+                return value
+        return plain(*args, **params)
+
+    forward.wide = forward if several else plain  # type: ignore[attr-defined]
+    return forward
+
+
+def gradients_by_blocks(op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
+    """`gradients(g, saved, meta)` of an elementwise row, None where its formulas pass `g` on.
+
+    It answers None where it leaves the gradients to the formulas. Its `wide` is whether float32 and
+    float64 gain too.
+    """
+    formulas = [f for i, f in enumerate(op.formulas) if f is not None and mask >> i & 1]
+    names = {name for f in formulas for name in f.__code__.co_varnames[: f.__code__.co_argcount]}
+    if all(_passes(f) for f in formulas) or any(name.endswith("_shape") for name in names):
+        return None
+    formula = op.gradients(mask)
+    wide = any(is_composite(f) for f in formulas)
+
+    def gradients(g: Array, saved: Any, meta: Any) -> Any:
+        half = is_half(g.dtype)
+        if not (op.widens if half else wide and g.dtype.kind == "f"):
+            return None
+        shapes, params, _, compute, conjugates = ((), {}, (), None, False) if meta is None else meta
+        if compute is not None or conjugates:
+            return None
+        for x in saved:
+            if hasattr(x, "dtype") and not isinstance(x, (np.ndarray, np.generic)):
+                return None  # an array of a vmap
+        return by_blocks(lambda g, *saved: formula(raw, g, saved, shapes, params), (g, *saved))
+
+    gradients.wide = wide  # type: ignore[attr-defined]
+    return gradients
+
+
+def _passes(formula: Callable[..., Any]) -> bool:
+    """Whether a formula is `lambda g: g`."""
+    steps = [s.opname for s in dis.get_instructions(formula)]
+    return formula.__code__.co_argcount == 1 and not any(name in WORKING for name in steps)

@@ -1,0 +1,74 @@
+"""Half precision as float32 and back: NumPy converts float16 element by element, this does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["is_half", "narrowed_into", "widened"]
+
+Array = np.ndarray[Any, Any]
+
+SINGLE, HALF = np.dtype(np.float32), np.dtype(np.float16)
+FEW = 1 << 10  # elements that NumPy converts as quickly
+UP = np.float32(2.0**112)  # from the one bias of an exponent, 15, to the other, 127
+TOO_LARGE = int(np.float32(65520).view(np.int32))  # inf when it is rounded
+LEAST_NORMAL = int(np.float32(2.0**-14).view(np.int32))
+SIGNED = np.int32(-0x70000001)  # all bits but three, that a shifted sign has spilt into
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether products and sums of this dtype accumulate in float32."""
+    return dtype.itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16")
+
+
+def widened(x: Array) -> Array:
+    """A copy of half precision in float32.
+
+    The bits of float16 are those of float32 in other places. A shift puts them there; a product
+    makes the exponent right, that of subnormal numbers too.
+
+    >>> widened(np.array([-1.5, 2**-24, np.inf], np.float16)).tolist() == [-1.5, 2**-24, np.inf]
+    True
+    """
+    if x.dtype is not HALF or x.size < FEW:
+        return x.astype(SINGLE)
+    short = x.view(np.int16)
+    if (short & 0x7FFF).max() >= 0x7C00:  # inf or nan
+        return x.astype(SINGLE)
+    bits = short.astype(np.int32)
+    bits <<= 13
+    bits &= SIGNED
+    wide: Array = bits.view(SINGLE)
+    wide *= UP
+    return wide
+
+
+def narrowed_into(out: Array, x: Array) -> None:
+    """Writes float32 to an array of half precision, rounded to the nearest, of two the even one.
+
+    A number and a power of two, 13 bits above it, have a sum in which the number's last bits are
+    rounded away, those of subnormal numbers too. What is left of them counts from that power on.
+    """
+    if out.dtype is not HALF or x.dtype is not SINGLE or x.size < FEW or x.shape != out.shape:
+        out[...] = x
+        return
+    bits = x.view(np.int32)
+    size = bits & 0x7FFFFFFF
+    if size.max() >= TOO_LARGE:  # or inf, or nan
+        out[...] = x
+        return
+    power = size & 0x7F800000
+    np.maximum(power, LEAST_NORMAL, out=power)
+    power += 13 << 23
+    total = size.view(SINGLE)
+    total += power.view(SINGLE)
+    size -= power
+    power >>= 13
+    size += power
+    size -= 126 << 10
+    np.right_shift(bits, 16, out=power)
+    power &= -0x8000
+    size |= power
+    out.view(np.int16)[...] = size

@@ -1,0 +1,264 @@
+"""Calls of public functions that go to the class of an argument, or to a mode instead.
+
+This is PyTorch's `__torch_function__`. It costs nothing until a program defines a subclass of
+Tensor, or enters a `TorchFunctionMode`. Only then `overridable` gives each public function other
+code. The function stays the same object, so the call is seen by whoever holds it, and the code that
+it had goes on in a twin. `cugrad.overrides` says which functions these are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from .kept import Switch, of_thread
+
+__all__ = [
+    "DisableTorchFunction", "DisableTorchFunctionSubclass", "Unasked", "are_asked", "asked",
+    "give_code", "gives_base", "here", "meets", "newly_asked", "overloaded", "overridable",
+    "overrides", "plainly", "switch_on", "taking_no_calls", "when_switched_on",
+]  # fmt: skip
+
+
+class Unasked(TypeError):
+    """An operand is no tensor, but its class takes calls. Functions now ask it: call again."""
+
+
+class Here(threading.local):
+    """What this thread has entered."""
+
+    modes: tuple[Any, ...] = ()  # the innermost last
+    subclasses = True  # whether classes of arguments are asked
+    all = True  # whether modes are, too
+    passing = False  # whether the next call asks neither
+
+
+here = of_thread(Here())
+TWINS: dict[FunctionType, FunctionType] = {}  # by function: what does the work
+# Classes whose values take no calls, and are met most.
+BASIC = {int, float, bool, complex, str, type(None), type(...), slice, list, tuple, dict}
+UNCONVERTED: set[Callable[..., Any]] = set()
+_installers: list[Callable[[], None]] = []
+
+
+def plainly(
+    func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
+) -> Any:
+    """The `__torch_function__` of classes that take no calls, such as Parameter."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+def overrides(kind: type) -> bool:
+    """Whether the values of a class take the calls of functions that get them."""
+    if kind in BASIC:
+        return False
+    return getattr(kind, "__torch_function__", plainly) is not plainly
+
+
+def taking_no_calls(kind: Any) -> Any:
+    """Marks a class, but not its subclasses, as one whose values take no calls."""
+    BASIC.add(kind)
+    return kind
+
+
+class DisableTorchFunctionSubclass(Switch):
+    """A context in which the classes of arguments are not asked; modes are.
+
+    >>> import cugrad as torch
+    >>> class Named(torch.Tensor): pass
+    >>> x = torch.ones(2).as_subclass(Named)
+    >>> type(x + 1).__name__
+    'Named'
+    >>> with torch._C.DisableTorchFunctionSubclass():
+    ...     type(x + 1).__name__
+    'Tensor'
+    """
+
+    def as_is(self) -> Any:
+        return here.subclasses, here.all
+
+    def change(self, before: Any) -> None:
+        vars(here).update(subclasses=False)
+
+    def put_back(self, before: Any) -> None:
+        vars(here).update(subclasses=before[0], all=before[1])
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """A context in which neither the classes of arguments nor modes are asked."""
+
+    def change(self, before: Any) -> None:
+        vars(here).update(subclasses=False, all=False)
+
+
+class _Without(Switch):
+    """The modes outside of one, while that one has the call."""
+
+    def __init__(self, modes: tuple[Any, ...]) -> None:
+        self.modes = modes
+
+    def as_is(self) -> Any:
+        return here.modes
+
+    def change(self, before: Any) -> None:
+        vars(here).update(modes=self.modes)
+
+    def put_back(self, before: Any) -> None:
+        vars(here).update(modes=before)
+
+
+# ---------------------------------------------------------------------- whom to ask
+
+
+def are_asked(values: Iterable[Any]) -> bool:
+    """Whether a mode, or the class of one of these values, takes calls now."""
+    if here.modes and here.all:
+        return True
+    return here.subclasses and any(overrides(type(x)) for x in values)
+
+
+def overloaded(values: Iterable[Any]) -> list[Any]:
+    """One value of each class that takes calls, those of subclasses before those of their bases.
+
+    A value is also looked for in lists and tuples among the arguments.
+    """
+    chosen: list[Any] = []
+    kinds: set[type] = set()
+    for value in _flat(values):
+        kind = type(value)
+        if kind in kinds or kind in BASIC or not overrides(kind):
+            continue
+        kinds.add(kind)
+        above = [i for i, other in enumerate(chosen) if issubclass(kind, type(other))]
+        chosen.insert(above[0] if above else len(chosen), value)
+    return chosen
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if type(value) in (list, tuple):
+            yield from value
+        else:
+            yield value
+
+
+def asked(
+    function: Callable[..., Any], values: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What modes, then the classes of the values, say to a call; TypeError where none answers."""
+    types = tuple([getattr(type(x), "_usual", type(x)) for x in values])  # the user's class
+    modes = here.modes if here.all else ()
+    while modes:
+        mode, modes = modes[-1], modes[:-1]
+        with _Without(modes):
+            result = mode.__torch_function__(function, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    for value in values:
+        result = value.__torch_function__(function, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    name = f"{function.__module__}.{getattr(function, '__name__', function)}"
+    told = f" and in modes {', '.join(type(m).__name__ for m in here.modes)}" if here.modes else ""
+    raise TypeError(
+        f"no implementation found for '{name}' on types that implement __torch_function__: "
+        f"[{', '.join(type(x).__name__ for x in values)}]{told}; return a value other than "
+        "NotImplemented from one of them"
+    )
+
+
+# ---------------------------------------------------------------------- the functions
+
+
+def _call(*args: Any, **kwargs: Any) -> Any:
+    handle = "handle"  # a constant of the code, which is replaced by the function's own
+    return handle(args, kwargs)  # type: ignore[operator]
+
+
+def overridable(
+    function: FunctionType, shown: Callable[..., Any] | None = None, by_classes: bool = True
+) -> None:
+    """Has all calls of a function go to the classes of arguments, and to modes, that want them.
+
+    `shown` is what they get as the function; without `by_classes` modes alone are asked.
+    """
+    if function in TWINS:
+        return
+    twin = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__,
+        function.__closure__,
+    )  # fmt: skip
+    twin.__kwdefaults__ = function.__kwdefaults__
+    twin.__dict__.update(function.__dict__)
+    public = function if shown is None else shown
+
+    def handle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if here.passing:
+            here.passing = False
+            return twin(*args, **kwargs)
+        if by_classes and here.subclasses:
+            values = overloaded((*args, *kwargs.values()) if kwargs else args)
+            if values:
+                return asked(public, values, args, kwargs)
+        if here.modes and here.all:
+            return asked(public, [], args, kwargs)
+        if by_classes or not here.subclasses:
+            return twin(*args, **kwargs)
+        with DisableTorchFunctionSubclass():
+            return twin(*args, **kwargs)
+
+    TWINS[function] = twin
+    function.__dict__.setdefault("__wrapped__", twin)  # whose signature `inspect` shows
+    function.__code__ = _handing(function, handle)
+
+
+def _handing(function: FunctionType, handle: Callable[..., Any]) -> CodeType:
+    """Code that hands a call to `handle`, for a function that keeps its cells."""
+    code, own = _call.__code__, function.__code__
+    constants = tuple(handle if c == "handle" else c for c in code.co_consts)
+    return code.replace(
+        co_consts=constants, co_freevars=own.co_freevars, co_name=own.co_name,
+        co_filename=own.co_filename, co_firstlineno=own.co_firstlineno,
+    )  # fmt: skip
+
+
+def gives_base(function: Callable[..., Any]) -> bool:
+    """Whether the results of a function are not made instances of a subclass."""
+    return function in UNCONVERTED
+
+
+def give_code(function: FunctionType, code: CodeType) -> None:
+    """Gives a function other code, as rows do when they are first called."""
+    TWINS.get(function, function).__code__ = code
+
+
+def when_switched_on(install: Callable[[], None]) -> Callable[[], None]:
+    """Says what `switch_on` does when it is first called."""
+    _installers.append(install)
+    return install
+
+
+def switch_on() -> None:
+    """Makes public functions overridable, if none is yet."""
+    while _installers:
+        _installers.pop()()
+
+
+def meets(kind: type) -> None:
+    """Switches functions on if a subclass of Tensor takes calls."""
+    if overrides(kind):
+        switch_on()
+
+
+def newly_asked(values: Iterable[Any]) -> bool:
+    """Whether the class of a value takes calls of which it has got none: now it gets them.
+
+    For classes that derive from nothing of the library, which are met in a call that has failed.
+    """
+    if TWINS or not overloaded(values):
+        return False
+    switch_on()
+    return bool(TWINS)

@@ -1,0 +1,121 @@
+"""Work: a collective that has begun, and what comes after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from ..tensor import Tensor
+from .engines.protocol import Pending
+
+__all__ = ["Future", "Work"]
+
+
+class Future:
+    """A value that is there once work has ended; PyTorch's `torch.futures.Future`.
+
+    What `then` was given runs in the thread that asks for its value, when it first does.
+    """
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute: Callable[[], Any] | None = compute
+        self._ready: Callable[[], bool] = lambda: True
+        self._value: Any = None
+
+    def wait(self) -> Any:
+        """The value; waits for it, and raises what went wrong on the way."""
+        if self._compute is not None:
+            self._value = self._compute()
+            self._compute = None
+        return self._value
+
+    value = wait
+
+    def done(self) -> bool:
+        """Whether `wait` need not wait."""
+        return self._compute is None or self._ready()
+
+    def then(self, callback: Callable[[Future], Any]) -> Future:
+        """The future of what `callback(self)` returns, once this value is there."""
+
+        def compute() -> Any:
+            self.wait()
+            return callback(self)
+
+        following = Future(compute)
+        following._ready = self.done
+        return following
+
+
+class Work:
+    """A collective, a send or a receive that has begun; `wait` before its tensors are used."""
+
+    def __init__(
+        self, call: Any, pending: Pending, tensors: list[Tensor], deliver: Callable[[], None]
+    ) -> None:
+        self._call, self._pending = call, pending
+        self._tensors, self._deliver = tensors, deliver
+        self._lock = threading.Lock()
+        self._is_delivered = False
+        self._error: BaseException | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """True, once the tensors may be used; on a GPU, by what its current stream is told next.
+
+        RuntimeError (DistBackendError) within the timeout, the group's by default, if another rank
+        has died, hangs, or called something else.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if not self._is_delivered:
+                try:
+                    self._call.wait_for(self._pending, timeout)
+                    self._deliver()
+                except BaseException as error:
+                    if isinstance(error, Exception):
+                        self._error = error
+                    raise
+                self._is_delivered = True
+        return True
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        """Whether the work has ended, well or not; never waits."""
+        if self._is_delivered or self._error is not None:
+            return True
+        try:
+            if not self._pending.test():
+                return False
+            self.wait()
+        except RuntimeError:
+            pass
+        return True
+
+    def is_success(self) -> bool:
+        """Whether the work has ended well."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong, if anything did."""
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        """The tensors that the work writes, when it has ended."""
+        self.wait()
+        return self._tensors
+
+    def get_future(self) -> Future:
+        """The future of the list of tensors that the work writes."""
+        future = Future(self.result)
+        future._ready = self.is_completed
+        return future
+
+    def source_rank(self) -> int:
+        """The rank in the group that a received tensor came from."""
+        return self._pending.source
+
+    _source_rank = source_rank

@@ -1,0 +1,104 @@
+"""What steps teach a budget: a plan from the first of their kind, corrections from the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...backends.protocol import Backend
+from ...device import device as Device
+from ...frames import warn_user
+from ..sizes import size
+from . import known_steps
+from .known_steps import SeenStep, StepBook, StepOutcome, Tuning
+from .measuring import Measurement, mark
+from .planning import OFFLOAD
+from .rates import rates_of
+
+__all__ = ["Lessons"]
+
+
+class Lessons:
+    """What the steps of one budget taught.
+
+    `book` has the plans of all budgets with the same setting. What is smaller than `small` bytes
+    stays, and a link may hold `under_way` bytes each way.
+    """
+
+    def __init__(
+        self, book: StepBook, backend: Backend, device: Device, index: int | None, limit: int,
+        placements: frozenset[str], small: int, under_way: int,
+    ) -> None:  # fmt: skip
+        self.book, self.backend, self.device, self.index = book, backend, device, index
+        self.limit, self.placements, self.small, self.under_way = (
+            limit,
+            placements,
+            small,
+            under_way,
+        )
+        self.last: SeenStep | None = None  # what the last step followed, or taught
+
+    def learn(
+        self, first: tuple[str, int], names: list[str], sizes: list[int], measuring: Measurement
+    ) -> None:
+        """Plans for a step that was measured. BudgetError if no plan fits."""
+        elsewhere, ours = measuring.elsewhere, any(seen.nbytes for seen in measuring.values)
+        if elsewhere not in (None, self.device.type) and not ours:
+            warn_user(
+                f"budget: the limit is for the memory of '{self.device}', and what this step makes "
+                f"is on '{elsewhere}'; say device='{elsewhere}'"
+            )
+        rates = rates_of(self.backend, self.index, self.limit // 32, self.placements)
+        largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
+        least = self.under_way
+        step, limit, plan = known_steps.first_of(
+            (measuring.step(rates, self.placements, self.small, under_way)
+             for under_way in (max(least, min(largest, self.limit // 8)), least, 0)),
+            self.limit, self.placements,
+        )  # fmt: skip
+        fits = plan.forecast.peak <= self.limit
+        if not fits and OFFLOAD in self.placements and measuring.peak <= self.limit:
+            step = measuring.step(rates, self.placements, self.small, 0)
+            limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
+        course = Tuning(step, 0, limit, plan)
+        course.is_last, fits = not fits, plan.needs <= self.limit
+        seen_step = SeenStep(names, sizes, step, measuring.before, course)
+        seen_step.first_peak = seen_step.peak = measuring.peak
+        self.last = seen_step
+        if not fits:
+            raise known_steps.too_few(self.limit, plan)
+        self.check(measuring.peak, "the first step of its kind, which is measured with all that "
+                    "it saves away; those that follow a plan will fit")  # fmt: skip
+        if sizes:
+            plans = self.book.known.setdefault(first, [])
+            plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [seen_step]
+            self.book.again.discard(first)
+
+    def check(self, peak: int, why: str) -> None:
+        """Says so if a step did not keep to its limit."""
+        if peak > self.limit:
+            warn_user(
+                f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
+            )
+
+    def compare(self, seen_step: SeenStep, seen: StepOutcome, began: Any) -> None:
+        """Compares a step with its limit and its forecast; plans again where it missed."""
+        self.last = seen_step
+        seen_step.peak, seen_step.steps = seen.peak, seen_step.steps + 1
+        if seen_step.settled and seen.peak <= self.limit:
+            return
+        here = f"{size(seen_step.here)} were in use as it began; that corrects the next ones' plan"
+        self.check(seen.peak, here)
+        if seen_step.settled:
+            seen_step.now.exceeded(self.limit, self.placements)
+            return
+        end = mark(self.backend)
+        end.synchronize()
+        taken = began.elapsed_time(end)
+        seen_step.now.correct(
+            self.limit, seen._replace(milliseconds=taken, beyond=seen_step.beyond), self.placements
+        )
+
+    def unlike(self, seen_step: SeenStep | None, peak: int) -> None:
+        """Notes a step that went on otherwise than the one that it began like."""
+        self.last = seen_step
+        self.check(peak, "it was not like those before; the next one is measured")

@@ -1,0 +1,277 @@
+"""Where a budget puts weights, gradients and optimizer states: together with what a step saves."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...autograd.mode import no_grad
+from ...tensor import Tensor
+from ..sizes import size
+from ..states.context import offload_states
+from .known_steps import BudgetError, first_plan, moved
+from .rates import rates_of
+
+if TYPE_CHECKING:
+    from .context import budget
+
+__all__ = ["StatesOfBudget"]
+
+KINDS = ("weights", "gradients", "states")
+LEAST = 1 << 16  # bytes of a parameter that is placed
+SHARE = 16  # of the limit that a window may have, one part
+PARTS = 4  # of the largest tensors, in a window
+SAMPLE = 64  # elements of each dim of a parameter by which states are foreseen
+HOST_FREE = 0.9  # of the host's free memory, that may be used where no limit is named
+
+
+class Candidate(NamedTuple):
+    """Places for the three kinds, and what they cost."""
+
+    places: dict[str, str]
+    resident: int  # bytes of the three kinds on the device
+    seconds: float  # of a step, with the optimizer's
+    peak: int  # of forward and backward
+
+    def __str__(self) -> str:
+        return ", ".join([f"{kind} {self.places[kind]}" for kind in KINDS])
+
+
+class StatesOfBudget:
+    """The training states of one model within a budget.
+
+    The first step runs with all of them elsewhere, as with what is saved: that takes least, and is
+    measured. Then each choice of places is forecast with the best plan for what is saved beside it,
+    and the fastest that fits is taken.
+    """
+
+    def __init__(self, owner: budget, model: Any, optimizer: Any, disk: Any) -> None:
+        self.owner, self.model, self.optimizer, self.disk = owner, model, optimizer, disk
+        several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+        self.optimizers = [each for each in several if each is not None]
+        offload_states(model, self.optimizers)  # checks them
+        self.context: Any = None
+        self.chosen: Candidate | None = None
+        self.tried: list[Candidate] = []
+        self._handles: list[Any] = []
+
+    # ------------------------------------------------------------------ what there is
+
+    def _count(self) -> None:
+        """Bytes of each kind that may be elsewhere, and of what stays."""
+        params = list(dict.fromkeys(self.model.parameters()))
+        trained = {id(p): (o, g) for o in self.optimizers for g in o.param_groups
+                   for p in g["params"]}  # fmt: skip
+        moving = [p for p in params if p.nbytes >= LEAST]
+        states = {id(p): _bytes_of_states(*trained[id(p)], p) for p in params if id(p) in trained}
+        self.bytes = {
+            "weights": sum([p.nbytes for p in moving]),
+            "gradients": sum([p.nbytes for p in moving if p.requires_grad]),
+            "states": sum([states.get(id(p), 0) for p in moving]),
+        }
+        small = [p for p in params if p.nbytes < LEAST]
+        self.fixed = sum([p.nbytes * (1 + p.requires_grad) + states.get(id(p), 0) for p in small])
+        self.fixed += sum([b.nbytes for b in self.model.buffers()])
+        self.largest = {
+            "weights": max([p.nbytes for p in moving], default=0),
+            "gradients": max([p.nbytes for p in moving], default=0),
+            "states": max([states.get(id(p), 0) for p in moving], default=0),
+        }
+        most = max(self.largest.values())
+        self.window = max(PARTS * self.largest["weights"], most, self.owner.limit // SHARE)
+        if self.fixed + 3 * self.window > self.owner.limit // 2:
+            self.window = most
+
+    def _resident(self, places: dict[str, str]) -> int:
+        """Bytes of the three kinds that are on the device at a time."""
+        return self.fixed + sum([
+            self.bytes[kind] if places[kind] == "device" else self._in_window(kind)
+            for kind in KINDS
+        ])  # fmt: skip
+
+    def _in_window(self, kind: str) -> int:
+        """Bytes of a kind that is elsewhere, on the device at most: one more than fits may be used
+        while another leaves.
+        """
+        return min(self.bytes[kind], self.window + self.largest[kind])
+
+    def _more(self, places: dict[str, str]) -> int:
+        """Bytes on the device at most beyond those of the first step, which had no states yet."""
+        more = self._in_window("states")
+        for kind in KINDS:
+            if places[kind] == "device":
+                more += self.bytes[kind] - (self._in_window(kind) if kind == "states" else 0)
+        return more
+
+    def _frugal(self) -> dict[str, str]:
+        """Places with the least of the device. BudgetError where the host has too little."""
+        host = self.owner.host_limit
+        room, whose = (_free_host(), "free") if host is None else (host, "allowed")
+        places = {"weights": "host", "gradients": "host", "states": "stream"}
+        for kind in ("states", "weights"):
+            there = self._of_host(places)
+            if there <= room:
+                break
+            if self.disk is not None:
+                places[kind] = "disk"
+        there = self._of_host(places)
+        if there > room:
+            kept = ", ".join([f"{size(self.bytes[k])} of {k}" for k in KINDS
+                              if places[k] in ("host", "stream")])  # fmt: skip
+            advice = "" if self.disk is not None else ", or say disk=True"
+            raise BudgetError(
+                f"budget: the host needs at least {size(there)} ({kept}), and {size(room)} are "
+                f"{whose}; raise host_limit where there is more{advice}"
+            )
+        return places
+
+    def _of_host(self, places: dict[str, str]) -> int:
+        return sum([self.bytes[k] for k in KINDS if places[k] in ("host", "stream")])
+
+    def _check_device(self, places: dict[str, str]) -> None:
+        """BudgetError if the limit is too small whatever the step computes."""
+        limit, largest = self.owner.limit, self.largest
+        least = self.fixed + sum(largest.values())
+        if self.fixed + 3 * self.window > limit:
+            self.window = max(largest.values())
+        if least > limit:
+            raise BudgetError(
+                f"budget: {size(limit)} are too few: {size(least)} are needed before a step has "
+                f"computed anything, of which {size(self.fixed)} are buffers and parameters too "
+                f"small to move, with gradients and states, and {size(sum(largest.values()))} the "
+                "largest parameter with its gradient and states; raise the limit, or divide that "
+                "parameter"
+            )
+
+    # ------------------------------------------------------------------ begin and end
+
+    def begin(self) -> None:
+        """Sends away what can be, as long as nothing is known of the step."""
+        if self.chosen is None:
+            self._count()
+            places = self._frugal()
+            self._check_device(places)
+            self.chosen = Candidate(places, self._resident(places), 0.0, 0)
+        if set(self.chosen.places.values()) != {"device"}:
+            self._enter(self.chosen.places)
+
+    def _enter(self, places: dict[str, str]) -> None:
+        self.context = offload_states(
+            self.model, self.optimizers, window=self.window, min_bytes=LEAST, **places,
+            host_limit=self.owner.host_limit, bring_back=False,
+            directory=None if self.disk in (None, True) else self.disk,
+        )  # fmt: skip
+        self.context.__enter__()
+        if not self.tried:
+            self._handles = [
+                each.register_step_post_hook(self._after_step) for each in self.optimizers
+            ]
+
+    def end(self) -> None:
+        """Leaves all where it is."""
+        while self._handles:
+            self._handles.pop().remove()
+        context, self.context = self.context, None
+        if context is not None:
+            context.__exit__(None, None, None)
+
+    def _after_step(self, *args: Any) -> None:
+        """The first step has ended: what it has taught says where all goes."""
+        if self.tried or self.context is None:
+            return
+        self.owner._end()
+        seen = self.owner.last
+        if seen is None:
+            return
+        self._choose(seen.now.step)
+        assert self.chosen is not None and self.context is not None
+        elsewhere = set(self.chosen.places.values()) != {"device"}
+        self.context.bring_back = not elsewhere
+        self.end()
+        if elsewhere:
+            self._enter(self.chosen.places)
+
+    # ------------------------------------------------------------------ the choice
+
+    def _choose(self, step: Any) -> None:
+        """Takes the fastest places with which a plan for what is saved fits."""
+        before = self.chosen
+        assert before is not None
+        frugal, owner = before.places, self.owner
+        choices: list[dict[str, str]] = [dict.fromkeys(KINDS, "device")]
+        for kinds in (["states"], ["states", "gradients"], list(KINDS)):
+            choices.append({k: frugal[k] if k in kinds else "device" for k in KINDS})
+        rates = rates_of(owner._backend, owner._index, owner.limit // 32, owner.placements)
+        for places in choices:
+            resident, shift = self._resident(places), self._more(places)
+            if resident + self._bucket() > owner.limit:
+                continue
+            _, plan = first_plan(moved(step, shift), owner.limit, owner.placements)
+            if plan.forecast.peak <= owner.limit or places == frugal:
+                seconds = self._seconds(places, plan.forecast.seconds, rates)
+                self.tried.append(Candidate(places, resident, seconds, plan.forecast.peak))
+        if not self.tried:
+            self.tried.append(before)
+        self.chosen = min(self.tried, key=lambda each: each.seconds)
+
+    def _bucket(self) -> int:
+        """Bytes that the step of a bucket takes beside that: a copy of what it changes."""
+        return self.largest["weights"]
+
+    def _seconds(self, places: dict[str, str], computing: float, rates: Any) -> float:
+        """Seconds of a step: docs/larger-than-the-gpu.md has the table."""
+        weights, gradients, states = (
+            self.bytes[kind] if places[kind] != "device" else 0 for kind in KINDS
+        )
+        back, out = max(rates.back, 1.0), max(rates.out, 1.0)
+        disk_back, disk_out = rates.disk_back, rates.disk_out
+        first = max(computing, max(0, 2 * weights - self.window) / back, gradients / out)
+        slow = places["states"] == "disk" and disk_back < 1e29
+        second = max(states / (disk_back if slow else back), (states + weights) / (
+            disk_out if slow else out))  # fmt: skip
+        return first + second
+
+    def told(self) -> dict[str, Any]:
+        """For the report: the places, and bytes by kind and place."""
+        assert self.chosen is not None
+        report = {} if self.context is None else self.context.report()
+        return {
+            "places": dict(self.chosen.places), "bytes": dict(self.bytes), "window": self.window,
+            "moved": report, "candidates": [(str(c), c.seconds, c.peak) for c in self.tried],
+        }  # fmt: skip
+
+
+def _bytes_of_states(optimizer: Any, group: dict[str, Any], param: Tensor) -> int:
+    """Bytes that an optimizer keeps of a parameter, or will keep after its first step."""
+    state = optimizer.state.get(param)
+    if not state:
+        sample = param.detach().new_zeros([min(n, SAMPLE) for n in param.shape], device="cpu")
+        sample.requires_grad_()
+        sample.grad = sample.detach().clone()
+        rehearsal = copy.copy(optimizer)
+        vars(rehearsal).update(state=defaultdict(dict), param_groups=[group], _elsewhere=None)
+        try:
+            with no_grad():
+                rehearsal._update([sample], {**group, "fused": None, "capturable": False})
+            state = rehearsal.state.get(sample) or {}
+        except (RuntimeError, NotImplementedError, AssertionError):  # one that has its own step
+            return 2 * param.nbytes
+        return sum([_bytes(each) for each in state.values()]) * param.numel() // sample.numel()
+    return sum([_bytes(each) for each in state.values()])
+
+
+def _bytes(value: Any) -> int:
+    return value.nbytes if isinstance(value, Tensor) and value.numel() > 1 else 0
+
+
+def _free_host() -> int:
+    """Bytes of host memory that may be taken; without bound where the system does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(HOST_FREE * 1024 * int(line.split()[1]))
+    except OSError:
+        pass
+    return 1 << 62

@@ -1,0 +1,123 @@
+"""Spans of weights, gradients and optimizer states, which an engine sends and brings as asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...kept import Guarded, whole
+from ..geometry import root_of, span_of
+from .ledger import Ledger
+from .options import OffloadOptions
+from .places import OnHost, Pageable
+from .session import Session, bytes_under_way
+from .span import Span
+from .staging import for_threads
+
+__all__ = ["StateSpans"]
+
+# A training state is a span as what is saved for backward is, one for each version that is sent. No
+# views wait for it, and no session learns when it is asked for: who holds the span knows that.
+
+
+class StateSpans(Guarded):
+    """The part of a copy engine that moves what is not saved for backward."""
+
+    backend: Any
+    out: Any
+    back: Any
+    storages: Any
+    states: Ledger
+
+    def _refuse_capture(self) -> Any:
+        raise NotImplementedError
+
+    def release_finished(self, backlog: int = 1 << 62) -> None:
+        """See the engine's."""
+        raise NotImplementedError
+
+    @whole
+    def send_state(self, tensor: Any, options: OffloadOptions) -> Span:
+        """Starts the copy of a tensor's bytes, without gaps, to the host or to a store."""
+        array = tensor._array
+        self._refuse_capture()
+        root, _, _, low, high = span_of(array, root_of(array))
+        session, stream = Session(options.key, None), self.backend.current_stream()
+        session.largest_moved = high - low
+        self.release_finished(bytes_under_way(options.backlog, high - low))
+        span = Span(
+            session, options, self.states, stream, tensor.counter, root, low, high - low, None
+        )  # fmt: skip
+        self.out.send(span, root, None, False, None)
+        self.storages.add(root, span)
+        session.add(span, span.nbytes)
+        return span
+
+    @whole
+    def host_state(self, counter: list[int], nbytes: int, options: OffloadOptions) -> Span | None:
+        """A span of page-locked memory whose bytes the host will write; None if there is none."""
+        block = self.out.slab.taken(nbytes, options.host_limit)
+        if block is None:
+            return None
+        for event in block.events:  # a copy of the last tenant's
+            event.synchronize()
+        session, stream = Session(options.key, None), self.backend.current_stream()
+        span = Span(session, options, self.states, stream, counter, self, 0, nbytes, None)
+        span.settle(OnHost(block, nbytes, self.backend.event()))
+        self.storages.add(block, span)
+        session.add(span, nbytes)
+        return span
+
+    @whole
+    def bring_state(self, span: Span) -> Any:
+        """The bytes on the device, which compute has, or will have, when it comes to them."""
+        compute = self._refuse_capture()
+        span.asked_for()
+        flat = None if span.stream != compute else span.held
+        if flat is None:
+            self.release_finished()
+            flat = self.back.bytes_of(span, compute, None)
+        span.hand_out()
+        return flat
+
+    @whole
+    def expect_state(self, span: Span) -> bool:
+        """Starts to bring bytes back ahead of need; False where there is no room to read a file.
+
+        What is on its way stays so: who asked for it may have been interrupted before noting that.
+        """
+        return span.place.is_back or self.back.come(span, self._refuse_capture(), span.options)
+
+    @whole
+    def drop_state(self, span: Span) -> None:
+        """Lets go of what was brought back: the host, or a file, has the same bytes."""
+        if span.arrived is not None:
+            span.stream.wait_event(span.arrived)
+        span.drop()
+
+    @whole
+    def state_on_host(self, span: Span, writes: bool) -> Any:
+        """The bytes in host memory, for the host itself to read or to change; None if they are in a
+        file. Waits for the copies that use them.
+        """
+        place = span.copy
+        if type(place) is OnHost:
+            (place.last_use if writes else place.copied).synchronize()
+            self.release_finished()
+            return for_threads(place.block.array[: place.nbytes], writes)
+        return place.file.read() if type(place) is Pageable else None
+
+    @whole
+    def refresh_state(self, span: Span, flat: Any) -> None:
+        """Copies bytes that the host has changed to where the device has them; compute waits."""
+        compute, stream, place = self._refuse_capture(), self.back.stream, span.copy
+        if type(place) is not OnHost:
+            flat[...] = self.backend.asarray(place.file.read())
+            return
+        stream.wait_event(compute.record_event())
+        try:
+            self.backend.copy_async(flat, place.block.array[: place.nbytes], stream)
+        finally:
+            arrived = stream.record_event()
+            place.use(arrived)
+            compute.wait_event(arrived)
+        span.options.counts.stats.moved_back_bytes += place.nbytes

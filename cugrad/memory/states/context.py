@@ -1,0 +1,384 @@
+"""`offload_states`: a model's weights, gradients and optimizer states on the host, or on a disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from ...autograd.mode import watch_writes
+from ...backends import backend_of
+from ...tensor import Tensor
+from ..offloading.context import checked_sizes
+from ..offloading.engine import CopyEngine, engine_of
+from ..offloading.options import OffloadOptions
+from ..sizes import size
+from .early import DuringBackward
+from .home import Home, before_write, can_be_placed
+from .placed import HOMES
+from .report import StatesReport, StepClock, report_of
+from .steps import StatesElsewhere, home_of
+from .unfinished import OpenStep, UnfinishedStep
+from .window import Window
+
+__all__ = ["offload_states"]
+
+PLACES = {
+    "weights": ("device", "host", "disk"),
+    "gradients": ("device", "host"),
+    "states": ("device", "host", "disk", "stream"),
+}
+BEHIND, DURING = "behind backward", "during backward"
+LEAST = 1 << 26  # bytes of a kind on the device at least, where the user names no number
+WINDOW = 4  # of the largest tensors: two are on their way, one is used, one stands in the way
+
+
+class offload_states:
+    """Within it, what training keeps of a model lives where it is told, and comes when it is used.
+
+    Model, optimizer and loop are as without. A tensor that is elsewhere keeps its shape, dtype and
+    device; whoever reads it, or writes to it, has it brought in first. Copies run on the streams of
+    `offload`. Weights come ahead of use, in the order in which the step before has used them, and
+    leave when others are needed sooner. Gradients leave as soon as they are whole. The step of an
+    optimizer of the library runs by buckets: with states on the "host" it computes there; "stream"
+    and "disk" take states through the device. Another optimizer's states come when it reads them.
+
+    Where arithmetic is done on the same device as without, results are the same, bit for bit. A
+    step on the host rounds as the host does.
+
+    Args:
+        model: a Module, or parameters.
+        optimizer: one, or several; None: weights and gradients alone.
+        weights: "device", "host" or "disk".
+        gradients: "device" or "host".
+        states: "device", "host" (the step computes there), "stream" (they live on the host, the
+            step computes on the device) or "disk" (the same, from files).
+        step: "during backward": the steps of parameters run on the device within backward, as soon
+            as gradients are whole, which are gone then; `optimizer.step()` takes what is left. Not
+            with clipping, GradScaler, closures or gradients that are added up: RuntimeError in the
+            first step, which changes nothing.
+        window: bytes on the device of each kind that is elsewhere; None: four of the largest
+            tensors, and at least 64 MiB.
+        min_bytes: parameters smaller than this stay, and those without dims, with their gradients
+            and states.
+        host_limit: bytes of page-locked memory to use; None: what the host can give.
+        directory: where files are made; None: $TMPDIR, or /var/tmp.
+        bring_back: whether all is on the device again behind the context; else it stays where it
+            is, and comes when it is used.
+
+    >>> import cugrad as torch
+    >>> net = torch.nn.Linear(256, 256).to("simulated")
+    >>> optimizer = torch.optim.Adam(net.parameters())
+    >>> x = torch.ones(4, 256, device="simulated")
+    >>> with torch.memory.offload_states(net, optimizer, states="host") as placed:
+    ...     for step in range(3):
+    ...         optimizer.zero_grad()
+    ...         net(x).square().mean().backward()
+    ...         optimizer.step()
+    >>> placed.report()["states"]["bytes"] == 2 * net.weight.nbytes
+    True
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any = None,
+        *,
+        weights: str = "device",
+        gradients: str = "device",
+        states: str = "device",
+        step: str = BEHIND,
+        window: int | str | None = None,
+        min_bytes: int | str = 1 << 16,
+        host_limit: int | str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        bring_back: bool = True,
+    ) -> None:
+        self._asked = {"weights": weights, "gradients": gradients, "states": states}
+        for name, place in self._asked.items():
+            if place not in PLACES[name]:
+                raise ValueError(
+                    f"offload_states: {name}: got {place!r}, want one of "
+                    f"{', '.join(map(repr, PLACES[name]))}"
+                )
+        if step not in (BEHIND, DURING):
+            raise ValueError(f"offload_states: step: got {step!r}, want {BEHIND!r} or {DURING!r}")
+        if step == DURING and states == "host":
+            raise ValueError(
+                f"offload_states: step={DURING!r}: the host's steps do not run beside backward; "
+                "want states='stream', 'disk' or 'device'"
+            )
+        self._during = step == DURING
+        self._moves = self._during or any(place != "device" for place in self._asked.values())
+        self._limit, self._least, self._host_limit = checked_sizes(
+            "offload_states", window=window, min_bytes=min_bytes, host_limit=host_limit
+        )
+        self._directory, self.bring_back = directory, bool(bring_back)
+        params = model.parameters() if hasattr(model, "parameters") else model
+        self._params = list(dict.fromkeys(_tensors(params)))
+        named = model.named_parameters() if hasattr(model, "named_parameters") else ()
+        self._names = {id(param): name for name, param in named}
+        self._optimizers = _several(optimizer)
+        if states != "device" and not self._optimizers:
+            raise ValueError(f"offload_states: states={states!r}: want the optimizer that has them")
+        self._store: Any = None
+        self._windows: dict[str, Window] = {}
+        self._windows_of_before: dict[str, Window] = {}
+        self._engines: dict[CopyEngine, None] = {}
+        self._handles: list[Any] = []
+        self._steps: StatesElsewhere | None = None
+        self._early: DuringBackward | None = None
+        self._clock: StepClock | None = None
+
+    # ------------------------------------------------------------------ begin and end
+
+    def __enter__(self) -> offload_states:
+        if self._handles or self._steps is not None:
+            raise RuntimeError("offload_states: this context has been entered already")
+        for optimizer in self._optimizers:
+            if getattr(optimizer, "_elsewhere", None) is not None:
+                raise RuntimeError(
+                    "offload_states: another context has placed this optimizer's states"
+                )
+            if any(group.get("differentiable") for group in optimizer.param_groups):
+                raise ValueError(
+                    "offload_states: got a differentiable optimizer, whose steps are recorded and "
+                    "keep all states; want differentiable=False"
+                )
+        self._windows = {name: self._window(name) for name in PLACES}
+        watch_writes(before_write, True)
+        try:
+            self._place_all()
+        except BaseException:
+            self._end(True)
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end(self.bring_back)
+
+    def _end(self, brings_back: bool) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        for optimizer in self._optimizers:
+            vars(optimizer).pop("_elsewhere", None)
+        if self._early is not None:
+            self._early.close()
+        self._steps = self._early = None
+        if brings_back:
+            self._bring_all_back()
+        else:
+            for window in self._windows.values():  # who writes to what is there says so once
+                window.begin_step()
+
+    def _bring_all_back(self) -> None:
+        for window in self._windows.values():
+            window.close()
+        self._windows_of_before, self._windows = self._windows, {}
+        if self._store is not None:
+            for engine in self._engines:
+                engine.drain()  # a stream may be at work for it still
+            self._store.close()
+            self._store = None
+        watch_writes(before_write, bool(HOMES))
+
+    # ------------------------------------------------------------------ what goes where
+
+    def _window(self, name: str) -> Window:
+        """The window of a kind of tensors."""
+        place = self._asked[name]
+        options = OffloadOptions(host_limit=self._host_limit)
+        if place == "disk":
+            options = OffloadOptions(pinned=False, spill=self._disk())
+        limit = None
+        if place != "device":
+            largest = max([p.nbytes for p in self._params], default=0)
+            limit = max(LEAST, WINDOW * largest) if self._limit is None else self._limit
+        return Window(name, limit, options)
+
+    def _disk(self) -> Any:
+        if self._store is None:
+            from ..disk.store import DiskStore
+
+            self._store = DiskStore(self._directory)
+        return self._store
+
+    def _place(self, tensor: Tensor, window: Window, engine: CopyEngine) -> Home | None:
+        """Places a tensor, where it is; None if that cannot be. What another context has left
+        elsewhere is this one's from now on.
+        """
+        home = home_of(tensor)
+        if home is not None:
+            home.move(window)
+            return home
+        return Home(tensor, window, engine) if can_be_placed(tensor) else None
+
+    def _place_all(self) -> None:
+        weights, gradients, states = windows = list(self._windows.values())
+        place = self._asked["states"]
+        weights.beside = states
+        self._steps = StatesElsewhere(windows, place != "device", place == "host", self._place)
+        self._early = DuringBackward(self._steps) if self._during else None
+        for param in self._params:
+            for tensor, window in ((param, weights), (param._grad, gradients)):
+                home = home_of(tensor)
+                if home is not None:
+                    home.move(window)
+            self._place_param(param)
+        self._clock = None
+        for engine in list(self._engines)[:1]:
+            self._clock = StepClock(engine.backend, windows, self._steps)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                for home in self._steps.homes_of_states(optimizer, group["params"]):
+                    home.move(states)
+            if self._moves:
+                self._follow(optimizer)
+        for window in windows:
+            window.begin()
+
+    def take_over(self, param: Tensor) -> None:
+        """Places one more parameter, which no optimizer has yet."""
+        self._params.append(param)
+        self._place_param(param)
+        self._windows["weights"].make_room(0)
+
+    def _place_param(self, param: Tensor) -> None:
+        """Places a parameter, and has its gradients leave."""
+        weights, gradients, _ = self._windows.values()
+        places = self._asked
+        if param.is_meta or not param.ndim or not can_be_placed(param):
+            return
+        if param.nbytes < self._least:
+            return
+        array = param._array
+        backend = backend_of(array)
+        if backend.device_type == "cpu" and "disk" not in places.values():
+            return  # it is on the host
+        engine = engine_of(backend, backend.device_index(array))
+        self._engines[engine] = None
+        del array
+        if self._moves:
+            home = self._place(param, weights, engine)
+            if home is not None and places["weights"] != "device":
+                weights.leave(home)
+        if places["gradients"] == "host" and backend.device_type != "cpu":
+            self._watch_gradient(param, gradients, engine)
+
+    def _watch_gradient(self, param: Tensor, gradients: Window, engine: CopyEngine) -> None:
+        """Sends the gradient of a parameter away as it is whole, in each backward pass."""
+
+        def leave(param: Tensor) -> None:
+            grad, early = param._grad, self._early
+            if grad is None or early is not None and early.takes(param):
+                return
+            home = home_of(grad) or self._place(grad, gradients, engine)
+            if home is not None:
+                for name, compute in gradients.tells.items():
+                    home.tell(name, compute)
+                gradients.leave(home)
+                gradients.make_room(home.nbytes)
+
+        leave(param)
+        if param.requires_grad:
+            self._handles.append(param.register_post_accumulate_grad_hook(leave))
+
+    def _follow(self, optimizer: Any) -> None:
+        """Has an optimizer's states leave, now and after each of its steps."""
+        steps = self._steps
+        assert steps is not None
+        steps.settle(optimizer)
+        early = self._early
+        if early is not None:
+            self._handles += early.follow(optimizer)
+
+        def begin_step(_: Any, args: Any, kwargs: Any) -> None:
+            if self._clock is not None:
+                self._clock.begin_step()
+            if early is not None:
+                early.begin_step(
+                    optimizer, any(x is not None for x in (*args[1:], *kwargs.values()))
+                )
+            steps.begin_step(optimizer)
+
+        def end_step(*args: Any) -> None:
+            steps.end_step(optimizer)
+            if early is not None:
+                early.end_step(optimizer)
+            if self._clock is not None and optimizer is self._optimizers[-1]:
+                self._clock.end_step()
+
+        optimizer._elsewhere = steps
+        self._handles += [
+            optimizer.register_load_state_dict_post_hook(steps.settle),
+            optimizer.register_step_pre_hook(begin_step),
+            optimizer.register_step_post_hook(end_step),
+        ]
+
+    # ------------------------------------------------------------------ a step that has failed
+
+    def unfinished(self) -> list[UnfinishedStep]:
+        """The steps that an error or an interrupt has ended early, one for each optimizer at most:
+        the names of the parameters behind it, and of those before it, each with its states.
+        """
+        return [step.told(self._names) for step in self._open_steps()]
+
+    def finish_step(self) -> None:
+        """Takes the step of the parameters that an early end has left before it.
+
+        Hooks of the optimizer's step run again. RuntimeError where no step has ended early, or
+        where gradients have changed since.
+        """
+        steps = self._open_steps()
+        if not steps:
+            raise RuntimeError("finish_step: no step has ended early since the last one began")
+        for step in steps:
+            step.finish()
+
+    def _open_steps(self) -> list[OpenStep]:
+        return [] if self._steps is None else list(self._steps.steps_open.values())
+
+    # ------------------------------------------------------------------ what it tells
+
+    def report(self, tokens: int | None = None) -> StatesReport:
+        """For weights, gradients and states: bytes that are placed, the most of them that were on
+        the device at a time, bytes that went out and came back, and those that came too late to be
+        there when they were asked for.
+
+        It prints as a page, with the time of the last step and the least that it may take; with
+        the `tokens` of a step, that of computing, too. Its `plot` draws them.
+        """
+        windows = self._windows or self._windows_of_before
+        kinds = {name: window.report(self._asked[name]) for name, window in windows.items()}
+        return report_of(kinds, sum([p.numel() for p in self._params]), self._clock, tokens)
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={place!r}" for name, place in self._asked.items())
+        bytes_of = sum([param.nbytes for param in self._params])
+        return f"<offload_states({said}): {len(self._params)} parameters, {size(bytes_of)}>"
+
+
+def _tensors(params: Any) -> Iterable[Tensor]:
+    if not isinstance(params, Iterable):
+        raise TypeError(
+            f"offload_states: model: got {type(params).__name__}, want a Module or Tensors"
+        )
+    for param in params:
+        if not isinstance(param, Tensor):
+            raise TypeError(
+                f"offload_states: got {type(param).__name__} among the parameters, want a Module "
+                "or Tensors"
+            )
+        yield param
+
+
+def _several(optimizer: Any) -> list[Any]:
+    optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    optimizers = [each for each in optimizers if each is not None]
+    for each in optimizers:
+        if not hasattr(each, "param_groups") or not hasattr(each, "_update_groups"):
+            raise TypeError(
+                f"offload_states: optimizer: got {type(each).__name__}, want an Optimizer, or a "
+                "list of them"
+            )
+    return optimizers

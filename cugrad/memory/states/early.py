@@ -1,0 +1,188 @@
+"""Steps of parameters while backward goes on, each as soon as its gradient is whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...autograd.mode import no_grad, state
+from ...tensor import Tensor
+from .home import Home
+from .placed import HOMES
+from .steps import StatesElsewhere
+from .unfinished import tell
+
+__all__ = ["DuringBackward"]
+
+INSTEAD = 'leave out step="during backward"'
+
+
+class DuringBackward:
+    """Takes the steps of buckets within backward; `optimizer.step()` takes what is left.
+
+    The first step is as without: it shows whether the loop does something between backward and the
+    step for which all gradients are needed. If so, that step is refused, and nothing has changed.
+    From then on a gradient is gone when its step has been taken; whoever asks for it is told.
+    """
+
+    def __init__(self, steps: StatesElsewhere) -> None:
+        self.steps = steps
+        self.groups: dict[int, tuple[Any, Any]] = {}  # optimizer and group, by id of the parameter
+        self.on: set[int] = set()  # the ids of optimizers whose first step has ended
+        self.problem = ""  # what the first step has shown
+        self.seen: dict[int, int] = {}  # by id of the parameter: versions of whole gradients
+        self.order: list[Tensor] = []  # in which gradients were whole in the step before
+        self.now: list[Tensor] = []  # in this one
+        self.bucket: list[Tensor] = []
+        self.spent: dict[Home, Tensor] = {}  # parameters, by the homes of gradients that are gone
+
+    def follow(self, optimizer: Any) -> list[Any]:
+        """Handles of hooks of an optimizer's parameters."""
+        handles = []
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                if id(param) in HOMES and param.requires_grad:
+                    self.groups[id(param)] = optimizer, group
+                    handles.append(param.register_post_accumulate_grad_hook(self._is_whole))
+        return handles
+
+    def takes(self, param: Tensor) -> bool:
+        """Whether the gradient of a parameter is used within backward, and need not leave."""
+        optimizer, _ = self.groups.get(id(param), (None, None))
+        return id(optimizer) in self.on and not state.grad_mode
+
+    # ------------------------------------------------------------------ hooks
+
+    def _is_whole(self, param: Tensor) -> None:
+        optimizer, group = self.groups[id(param)]
+        if id(optimizer) not in self.on:
+            if id(param) in self.seen:
+                self.problem = "gradients are added up over several backward passes"
+            self.seen[id(param)] = _version_of(param._grad)
+            self.now.append(param)
+            return
+        if not self.takes(param):  # a graph is made of the gradients
+            return
+        step = self.steps.steps_open.get(id(optimizer))
+        if step is not None and id(param) in step.through:
+            raise RuntimeError(
+                "offload_states: a second backward pass reaches a parameter whose step was taken "
+                f"in the one before; call optimizer.step() after each, or {INSTEAD}"
+            )
+        self.now.append(param)
+        if self.bucket and not self._fits(param, optimizer, group):
+            self.take_bucket()
+        self.bucket.append(param)  # whose other hooks have yet to see its gradient
+
+    def _fits(self, param: Tensor, optimizer: Any, group: Any) -> bool:
+        if self.groups[id(self.bucket[0])] != (optimizer, group):
+            return False
+        buckets = self.steps._buckets(optimizer, [*self.bucket, param])
+        return len(next(buckets)) > len(self.bucket)
+
+    def take_bucket(self) -> None:
+        """Takes the steps of the parameters that wait."""
+        bucket, self.bucket = self.bucket, []
+        if not bucket:
+            return
+        optimizer, group = self.groups[id(bucket[0])]
+        step = self.steps.open_step(optimizer)
+        step.is_early = True
+        try:
+            with no_grad():
+                self.steps._on_device(optimizer, group, [bucket])
+            self._spend(bucket)
+            self._bring_next()
+        except BaseException as error:
+            tell(error, step)
+            raise
+
+    def _bring_next(self) -> None:
+        """Brings in the states of a bucket that will be whole next, while backward goes on. Compute
+        waits for others to leave, which have had the time of a bucket for it.
+        """
+        window, most = self.steps.states, self.steps.most[2]
+        coming = _first(self._states_of(self.order[len(self.now) - 1 :]), most)
+        more = [home.nbytes for home in coming if home not in window.here]
+        if more:
+            window.make_room(sum(more))
+            window.expect(coming)
+
+    def _states_of(self, params: list[Tensor]) -> list[Home]:
+        homes: list[Home] = []
+        for param in params:
+            homes += self.steps.homes_of_states(self.groups[id(param)][0], [param])
+        return homes
+
+    def _spend(self, params: list[Tensor]) -> None:
+        """Lets go of gradients whose step has been taken."""
+        for param in params:
+            grad, home = param._grad, HOMES[id(param)]
+            if grad is None:
+                continue
+            gradient = HOMES.get(id(grad)) or self.steps.place(
+                grad, self.steps.gradients, home.engine
+            )
+            if gradient is not None:
+                self.spent[gradient] = param
+                gradient.spend(
+                    "offload_states: this gradient is gone: the step of its parameter was taken "
+                    "within backward. Clipping, GradScaler and sums over backward passes need all "
+                    f"gradients before the step: {INSTEAD}"
+                )
+
+    # ------------------------------------------------------------------ steps
+
+    def begin_step(self, optimizer: Any, has_closure: bool) -> None:
+        """The optimizer's own step begins. RuntimeError in the first one if it needs gradients that
+        will be gone.
+        """
+        if has_closure:
+            self.problem = "it has a closure, which runs backward within it"
+        elif id(optimizer) in self.on:
+            self.bucket = []  # the step takes them
+            return
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        params = [p for p in params if id(p) in self.groups and p._grad is not None]
+        if any(id(param) not in self.seen for param in params):
+            self.problem = "there was no backward pass before it"
+        for param in params:
+            gradient = HOMES.get(id(param._grad))
+            used = gradient is not None and (gradient.pending or gradient.window.tells)
+            if used or _version_of(param._grad) > self.seen.get(id(param), 1 << 62):
+                self.problem = "gradients are clipped, unscaled or changed before it"
+        if self.problem:
+            raise RuntimeError(
+                f'offload_states: step="during backward": got a step for which that cannot be: '
+                f"{self.problem}; {INSTEAD}. Nothing has been changed by this step"
+            )
+
+    def end_step(self, optimizer: Any) -> None:
+        """The optimizer's own step has ended: what backward asks for first comes meanwhile."""
+        self.on.add(id(optimizer))
+        if self.now:
+            self.order, self.now = self.now, []
+        ahead = self._states_of(self.order)
+        limit = self.steps.states.limit
+        if limit is not None:
+            self.steps.states.await_room(_first(ahead, limit))
+
+    def close(self) -> None:
+        """Nothing is taken early any more; gradients that are gone are None."""
+        self.bucket = []
+        for gradient, param in self.spent.items():
+            if param._grad is not None and HOMES.get(id(param._grad)) is gradient:
+                param._grad = None
+        self.spent = {}
+
+
+def _version_of(grad: Any) -> int:
+    return 0 if grad is None else grad.counter[0]
+
+
+def _first(homes: list[Home], nbytes: int) -> list[Home]:
+    """The first homes, of so many bytes."""
+    for k, home in enumerate(homes):
+        nbytes -= home.nbytes
+        if nbytes < 0:
+            return homes[:k]
+    return homes

@@ -1,0 +1,465 @@
+"""Where the bytes of one weight, gradient or state are, and how they come and go."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ...autograd.mode import no_grad
+from ...backends import backend_of
+from ...backends.batched.arrays import plain
+from ...device import device as Device
+from ...tensor import UNCOUNTED, Tensor, make
+from ..geometry import BYTE, array_at, memory_of, root_of, span_of
+from ..offloading.engine import CopyEngine
+from .placed import FIELD, HOMES, alias_of, arm, disarm, settle
+
+if TYPE_CHECKING:
+    from .window import Window
+
+__all__ = ["Home", "before_write", "can_be_placed"]
+
+#                 come                begin_on_host
+#      AWAY ------------------> HERE ----------------> ON THE HOST
+#        ^ <------------------   ^                         |
+#        |      vacate           +-------------------------+
+#        +-------------------------------------------------+
+#                                        end_on_host
+#
+# HERE the tensor's field has its array on the device; `span` has the same bytes elsewhere, or bytes
+# of an older version, or there is none yet. AWAY the field is empty, and only the span has them. ON
+# THE HOST the field has an array of page-locked memory, for an optimizer that computes there.
+
+Change: TypeAlias = Callable[[Tensor], object]  # in place
+ROOTS: dict[int, Home] = {}  # those that are here, by the id of the array that owns their memory
+
+
+def can_be_placed(tensor: Any) -> bool:
+    """Whether a tensor has bytes that can be elsewhere: elements without gaps, all in one place."""
+    if not isinstance(tensor, Tensor) or tensor.is_sparse or tensor._counter is UNCOUNTED:
+        return False
+    array = tensor._array
+    if plain(array) is not array or not array.size:
+        return False
+    _, _, first, low, high = span_of(array, root_of(array))
+    return high - low == array.nbytes and first == low
+
+
+def _references(tensor: Tensor) -> tuple[int, int]:
+    """How many references there are to a tensor's array, and to the one that owns its memory."""
+    array = FIELD.__get__(tensor)
+    root = root_of(array)
+    return getrefcount(array), getrefcount(root)
+
+
+ALONE = _references(make(np.empty(2)))
+ALONE_IN_VIEW = _references(make(np.empty(8, BYTE)[:4].view(np.float32)))
+
+
+class Home:
+    """The one owner of a placed tensor's bytes; `window` bounds how many of its kind are here.
+
+    `form` has the tensor's shape, dtype and strides, and no bytes. `span` is what was sent last;
+    `is_changed` says that the tensor has been written to since, where no version counts that. A
+    step says that it will write to many tensors before it does: those are `is_announced`, and
+    whoever has the array of one may write to it. What the device has `is_outdated` where the host
+    has computed something newer. `kept` is what the device has while the host
+    computes, `root` the id of the array that owns the memory, `used` when it was asked for last.
+
+    `pending` are changes in place of what is elsewhere, which are made where it is used next: until
+    the tensor's `version` changes, the bytes of the span and these are what it is. `told` has what
+    was computed of the elements at a version, by name.
+    """
+
+    __slots__ = ("ref", "key", "window", "engine", "backend", "form", "nbytes", "span",
+                 "is_changed", "is_announced", "is_outdated", "is_on_host", "kept", "root", "used",
+                 "aliases", "pending", "version", "told", "gone",
+                 "__weakref__")  # fmt: skip
+
+    def __init__(self, tensor: Tensor, window: Window, engine: CopyEngine) -> None:
+        self.key, self.window = id(tensor), window
+        self.engine, self.backend = engine, engine.backend
+        self.span: Any = None
+        self.is_changed, self.is_announced, self.is_on_host = True, False, False
+        self.is_outdated = False
+        self.kept: Any = None
+        self.aliases: list[Any] = []  # weak references to what `detach` has made
+        self.pending: list[Change] = []
+        self.version = 0
+        self.gone = ""  # what is said to those who ask for what is nowhere any more
+        self.told: dict[Any, tuple[int, Tensor]] = {}
+        self.root = self.used = 0  # the id of the owner of the memory; when it was asked for last
+        self.ref: Any = weakref.ref(tensor, self._lose)  # once all is there that `_lose` reads
+        array = tensor._array
+        self._describe(array)
+        arm(tensor, self)
+        window.members[self] = None
+        if backend_of(array) is self.backend:
+            self._is_here(array)
+            window.has_come(self)
+        else:
+            self._move_in(tensor, array)
+
+    def move(self, window: Window) -> None:
+        """Makes the tensor one of another window's."""
+        before, is_here = self.window, self in self.window.here
+        if before is not window:
+            if self.is_announced:
+                self._has_changed()
+                self.is_announced = False
+            before.has_gone(self)
+            before.members.pop(self, None)
+            self.window = window
+            window.members[self] = None
+            if is_here:
+                window.has_come(self)
+
+    def _describe(self, array: Any) -> None:
+        first = np.empty(1, array.dtype)
+        self.form: Any = np.lib.stride_tricks.as_strided(first, array.shape, array.strides)
+        self.nbytes: int = array.nbytes
+
+    def _lose(self, ref: Any) -> None:
+        """The tensor is gone. The garbage collector may call this anywhere."""
+        if HOMES.get(self.key) is self:
+            del HOMES[self.key]
+        self._is_not_here()
+        self.window.lost.append(self)
+
+    def _is_here(self, array: Any) -> None:
+        self.root = id(root_of(array))
+        ROOTS[self.root] = self
+
+    def _is_not_here(self) -> None:
+        if ROOTS.get(self.root) is self:
+            del ROOTS[self.root]
+
+    @property
+    def array(self) -> Any:
+        """What the tensor's field has."""
+        tensor = self.ref()
+        return None if tensor is None else FIELD.__get__(tensor)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the device has the bytes, in the tensor's field."""
+        return self.array is not None and not self.is_on_host
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether the bytes are on their way back, or held on the device for that."""
+        return self.span is not None and self.array is None and self.span.place.is_back
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the device's memory is held for a copy out."""
+        return self.span is not None and self.span.held is not None
+
+    @property
+    def device(self) -> Device:
+        """The device of the tensor: the host's, while an optimizer computes there."""
+        if self.is_on_host and self.window.host_computes:
+            return Device("cpu")
+        return Device(self.backend.device_type, self.engine.index)
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether the span has the bytes as they are now."""
+        span = self.span
+        if span is None or self.is_changed:
+            return False
+        if self.pending:
+            tensor = self.ref()
+            return tensor is None or tensor.counter[0] == self.version
+        return span.counter[0] == span.version
+
+    # ------------------------------------------------------------------ asked for
+
+    def asked(self, array: Any) -> Any:
+        """The array, of which the tensor's field has this now."""
+        if self.gone:
+            raise RuntimeError(self.gone)
+        if self.is_on_host:
+            if self.window.host_computes:
+                return array
+            self.end_on_host(True)  # an interrupt has kept it from it
+            array = self.array
+        if self.is_outdated:
+            self.refresh()
+        array = self.window.bring(self) if array is None else self.window.use(self, array)
+        if self.is_announced:
+            self._has_changed()
+        return array
+
+    def replaced(self, array: Any) -> None:
+        """The tensor gets another array; it stays placed if that can be where this one was."""
+        tensor = self.ref()
+        if self.is_on_host:
+            FIELD.__set__(tensor, array)
+            return
+        same = array is FIELD.__get__(tensor)
+        self.pending = []
+        if not same and self._has_aliases():
+            self._settle_aliases(tensor._array)
+        self._is_not_here()
+        FIELD.__set__(tensor, array)
+        self._has_changed()
+        if same:
+            self._is_here(array)
+            return
+        self.window.has_gone(self)
+        plain_tensor = make(array)
+        if backend_of(plain(array)) is not self.backend or not can_be_placed(plain_tensor):
+            self._leave_window(tensor)
+            return
+        self.span = None
+        self._describe(array)
+        self._is_here(array)
+        self.window.has_come(self)
+
+    def changes(self) -> None:
+        """Someone will write to what is here."""
+        self._has_changed()
+        if self.window.is_stepping:
+            self.is_announced = True
+            self.window.announced.append(self)
+
+    def _has_changed(self) -> None:
+        self.is_changed = True
+        if self.told:
+            self.told = {}
+
+    def alias(self, tensor: Tensor) -> Any:
+        """A tensor with the same elements, and no history, that does not hold them here."""
+        self._has_aliases()
+        alias = alias_of(tensor)
+        self.aliases.append(weakref.ref(alias))
+        return alias
+
+    def _has_aliases(self) -> bool:
+        self.aliases = [ref for ref in self.aliases if ref() is not None]
+        return bool(self.aliases)
+
+    def _settle_aliases(self, array: Any) -> None:
+        """The aliases keep an array, whatever becomes of the tensor's."""
+        for ref in self.aliases:
+            alias = ref()
+            if alias is not None:
+                settle(alias, array)
+        self.aliases = []
+
+    def come(self) -> Any:
+        """Brings the bytes in; the array."""
+        with self.backend.use_device(self.engine.index):
+            flat = self.engine.bring_state(self.span)
+            array = self._shown(self.backend.xp, flat)
+            self._catch_up(array)
+        self._is_here(array)
+        FIELD.__set__(self.ref(), array)
+        return array
+
+    # ------------------------------------------------------------------ without coming
+
+    def change(self, change: Change) -> None:
+        """Changes the tensor in place: what is here now, what is elsewhere where it is used."""
+        tensor, array = self.ref(), self.array
+        if self.gone or self.is_on_host or not self.is_up_to_date:
+            change(tensor)
+            return
+        counter, span = tensor.counter, self.span
+        if span.counter is counter:  # its bytes are what they were: it keeps that version
+            span.counter = [span.version]
+        self.pending = [*self.pending, change]
+        counter[0] += 1
+        self.version = counter[0]
+        if array is not None:  # what is here need not be sent for that
+            self._is_not_here()
+            change(make(array))
+            self._is_here(array)
+
+    def spend(self, why: str) -> None:
+        """Lets go of the elements, for good."""
+        self.window.has_gone(self)
+        self._is_not_here()
+        FIELD.__set__(self.ref(), None)
+        self.gone, self.span, self.pending, self.told = why, None, [], {}
+
+    def _catch_up(self, array: Any) -> None:
+        """Makes the changes that are pending in what has come."""
+        for change in self.pending:
+            change(make(array))
+
+    def catch_up_on_host(self) -> None:
+        """Makes the changes that are pending in page-locked memory, which is what the tensor is
+        from then on.
+        """
+        tensor = self.ref()
+        while self.pending:
+            self.pending[0](make(FIELD.__get__(tensor)))
+            self.pending = self.pending[1:]
+        self.span.counter = tensor.counter
+        self.span.renew()
+
+    def tell(self, name: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `compute` makes of the tensor, computed once for each version of it."""
+        tensor = self.ref()
+        version, value = self.told.get(name, (-1, None))
+        if value is None or version != tensor.counter[0] or self.is_changed:
+            with no_grad():
+                value = compute(make(tensor._array))
+            self.told[name] = tensor.counter[0], value
+        return value
+
+    # ------------------------------------------------------------------ coming
+
+    def _shown(self, xp: Any, flat: Any) -> Any:
+        form = self.form
+        strides = None if form.flags.c_contiguous else form.strides
+        return array_at(xp, flat, 0, form.dtype, form.shape, strides)
+
+    def expect(self) -> bool:
+        """Starts to bring the bytes in, ahead of need; whether there was room."""
+        with self.backend.use_device(self.engine.index):
+            return self.engine.expect_state(self.span)
+
+    # ------------------------------------------------------------------ leaving
+
+    def send(self) -> bool:
+        """Starts the copy out of bytes that are here; False if no place has room for them."""
+        tensor = self.ref()
+        if self.is_on_host and not self.window.host_computes:
+            self.end_on_host(True)  # an interrupt has kept it from it
+        if tensor is None or self.gone or self.is_on_host:
+            return False
+        if not self.is_up_to_date and self.is_here:
+            with self.backend.use_device(self.engine.index):
+                self.span = self.engine.send_state(_Sent(tensor), self.window.options)
+            self.is_changed, self.pending = False, []
+        return self.span.stays is None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no one but the tensor has its array, or a view of it."""
+        tensor = self.ref()
+        if tensor is None or self.is_on_host or FIELD.__get__(tensor) is None:
+            return False
+        array, root = _references(tensor)
+        copied = self.is_leaving  # then the copy refers to the memory, too
+        if id(FIELD.__get__(tensor)) == self.root:
+            return array <= ALONE[0] + copied
+        return array <= ALONE_IN_VIEW[0] and root <= ALONE_IN_VIEW[1] + copied
+
+    def vacate(self) -> bool:
+        """Empties the field, if another place has the bytes and no one else the array."""
+        if not self.is_free or not self.is_up_to_date:
+            return False
+        FIELD.__set__(self.ref(), None)
+        self.is_outdated = False
+        self._is_not_here()
+        self.engine.drop_state(self.span)
+        return True
+
+    def revert(self, span: Any, pending: list[Change]) -> None:
+        """Takes back what was written since a span was sent, which has the bytes as they were,
+        but for changes that were pending.
+        """
+        if self.span is not span:
+            if self.is_coming:
+                self.engine.drop_state(self.span)
+                self.window.has_gone(self)
+            self.span = span
+        self.pending, self.version = pending, self.ref().counter[0]
+        span.renew()
+        self.is_changed = False
+        if self.array is not None:
+            self.is_outdated = True
+            if not self.window.leave(self):
+                self.refresh()
+
+    def release(self) -> None:
+        """Makes the tensor an ordinary one on its device."""
+        tensor = self.ref()
+        if tensor is None or self.gone or HOMES.get(self.key) is not self:
+            return
+        if FIELD.__get__(tensor) is None or self.is_on_host or self.is_outdated:
+            assert tensor._array is not None
+        self._settle_aliases(FIELD.__get__(tensor))
+        self._leave_window(tensor)
+
+    def _leave_window(self, tensor: Tensor) -> None:
+        self.window.has_gone(self)
+        self.window.members.pop(self, None)
+        self._is_not_here()
+        disarm(tensor)
+
+    # ------------------------------------------------------------------ on the host
+
+    def _move_in(self, tensor: Tensor, array: Any) -> None:
+        """Takes over an array that the host has made."""
+        engine = self.engine
+        with self.backend.use_device(engine.index):
+            self.span = engine.host_state(tensor.counter, self.nbytes, self.window.options)
+            if self.span is None:
+                array = self.backend.asarray(array)
+                FIELD.__set__(tensor, array)
+                self._describe(array)
+                self._is_here(array)
+                self.window.has_come(self)
+                return
+            engine.state_on_host(self.span, True)[:] = memory_of(np, array)
+        self.is_changed = False
+        FIELD.__set__(tensor, None)
+
+    def begin_on_host(self) -> None:
+        """The field has page-locked memory with the bytes until `end_on_host`."""
+        tensor, kept = self.ref(), self.array
+        with self.backend.use_device(self.engine.index):
+            flat = self.engine.state_on_host(self.span, True)
+            if kept is None:
+                self.engine.drop_state(self.span)
+        self.kept, self.is_on_host = kept, True
+        FIELD.__set__(tensor, self._shown(np, flat))
+
+    def end_on_host(self, is_changed: bool) -> None:
+        """The host has computed. What the device has of bytes that were changed goes, or, if others
+        have it as well, is changed too. May be called again, should an interrupt come meanwhile.
+        """
+        if not self.is_on_host:
+            return
+        tensor, span = self.ref(), self.span
+        if is_changed or span.counter[0] != span.version:
+            self.is_outdated = self.kept is not None
+        span.renew()
+        FIELD.__set__(tensor, self.kept)
+        self.is_on_host = False
+        self.kept = None
+        if self.is_outdated and not self.window.leave(self):
+            self.refresh()
+
+    def refresh(self) -> None:
+        """What the host has changed is changed on the device, where it was."""
+        array = self.array
+        with self.backend.use_device(self.engine.index):
+            self.engine.refresh_state(self.span, memory_of(self.backend.xp, array))
+            self._catch_up(array)
+        self.is_outdated = False
+
+
+def before_write(tensor: Tensor) -> None:
+    """Memory is about to be changed, perhaps through an alias with a version of its own."""
+    home = ROOTS.get(id(root_of(plain(tensor._array))))
+    if home is not None:
+        home.changes()
+
+
+class _Sent:
+    """A tensor as the engine looks at it: its array and its counter, without asking for it."""
+
+    __slots__ = ("_array", "counter")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._array, self.counter = FIELD.__get__(tensor), tensor.counter

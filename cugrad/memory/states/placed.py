@@ -1,0 +1,242 @@
+"""A tensor that is placed: whoever asks for its array has it brought in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...device import device as Device
+from ...dispatching import overrides, plainly
+from ...dtypes import of as dtype_of
+from ...tensor import Size, Tensor, make
+
+if TYPE_CHECKING:
+    from .home import Home
+
+__all__ = ["FIELD", "HOMES", "alias_of", "arm", "disarm", "settle"]
+
+# A placed tensor is the same object as before, of a class that differs in one thing: a property
+# hides the field `_array`, as in an uninitialized parameter. So what computes need not know of
+# placements, and tensors that are not placed pay nothing. What a tensor is (its shape, dtype,
+# device, strides) is answered without its bytes.
+
+FIELD = Tensor.__dict__["_array"]  # the field, which the property hides
+HOMES: dict[int, Home] = {}  # by the id of the tensor
+_placed_classes: dict[type, type] = {}  # by the class that a tensor had
+
+
+class Placed:
+    """The part of a placed tensor's class that is its own; the rest is the class that it had."""
+
+    __slots__ = ()
+    _usual: type  # the class that it had
+    _may_be_away = True
+
+    @property
+    def _array(self) -> Any:
+        return HOMES[id(self)].asked(FIELD.__get__(self))
+
+    @_array.setter
+    def _array(self, value: Any) -> None:
+        HOMES[id(self)].replaced(value)
+
+    @property
+    def shape(self) -> Size:
+        return Size(HOMES[id(self)].form.shape)
+
+    @property
+    def ndim(self) -> int:
+        return HOMES[id(self)].form.ndim
+
+    @property
+    def dtype(self) -> Any:
+        return dtype_of(HOMES[id(self)].form.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        return HOMES[id(self)].form.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return HOMES[id(self)].nbytes
+
+    @property
+    def device(self) -> Device:
+        return HOMES[id(self)].device
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:
+        return False
+
+    def dim(self) -> int:
+        return HOMES[id(self)].form.ndim
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        return HOMES[id(self)].form.size
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        return HOMES[id(self)].form.itemsize
+
+    def stride(self, dim: int | None = None) -> Any:
+        return make(HOMES[id(self)].form).stride(dim)
+
+    def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
+        return make(HOMES[id(self)].form).is_contiguous(*args, **kwargs)
+
+    def detach(self: Any) -> Tensor:
+        """The same elements in a tensor with no history, which does not hold them here."""
+        return HOMES[id(self)].alias(self)
+
+    def _change_later(self, change: Any) -> None:
+        """Changes the tensor in place, by a function of it; where it is used next, if it is away.
+
+        Until then the function may be called with other tensors of the same elements.
+        """
+        HOMES[id(self)].change(change)
+
+    def _told(self, name: Any, compute: Any) -> Tensor:
+        """What `compute` makes of the elements. Of gradients it is computed before they leave, from
+        the second time on that something of this name is asked for.
+        """
+        home = HOMES[id(self)]
+        home.window.tells[name] = compute
+        return home.tell(name, compute)
+
+    @property
+    def _mark_of_storage(self) -> Any:
+        """What tells the storage of this tensor from others', wherever its bytes are."""
+        return "placed", id(self)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        """An ordinary tensor with the same elements."""
+        if id(self) not in memo:
+            plain = self._plain()
+            memo.setdefault(id(memo), []).append(plain)  # held, as deepcopy holds what is for once
+            memo[id(self)] = plain.__deepcopy__(memo)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._plain().__reduce_ex__(protocol)
+
+    def _plain(self: Any) -> Any:
+        """A tensor of the class that this one had, with the same array and attributes."""
+        plain = make(self._array, self._requires_grad)
+        if self._usual is not Tensor:
+            plain.__class__ = self._usual
+        vars(plain).update(vars(self))
+        plain._grad = self._grad
+        return plain
+
+
+class PlacedAlias(Placed, Tensor):
+    """What `detach` makes of a placed tensor: its field has that tensor, whose array is its own."""
+
+    __slots__ = ()
+    __torch_function__ = staticmethod(plainly)
+    _usual = Tensor
+
+    @property
+    def _array(self) -> Any:
+        return FIELD.__get__(self)._array
+
+    @_array.setter
+    def _array(self, value: Any) -> None:
+        if value is not FIELD.__get__(self)._array:  # else it was changed in place
+            settle(self, value)
+
+    shape: Any = property(lambda self: FIELD.__get__(self).shape)
+    ndim: Any = property(lambda self: FIELD.__get__(self).ndim)
+    dtype: Any = property(lambda self: FIELD.__get__(self).dtype)
+    itemsize: Any = property(lambda self: FIELD.__get__(self).itemsize)
+    nbytes: Any = property(lambda self: FIELD.__get__(self).nbytes)
+    device: Any = property(lambda self: FIELD.__get__(self).device)
+
+    def dim(self) -> int:
+        return FIELD.__get__(self).dim()
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        return FIELD.__get__(self).numel()
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        return FIELD.__get__(self).element_size()
+
+    def stride(self, dim: int | None = None) -> Any:
+        return FIELD.__get__(self).stride(dim)
+
+    def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
+        return FIELD.__get__(self).is_contiguous(*args, **kwargs)
+
+    def detach(self) -> Tensor:
+        return FIELD.__get__(self).detach()
+
+    def _change_later(self, change: Any) -> None:
+        FIELD.__get__(self)._change_later(change)
+
+    def _told(self, name: Any, compute: Any) -> Tensor:
+        return FIELD.__get__(self)._told(name, compute)
+
+    @property
+    def _mark_of_storage(self) -> Any:
+        return "placed", id(FIELD.__get__(self))
+
+
+PlacedAlias.__name__ = PlacedAlias.__qualname__ = Tensor.__name__
+PlacedAlias.__module__ = Tensor.__module__
+
+
+def alias_of(tensor: Any) -> Any:
+    """A tensor without history that has the array that a placed tensor has, at any time."""
+    alias = make(tensor)  # the field
+    alias._counter = tensor.counter
+    alias.__class__ = PlacedAlias
+    return alias
+
+
+def settle(alias: Any, array: Any) -> None:
+    """Makes an alias an ordinary tensor with an array."""
+    if type(alias) is PlacedAlias:
+        alias.__class__ = Tensor  # type: ignore[assignment]
+        alias._array = array
+
+
+def _placed_class(usual: Any) -> type:
+    kind = _placed_classes.get(usual)
+    if kind is None:
+        members: dict[str, Any] = {"__slots__": (), "_usual": usual}
+        members |= {
+            name: getattr(usual, name) for name in ("__module__", "__qualname__", "__doc__")
+        }
+        takes_calls = overrides(usual)  # results are not placed
+        members["__torch_function__"] = (
+            usual.__torch_function__ if takes_calls else staticmethod(plainly)
+        )
+        kind = _placed_classes[usual] = type(usual)(usual.__name__, (Placed, usual), members)
+    return kind
+
+
+def arm(tensor: Any, home: Home) -> None:
+    """Has a tensor's home asked for its array from now on."""
+    HOMES[id(tensor)] = home
+    tensor.__class__ = _placed_class(type(tensor))
+
+
+def disarm(tensor: Any) -> None:
+    """Makes a tensor, whose array is in its field, an ordinary one again."""
+    if isinstance(tensor, Placed):
+        tensor.__class__ = tensor._usual
+    HOMES.pop(id(tensor), None)

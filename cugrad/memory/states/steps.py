@@ -1,0 +1,312 @@
+"""The step of an optimizer whose states are elsewhere: on the host, or through the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from ...autograd.threads import run_to_its_end
+from ...backends import backend_of
+from ...tensor import Tensor
+from .home import Home
+from .placed import HOMES
+from .undo import Before
+from .unfinished import OpenStep, tell
+from .window import Window
+
+__all__ = ["StatesElsewhere", "home_of"]
+
+PARTS = 3  # of a window: one arrives, one is computed with, one leaves
+LARGEST = 1 << 26  # bytes of a bucket's parameters, where nothing bounds them
+SMALL = 1 << 22  # of those that are not placed: a copy of them is made for the time of their step
+
+
+def home_of(value: Any) -> Home | None:
+    """The home of a placed tensor; None of anything else."""
+    return HOMES.get(id(value)) if isinstance(value, Tensor) else None
+
+
+def _update_whole(homes: list[Home], update: Callable[[], None]) -> None:
+    """An update in page-locked memory, behind the changes that have waited for it."""
+    for home in homes:
+        if home.pending:
+            home.catch_up_on_host()
+    update()
+
+
+class StatesElsewhere:
+    """Updates an optimizer's parameters by buckets, whose states come, and leave again.
+
+    On the host the optimizer's own update finds parameters, gradients and states there; so states
+    that it makes are made there. On the device it finds them on the device. Whatever comes in the
+    middle of a step, each parameter with its states is as before it, or as behind it: `steps_open`
+    has those that are behind, of each optimizer whose step has not ended.
+    """
+
+    def __init__(
+        self, windows: list[Window], moves: bool, on_host: bool,
+        place: Callable[[Tensor, Window, Any], Home | None],
+    ) -> None:  # fmt: skip
+        self.weights, self.gradients, self.states = self.windows = windows
+        self.moves, self.on_host, self.place = moves, on_host, place
+        self.is_first = True  # whether a step has had no bucket yet
+        self.first: list[Home] = []  # states that the step before has used first
+        limits = [window.limit for window in windows]
+        self.most = [LARGEST if limit is None else limit // PARTS for limit in limits]
+        self.host_bytes = 0  # that the host has read or written in steps
+        self.steps_open: dict[int, OpenStep] = {}  # by the id of the optimizer
+
+    def update(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
+        """One step of parameters that have gradients; those that are not placed step as usual."""
+        step = self.open_step(optimizer)
+        params = [param for param in params if id(param) not in step.through]
+        placed = [param for param in params if home_of(param) is not None]
+        usual = [param for param in params if home_of(param) is None]
+        try:
+            for bucket in self._buckets(optimizer, usual, [SMALL] * 3):
+                self._update(optimizer, bucket, group)
+            update = self._on_host if self.on_host else self._on_device
+            update(optimizer, group, list(self._buckets(optimizer, placed)))
+        except BaseException as error:
+            tell(error, step)
+            raise
+
+    def open_step(self, optimizer: Any) -> OpenStep:
+        """The step of an optimizer that has begun, perhaps just now."""
+        return self.steps_open.setdefault(id(optimizer), OpenStep(optimizer))
+
+    def begin_step(self, optimizer: Any) -> None:
+        """A step begins, of which the first bucket is still to come."""
+        step = self.steps_open.get(id(optimizer))
+        if step is not None and not step.goes_on and not step.is_early:
+            del self.steps_open[id(optimizer)]
+        self.first, self.is_first = [], True
+        for window in self.windows:
+            window.begin_step()
+
+    def end_step(self, optimizer: Any) -> None:
+        """A step has ended: what the next one needs first comes while it is far away."""
+        try:
+            self.settle(optimizer)
+            for window in self.windows:
+                window.end_step()
+                window.turn()
+            self.states.await_room(self.first)
+        except BaseException as error:
+            if id(optimizer) in self.steps_open:
+                tell(error, self.steps_open[id(optimizer)])
+            raise
+        self.steps_open.pop(id(optimizer), None)
+
+    def _buckets(
+        self, optimizer: Any, params: list[Tensor], most: list[int] | None = None
+    ) -> Iterator[list[Tensor]]:
+        """Parameters, as many at a time as may be on their way with all that their step needs."""
+        most = self.most if most is None else most
+        bucket: list[Tensor] = []
+        total = [0, 0, 0]
+        for param in params:
+            state = sum([home.nbytes for home in self.homes_of_states(optimizer, [param])])
+            more = [param.nbytes, param.nbytes, state or 2 * param.nbytes]
+            sums = [a + b for a, b in zip(total, more)]
+            if bucket and any(a > b for a, b in zip(sums, most)):
+                yield bucket
+                bucket, sums = [], more
+            bucket.append(param)
+            total = sums
+        if bucket:
+            yield bucket
+
+    def homes_of_states(self, optimizer: Any, params: list[Tensor]) -> list[Home]:
+        """The homes of the states of some parameters."""
+        homes = []
+        for param in params:
+            state = optimizer.state.get(param)
+            for value in state.values() if isinstance(state, dict) else ():
+                home = home_of(value)
+                if home is not None:
+                    homes.append(home)
+        return homes
+
+    def settle(self, optimizer: Any) -> None:
+        """Places all states of an optimizer, and has them leave."""
+        for group in optimizer.param_groups:
+            self.adopt(optimizer, group["params"])
+        for home in list(self.states.here):
+            self.states.leave(home)
+
+    def adopt(self, optimizer: Any, params: list[Tensor]) -> None:
+        """Places the states that parameters have got."""
+        for param in params:
+            self.take(param, optimizer.state.get(param))
+
+    def take(self, param: Tensor, state: Any) -> None:
+        """Places the state of a parameter, and has it leave."""
+        home = home_of(param)
+        if not self.moves or home is None or not isinstance(state, dict):
+            return
+        for value in state.values():
+            if isinstance(value, Tensor) and home_of(value) is None and value.ndim:
+                self._adopt(value, home)
+
+    def _adopt(self, value: Tensor, home: Home) -> None:
+        there = backend_of(value._array)
+        if there is home.backend or (self.on_host and there.device_type == "cpu"):
+            new = self.place(value, self.states, home.engine)
+            if new is not None and new.is_here:
+                self.states.leave(new)
+
+    # ------------------------------------------------------------------ on the device
+
+    def _on_device(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
+        """Steps of buckets; what the one that follows needs comes meanwhile."""
+        for k, bucket in enumerate(buckets):
+            states = self.homes_of_states(optimizer, bucket)
+            if self.is_first:
+                self.first += states
+            for several in buckets[k : k + 2]:
+                self._expect(optimizer, several)
+            self._update(optimizer, bucket, group)
+            self.is_first = False
+            self.adopt(optimizer, bucket)
+            for home in states:
+                self.states.leave(home)
+
+    def _update(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
+        """The step of a bucket where it is: wholly, or not at all."""
+        through, ids = self.steps_open[id(optimizer)].through, {id(param) for param in params}
+        before = Before(optimizer, params)
+        try:
+            try:
+                for window in self.windows:
+                    window.begin_step()
+                optimizer._update(params, group)
+                through.update(ids)
+                self._end_bucket()
+            except BaseException:
+                self._take_back(before, ids <= through)
+                raise
+        except BaseException:  # perhaps while that was done
+            self._take_back(before, ids <= through)
+            raise
+
+    def _take_back(self, before: Before, is_through: bool) -> None:
+        self._end_bucket()
+        if not is_through:
+            before.put_back()
+
+    def _end_bucket(self) -> None:
+        for window in self.windows:
+            window.end_step()
+
+    def _expect(self, optimizer: Any, params: list[Tensor]) -> None:
+        """Has what the steps of parameters need come ahead of it."""
+        weights = [home_of(param) for param in params]
+        gradients = [home_of(param._grad) for param in params]
+        self.weights.expect([home for home in weights if home is not None])
+        self.gradients.expect([home for home in gradients if home is not None])
+        self.states.expect(self.homes_of_states(optimizer, params))
+
+    # ------------------------------------------------------------------ on the host
+
+    def _on_host(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
+        """Steps of buckets; what the one that follows needs from the device leaves meanwhile."""
+        ahead = self._sent(optimizer, buckets[0]) if buckets else None
+        for k, bucket in enumerate(buckets):
+            now, ahead = ahead, None
+            if k + 1 < len(buckets):
+                ahead = self._sent(optimizer, buckets[k + 1])
+            assert now is not None
+            homes, passing, stay = now
+            there = [param for param in bucket if id(param) not in stay]
+            try:
+                if there:
+                    update = partial(self._update_on_host, optimizer, there, group)
+                    self._compute_on_host(homes, update)
+                if stay:
+                    rest = [param for param in bucket if id(param) in stay]
+                    self._update(optimizer, rest, group)
+            finally:
+                for home in passing:
+                    home.release()
+                self.adopt(optimizer, bucket)
+            if self.weights.limit is None:
+                self.weights.expect([home for home in homes if home.window is self.weights])
+
+    def _compute_on_host(self, homes: list[Home], update: Callable[[], None]) -> None:
+        """Updates tensors in page-locked memory; then they are where they were, come what may."""
+        try:
+            try:
+                for home in homes:
+                    home.begin_on_host()
+                for window in self.windows:
+                    window.host_computes = True
+                run_to_its_end(
+                    partial(_update_whole, homes, update)
+                )  # in a thread that no signal reaches
+            except BaseException:
+                self._end(homes, True)
+                raise
+            self._end(homes, False)
+        except BaseException:  # perhaps while that was done
+            self._end(homes, True)
+            raise
+
+    def _update_on_host(
+        self, optimizer: Any, params: list[Tensor], group: dict[str, Any]
+    ) -> None:  # fmt: skip
+        """The step of a bucket in page-locked memory. Nothing interrupts it; an error leaves each
+        parameter as it was, or as it is behind the step.
+        """
+        through = self.steps_open[id(optimizer)].through
+        if optimizer._notes:
+            optimizer._update_noting(params, group, through)
+            return
+        before = Before(optimizer, params, True)
+        try:
+            optimizer._update(params, group)
+        except BaseException:
+            before.put_back()
+            raise
+        through.update([id(param) for param in params])
+
+    def _end(self, homes: list[Home], failed: bool) -> None:
+        for window in self.windows:
+            window.host_computes = False
+        for home in homes:
+            if home.is_on_host:
+                self._count(home)
+                home.end_on_host(failed or home.window is self.states)
+
+    def _count(self, home: Home) -> None:
+        """Counts what the host has read, and written if it is no gradient; a model of a device is
+        told how long that takes.
+        """
+        nbytes = home.nbytes * (1 if home.window is self.gradients else 2)
+        self.host_bytes += nbytes
+        if hasattr(home.backend, "host_computed"):
+            home.backend.host_computed(nbytes)
+
+    def _sent(
+        self, optimizer: Any, params: list[Tensor]
+    ) -> tuple[list[Home], list[Home], set[int]]:
+        """Sends what the steps of parameters need on the host. The homes of that; those of
+        gradients, among them, that live on the device, and have one for the time of the step; and
+        the ids of parameters for which there is no room, whose step is on the device.
+        """
+        every: list[Home] = []
+        passing: list[Home] = []
+        stay: set[int] = set()
+        for param in params:
+            home, gradient = home_of(param), home_of(param._grad)
+            assert home is not None
+            if gradient is None and param._grad is not None:
+                gradient = self.place(param._grad, self.gradients, home.engine)
+                passing += [] if gradient is None else [gradient]
+            homes = [home, gradient, *self.homes_of_states(optimizer, [param])]
+            if all(each is not None and each.send() for each in homes):
+                every += [each for each in homes if each is not None]
+            else:
+                stay.add(id(param))
+        return every, passing, stay

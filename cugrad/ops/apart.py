@@ -1,0 +1,51 @@
+"""Functions of examples that do not meet: on a host as many at a time as stay in its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+__all__ = ["by_rows", "dots"]
+
+Array = Any
+MANY = 64  # times as many elements as are taken at a time: from there on it pays
+
+
+def dots(xp: Any, a: Array, b: Array) -> Array:
+    """The sums of a * b along the last dim, by BLAS."""
+    return xp.matmul(a[..., None, :], b[..., None])[..., 0, 0]
+
+
+def by_rows(xp: Any, function: Callable[..., Any], dims: int, *arrays: Array | None) -> Any:
+    """`function(*arrays)`, where the last `dims` dims of arrays are a row, and rows do not meet.
+
+    The function is called with some of the rows at a time, or with all of them, and answers an
+    array or a tuple, of as many rows. It counts dims from the last.
+    """
+    room, x = getattr(xp, "cache_elements", None), arrays[0]
+    if room is None or x is None or x.size < MANY * room or x.ndim <= dims:
+        return function(*arrays)
+    lead = x.shape[: x.ndim - dims]
+    if len(lead) > 1:
+        if not all(a is None or a.flags.c_contiguous for a in arrays):
+            return function(*arrays)
+        rows = prod(lead)
+        flat = [None if a is None else a.reshape(rows, *a.shape[len(lead) :]) for a in arrays]
+        values = by_rows(xp, function, dims, *flat)
+        if type(values) is tuple:
+            return tuple([value.reshape(*lead, *value.shape[1:]) for value in values])
+        return values.reshape(*lead, *values.shape[1:])
+    step = max(1, room * lead[0] // x.size)
+    results: list[Array] = []
+    single = False
+    for start in range(0, lead[0], step):
+        part = slice(start, start + step)
+        values = function(*[None if a is None else a[part] for a in arrays])
+        if not results:
+            single = type(values) is not tuple
+            results = [xp.empty((lead[0], *value.shape[1:]), value.dtype)
+                       for value in ((values,) if single else values)]  # fmt: skip
+        for result, value in zip(results, (values,) if single else values):
+            result[part] = value
+    return results[0] if single else tuple(results)

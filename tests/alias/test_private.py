@@ -1,0 +1,182 @@
+"""Names that PyTorch keeps for itself and packages import: each is here, and does what it does."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import nn
+from cugrad.alias import private
+from cugrad.alias.paths import library
+from cugrad.alias.private import _foreach_utils, _reduction, _utils, internals, placements
+from tests.support import ROOT
+
+pytestmark = pytest.mark.host_only
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
+
+
+def test_each_is_a_name_of_pytorchs(torch: Any) -> None:
+    """So that none is listed that packages cannot mean."""
+    for path in private.NAMES:
+        home, _, name = f"torch.{path}".rpartition(".")
+        assert hasattr(importlib.import_module(home), name), path
+    for path in private.PATHS:
+        importlib.import_module(f"torch.{path}")
+
+
+def test_each_is_here() -> None:
+    for path in private.NAMES.values():
+        assert private.find(f"cugrad.{path}") is not None
+    for path in private.PATHS.values():
+        importlib.import_module(f"cugrad.{path}")
+
+
+PROGRAM = """
+import torch
+from torch.distributions.multivariate_normal import Distribution
+from torch.nn.init import _calculate_fan_in_and_fan_out as fans
+from torch.optim.optimizer import Tensor
+from torch.utils.data.dataloader import _collate_fn_t
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+assert Tensor is torch.Tensor and Distribution is torch.distributions.Distribution
+assert fans(torch.ones(2, 3, 4)) == (12, 8)
+assert issubclass(torch.jit.TracerWarning, Warning) and torch.__config__.show()
+assert not is_traceable_wrapper_subclass(torch.ones(1))
+try: torch.ops.load_library("nothing.so")
+except OSError as error: print(error)
+try: from torch.optim.optimizer import nothing
+except ImportError: pass
+else: raise AssertionError
+try: TorchDispatchMode()
+except NotImplementedError: pass
+else: raise AssertionError
+"""
+
+
+def test_programs_import_them() -> None:
+    """Those, and what modules of PyTorch's have because they import it themselves."""
+    start = [sys.executable, "-c", f"import cugrad.as_torch\n{PROGRAM}"]
+    run = subprocess.run(start, capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("nothing.so: operators of C++ libraries cannot be loaded")
+
+
+def test_lists_of_tensors(torch: Any) -> None:
+    rows = [np.arange(6.0).reshape(2, 3), np.ones(2), np.float32(3)]
+    ours, theirs = ([lib.tensor(row) for row in rows] for lib in (cugrad, torch))
+    flat = _utils._flatten_dense_tensors(ours)
+    from torch import _utils as peer
+    from torch.utils import _foreach_utils as groups
+
+    assert flat.tolist() == peer._flatten_dense_tensors(theirs).tolist()
+    for one, other in zip(
+        _utils._unflatten_dense_tensors(flat, ours),
+        peer._unflatten_dense_tensors(peer._flatten_dense_tensors(theirs), theirs),
+    ):
+        assert one.tolist() == other.tolist() and tuple(one.shape) == tuple(other.shape)
+    assert _utils._element_size(cugrad.bfloat16) == peer._element_size(torch.bfloat16)
+    sorted_ours = _foreach_utils._group_tensors_by_device_and_dtype([ours, ours[::-1]], True)
+    sorted_theirs = groups._group_tensors_by_device_and_dtype([theirs, theirs[::-1]], True)
+
+    def told(some: Any) -> Any:
+        return {
+            str(key[1]).partition(".")[2]: ([[t.tolist() for t in part] for part in parts], places)
+            for key, (parts, places) in some.items()
+        }
+
+    assert told(sorted_ours) == told(sorted_theirs)
+
+
+def test_small_ones(torch: Any) -> None:
+    from torch.nn import _reduction as peer
+
+    for size_average in (None, True, False):
+        for reduce in (None, True, False):
+            assert _reduction.legacy_get_enum(size_average, reduce, False) == (
+                peer.legacy_get_enum(size_average, reduce, False)
+            )
+    scores, grad = np.array([[0.5, 1.0, -2.0]]), np.array([[1.0, -1.0, 0.25]])
+    theirs = torch.tensor(scores).softmax(1)
+    ours = internals._softmax_backward_data(
+        cugrad.tensor(grad), cugrad.tensor(scores).softmax(1), 1, cugrad.float64
+    )
+    want = torch._softmax_backward_data(torch.tensor(grad), theirs, 1, torch.float64)
+    np.testing.assert_allclose(ours.numpy(), want.numpy(), rtol=1e-12)
+    with pytest.raises(AssertionError, match="told"):
+        internals._assert(False, "told")
+    layer = nn.Linear(2, 1)
+    with internals._reparametrize_module(layer, {"weight": cugrad.zeros(1, 2)}):
+        assert layer.weight.tolist() == [[0.0, 0.0]]
+    assert layer.weight.requires_grad
+    assert placements.Shard(1).is_shard(1) and not placements.Replicate().is_shard()
+    assert placements.Replicate() == placements.Replicate() != placements.Partial()
+    keys = internals.DispatchKeySet(internals.DispatchKey.AutocastCPU)
+    with cugrad.autocast("cpu"), internals._ExcludeDispatchKeyGuard(keys):
+        assert not cugrad.is_autocast_enabled("cpu")
+
+
+def test_operators_that_python_defines() -> None:
+    lib = library.Library("tested", "DEF")
+    assert lib.define("scaled(Tensor x, float by=2) -> Tensor") == "scaled"
+    op = library.operators.tested.scaled
+    x = cugrad.ones(2, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="Could not run 'tested::scaled' with .* cpu"):
+        op(x)
+    lib.impl("scaled", lambda x, by=2: x * by, "CPU")
+    assert op(x, by=3).tolist() == [3.0, 3.0] == op.default(x, 3).tolist()
+    library.register_autograd("tested::scaled", lambda ctx, grad: (grad * 2, None))
+    op(x, 2).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2.0, 2.0]
+    with pytest.raises(ValueError, match="Unsupported kind"):
+        library.Library("tested", "OTHER")
+
+
+def test_a_subclass_may_have_a_new_of_its_own() -> None:
+    class Tagged(cugrad.Tensor):
+        def __new__(cls, data: cugrad.Tensor, tag: str) -> Any:
+            made: Any = cugrad.Tensor._make_subclass(cls, data)
+            made.tag = tag
+            return made
+
+    class Marked(nn.Parameter):
+        def __new__(cls, data: Any, tag: str = "", requires_grad: bool = True) -> Any:
+            made: Any = super().__new__(cls, data, requires_grad)
+            made.tag = tag
+            return made
+
+    assert Tagged(cugrad.ones(2), tag="a").tag == "a"
+    mark: Any = Marked(cugrad.ones(2), tag="b")
+    assert (mark.tag, mark.requires_grad, isinstance(mark, nn.Parameter)) == ("b", True, True)
+    with pytest.raises(TypeError):
+        cugrad.Tensor(2, tag="c")  # type: ignore[call-arg]
+
+
+def test_classes_that_print_themselves(torch: Any) -> None:
+    from torch import _tensor_str as theirs
+
+    from cugrad.alias.private import _tensor_str as ours
+
+    for values in (np.arange(2000.0).reshape(40, 50), np.zeros((0, 3)), np.float64(2.5),
+                   np.array([True]), np.array([1 + 2j, 3])):  # fmt: skip
+        for depth in (0, 7):
+            shown = ours._tensor_str(cugrad.tensor(values), depth)
+            assert shown == theirs._tensor_str(torch.tensor(values), depth)
+    for suffixes in ([], ["a=1"], ["long" * 20, "b"]):
+        for newline in (False, True):
+            assert ours._add_suffixes("C([1,\n  2]", suffixes, 2, newline) == (
+                theirs._add_suffixes("C([1,\n  2]", suffixes, 2, newline)
+            )
+    with ours.printoptions(precision=1):
+        assert str(cugrad.tensor([0.123])) == "tensor([0.1])"
+    assert str(cugrad.tensor([0.123])) == "tensor([0.1230])"

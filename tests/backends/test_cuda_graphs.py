@@ -1,0 +1,228 @@
+"""CUDA graphs, without a GPU on the CuPy that NumPy plays: what is captured is not done, and a
+replay does it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+
+import cugrad as torch
+from tests.support import fake_cuda
+
+ON_DEVICE = fake_cuda.REAL is not None or torch.cuda.is_available()
+F: Any = torch.nn.functional
+
+if not ON_DEVICE:
+
+    def test_over_the_fake_cuda() -> None:
+        fake_cuda.passed(__file__, fused=True)
+
+    def test_without_cuda_nothing_is_captured() -> None:
+        assert not torch.cuda.is_current_stream_capturing()
+        assert torch.cuda.graph_pool_handle() != torch.cuda.graph_pool_handle()
+
+else:
+    BATCHES = 6
+
+    def network() -> tuple[Any, Callable[[], Any]]:
+        torch.manual_seed(3)
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.BatchNorm2d(3), torch.nn.GELU(),
+            torch.nn.Flatten(), torch.nn.Linear(48, 8), torch.nn.LayerNorm(8),
+            torch.nn.Dropout(0.3), torch.nn.Linear(8, 4),
+        )  # fmt: skip
+        return net.cuda(), lambda: [*net.parameters(), *net.buffers()]
+
+    def data() -> list[tuple[Any, Any]]:
+        rng = np.random.default_rng(0)
+        return [
+            (torch.tensor(rng.standard_normal((5, 2, 4, 4), np.float32), device="cuda"),
+             torch.tensor(rng.integers(0, 4, 5), device="cuda"))
+            for _ in range(BATCHES)
+        ]  # fmt: skip
+
+    OPTIMIZERS = {
+        "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, capturable=True),
+    }
+
+    def trained(optimizer: str, capture: bool, clip: bool) -> tuple[list[Any], list[float]]:
+        net, state = network()
+        steps = OPTIMIZERS[optimizer](net.parameters())
+
+        def step(x: Any, target: Any) -> Any:
+            steps.zero_grad()
+            loss = F.cross_entropy(net(x), target)
+            loss.backward()
+            if clip:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            steps.step()
+            return loss
+
+        run = torch.cuda.capture_step(step, warmup=2) if capture else step
+        torch.manual_seed(7)
+        losses = [run(x, target).item() for x, target in data()]
+        if capture:
+            assert len(run.graphs) == 1
+        return [x.detach().cpu().numpy() for x in state()], losses
+
+    @pytest.mark.parametrize("optimizer, clip", [("SGD", False), ("AdamW", True)])
+    def test_a_captured_step_gives_the_values_of_the_plain_step(optimizer: str, clip: bool) -> None:
+        """Dropout's numbers, running statistics and an optimizer's states among them."""
+        plain, losses = trained(optimizer, False, clip)
+        captured, others = trained(optimizer, True, clip)
+        np.testing.assert_allclose(others, losses, 1e-5)
+        for a, b in zip(plain, captured, strict=True):
+            np.testing.assert_allclose(b, a, 1e-4, 1e-5)
+
+    def test_random_numbers_go_on_from_replay_to_replay() -> None:
+        static = torch.zeros(100, device="cuda")
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            a, b = torch.rand_like(static), torch.randn_like(static)
+        torch.manual_seed(5)
+        first, again = [], []
+        for _ in range(3):
+            g.replay()
+            first += [a.cpu(), b.cpu()]
+        last = torch.rand(3, device="cuda")
+        assert not torch.equal(first[0], first[2]) and not torch.equal(first[1], first[3])
+        torch.manual_seed(5)
+        for _ in range(3):
+            again += [torch.rand(100, device="cuda").cpu(), torch.randn(100, device="cuda").cpu()]
+        assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+        assert torch.equal(last, torch.rand(3, device="cuda"))
+
+    def test_a_replay_reads_and_writes_the_same_memory() -> None:
+        x = torch.arange(4.0, device="cuda")
+        total = torch.zeros(4, device="cuda")
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            assert torch.cuda.is_current_stream_capturing()
+            y = x * 2 + 1
+            total += y
+        assert not torch.cuda.is_current_stream_capturing()
+        assert total.sum().item() == 0  # nothing was done
+        g.replay()
+        assert y.tolist() == [1, 3, 5, 7]
+        x.fill_(10)
+        g.replay()
+        assert y.tolist() == [21] * 4 and total.tolist() == [22, 24, 26, 28]
+        h = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(h, pool=g.pool()):
+            z = y - 1
+        h.replay()
+        assert z.tolist() == [20] * 4 and h.pool() == g.pool()
+        g.reset()
+        with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+            g.replay()
+
+    CANNOT: dict[str, tuple[Callable[[Any], Any], str]] = {
+        "item": (lambda x: x.sum().item(), "item"),
+        "a branch": (lambda x: 1 if x.sum() > 0 else 2, "__bool__"),
+        "nonzero": (lambda x: x.nonzero(), "nonzero"),
+        "a mask": (lambda x: x[x > 0], "__getitem__"),
+        "the host": (lambda x: x.cpu(), "cpu"),
+        "from the host": (lambda x: x + torch.ones(3).cuda(), "cuda"),
+        "poisson": (lambda x: torch.poisson(x), "poisson"),
+        "offload": (lambda x: saved_on_cpu(x), "offload"),
+    }
+
+    def saved_on_cpu(x: Any) -> None:
+        with torch.autograd.graph.save_on_cpu():
+            (x.requires_grad_() * x).exp()
+
+    @pytest.mark.parametrize("what", CANNOT)
+    def test_what_cannot_be_captured_is_named(what: str) -> None:
+        call, name = CANNOT[what]
+        x = torch.ones(3, device="cuda")
+        g = torch.cuda.CUDAGraph()
+        with pytest.raises(RuntimeError, match=rf"{name}[\s\S]*captur"), torch.cuda.graph(g):
+            call(x)
+        assert not torch.cuda.is_current_stream_capturing()
+        assert (x.detach() + 1).tolist() == [2, 2, 2]  # the device works on
+        with torch.cuda.graph(g):  # and so does the graph
+            y = x.detach() * 3
+        g.replay()
+        assert y.tolist() == [3, 3, 3]
+
+    def test_an_optimizer_whose_numbers_are_the_hosts_is_refused() -> None:
+        w = torch.ones(3, device="cuda", requires_grad=True)
+        optimizer = torch.optim.Adam([w])
+        w.grad = torch.ones_like(w)
+        refused = pytest.raises(RuntimeError, match="Adam but param_groups' capturable is False")
+        with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
+            optimizer.step()
+
+    def test_captures_begin_on_streams_of_their_own() -> None:
+        g = torch.cuda.CUDAGraph()
+        with pytest.raises(RuntimeError, match="non-default stream"):
+            g.capture_begin()
+        with pytest.raises(RuntimeError, match="no capture_begin"):
+            g.capture_end()
+        with pytest.raises(RuntimeError, match="Unknown capture error mode"):
+            g.capture_begin(capture_error_mode="none")
+
+    def test_modules_become_graphs_of_forward_and_backward() -> None:
+        values = {}
+        for graphed in (False, True):
+            net, _ = network()
+            net[6].p = 0.0
+            x = data()[0][0].requires_grad_()
+            if graphed:
+                sample = torch.randn_like(x).requires_grad_()
+                before = [b.clone() for b in net.buffers()]
+                torch.cuda.make_graphed_callables(net, (sample,))
+                for b, old in zip(net.buffers(), before):
+                    b.copy_(old)
+            for _ in range(2):
+                net.zero_grad()
+                x.grad = None
+                (net(x) ** 2).sum().backward()
+            gradients = [x.grad, *[p.grad for p in net.parameters()], *net.buffers()]
+            values[graphed] = [g.cpu().numpy() for g in gradients]
+            net.eval()
+            assert net(x).shape == (5, 4)  # as it was before
+        for a, b in zip(values[False], values[True], strict=True):
+            np.testing.assert_allclose(b, a, 1e-4, 1e-5)
+
+    def test_functions_in_order_share_memory() -> None:
+        f = lambda x: torch.sin(x) * 2
+        h = lambda x: (x.exp(), x.cos())
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        both = torch.cuda.make_graphed_callables(
+            (f, h), ((x,), (x.detach().clone().requires_grad_(),))
+        )
+        for value in (0.5, 1.5):
+            z = torch.full((3,), value, device="cuda", requires_grad=True)
+            a, b = both[1](both[0](z))
+            (a.sum() + 3 * b.sum()).backward()
+            w = torch.full((3,), value, requires_grad=True)
+            c, d = h(f(w))
+            (c.sum() + 3 * d.sum()).backward()
+            assert torch.allclose(a.cpu(), c) and torch.allclose(z.grad.cpu(), w.grad)
+
+    def test_a_step_is_captured_again_for_other_shapes() -> None:
+        run = torch.cuda.capture_step(lambda x, power: (x**power).sum(), warmup=1)
+        for n, power in ((3, 2), (3, 2), (3, 2), (4, 2), (4, 2), (4, 3), (4, 3)):
+            x = torch.full((n,), 2.0, device="cuda")
+            assert run(x, power).item() == n * 2**power
+        assert len(run.graphs) == 3
+        with pytest.raises(ValueError, match=r"x\.cuda\(\)"):
+            run(torch.ones(3), 2)
+
+    def test_a_graph_keeps_its_memory_and_no_more() -> None:
+        x = torch.ones(1000, device="cuda")
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            y = (x + 1) * 2
+        del g
+        gc.collect()
+        assert y.shape == (1000,)

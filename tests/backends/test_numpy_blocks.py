@@ -1,0 +1,137 @@
+"""Rows of the table by blocks compute what they compute at once, however their operands lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad as torch
+from cugrad.backends import get
+from cugrad.backends.numpy import blocks
+from cugrad.backends.numpy.half import narrowed_into, widened
+from cugrad.dtypes import bfloat16
+from cugrad.nn import functional as F
+from cugrad.ops import apart
+from cugrad.ops.table import ELEMENTWISE, TABLE, raw
+
+Array = np.ndarray[Any, Any]
+SHAPE = (3, 4, 5)
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    "in order": lambda x: x,
+    "channels last": lambda x: x.transpose(1, 2, 0).copy().transpose(2, 0, 1),
+    "turned round": lambda x: x.T.copy().T,
+    "every second": lambda x: np.repeat(x, 2, -1)[..., ::2],
+    "repeated": lambda x: np.broadcast_to(x[:1], SHAPE),
+    "a column": lambda x: x[:, :1].copy(),
+    "a row": lambda x: x[0, 0],
+    "no dims": lambda x: x[0, 0, 0, ...].copy(),
+}
+COMPOSITE = [op for op in TABLE.values() if op.kind == ELEMENTWISE and op.ufunc is None
+             and op.name in ("gelu", "silu", "gate", "lerp", "addcmul", "xlogy", "log_sigmoid",
+                             "softplus", "mish", "huber", "elu", "sgn", "rsqrt")]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 7)
+    monkeypatch.setattr(blocks, "LEAST", 0)
+
+
+def operands(op: Any, layout: str, kind: Any) -> list[Array]:
+    """The first in order where a layout is of fewer elements, so that there is something whole."""
+    rng = np.random.default_rng(len(op.inputs))
+    arrays = [(rng.random(SHAPE) + 0.5).astype(kind) for _ in op.inputs]
+    last = len(arrays) - 1
+    return [LAYOUTS[layout](x) if i == last or not last else x for i, x in enumerate(arrays)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("op", COMPOSITE, ids=lambda op: op.name)
+def test_blocks_change_no_value_and_no_layout(op: Any, layout: str) -> None:
+    arrays = operands(op, layout, np.float32)
+    xp = get("cpu").xp
+    plain = lambda *args: op.forward(xp, *args)
+    whole = np.asarray(plain(*arrays))
+    result = np.asarray(blocks.forward_by_blocks(op, plain)(*arrays))
+    np.testing.assert_array_equal(result, whole)
+    assert (result.dtype, result.strides) == (whole.dtype, whole.strides)
+    mask = (1 << len(arrays)) - 1
+    saved = [{**dict(zip(op.inputs, arrays)), "result": whole}[name] for name in op.saves(mask)]
+    g = np.random.default_rng(3).random(whole.shape).astype(np.float32)
+    meta = (tuple(x.shape for x in arrays), op.defaults, (), None, False)
+    grads = blocks.gradients_by_blocks(op, mask, raw)
+    assert grads is not None
+    wanted = op.gradients(mask)(raw, g, saved, meta[0], op.defaults)
+    for got, want in zip(grads(g, saved, meta) or wanted, wanted, strict=True):
+        if want is not None:
+            np.testing.assert_array_equal(got, np.broadcast_to(want, np.shape(got)))
+
+
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("op", COMPOSITE, ids=lambda op: op.name)
+def test_half_precision_is_rounded_once(op: Any, kind: Any) -> None:
+    xp = get("cpu").xp
+    for layout in LAYOUTS:
+        arrays = operands(op, layout, kind)
+        result = blocks.forward_by_blocks(op, lambda *args: op.forward(xp, *args))(*arrays)
+        exact = op.forward(xp, *[x.astype(np.float32) for x in arrays])
+        assert result.dtype == kind
+        np.testing.assert_array_equal(result, np.asarray(exact).astype(kind))
+
+
+def test_all_numbers_of_float16_widen_exactly() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)]
+    for numbers in (every, finite, finite[::2], finite[:3]):
+        np.testing.assert_array_equal(widened(numbers), numbers.astype(np.float32))
+    bits = widened(finite).view(np.int32)
+    np.testing.assert_array_equal(bits, finite.astype(np.float32).view(np.int32))
+
+
+def test_float32_narrows_as_numpy_rounds_it() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = np.sort(every[np.isfinite(every)]).astype(np.float32)
+    between = (finite[1:] + finite[:-1]) / 2  # of two the even one
+    rng = np.random.default_rng(0)
+    cases = [finite, between, np.nextafter(between, 9), np.float32([1e5, -np.inf, np.nan] * 999)]
+    cases += [(rng.standard_normal(5000) * s).astype(np.float32) for s in (1e-8, 1e-6, 1e-4, 9.0)]
+    for x in [*cases, finite[::2]]:
+        out = np.empty(x.shape, np.float16)
+        with np.errstate(all="ignore"):
+            narrowed_into(out, x)
+            want = x.astype(np.float16)
+        np.testing.assert_array_equal(out.view(np.int16), want.view(np.int16))
+
+
+ROWS: dict[str, Callable[[Any], Any]] = {
+    "softmax": lambda x: F.softmax(x, -1), "softmax of the middle": lambda x: F.softmax(x, 1),
+    "softmax of the first": lambda x: F.softmax(x, 0),
+    "log_softmax": lambda x: F.log_softmax(x, 2),
+    "layer_norm": lambda x: F.layer_norm(x, (6,), x[0, 0], x[1, 1]),
+    "layer_norm of two dims": lambda x: F.layer_norm(x, (4, 6), x[0]),
+    "group_norm": lambda x: F.group_norm(x, 2, x[0, :, 0], x[1, :, 0]),
+    "cross_entropy": lambda x: F.cross_entropy(x, (x[:, 0] > 0).long()),
+    "smoothed": lambda x: F.cross_entropy(x, (x[:, 0] > 0).long(), label_smoothing=0.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("work", ROWS.values(), ids=ROWS)
+def test_a_few_rows_at_a_time_change_no_value(
+    work: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "MANY", 1)
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 4, 6)))
+    for values in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
+        results = []
+        for room in (None, 9, 30):
+            monkeypatch.setattr(get("cpu").xp, "cache_elements", room)
+            leaf = values.detach().requires_grad_()
+            y = work(leaf)
+            (slope,) = torch.autograd.grad((y * torch.arange(y.numel()).view(y.shape)).sum(), leaf)
+            results.append((y.detach().numpy(), slope.numpy()))
+        for some in results[1:]:
+            for got, want in zip(some, results[0], strict=True):
+                np.testing.assert_allclose(got, want, 1e-12, 1e-12)

@@ -1,0 +1,124 @@
+"""Steps that are taken while backward goes on do what those behind it do."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import backends, memory
+from cugrad.backends import simulated
+from cugrad.memory.states.placed import HOMES
+from tests.memory.states.training import Training, arrays_of, same, train, values_of
+
+DEVICE: Any = backends.get("simulated")
+DURING: Any = {"step": "during backward"}
+PLACES: dict[str, Any] = {
+    "all on the device": {},
+    "states streamed": {"states": "stream"},
+    "all streamed": {"weights": "host", "gradients": "host", "states": "stream"},
+    "all on disk": {"weights": "disk", "states": "disk"},
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_placed() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert not HOMES
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [*[("Adam", place) for place in PLACES], ("SGD", "all streamed"), ("SGD", "all on disk"),
+     ("Adafactor", "states streamed"), ("NAdam", "all streamed")],
+)  # fmt: skip
+def test_training_is_the_same(name: str, place: str) -> None:
+    settings = {"lr": 0.1, "momentum": 0.9} if name == "SGD" else {"lr": 0.1}
+    features = ("tied", "frozen", "groups") if name in ("Adam", "NAdam") else ()
+    plain = train(name, settings, features, None, steps=5)
+    with simulated.configured(policy="random", seed=len(name + place)):
+        result = train(name, settings, features, PLACES[place], steps=5, **DURING)
+    assert same(result, plain)
+
+
+@pytest.mark.parametrize("feature", ["clip", "clip values", "accumulate", "scaler", "closure"])
+@pytest.mark.parametrize("place", ["states streamed", "all streamed"])
+def test_a_loop_that_needs_all_gradients_is_refused_before_anything_changes(
+    place: str, feature: str
+) -> None:
+    training = Training("Adam", {"lr": 0.1}, (feature,), "simulated")
+    before = values_of(training)
+    options = {"min_bytes": 512, "window": "3KiB", **PLACES[place], **DURING}
+    with memory.offload_states(training.net, training.optimizer, **options):
+        with pytest.raises(RuntimeError, match='leave out step="during backward"'):
+            training.step(0)
+        assert same(values_of(training), before)
+
+
+def test_gradients_that_are_gone_are_errors_for_who_needs_them_later() -> None:
+    training = Training("Adam", {"lr": 0.1}, (), "simulated")
+    options = {"min_bytes": 512, "window": "3KiB", "states": "stream", **DURING}
+    params = training.params
+    with memory.offload_states(training.net, training.optimizer, **options):
+        training.step(0)
+        training.loss(1)
+        gone = [p.grad for p in params if p.ndim == 2][-1]  # the last to be whole may wait
+        assert gone.shape == (16, 16) and gone.device.type == "simulated"
+        with pytest.raises(RuntimeError, match="this gradient is gone"):
+            cugrad.nn.utils.clip_grad_norm_(params, 1.0)
+        with pytest.raises(RuntimeError, match="this gradient is gone"):
+            gone.sum()
+        training.optimizer.zero_grad()
+        with pytest.raises(RuntimeError, match="a second backward pass"):
+            training.loss(2)
+        training.optimizer.step()
+    assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in params)
+
+
+def test_what_cannot_be_asked_for_is_said() -> None:
+    net = cugrad.nn.Linear(2, 2)
+    optimizer = cugrad.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="step: got 'soon', want 'behind backward'"):
+        memory.offload_states(net, optimizer, step="soon")
+    with pytest.raises(ValueError, match="the host's steps do not run beside backward"):
+        memory.offload_states(net, optimizer, states="host", **DURING)
+
+
+def test_gradients_take_no_more_room_than_a_bucket() -> None:
+    """And the step is sooner over, by what the link has done meanwhile."""
+    weight, count = 64 * 64 * 4, 24
+
+    def run(rows: int, **options: Any) -> tuple[int, float, Any]:
+        gc.collect()
+        cugrad.manual_seed(0)
+        layers = [cugrad.nn.Linear(64, 64, bias=False) for _ in range(count)]
+        net = cugrad.nn.Sequential(*layers).to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters())
+        x = cugrad.ones(rows, 64, device="simulated")
+        placed = memory.offload_states(
+            net, optimizer, states="stream", window=12 * weight, min_bytes=512, **options
+        )
+        with simulated.configured(simulated.H200, policy="timed", scale=4096.0), placed:
+            for step in range(4):
+                if step == 3:
+                    gc.collect()
+                    DEVICE.synchronize()
+                    began = simulated.MACHINE.host_time
+                    DEVICE.reset_peak_memory_stats()
+                net(x).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            DEVICE.synchronize()
+            took = simulated.MACHINE.host_time - began
+            peak = DEVICE.max_memory_allocated()
+        return peak, took, arrays_of(list(net.parameters()))
+
+    behind, _, weights = run(1)
+    during, _, same_weights = run(1, **DURING)
+    assert same(weights, same_weights)
+    assert during < behind - 12 * weight
+    assert run(256, **DURING)[1] < run(256)[1]

@@ -1,0 +1,109 @@
+"""Gradients that are elsewhere are clipped and unscaled where they are, and nothing differs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import memory
+from cugrad.backends import simulated
+from cugrad.memory.states.placed import HOMES
+from tests.memory.states.training import PLACES, arrays_of, same
+
+WEIGHT, COUNT, STEPS = 64 * 64 * 4, 12, 4
+WAYS = ["norm", "values", "unscaled", "unscaled, norm"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_placed() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert not HOMES
+
+
+def stack() -> Any:
+    cugrad.manual_seed(0)
+    layers = [cugrad.nn.Linear(64, 64, bias=False) for _ in range(COUNT)]
+    return cugrad.nn.Sequential(*layers).to("simulated")
+
+
+def trained(ways: str, places: Any) -> tuple[Any, Any]:
+    """Losses, norms and weights, and what moved in the last steps, in weights a step."""
+    net = stack()
+    params = list(net.parameters())
+    optimizer = cugrad.optim.Adam(params, lr=0.01)
+    scaler = cugrad.amp.GradScaler("simulated", 3.0, enabled="unscaled" in ways)
+    x = cugrad.ones(1, 64, device="simulated")
+    seen: list[Any] = []
+    reports = []
+    with memory.offload_states(
+        net, optimizer, window=4 * WEIGHT, min_bytes=512, **places
+    ) as placed:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = net(x).square().mean() * 30
+            scaler.scale(loss).backward()
+            if scaler.is_enabled():
+                scaler.unscale_(optimizer)
+            if "norm" in ways:
+                seen.append(cugrad.nn.utils.clip_grad_norm_(params, 0.5).item())
+            if "values" in ways:
+                cugrad.nn.utils.clip_grad_value_(params, 0.001)
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append(loss.item())
+            reports.append(placed.report()["gradients"])
+    last, first = reports[-1], reports[-2]
+    moved = [(last[way] - first[way]) / WEIGHT for way in ("moved_out", "moved_back")]
+    assert last["most_on_device"] <= 5 * WEIGHT or not places
+    return [seen, arrays_of(params)], moved
+
+
+@pytest.mark.parametrize("ways", WAYS)
+@pytest.mark.parametrize("place", ["all on the host", "all streamed"])
+def test_clipping_moves_nothing(place: str, ways: str) -> None:
+    """A gradient leaves once, and comes once, if the step is on the device. Only a norm of what is
+    to be unscaled is not known before it leaves.
+    """
+    plain, _ = trained(ways, {})
+    with simulated.configured(policy="random", seed=3):
+        result, moved = trained(ways, PLACES[place])
+    assert same(result, plain)
+    later = ways == "unscaled, norm"
+    assert moved[0] == COUNT
+    assert moved[1] <= COUNT * ((place == "all streamed") + later) + 4  # what came ahead
+
+
+@pytest.mark.parametrize("place", ["all on the host", "all streamed"])
+def test_whoever_looks_sees_what_was_clipped(place: str) -> None:
+    def looked(places: Any) -> list[Any]:
+        net, seen = stack(), []
+        params = list(net.parameters())
+        optimizer = cugrad.optim.SGD(params, lr=0.1)
+        x = cugrad.ones(1, 64, device="simulated")
+        with memory.offload_states(net, optimizer, window="64KiB", min_bytes=512, **places):
+            for step in range(3):
+                net(x).square().mean().backward()
+                alias, version = params[0].grad.detach(), params[0].grad._version
+                cugrad.nn.utils.clip_grad_norm_(params, 1e-3)
+                cugrad.nn.utils.clip_grad_value_(params, 1e-5)
+                assert params[0].grad._version > version
+                seen.append([arrays_of(params[k].grad) for k in (0, 5, 11)])
+                seen.append([arrays_of(alias), arrays_of(cugrad.nn.utils.get_total_norm(
+                    [p.grad.detach() for p in params], step + 1.0))])  # fmt: skip
+                net(x).square().mean().backward()  # is added to what was clipped
+                params[3].grad[0] = 0.5
+                cugrad.nn.utils.clip_grad_norm_(params[:6], 1e-3, float("inf"))
+                with cugrad.no_grad():
+                    params[2].grad.view(-1)[:5] = 1.0
+                seen.append([float(cugrad.nn.utils.get_total_norm([p.grad for p in params]))])
+                optimizer.step()
+                if step == 1:
+                    optimizer.zero_grad(set_to_none=False)
+        return [seen, arrays_of(params)]
+
+    assert same(looked(PLACES[place]), looked({}))

@@ -1,0 +1,107 @@
+"""After an interrupt anywhere in a step each parameter, with its states, is before it or behind."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad.memory.states.placed import HOMES
+from tests.memory.states.training import PLACES, Training, same, values_of
+
+TIMES = 6
+ROOMS = ("memory", "slab", "optim", "threads")
+LOST = ("__del__", "_lose")  # what is raised in a destructor is lost
+SETTINGS = ("Adam", {"lr": 0.1})
+
+
+@contextmanager
+def interrupted(line: int) -> Iterator[list[int]]:
+    """KeyboardInterrupt before the line of this number that runs in the rooms; how many ran."""
+    count = [0]
+
+    def local(frame: Any, event: str, arg: Any) -> Any:
+        if event == "line":
+            count[0] += 1
+            if count[0] == line:
+                raise KeyboardInterrupt
+        return local
+
+    def watch(frame: Any, event: str, arg: Any) -> Any:
+        path = frame.f_code.co_filename
+        ours = any(room in path for room in ROOMS) and "tests" not in path
+        above: Any = frame
+        while ours and above is not None:
+            ours = above.f_code.co_name not in LOST
+            above = above.f_back
+        return local if ours else None
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        yield count
+    finally:
+        sys.settrace(before)
+
+
+def placed(place: str, line: int) -> tuple[Any, list[Any], Any, list[Any], int]:
+    """A training whose second step is interrupted, what it had then, what was said of it, what it
+    had when it was finished, and how many lines ran.
+    """
+    training = Training(*SETTINGS, (), "simulated")
+    options: Any = {**PLACES[place], "min_bytes": 512, "window": "3KiB"}
+    with cugrad.memory.offload_states(training.net, training.optimizer, **options) as context:
+        training.step(0)
+        with interrupted(line) as count:
+            try:
+                training.step(1)
+            except KeyboardInterrupt:
+                pass
+        left, told = values_of(training), context.unfinished()
+        if told:
+            context.finish_step()
+        behind = values_of(training)
+        training.optimizer.zero_grad()
+        training.step(2)
+    return training, left, told, behind, count[0]
+
+
+@pytest.mark.parametrize("place", ["all on the host", "states on the host", "all streamed"])
+def test_after_an_interrupt_each_parameter_is_whole(place: str) -> None:
+    steps = []
+    for count in (1, 2):
+        training = Training(*SETTINGS, (), "simulated")
+        for step in range(count):
+            training.step(step)
+        steps.append(values_of(training))
+    names = [name for name, _ in training.net.named_parameters()]
+    _, left, told, _, lines = placed(place, -1)
+    assert same(left, steps[1]) and not told
+    # most of the lines are not the optimizer's: half of the times are in the last part of the step
+    draw = random.Random(zlib.crc32(place.encode()))
+    times = draw.sample(range(1, lines), TIMES // 2) + draw.sample(
+        range(lines // 2, lines), TIMES // 2
+    )
+    for line in times:
+        training, left, told, behind, _ = placed(place, line)
+        whole = [same(now, after) for now, after in zip(left, steps[1])]
+        for now, is_behind, before in zip(left, whole, steps[0]):
+            assert is_behind or same(now, before), line
+        for step in told:
+            assert step.behind == [n for n, is_behind in zip(names, whole) if is_behind], line
+            assert step.before == [n for n, is_behind in zip(names, whole) if not is_behind], line
+            assert same(behind, steps[1]), line
+        if not told:
+            assert all(whole) or not any(whole), line
+        for param in training.params:
+            assert type(param) is cugrad.nn.Parameter and bool(param.isfinite().all()), line
+    del training, param
+    gc.collect()
+    assert not HOMES

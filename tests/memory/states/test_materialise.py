@@ -1,0 +1,93 @@
+"""A model is filled weight by weight in its place, and is then the one that was saved."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import backends, memory
+from cugrad.memory.states.placed import HOMES
+from tests.memory.states.training import Net, arrays_of, same
+
+DEVICE: Any = backends.get("simulated")
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_placed() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert not HOMES
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+@pytest.mark.parametrize("weights", ["device", "host", "disk"])
+def test_it_is_what_was_saved(weights: str, suffix: str, tmp_path: Path) -> None:
+    net = Net(True, True)
+    file = tmp_path / f"net.{suffix}"
+    if suffix == "pt":
+        cugrad.save(net.state_dict(), file)
+        tensors = cugrad.load(file, mmap=True)
+    else:
+        cugrad.save_file({k: v.clone() for k, v in net.state_dict().items()}, file)
+        tensors = cugrad.load_file(file)
+    filled = memory.materialise(
+        lambda: Net(True, True), tensors, device="simulated", weights=weights, min_bytes=512
+    )
+    assert filled.out.weight is filled.embedding.weight
+    assert not filled.layers[1].weight.requires_grad
+    assert isinstance(filled.out.weight, cugrad.nn.Parameter)
+    assert filled.out.weight.device.type == "simulated"
+    assert same(arrays_of(dict(filled.state_dict())), arrays_of(dict(net.state_dict())))
+    words = cugrad.arange(4).to("simulated")
+    expected = net.to("simulated")(words)
+    optimizer = cugrad.optim.Adam(filled.parameters())
+    with memory.offload_states(filled, optimizer, weights=weights, states="stream", min_bytes=512):
+        y = filled(words)
+        y.sum().backward()
+        optimizer.step()
+    assert same(arrays_of(y), arrays_of(expected))
+    assert filled.out.weight.grad is not None
+
+
+def test_it_need_never_fit() -> None:
+    weight, count = 64 * 64 * 4, 24
+
+    def built() -> Any:
+        layers = [cugrad.nn.Linear(64, 64, bias=False) for _ in range(count)]
+        return cugrad.nn.Sequential(*layers)
+
+    tensors = built().state_dict()
+    gc.collect()
+    before = DEVICE.memory_allocated()
+    DEVICE.reset_peak_memory_stats()
+    net = memory.materialise(
+        built, tensors, device="simulated", weights="host", window=2 * weight, min_bytes=512
+    )
+    assert DEVICE.max_memory_allocated() - before <= 5 * weight
+    assert same(arrays_of(net[7].weight), arrays_of(tensors["7.weight"]))
+
+
+def test_what_does_not_match_is_said_before_anything_is_read() -> None:
+    def linear() -> Any:
+        return cugrad.nn.Linear(2, 3)
+
+    values = dict(linear().state_dict())
+    with pytest.raises(RuntimeError, match="lacks bias, and has nothing that Linear"):
+        memory.materialise(linear, {"weight": values["weight"]})
+    with pytest.raises(RuntimeError, match="lacks nothing, and has other that Linear"):
+        memory.materialise(linear, {**values, "other": values["bias"]})
+    with pytest.raises(RuntimeError, match=r"weight: got \(3,\), want \(3, 2\)"):
+        memory.materialise(linear, {**values, "weight": values["bias"]})
+
+    class Cached(cugrad.nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 3)
+            self.register_buffer("table", cugrad.arange(3), persistent=False)
+
+    with pytest.raises(RuntimeError, match="no state dict has the buffers table"):
+        memory.materialise(Cached, values)

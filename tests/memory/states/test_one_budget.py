@@ -1,0 +1,140 @@
+"""A budget that is given a model places its weights, gradients and states, too."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import backends, memory
+from cugrad.backends import simulated
+from cugrad.memory.states.placed import HOMES
+from tests.memory.states.training import arrays_of, same
+
+DEVICE: Any = backends.get("simulated")
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_placed() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert not HOMES
+
+
+def deep(width: int, depth: int) -> Any:
+    layers: list[Any] = []
+    for _ in range(depth):
+        layers += [cugrad.nn.Linear(width, width), cugrad.nn.Tanh()]
+    return cugrad.nn.Sequential(*layers)
+
+
+class Recurrent(cugrad.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = cugrad.nn.LSTM(128, 128, num_layers=3)
+
+    def forward(self, x: Any) -> Any:
+        return self.cells(x.reshape(4, -1, 128))[0]
+
+
+NETWORKS = {"linear": lambda: deep(192, 10), "recurrent": Recurrent}
+
+
+def trained(
+    network: str, rows: int, steps: int, enter: Any, capacity: float | None = None
+) -> tuple[list[float], Any, int, Any]:
+    """Losses, weights, the peak of the device, and what `enter` has made. The device has no more
+    than `capacity` bytes meanwhile.
+    """
+    cugrad.manual_seed(0)
+    net = NETWORKS[network]().to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters(), lr=0.01)
+    width = next(iter(net.parameters())).shape[-1]
+    x = cugrad.rand(rows, width, device="simulated")
+    gc.collect()
+    DEVICE.synchronize()
+    DEVICE.empty_cache()
+    allowed = {} if capacity is None else {"capacity": capacity}
+    with simulated.configured(**allowed), enter(net, optimizer) as context:
+        gc.collect()
+        DEVICE.reset_peak_memory_stats()
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            cugrad.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        peak = DEVICE.max_memory_allocated()
+    del loss
+    with memory.offload_states(net, optimizer):
+        pass  # all is back
+    return losses, arrays_of(list(net.parameters())), peak, context
+
+
+class nothing:
+    def __init__(self, *args: Any) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_half_of_the_memory_gives_the_same(network: str) -> None:
+    """And the device has no more: what does not fit is an error there."""
+    gc.collect()
+    base = DEVICE.memory_allocated()
+    losses, weights, peak, _ = trained(network, 16, 6, nothing)
+    limit = base + (peak - base) // 2
+
+    def within(net: Any, optimizer: Any) -> Any:
+        return memory.budget(limit, model=net, optimizer=optimizer)
+
+    result = trained(network, 16, 6, within, 1.05 * limit)
+    assert result[0] == losses and same(result[1], weights)
+    assert result[2] <= limit
+    states = result[3].report()["states"]
+    assert states["places"]["states"] == "stream" and len(states["candidates"]) >= 1
+    assert "training state" in str(result[3].report())
+
+
+def test_what_fits_stays() -> None:
+    losses, weights, peak, _ = trained("linear", 16, 5, nothing)
+
+    def within(net: Any, optimizer: Any) -> Any:
+        return memory.budget(2 * peak, model=net, optimizer=optimizer)
+
+    result = trained("linear", 16, 5, within)
+    assert result[0] == losses and same(result[1], weights)
+    assert set(result[3].report()["states"]["places"].values()) == {"device"}
+
+
+def test_too_little_is_said_before_anything_is_computed() -> None:
+    net = deep(256, 2).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    with pytest.raises(memory.BudgetError, match="are too few: .* the largest parameter with its"):
+        memory.budget("512KiB", model=net, optimizer=optimizer).__enter__()
+    with pytest.raises(memory.BudgetError, match="the host needs at least 2 MiB .* disk=True"):
+        memory.budget("8MiB", model=net, optimizer=optimizer, host_limit="1MiB").__enter__()
+    with pytest.raises(ValueError, match="want the model as well"):
+        memory.budget("8MiB", optimizer=optimizer)
+    assert not any(type(p) is not cugrad.nn.Parameter for p in net.parameters())
+
+
+def test_a_host_that_is_too_small_is_helped_by_the_disk(tmp_path: Any) -> None:
+    losses, weights, peak, _ = trained("linear", 16, 4, nothing)
+
+    def within(net: Any, optimizer: Any) -> Any:
+        return memory.budget(
+            peak // 2, model=net, optimizer=optimizer, host_limit="4MiB", disk=tmp_path
+        )
+
+    with simulated.configured(policy="random", seed=2):
+        result = trained("linear", 16, 4, within)
+    assert result[0] == losses and same(result[1], weights)
+    assert result[3].report()["states"]["places"]["states"] == "disk"

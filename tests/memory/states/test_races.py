@@ -1,0 +1,120 @@
+"""Each wait of the engine's for training states is needed: without it, there is a race."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import backends
+from cugrad.backends import simulated
+from cugrad.errors import RaceError
+from cugrad.memory.geometry import memory_of
+from cugrad.memory.offloading import engine
+from cugrad.memory.offloading.options import OffloadOptions
+from tests.memory.offload import test_faults as faults_of_offload
+
+DEVICE: Any = backends.get("simulated")
+PATH = "cugrad.memory.offloading.state_spans.StateSpans"
+FAULTS = faults_of_offload.faults([PATH])
+PROGRAMS: list[Callable[[], Any]] = []
+SIZE = 512
+
+
+def program(function: Callable[[], Any]) -> Callable[[], Any]:
+    PROGRAMS.append(function)
+    return function
+
+
+def sent() -> tuple[Any, Any, Any]:
+    """An engine, a tensor on the device, and the span of its bytes, which are on their way out."""
+    copies = engine.engine_of(DEVICE, 0)
+    tensor = cugrad.ones(SIZE, device="simulated") * 2
+    return copies, tensor, copies.send_state(tensor, OffloadOptions())
+
+
+@program
+def a_block_that_a_copy_fills_is_for_the_host() -> None:
+    copies, tensor, span = sent()
+    del span
+    other = copies.host_state([0], tensor.nbytes, OffloadOptions())
+    copies.state_on_host(other, True)[:] = 1
+
+
+@program
+def what_comes_ahead_is_dropped() -> None:
+    copies, tensor, span = sent()
+    del tensor
+    copies.drain()
+    assert copies.expect_state(span)
+    copies.drop_state(span)
+    assert cugrad.ones(SIZE, device="simulated") * 3 is not None
+
+
+@program
+def the_host_reads_what_leaves() -> None:
+    copies, _, span = sent()
+    assert copies.state_on_host(span, False).sum()
+
+
+@program
+def the_host_changes_what_comes() -> None:
+    copies, tensor, span = sent()
+    del tensor
+    copies.drain()
+    assert copies.bring_state(span) is not None
+    copies.state_on_host(span, True)[:] = 1
+
+
+@program
+def what_the_host_has_changed_is_read_before_and_behind() -> None:
+    copies, tensor, span = sent()
+    copies.state_on_host(span, True)[:] = 1
+    assert tensor * 3 is not None
+    span.renew()
+    copies.refresh_state(span, memory_of(DEVICE.xp, tensor._array))
+    assert tensor * 3 is not None
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    """An engine of its own for each test."""
+    gc.collect()
+    before, reclaimers = dict(engine._engines), list(simulated.MACHINE.reclaimers)
+    engine._engines.clear()
+    with simulated.configured(simulated.H200):
+        simulated.reset()
+        yield
+        faults_of_offload.fresh()
+    engine._engines.update(before)
+    simulated.MACHINE.reclaimers[:] = reclaimers
+
+
+def race() -> str | None:
+    """The first race that some program finds under some schedule; its missing event."""
+    for policy, seed in (("latest", 0), ("earliest", 0), ("random", 1), ("timed", 0)):
+        for function in PROGRAMS:
+            with simulated.configured(policy=policy, seed=seed):
+                try:
+                    function()
+                    DEVICE.synchronize()
+                except RaceError as error:
+                    error.__traceback__ = None
+                    faults_of_offload.fresh()
+                    return error.missing
+            faults_of_offload.fresh()
+    return None
+
+
+def test_with_all_of_it_there_is_none() -> None:
+    assert race() is None
+    assert len(FAULTS) >= 7
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_without_it_there_is_a_race(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with faults_of_offload.planted(fault, monkeypatch, FAULTS):
+        assert race() is not None

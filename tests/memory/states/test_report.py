@@ -1,0 +1,57 @@
+"""The report of states elsewhere says what a step takes, and at least."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import memory
+from cugrad.backends import simulated
+
+PLACES: dict[str, Any] = {
+    "host": {"states": "host"},
+    "stream": {"weights": "host", "gradients": "host", "states": "stream"},
+}
+
+
+def reported(places: Any, rows: int, steps: int) -> Any:
+    cugrad.manual_seed(0)
+    layers = [cugrad.nn.Linear(128, 128, bias=False) for _ in range(8)]
+    net = cugrad.nn.Sequential(*layers).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.ones(rows, 128, device="simulated")
+    placed = memory.offload_states(net, optimizer, window="256KiB", min_bytes=1024, **places)
+    with simulated.configured(simulated.H200, policy="timed", scale=4096.0), placed:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        return placed.report(tokens=rows)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_step_takes_at_least_its_bound(place: str, tmp_path: Path) -> None:
+    report = reported(PLACES[place], 4, 4)
+    assert set(report) == {"weights", "gradients", "states"}  # as before, for who reads them
+    step, words = report.step, str(report)
+    assert 1 <= step["over_bound"] < 1.7
+    assert step["seconds"] == pytest.approx(step["passes"] + step["optimizer"])
+    assert step["tokens_per_second"] == pytest.approx(4 / step["seconds"])
+    assert (step["host"] > 0) == (place == "host")
+    assert report.parameters == 8 * 128 * 128
+    assert f"states     {place}" in words and "8.00" in words  # bytes a parameter
+    assert "more tokens a step" in words and "a second" in words and "bound" in words
+    assert ("during backward" in words) == (place == "stream")
+    pytest.importorskip("matplotlib")
+    report.plot(str(tmp_path / "step.png"))
+    assert (tmp_path / "step.png").stat().st_size > 1000
+
+
+def test_before_two_steps_there_is_no_time() -> None:
+    report = reported(PLACES["host"], 4, 1)
+    assert report.step is None and "bound" not in str(report)
+    with pytest.raises(RuntimeError, match="two steps are needed"):
+        report.plot()
