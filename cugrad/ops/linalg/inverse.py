@@ -115,10 +115,12 @@ def _pinv(xp: Any, self: Any, atol: float = 0.0, rtol: float = 0.0, hermitian: b
 def _pinv_vjp(m: Any, g: Any, self: Any, result: Any) -> Any:
     P, gh = result, mH(m, g)
     Ph = mH(m, P)
-    left, right = m.matmul(m.matmul(gh, P), Ph), m.matmul(Ph, m.matmul(P, gh))
-    left = left - m.matmul(self, m.matmul(P, left))
-    right = right - m.matmul(m.matmul(right, P), self)
-    return left + right - m.matmul(Ph, m.matmul(g, Ph))
+    # The projections first: what they leave is small beside either term.
+    k = m.matmul(gh, P)
+    left = m.matmul(k, Ph)
+    left = left - m.matmul(m.matmul(self, P), left)
+    right = m.matmul(m.matmul(Ph, P), gh - m.matmul(k, self))
+    return left + right - mH(m, m.matmul(P, k))
 
 
 def _pinv_jvp(m: Any, self: Any, self_t: Any, result: Any) -> Any:
