@@ -51,7 +51,7 @@ def gradient(t: Any, function: Callable[[Any, Any], Any], values: Any, dtype: st
     y = function(t, x).to(t.float64)
     (gradient,) = t.autograd.grad((y.square() * 0.5 + y * 0.3).sum(), x)
     numbers = np.array(gradient.tolist())
-    # Errors hide in the direction of the matrix itself, where the derivative may be next to nothing.
+    # Errors hide in the direction of the matrix itself, where there may be next to nothing.
     return np.append(numbers, (numbers * values).sum() / abs(values).max())
 
 
