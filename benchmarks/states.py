@@ -7,8 +7,8 @@ many times fewer tokens, so that a byte stands for NARROW**2 bytes and a flop fo
 
 The bound adds two phases, because an optimizer's step begins when it is called: forward and
 backward, or the copies of weights in and gradients out, whichever takes longer; and the step, or
-its copies, or the host's memory, whichever takes longer. "during" is the step within backward,
-whose bound is one phase.
+its copies, less a window that comes before and one that leaves behind, or the host's memory,
+whichever takes longer. "during" is the step within backward, whose bound is one phase.
 """
 
 from __future__ import annotations
@@ -165,6 +165,7 @@ def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, mode
         if "weights" in places:
             back += taken["size"] - taken["window"]
         out = taken["states_out"] + taken["weights_out"]
+        back, out = max(0, back - taken["window"]), max(0, out - taken["window"])
         two = max(plain.plain_step, back * scale / model.to_device, out * scale / model.to_host)
     return one + two
 

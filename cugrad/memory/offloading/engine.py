@@ -60,6 +60,7 @@ class CopyEngine(StateSpans):
         for stream, name in ((self.out.stream, "to host"), (self.back.stream, "to device")):
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
+        self.lanes: dict[str, Any] = {}  # of training states, by kind
         self._plans = PlanBook()
         self._thread = _Thread()
 
@@ -191,11 +192,16 @@ class CopyEngine(StateSpans):
     @whole
     def drain(self) -> None:
         """Waits for all copies, and lets go of all that they held."""
-        self.out.stream.synchronize()
-        self.back.stream.synchronize()
+        for stream in self.streams():
+            stream.synchronize()
         self.release_finished(0)
         self.out.staging.advance(0)
         self.out.staging.has_come()
+
+    def streams(self) -> list[Any]:
+        """The streams that copy."""
+        lanes = [lane.stream for lane in self.lanes.values()]
+        return [self.out.stream, self.back.stream, *lanes]
 
     def reclaim(self) -> bool:
         """Makes room on a device that is full; whether there was something to give up."""
@@ -209,7 +215,8 @@ class CopyEngine(StateSpans):
     @whole
     def _reclaimed(self) -> bool:
         held = self.out.leaving_bytes + self.ledger.ahead + len(self.ledger.dropped)
-        self.back.stream.synchronize()
+        for stream in self.streams():
+            stream.synchronize()
         for span in self.storages.all():
             span.session.tight = True
             if span.is_back:  # and can come back once more

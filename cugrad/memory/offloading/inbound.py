@@ -25,7 +25,8 @@ ALIGNED = 16  # elements begin at multiples of their size, of which this is the 
 class Inbound:
     """Copies from host memory, and from files, to a device. Calls are made under the engine's lock.
 
-    What comes back is allocated on the compute stream that will read it.
+    What comes back is allocated on the compute stream that will read it, or in a `lane`: a stream
+    that copies, with memory of its own.
     """
 
     def __init__(self, backend: Backend, storages: Storages, ledger: Ledger, out: Outbound) -> None:
@@ -33,7 +34,7 @@ class Inbound:
         self.stream = backend.stream()
         self._slab, self._staging = out.slab, out.staging
 
-    def bytes_of(self, span: Span, compute: Any, label: Any) -> Any:
+    def bytes_of(self, span: Span, compute: Any, label: Any, lane: Any = None) -> Any:
         """The bytes of a span that has left: brought back already, or now."""
         if span.stream != compute:  # of the arena of another stream
             if span.copy is None:  # encoded, and there was room for it nowhere else
@@ -53,7 +54,7 @@ class Inbound:
             # encoded, and perhaps not yet gone; else what is held may have been changed in place
             flat, arrived = None if span.form is None else span.held, None
             if flat is None:
-                flat, arrived = self._fetch(span, compute)
+                flat, arrived = self._fetch(span, compute, lane=lane)
                 if type(place) is not Returning:
                     span.options.counts.stats.on_demand += span.nbytes
                     span.session.cursor = 0
@@ -108,7 +109,7 @@ class Inbound:
             k += 1
         session.cursor = k
 
-    def come(self, span: Span, compute: Any, options: OffloadOptions) -> bool:
+    def come(self, span: Span, compute: Any, options: OffloadOptions, lane: Any = None) -> bool:
         """Has a span come back, or held where it is; whether there was room for that."""
         if span.counter[0] != span.version and span.form is None:
             return True  # changed, legally
@@ -124,7 +125,7 @@ class Inbound:
             return False
         try:
             if type(copy) is OnHost:
-                span.fetch(*self._fetch(span, compute, "prefetch"))
+                span.fetch(*self._fetch(span, compute, "prefetch", lane))
                 return True
             file, staging = span.copy.file, self._staging
             if not staging.serves(file):
@@ -136,7 +137,9 @@ class Inbound:
         span.read_ahead()
         return True
 
-    def _fetch(self, span: Span, compute: Any, how: str = "copy") -> tuple[Any, Any]:
+    def _fetch(
+        self, span: Span, compute: Any, how: str = "copy", lane: Any = None
+    ) -> tuple[Any, Any]:
         """Starts the copy back of a span: where to, and the event of its end. A "prefetch" is one
         ahead of need.
         """
@@ -153,11 +156,16 @@ class Inbound:
                         flat, unaligned = self._room_for(copy.nbytes, skew), flat
                         flat[...] = unaligned
                 stats.moved_back_bytes += flat.nbytes
+                span.lies_in(None)
                 return flat, None
-        nbytes, stream = copy.nbytes, self.stream
+        nbytes, stream = copy.nbytes, self.stream if lane is None else lane.stream
         try:
-            flat = self._room_for(nbytes, skew)  # the block may be in use there
-            stream.wait_event(compute.record_event())
+            if lane is None:
+                flat = self._room_for(nbytes, skew)  # the block may be in use there
+                stream.wait_event(compute.record_event())
+            else:
+                with lane.allocates(compute):
+                    flat = self._room_for(nbytes, skew)
             if read is None:
                 stream.wait_event(copy.copied)
             began = None if meter is None else meter.mark(stream)
@@ -182,6 +190,7 @@ class Inbound:
         else:
             self._slab.give_back(read, arrived)
         stats.moved_back_bytes += nbytes
+        span.lies_in(lane)
         self._ledger.coming[arrived] = flat
         return flat, arrived
 

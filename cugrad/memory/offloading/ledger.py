@@ -55,8 +55,8 @@ def mend(engine: CopyEngine) -> None:
     What was brought back and not yet asked for is on the host, too: it comes back once more. The
     session of this thread does not go on, and teaches nothing.
     """
-    engine.out.stream.synchronize()
-    engine.back.stream.synchronize()
+    for stream in engine.streams():
+        stream.synchronize()
     engine.storages.mend()
     live = engine.storages.all()
     sessions = {span.session: 0 for span in live}

@@ -213,7 +213,7 @@ class Outbound:
     def _hold(self, span: Span, flat: Any, to: OnHost | Pageable, left: Any) -> None:
         """Keeps bytes where they are until they have left."""
         span.leave(flat, to)
-        self._leaving.append((left, span.ref, flat.nbytes, span.stream, flat))
+        self._leaving.append((left, span.ref, flat.nbytes, span.arena, flat))
         self.leaving_bytes += flat.nbytes
         if not self._watches:
             self.watch()
@@ -244,6 +244,16 @@ class Outbound:
             span = ref()
             if span is not None:
                 self._has_left(span)
+
+    def forget(self, span: Span) -> Any:
+        """Holds the memory that a span is leaving no more; the event of its having left."""
+        for entry in self._leaving:
+            if entry[1]() is span:
+                self._leaving.remove(entry)
+                self.leaving_bytes -= entry[2]
+                self._has_left(span)
+                return entry[0]
+        return None
 
     def watch(self) -> None:
         """Asks to be shown tensors that are about to be written to, while some of them may be
@@ -283,7 +293,7 @@ class Outbound:
         """Counts anew what is leaving. No stream copies meanwhile, but a store may write."""
         leaving = [(s, s.place.to.file, s.place.flat) for s in live if type(s.place) is Leaving]
         self._leaving = deque(
-            [(file, s.ref, flat.nbytes, s.stream, flat) for s, file, flat in leaving]
+            [(file, s.ref, flat.nbytes, s.arena, flat) for s, file, flat in leaving]
         )
         self.leaving_bytes = sum([entry[2] for entry in self._leaving])
         self._staying = [s.ref for s in live if s.held is not None or s.refused is not None]

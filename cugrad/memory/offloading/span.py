@@ -64,13 +64,14 @@ class Span:
     `stream` is the compute stream whose memory they are in. Of a view that needs little of what it
     spans the elements alone are sent: `gathered` is then its geometry. `form` says how the bytes
     are encoded: codec, dtype, shape. `family` has the parts of the storage that were saved one by
-    one, where there are several. `ahead` and `away` are its shares in the sums of the ledger.
+    one, where there are several. Memory may be a `lane`'s, in place of the compute stream's.
+    `ahead` and `away` are its shares in the sums of the ledger.
     """
 
     __slots__ = (
         "session", "options", "ledger", "index", "counter", "version", "root", "low", "nbytes",
         "gathered", "stream", "form", "place", "waiting", "views", "round", "ahead", "away",
-        "family", "entered", "ref", "__weakref__",
+        "family", "entered", "ref", "lane", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -85,14 +86,25 @@ class Span:
         self.waiting = self.views = 0  # views not unpacked in this round; all views
         self.ahead = self.away = 0
         self.form = self.family = None
+        self.lane = None
         self.entered = False  # whether session and ledger count it
         self.place: Any = None  # until it is sent
         self.ref = weakref.ref(self)
 
     form: tuple[Any, Any, Any] | None
+    lane: Any
     family: Family | None
 
     # ------------------------------------------------------------------ where it is
+
+    @property
+    def arena(self) -> Any:
+        """The stream whose memory the bytes are in, or come to."""
+        return self.stream if self.lane is None else self.lane.stream
+
+    def lies_in(self, lane: Any) -> None:
+        """The memory that it is in, or comes to, is a lane's; None: the compute stream's."""
+        self.lane = lane
 
     @property
     def origin(self) -> Any:

@@ -27,6 +27,7 @@ class StateSpans(Guarded):
     back: Any
     storages: Any
     states: Ledger
+    lanes: dict[str, Any]
 
     def _refuse_capture(self) -> Any:
         raise NotImplementedError
@@ -36,8 +37,10 @@ class StateSpans(Guarded):
         raise NotImplementedError
 
     @whole
-    def send_state(self, tensor: Any, options: OffloadOptions) -> Span:
-        """Starts the copy of a tensor's bytes, without gaps, to the host or to a store."""
+    def send_state(self, tensor: Any, options: OffloadOptions, lane: Any = None) -> Span:
+        """Starts the copy of a tensor's bytes, without gaps, to the host or to a store. They are in
+        memory of a lane, or of the current stream.
+        """
         array = tensor._array
         self._refuse_capture()
         root, _, _, low, high = span_of(array, root_of(array))
@@ -47,6 +50,7 @@ class StateSpans(Guarded):
         span = Span(
             session, options, self.states, stream, tensor.counter, root, low, high - low, None
         )  # fmt: skip
+        span.lies_in(lane)
         self.out.send(span, root, None, False, None)
         self.storages.add(root, span)
         session.add(span, span.nbytes)
@@ -68,31 +72,47 @@ class StateSpans(Guarded):
         return span
 
     @whole
-    def bring_state(self, span: Span) -> Any:
-        """The bytes on the device, which compute has, or will have, when it comes to them."""
+    def bring_state(self, span: Span, lane: Any = None) -> Any:
+        """The bytes on the device, which compute has, or will have, when it comes to them: in
+        memory of a lane, or of the current stream.
+        """
         compute = self._refuse_capture()
         span.asked_for()
         flat = None if span.stream != compute else span.held
         if flat is None:
             self.release_finished()
-            flat = self.back.bytes_of(span, compute, None)
+            flat = self.back.bytes_of(span, compute, None, lane)
         span.hand_out()
         return flat
 
     @whole
-    def expect_state(self, span: Span) -> bool:
+    def expect_state(self, span: Span, lane: Any = None) -> bool:
         """Starts to bring bytes back ahead of need; False where there is no room to read a file.
 
         What is on its way stays so: who asked for it may have been interrupted before noting that.
         """
-        return span.place.is_back or self.back.come(span, self._refuse_capture(), span.options)
+        if span.place.is_back:
+            return True
+        compute = self._refuse_capture()
+        return self.back.come(span, compute, span.options, lane if span.stream == compute else None)
 
     @whole
-    def drop_state(self, span: Span) -> None:
-        """Lets go of what was brought back: the host, or a file, has the same bytes."""
+    def drop_state(self, span: Span, is_read: bool = True) -> None:
+        """Lets go of what was brought back: the host, or a file, has the same bytes. It may have
+        been read since it was sent.
+        """
         if span.arrived is not None:
-            span.stream.wait_event(span.arrived)
+            span.arena.wait_event(span.arrived)
+        elif span.lane is not None and is_read:
+            span.lane.frees(self.backend.current_stream())
         span.drop()
+
+    @whole
+    def let_state_go(self, span: Span) -> None:
+        """Lets go of a lane's memory that is being left; the lane waits until it has been."""
+        left = self.out.forget(span)
+        if left is not None:
+            span.arena.wait_event(left)
 
     @whole
     def state_on_host(self, span: Span, writes: bool) -> Any:

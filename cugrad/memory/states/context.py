@@ -186,14 +186,13 @@ class offload_states:
 
     def _window(self, name: str) -> Window:
         """The window of a kind of tensors."""
-        place = self._asked[name]
-        options = OffloadOptions(host_limit=self._host_limit)
-        if place == "disk":
-            options = OffloadOptions(pinned=False, spill=self._disk())
-        limit = None
+        place, limit = self._asked[name], None
         if place != "device":
             largest = max([p.nbytes for p in self._params], default=0)
             limit = max(LEAST, WINDOW * largest) if self._limit is None else self._limit
+        options = OffloadOptions(host_limit=self._host_limit, backlog=limit)
+        if place == "disk":
+            options = OffloadOptions(pinned=False, spill=self._disk())
         return Window(name, limit, options)
 
     def _disk(self) -> Any:

@@ -97,15 +97,11 @@ class DuringBackward:
             raise
 
     def _bring_next(self) -> None:
-        """Brings in the states of a bucket that will be whole next, while backward goes on. Compute
-        waits for others to leave, which have had the time of a bucket for it.
-        """
-        window, most = self.steps.states, self.steps.most[2]
-        coming = _first(self._states_of(self.order[len(self.now) - 1 :]), most)
-        more = [home.nbytes for home in coming if home not in window.here]
-        if more:
-            window.make_room(sum(more))
-            window.expect(coming)
+        """Brings in the states of buckets that will be whole next, while backward goes on."""
+        window = self.steps.states
+        if window.limit is not None:
+            rest = self._states_of(self.order[len(self.now) - 1 :])
+            window.await_room(_first(rest, window.limit))
 
     def _states_of(self, params: list[Tensor]) -> list[Home]:
         homes: list[Home] = []

@@ -72,12 +72,13 @@ class Home:
 
     `pending` are changes in place of what is elsewhere, which are made where it is used next: until
     the tensor's `version` changes, the bytes of the span and these are what it is. `told` has what
-    was computed of the elements at a version, by name.
+    was computed of the elements at a version, by name. `lane` is the one in whose memory it is, of
+    which `owner` is a weak reference; None: it is the compute stream's.
     """
 
     __slots__ = ("ref", "key", "window", "engine", "backend", "form", "nbytes", "span",
                  "is_changed", "is_announced", "is_outdated", "is_on_host", "kept", "root", "used",
-                 "aliases", "pending", "version", "told", "gone",
+                 "aliases", "pending", "version", "told", "gone", "lane", "owner",
                  "__weakref__")  # fmt: skip
 
     def __init__(self, tensor: Tensor, window: Window, engine: CopyEngine) -> None:
@@ -90,6 +91,8 @@ class Home:
         self.aliases: list[Any] = []  # weak references to what `detach` has made
         self.pending: list[Change] = []
         self.version = 0
+        self.lane: Any = None
+        self.owner: Any = None
         self.gone = ""  # what is said to those who ask for what is nowhere any more
         self.told: dict[Any, tuple[int, Tensor]] = {}
         self.root = self.used = 0  # the id of the owner of the memory; when it was asked for last
@@ -128,7 +131,14 @@ class Home:
         if HOMES.get(self.key) is self:
             del HOMES[self.key]
         self._is_not_here()
+        self._escapes()
         self.window.lost.append(self)
+
+    def _escapes(self) -> None:
+        """Its memory may go back to a lane at any time."""
+        if self.lane is not None:
+            self.lane.escaped.append(self.owner)
+            self.lane = None
 
     def _is_here(self, array: Any) -> None:
         self.root = id(root_of(array))
@@ -158,6 +168,11 @@ class Home:
     def is_leaving(self) -> bool:
         """Whether the device's memory is held for a copy out."""
         return self.span is not None and self.span.held is not None
+
+    @property
+    def is_leaving_lane(self) -> bool:
+        """Whether that memory is a lane's."""
+        return self.is_leaving and self.span.lane is not None
 
     @property
     def device(self) -> Device:
@@ -206,6 +221,8 @@ class Home:
         if not same and self._has_aliases():
             self._settle_aliases(tensor._array)
         self._is_not_here()
+        if not same:
+            self._escapes()
         FIELD.__set__(tensor, array)
         self._has_changed()
         if same:
@@ -255,7 +272,9 @@ class Home:
     def come(self) -> Any:
         """Brings the bytes in; the array."""
         with self.backend.use_device(self.engine.index):
-            flat = self.engine.bring_state(self.span)
+            flat = self.engine.bring_state(self.span, self.window.lane_of(self.engine))
+            self.lane = self.span.lane
+            self.owner = None if self.lane is None else weakref.ref(root_of(flat))
             array = self._shown(self.backend.xp, flat)
             self._catch_up(array)
         self._is_here(array)
@@ -285,6 +304,7 @@ class Home:
         """Lets go of the elements, for good."""
         self.window.has_gone(self)
         self._is_not_here()
+        self._escapes()
         FIELD.__set__(self.ref(), None)
         self.gone, self.span, self.pending, self.told = why, None, [], {}
 
@@ -324,7 +344,7 @@ class Home:
     def expect(self) -> bool:
         """Starts to bring the bytes in, ahead of need; whether there was room."""
         with self.backend.use_device(self.engine.index):
-            return self.engine.expect_state(self.span)
+            return self.engine.expect_state(self.span, self.window.lane_of(self.engine))
 
     # ------------------------------------------------------------------ leaving
 
@@ -337,7 +357,7 @@ class Home:
             return False
         if not self.is_up_to_date and self.is_here:
             with self.backend.use_device(self.engine.index):
-                self.span = self.engine.send_state(_Sent(tensor), self.window.options)
+                self.span = self.engine.send_state(_Sent(tensor), self.window.options, self.lane)
             self.is_changed, self.pending = False, []
         return self.span.stays is None
 
@@ -353,14 +373,17 @@ class Home:
             return array <= ALONE[0] + copied
         return array <= ALONE_IN_VIEW[0] and root <= ALONE_IN_VIEW[1] + copied
 
-    def vacate(self) -> bool:
-        """Empties the field, if another place has the bytes and no one else the array."""
+    def vacate(self, is_read: bool = True) -> bool:
+        """Empties the field, if another place has the bytes and no one else the array, which may
+        have been read since they were sent.
+        """
         if not self.is_free or not self.is_up_to_date:
             return False
+        with self.backend.use_device(self.engine.index):
+            self.engine.drop_state(self.span, is_read)
         FIELD.__set__(self.ref(), None)
-        self.is_outdated = False
+        self.lane, self.is_outdated = None, False
         self._is_not_here()
-        self.engine.drop_state(self.span)
         return True
 
     def revert(self, span: Any, pending: list[Change]) -> None:
@@ -394,6 +417,7 @@ class Home:
         self.window.has_gone(self)
         self.window.members.pop(self, None)
         self._is_not_here()
+        self._escapes()
         disarm(tensor)
 
     # ------------------------------------------------------------------ on the host

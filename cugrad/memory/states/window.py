@@ -9,6 +9,7 @@ from typing import Any
 
 from ..offloading.options import OffloadOptions
 from .home import Home
+from .lane import lane_of
 
 __all__ = ["Window"]
 
@@ -177,16 +178,22 @@ class Window:
             self._wait(need)
 
     def _wait(self, need: int) -> None:
-        """Makes compute wait until so many of the bytes that are leaving have left."""
+        """Makes compute, or lanes, wait until so many of the bytes that are leaving have left."""
+        before = self.bytes
+        self._let_go(need)
+        need -= before - self.bytes
+        if need <= 0:
+            return
         for engine in {home.engine for home in self.leaving}:
             engine.release_finished(max(0, engine.out.leaving_bytes - need))
         self._sweep()
 
     def _leave(self, home: Home) -> bool:
         """Has a home leave; whether it does."""
+        is_read = home.is_up_to_date
         if home.is_coming:
             home.engine.drop_state(home.span)
-        elif not home.send() or not home.vacate():
+        elif not home.send() or not home.vacate(is_read):
             return False
         self._all_here = False
         nbytes = self.here.pop(home)
@@ -244,10 +251,34 @@ class Window:
             for home in homes:
                 if home in self.here or home.array is not None or home.ref() is None:
                     continue
-                if not self._has_room(home) or not home.expect():
+                if not self._comes(home):
                     return False
-                self.has_come(home)
             return True
+
+    def _comes(self, home: Home) -> bool:
+        """Brings a home in ahead of need, if there is room, or there will be when others have left,
+        for which its lane waits; whether it comes.
+        """
+        more = home.nbytes - self.leaving.get(home, 0)
+        if self.limit is not None and self.bytes + more > self.limit:
+            self._let_go(self.bytes + more - self.limit, home)
+        if not self._has_room(home) or not home.expect():
+            return False
+        self.has_come(home)
+        return True
+
+    def _let_go(self, need: int, but: Home | None = None) -> None:
+        """Has lanes wait until so many bytes have left, as far as they lie there."""
+        there = [h for h in self.leaving if h is not but and h.is_leaving_lane]
+        if sum([self.leaving[home] for home in there]) < need and but is not None:
+            return
+        for home in there:
+            if need <= 0:
+                return
+            home.engine.let_state_go(home.span)
+            nbytes = self.leaving.pop(home)
+            self.bytes -= nbytes
+            need -= nbytes
 
     def await_room(self, homes: list[Home]) -> None:
         """Brings homes in as soon as there is room, of which `fill` takes care."""
@@ -259,6 +290,10 @@ class Window:
         with self.lock:
             if self.expect(self.awaited):
                 self.awaited = []
+
+    def lane_of(self, engine: Any) -> Any:
+        """The lane in whose memory lies what comes; None: in that of the compute stream."""
+        return None if self.limit is None else lane_of(engine, self.name)
 
     def _has_room(self, home: Home) -> bool:
         more = home.nbytes - self.leaving.get(home, 0)
@@ -277,13 +312,10 @@ class Window:
         while steps < count:
             home = order[(self._cursor + steps) % count]
             if home not in self.here and home.ref() is not None and home.array is None:
-                while not self._has_room(home):
-                    victim = self._farthest(steps)
+                while not self._comes(home):
+                    victim = None if self._has_room(home) else self._farthest(steps)
                     if victim is None or not self._leave(victim):
                         return
-                if not home.expect():
-                    return
-                self.has_come(home)
             steps += 1
         self._all_here = True
 

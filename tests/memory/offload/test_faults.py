@@ -437,7 +437,6 @@ TIMES = "nothing but times depends on it"
 ENDS = "these programs do not end in the middle; tests/combinations/test_interrupts.py does"
 IMPLIED = {
     "CopyEngine.drain: no synchronize": "it is for the host, and for nothing on the device",
-    "CopyEngine.drain: no synchronize (2)": "as above",
     "Inbound._fetch: no synchronize": "an engine that an exception left waits once more",
     "Outbound._copy: no synchronize": "as above",
     "CopyEngine._reclaimed: no synchronize": FULL,

@@ -122,3 +122,28 @@ def test_gradients_take_no_more_room_than_a_bucket() -> None:
     assert same(weights, same_weights)
     assert during < behind - 12 * weight
     assert run(256, **DURING)[1] < run(256)[1]
+
+
+def test_compute_does_not_wait_for_what_leaves() -> None:
+    """Where a window is full all the time, what leaves makes room for what comes without it."""
+    cugrad.manual_seed(0)
+    layers = [cugrad.nn.Linear(64, 64, bias=False) for _ in range(16)]
+    net = cugrad.nn.Sequential(*layers).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.ones(16, 64, device="simulated")
+    placed = memory.offload_states(
+        net, optimizer, weights="host", states="stream", window=6 * layers[0].weight.nbytes,
+        min_bytes=512, **DURING,
+    )  # fmt: skip
+    with simulated.configured(simulated.H200, policy="timed", scale=4096.0), placed:
+        for step in range(4):
+            if step == 3:
+                DEVICE.synchronize()
+                simulated.MACHINE.reset_time()
+            net(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        waits = [r for r in simulated.MACHINE.records if r.kind == "wait"]
+    waited_for = {r.name for r in waits if r.stream == "default"}
+    assert "wait for states to device" in waited_for  # the link is the slower one here
+    assert "wait for to host" not in waited_for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,11 +16,13 @@ from cugrad.errors import RaceError
 from cugrad.memory.geometry import memory_of
 from cugrad.memory.offloading import engine
 from cugrad.memory.offloading.options import OffloadOptions
+from cugrad.memory.states.lane import Lane, lane_of
+from cugrad.tensor import make
 from tests.memory.offload import test_faults as faults_of_offload
 
 DEVICE: Any = backends.get("simulated")
-PATH = "cugrad.memory.offloading.state_spans.StateSpans"
-FAULTS = faults_of_offload.faults([PATH])
+PATHS = ["cugrad.memory.offloading.state_spans.StateSpans", "cugrad.memory.states.lane.Lane"]
+FAULTS = faults_of_offload.faults(PATHS)
 PROGRAMS: list[Callable[[], Any]] = []
 SIZE = 512
 
@@ -79,6 +82,56 @@ def what_the_host_has_changed_is_read_before_and_behind() -> None:
     assert tensor * 3 is not None
 
 
+def in_lane() -> tuple[Any, Lane, Any, Any]:
+    """An engine, a lane, a span of bytes that have come to its memory, and these, in use."""
+    copies, tensor, span = sent()
+    lane = lane_of(copies, "states")
+    del tensor
+    copies.drain()
+    flat = copies.bring_state(span, lane)
+    assert flat + flat is not None
+    return copies, lane, span, flat
+
+
+def another_comes(copies: Any, lane: Lane) -> None:
+    """To memory that the lane has free."""
+    other = copies.host_state([0], SIZE * 4, OffloadOptions())
+    assert copies.expect_state(other, lane)
+    assert copies.bring_state(other, lane) is not None
+
+
+@program
+def a_lanes_memory_is_free_again() -> None:
+    copies, lane, span, flat = in_lane()
+    flat[...] = 1
+    copies.drop_state(span)
+    del flat
+    another_comes(copies, lane)
+
+
+@program
+def a_lanes_memory_is_left() -> None:
+    copies, lane, span, flat = in_lane()
+    flat[...] = 1
+    tensor = make(flat)
+    span = copies.send_state(tensor, OffloadOptions(), lane)
+    copies.drop_state(span, False)
+    del tensor, flat
+    copies.let_state_go(span)
+    another_comes(copies, lane)
+
+
+@program
+def someone_lets_go_of_a_lanes_memory() -> None:
+    copies, lane, span, flat = in_lane()
+    lane.escaped.append(weakref.ref(flat))
+    another_comes(copies, lane)
+    flat[...] = 1
+    del span, flat
+    another_comes(copies, lane)
+    assert not lane.escaped
+
+
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     """An engine of its own for each test."""
@@ -111,7 +164,7 @@ def race() -> str | None:
 
 def test_with_all_of_it_there_is_none() -> None:
     assert race() is None
-    assert len(FAULTS) >= 7
+    assert len(FAULTS) >= 11
 
 
 @pytest.mark.parametrize("fault", FAULTS)
