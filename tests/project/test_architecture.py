@@ -72,7 +72,9 @@ IGNORANCE = [
 
 # Modules that exist because PyTorch has their import path. They may import from a room above their
 # own, and may contain nothing but imports: module -> the rooms above that it re-exports from.
-FACES: dict[str, set[str]] = {"cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}}
+FACES: dict[str, set[str]] = {
+    "cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}, "distributed.optim": {"optim"},
+}  # fmt: skip
 
 # Who may import a package that is not always there; "torch" is for tests and benchmarks only.
 RESERVED = {**dict.fromkeys(("cupy", "cupyx", "cupy_backends"), "backends.cupy"), "torch": ""}
