@@ -109,7 +109,7 @@ class Adafactor(RuledOptimizer):
     """
 
     _function = staticmethod(adafactor)
-    _states = ("row_var", "col_var", "variance", "step")
+    _rule = adafactor_rule
     _pairs = {"eps": ("eps1", "eps2")}
 
     def __init__(
@@ -135,16 +135,7 @@ class Adafactor(RuledOptimizer):
             raise ValueError(f"Clipping threshold d should be >= 1 but is: {d}")
         if not weight_decay >= 0.0:
             raise ValueError(f"weight_decay should be >= 0 but is: {weight_decay}")
-        defaults = {
-            "lr": lr,
-            "beta2_decay": beta2_decay,
-            "eps": eps,
-            "d": d,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, locals())
 
     def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         if param.is_complex():

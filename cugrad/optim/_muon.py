@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_rate
 from .optimizer import ParamsT
@@ -125,8 +124,7 @@ class Muon(RuledOptimizer):
     """
 
     _function = staticmethod(muon)
-    _states = ("momentum_buffer",)
-    _numbers = ()
+    _rule = muon_rule
 
     def __init__(
         self,
@@ -147,17 +145,7 @@ class Muon(RuledOptimizer):
             raise ValueError(f"weight decay should be >= 0 but is: {weight_decay}")
         if adjust_lr_fn is not None and adjust_lr_fn not in RATIOS:
             raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "ns_coefficients": ns_coefficients,
-            "eps": eps,
-            "ns_steps": ns_steps,
-            "adjust_lr_fn": adjust_lr_fn,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, locals())
         for group in self.param_groups:
             for param in group["params"]:
                 if param.dim() != 2:
@@ -169,4 +157,4 @@ class Muon(RuledOptimizer):
     def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         if param.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
-        return {"momentum_buffer": zeros_like(param)}
+        return super()._first_state(param, group)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_call, check_rate, check_setting
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 
 __all__ = ["Adadelta", "adadelta"]
@@ -85,7 +84,8 @@ class Adadelta(RuledOptimizer):
     """
 
     _function = staticmethod(adadelta)
-    _states = ("square_avg", "acc_delta", "step")
+    _rule = adadelta_rule
+    _settings = "lr rho eps weight_decay maximize capturable foreach differentiable"
 
     def __init__(
         self,
@@ -105,18 +105,4 @@ class Adadelta(RuledOptimizer):
             raise ValueError(f"Invalid rho value: {rho}")
         check_setting("epsilon value", eps)
         check_setting("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr,
-            "rho": rho,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "capturable": capturable,
-            "foreach": foreach,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return {"step": count_of(param, group), "square_avg": zeros_like(param),
-                "acc_delta": zeros_like(param)}  # fmt: skip
+        super().__init__(params, locals())

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import full_like
 from ..tensor import Tensor
 from .checks import check_rate, check_setting, check_steps, check_ways
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 from .scaling import scaled_by
 
 __all__ = ["Adagrad", "adagrad"]
 
 
-@rule(numbers="step")
+@rule(numbers="step", begins={"sum": "initial_accumulator_value"})
 def adagrad_rule(
     m: Any, param: Any, grad: Any, sum: Any, step: Any, *,
     lr: Any, lr_decay: Any, eps: Any, weight_decay: Any, maximize: bool,
@@ -87,7 +86,11 @@ class Adagrad(RuledOptimizer):
     """
 
     _function = staticmethod(adagrad)
-    _states = ("sum", "step")
+    _rule = adagrad_rule
+    _settings = (
+        "lr lr_decay eps weight_decay "
+        "initial_accumulator_value foreach maximize differentiable fused"
+    )
     _sparse_without = ("weight_decay",)
 
     def __init__(
@@ -109,18 +112,7 @@ class Adagrad(RuledOptimizer):
         check_setting("weight_decay value", weight_decay)
         check_setting("initial_accumulator_value value", initial_accumulator_value)
         check_setting("epsilon value", eps)
-        defaults = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, locals())
         check_ways(foreach, fused, differentiable)
         self._step_supports_amp_scaling = bool(fused)
         for group in self.param_groups:
@@ -128,6 +120,5 @@ class Adagrad(RuledOptimizer):
                 self.state[param] = self._first_state(param, group)
 
     def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        start = self.defaults["initial_accumulator_value"]
-        both = complex(start, start) if param.is_complex() else start
-        return {"step": count_of(param, group), "sum": full_like(param, both)}
+        start = "initial_accumulator_value"  # a group has no say in it, as in PyTorch
+        return super()._first_state(param, {**group, start: self.defaults[start]})

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_adam, check_call, check_ways
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 from .scaling import scaled_by
 
@@ -17,7 +16,7 @@ __all__ = ["Adam", "adam"]
 TENSOR_LR = "lr as a Tensor is not supported for capturable=False and foreach=True"
 
 
-@rule(numbers="step")
+@rule(numbers="step", only={"max_exp_avg_sq": "amsgrad"})
 def adam_rule(
     m: Any, param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, max_exp_avg_sq: Any, step: Any, *,
     lr: Any, beta1: Any, beta2: Any, eps: Any, weight_decay: Any, decoupled: bool, amsgrad: bool,
@@ -110,7 +109,11 @@ class Adam(RuledOptimizer):
     """
 
     _function = staticmethod(adam)
-    _states = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step")
+    _rule = adam_rule
+    _settings = (
+        "lr betas eps weight_decay amsgrad "
+        "maximize foreach capturable differentiable fused decoupled_weight_decay"
+    )
 
     def __init__(
         self,
@@ -132,31 +135,15 @@ class Adam(RuledOptimizer):
             raise ValueError(TENSOR_LR)
         check_adam(lr, betas, eps, weight_decay)
         _check_kind_of(betas, bool(foreach and not capturable))
-        defaults = {
-            "lr": lr,
-            "betas": tuple(b.reshape(()) if isinstance(b, Tensor) else b for b in betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-            "decoupled_weight_decay": decoupled_weight_decay,
-        }
-        super().__init__(params, defaults)
+        betas = tuple(b.reshape(()) if isinstance(b, Tensor) else b for b in betas)  # type: ignore[assignment]
+        super().__init__(params, locals())
         check_ways(foreach, fused, differentiable)
         self._step_supports_amp_scaling = bool(fused)
 
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        names = ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
-        return {"step": count_of(param, group)} | {name: zeros_like(param) for name in names}
-
-    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
+    def _arguments(self, group: dict[str, Any]) -> dict[str, Any]:
         if group["foreach"] and isinstance(group["lr"], Tensor) and not group["capturable"]:
             raise RuntimeError(TENSOR_LR)
-        return super()._settings(group)
+        return super()._arguments(group)
 
 
 def _check_kind_of(betas: Any, foreach: bool) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_adam, check_call
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 
 __all__ = ["Adamax", "adamax"]
@@ -85,7 +84,7 @@ class Adamax(RuledOptimizer):
     """
 
     _function = staticmethod(adamax)
-    _states = ("exp_avg", "exp_inf", "step")
+    _rule = adamax_rule
 
     def __init__(
         self,
@@ -101,18 +100,4 @@ class Adamax(RuledOptimizer):
         capturable: bool = False,
     ) -> None:
         check_adam(lr, betas, eps, weight_decay)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, defaults)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return {"step": count_of(param, group), "exp_avg": zeros_like(param),
-                "exp_inf": zeros_like(param)}  # fmt: skip
+        super().__init__(params, locals())

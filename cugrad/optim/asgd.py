@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_capturable, check_rate, check_setting, check_steps, check_ways
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 
 __all__ = ["ASGD", "asgd"]
 
 
-@rule(numbers="mu eta step")
+@rule(numbers="step eta mu", begins={"eta": "lr", "mu": 1.0})
 def asgd_rule(
     m: Any, param: Any, grad: Any, ax: Any, mu: Any, eta: Any, step: Any, *,
     lr: Any, lambd: Any, t0: Any, alpha: Any, weight_decay: Any, maximize: bool,
@@ -91,8 +90,8 @@ class ASGD(RuledOptimizer):
     """
 
     _function = staticmethod(asgd)
-    _states = ("ax", "mu", "eta", "step")
-    _numbers = ("step", "eta", "mu")
+    _rule = asgd_rule
+    _counts_here = True
 
     def __init__(
         self,
@@ -109,21 +108,4 @@ class ASGD(RuledOptimizer):
     ) -> None:
         check_rate(lr)
         check_setting("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr,
-            "lambd": lambd,
-            "alpha": alpha,
-            "t0": t0,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, defaults)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        lr = group["lr"].item() if isinstance(group["lr"], Tensor) else group["lr"]
-        return {"step": count_of(param, group, here=True),
-                "eta": count_of(param, group, lr, here=True),
-                "mu": count_of(param, group, 1.0, here=True), "ax": zeros_like(param)}  # fmt: skip
+        super().__init__(params, locals())

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..dtypes import float32
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_adam, check_call, check_capturable, check_setting, check_steps
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 
 __all__ = ["NAdam", "nadam"]
 
 
-@rule(numbers="mu_product step")
+@rule(numbers="step mu_product", begins={"mu_product": 1.0})
 def nadam_rule(
     m: Any, param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, mu_product: Any, step: Any, *,
     lr: Any, beta1: Any, beta2: Any, eps: Any, weight_decay: Any, momentum_decay: Any,
@@ -105,8 +104,11 @@ class NAdam(RuledOptimizer):
     """
 
     _function = staticmethod(nadam)
-    _states = ("exp_avg", "exp_avg_sq", "mu_product", "step")
-    _numbers = ("step", "mu_product")
+    _rule = nadam_rule
+    _settings = (
+        "lr betas eps weight_decay momentum_decay "
+        "decoupled_weight_decay maximize foreach capturable differentiable"
+    )
 
     def __init__(
         self,
@@ -125,20 +127,4 @@ class NAdam(RuledOptimizer):
     ) -> None:
         check_adam(lr, betas, eps, weight_decay)
         check_setting("momentum_decay value", momentum_decay)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return {"step": count_of(param, group), "mu_product": count_of(param, group, 1.0),
-                "exp_avg": zeros_like(param), "exp_avg_sq": zeros_like(param)}  # fmt: skip
+        super().__init__(params, locals())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_adam, check_call
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 
 __all__ = ["RAdam", "radam"]
@@ -101,7 +100,11 @@ class RAdam(RuledOptimizer):
     """
 
     _function = staticmethod(radam)
-    _states = ("exp_avg", "exp_avg_sq", "step")
+    _rule = radam_rule
+    _settings = (
+        "lr betas eps weight_decay "
+        "maximize foreach capturable decoupled_weight_decay differentiable"
+    )
 
     def __init__(
         self,
@@ -118,19 +121,4 @@ class RAdam(RuledOptimizer):
         differentiable: bool = False,
     ) -> None:
         check_adam(lr, betas, eps, weight_decay)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return {"step": count_of(param, group), "exp_avg": zeros_like(param),
-                "exp_avg_sq": zeros_like(param)}  # fmt: skip
+        super().__init__(params, locals())

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_call, check_rate, check_setting
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, nonzero, rule
 
 __all__ = ["RMSprop", "rmsprop"]
 
 
-@rule(numbers="step")
+@rule(numbers="step", only={"momentum_buffer": "momentum", "grad_avg": "centered"})
 def rmsprop_rule(
     m: Any, param: Any, grad: Any, square_avg: Any, grad_avg: Any, momentum_buffer: Any, step: Any,
     *, lr: Any, alpha: Any, eps: Any, weight_decay: Any, momentum: Any, centered: bool,
@@ -102,7 +101,10 @@ class RMSprop(RuledOptimizer):
     """
 
     _function = staticmethod(rmsprop)
-    _states = ("square_avg", "grad_avg", "momentum_buffer", "step")
+    _rule = rmsprop_rule
+    _settings = (
+        "lr momentum alpha eps centered weight_decay capturable foreach maximize differentiable"
+    )
 
     def __init__(
         self,
@@ -123,21 +125,4 @@ class RMSprop(RuledOptimizer):
         check_setting("momentum value", momentum)
         check_setting("weight_decay value", weight_decay)
         check_setting("alpha value", alpha)
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "alpha": alpha,
-            "eps": eps,
-            "centered": centered,
-            "weight_decay": weight_decay,
-            "capturable": capturable,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        names = ["square_avg", *["momentum_buffer"] * (group["momentum"] > 0),
-                 *["grad_avg"] * bool(group["centered"])]  # fmt: skip
-        return {"step": count_of(param, group)} | {name: zeros_like(param) for name in names}
+        super().__init__(params, locals())

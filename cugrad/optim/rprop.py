@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import full_like, zeros_like
 from ..tensor import Tensor
 from .checks import check_call, check_rate
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, rule
 
 __all__ = ["Rprop", "rprop"]
 
 
-@rule(numbers="step")
+@rule(numbers="step", begins={"step_size": "lr"})
 def rprop_rule(
     m: Any, param: Any, grad: Any, prev: Any, step_size: Any, step: Any, *,
     step_size_min: Any, step_size_max: Any, etaminus: Any, etaplus: Any, maximize: bool,
@@ -84,7 +83,8 @@ class Rprop(RuledOptimizer):
     """
 
     _function = staticmethod(rprop)
-    _states = ("prev", "step_size", "step")
+    _rule = rprop_rule
+    _settings = "lr etas step_sizes foreach maximize differentiable capturable"
     _pairs = {"etas": ("etaminus", "etaplus"), "step_sizes": ("step_size_min", "step_size_max")}
 
     def __init__(
@@ -102,19 +102,4 @@ class Rprop(RuledOptimizer):
         check_rate(lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        defaults = {
-            "lr": lr,
-            "etas": etas,
-            "step_sizes": step_sizes,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, defaults)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        lr = group["lr"].item() if isinstance(group["lr"], Tensor) else group["lr"]
-        size = complex(lr, lr) if param.is_complex() else lr
-        return {"step": count_of(param, group), "prev": zeros_like(param),
-                "step_size": full_like(param, size)}  # fmt: skip
+        super().__init__(params, locals())

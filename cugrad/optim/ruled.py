@@ -8,11 +8,11 @@ from typing import Any
 
 from ..autograd.mode import no_grad
 from ..dtypes import float32, float64, get_default_dtype
-from ..functions.creation.factories import full
+from ..functions.creation.factories import full, full_like, zeros_like
 from ..tensor import Tensor
 from .checks import check_fused_param
 from .optimizer import Optimizer, ParamsT
-from .rules import noting
+from .rules import Rule, noting
 
 __all__ = ["RuledOptimizer", "count_of", "scalar_dtype"]
 
@@ -39,13 +39,15 @@ def count_of(
 class RuledOptimizer(Optimizer):
     """Base of the optimizers that are given by a function of parameters, gradients and states.
 
-    Subclasses say `_function`, the names of the states in the order of its arguments, `_numbers`
-    (those of the states that are one number each), and write `_first_state`.
+    Subclasses say `_function` and its `_rule`, and write `__init__`: its signature, its checks, and
+    `super().__init__(params, locals())`. All arguments but `params` are settings, and become the
+    `defaults`; `_settings` says their order where PyTorch has another than the arguments'.
     """
 
     _function: Callable[..., None]
-    _states: tuple[str, ...] = ()
-    _numbers: tuple[str, ...] = ("step",)
+    _rule: Rule
+    _settings = ""
+    _counts_here = False  # whether states that are one number are on the parameter's device
     _pairs: dict[str, tuple[str, str]] = {"betas": BETAS}  # settings of two: what they are called
     _accepted: tuple[str, ...] = ()
     _initial: dict[str, Any] = {}
@@ -57,13 +59,17 @@ class RuledOptimizer(Optimizer):
         super().__init_subclass__(**kwargs)
         if "_function" in vars(cls):
             names = inspect.signature(cls._function).parameters
-            cls._accepted = tuple(list(names)[2 + len(cls._states) :])
+            cls._accepted = tuple(list(names)[2 + len(cls._rule.states) :])
         if "__init__" in vars(cls):
             parameters = inspect.signature(cls).parameters.values()
             cls._initial = {p.name: p.default for p in parameters if p.default is not p.empty}
 
-    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
-        super().__init__(params, defaults)
+    def __init__(self, params: ParamsT, arguments: dict[str, Any]) -> None:
+        settings = {name: arguments[name] for name in self._settings.split() if name in arguments}
+        settings |= arguments
+        for name in ("self", "params", "__class__"):
+            settings.pop(name, None)
+        super().__init__(params, settings)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Takes over a state, also one of a version without some settings or with plain numbers."""
@@ -74,15 +80,24 @@ class RuledOptimizer(Optimizer):
                     group.setdefault(name, self._initial[name])
             for param in group["params"]:
                 kept = self.state.get(param, {})
-                for name in self._numbers:
+                for name in self._rule.numbers:
                     if name in kept and not isinstance(kept[name], Tensor):
                         kept[name] = count_of(param, group, kept[name])
 
     def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """The state of a parameter before its first step."""
-        raise NotImplementedError
+        rule, state = self._rule, dict[str, Any]()
+        for name, value in rule.first_values(group).items():
+            if name in rule.numbers:
+                state[name] = count_of(param, group, value, self._counts_here)
+            elif value == 0:
+                state[name] = zeros_like(param)
+            else:
+                both = complex(value, value) if param.is_complex() else value
+                state[name] = full_like(param, both)
+        return state
 
-    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
+    def _arguments(self, group: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments of the function."""
         settings = {name: group[name] for name in self._accepted if name in group}
         for pair, names in self._pairs.items():
@@ -106,20 +121,20 @@ class RuledOptimizer(Optimizer):
             if params:
                 self._update(params, group)
             return
-        settings = self._settings(group)
+        settings = self._arguments(group)
         if not self._remembers(group):
-            type(self)._function(params, grads, *[[]] * len(self._states), **settings)
+            type(self)._function(params, grads, *[[]] * len(self._rule.states), **settings)
             return
         states = [self.state.get(param) or self._begin(param, group) for param in params]
         if group.get("differentiable") and any(
             isinstance(step := state.get("step"), Tensor) and step.requires_grad for state in states
         ):
             raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
-        columns = [[state.get(name) for state in states] for name in self._states]
+        columns = [[state.get(name) for state in states] for name in self._rule.states]
         try:
             type(self)._function(params, grads, *columns, **settings)
         finally:  # those that are through keep the states that they have got
-            for name, column in zip(self._states, columns):
+            for name, column in zip(self._rule.states, columns):
                 for state, value in zip(states, column):
                     if value is not None and name not in state:
                         state[name] = value
@@ -154,17 +169,17 @@ class RuledOptimizer(Optimizer):
         state: dict[str, Any] = {}
         if self._remembers(group):
             state = self.state.get(param) or self._begin(param, group)
-        rows = {key: state.get(key) for key in self._states}
+        rows = {key: state.get(key) for key in self._rule.states}
         for key, value in rows.items():
-            if isinstance(value, Tensor) and key not in self._numbers:
+            if isinstance(value, Tensor) and key not in self._rule.numbers:
                 rows[key] = value.index_select(0, numbers)
         part = param.detach().index_select(0, numbers)
         columns = [[value] for value in rows.values()]
-        type(self)._function([part], [grad.values()], *columns, **self._settings(group))
+        type(self)._function([part], [grad.values()], *columns, **self._arguments(group))
         with no_grad():
             param.index_copy_(0, numbers, part)
             for key, column in zip(rows, columns):
-                if isinstance(column[0], Tensor) and key not in self._numbers and key in state:
+                if isinstance(column[0], Tensor) and key not in self._rule.numbers and key in state:
                     state[key].index_copy_(0, numbers, column[0])
 
     def _remembers(self, group: dict[str, Any]) -> bool:

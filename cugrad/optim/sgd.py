@@ -15,7 +15,7 @@ from .scaling import scaled_by
 __all__ = ["SGD", "sgd"]
 
 
-@rule()
+@rule(begins={"momentum_buffer": None})
 def sgd_rule(
     m: Any, param: Any, grad: Any, momentum_buffer: Any, *,
     lr: Any, momentum: Any, dampening: Any, weight_decay: Any, nesterov: bool, maximize: bool,
@@ -94,8 +94,7 @@ class SGD(RuledOptimizer):
     """
 
     _function = staticmethod(sgd)
-    _states = ("momentum_buffer",)
-    _numbers = ()
+    _rule = sgd_rule
     _sparse_without = ("momentum", "weight_decay")
 
     def __init__(
@@ -117,23 +116,9 @@ class SGD(RuledOptimizer):
         check_setting("weight_decay value", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-            "foreach": foreach,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, locals())
         check_ways(foreach, fused, differentiable)
         self._step_supports_amp_scaling = bool(fused)
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return {}
 
     def _remembers(self, group: dict[str, Any]) -> bool:
         return bool(group["momentum"] != 0)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions.creation.factories import zeros_like
 from ..tensor import Tensor
 from .checks import check_betas, check_rate
 from .optimizer import ParamsT
-from .ruled import RuledOptimizer, count_of
+from .ruled import RuledOptimizer
 from .rules import advance, rule
 
 __all__ = ["SparseAdam", "sparse_adam"]
@@ -70,7 +69,7 @@ class SparseAdam(RuledOptimizer):
     """
 
     _function = staticmethod(sparse_adam)
-    _states = ("exp_avg", "exp_avg_sq", "step")
+    _rule = sparse_adam_rule
     _sparse_without = ()
 
     def __init__(
@@ -87,7 +86,7 @@ class SparseAdam(RuledOptimizer):
         if not eps > 0.0:
             raise ValueError(f"Invalid epsilon value: {eps}")
         check_betas(betas)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+        super().__init__(params, locals())
         indices = [
             [at, number]
             for at, group in enumerate(self.param_groups)
@@ -99,12 +98,6 @@ class SparseAdam(RuledOptimizer):
                 f"Complex params at indices {indices}: SparseAdam does not support complex "
                 "parameters"
             )
-
-    def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "step": count_of(param, group), "exp_avg": zeros_like(param),
-            "exp_avg_sq": zeros_like(param),
-        }  # fmt: skip
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         if any(not param._grad.is_sparse for param in params):  # type: ignore[union-attr]

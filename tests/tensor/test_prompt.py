@@ -111,10 +111,21 @@ def test_a_function_s_signature_says_how_it_is_called(name: str) -> None:
         assert names[0] == said[1]
 
 
+def test_methods_have_public_names_and_say_what_they_return() -> None:
+    """What `help` shows, and a `__torch_function__` prints."""
+    methods = {name: method for name, method in vars(torch.Tensor).items()
+               if isinstance(method, types.FunctionType) and not name.startswith("_")}  # fmt: skip
+    assert len(methods) > 400
+    assert not [name for name, method in methods.items() if method.__name__[0] in "_<"]
+    assert methods["reshape"].__name__ == "reshape" and methods["float"].__name__ == "float"
+    rows = [method for name, method in methods.items() if method.__module__.endswith(".fast")]
+    assert rows and all("return" in method.__annotations__ for method in rows)
+
+
 def test_a_signature_is_used_as_any_other() -> None:
     signature = inspect.signature(torch.exp)
     assert str(signature).startswith("(input, *, out=None)")
     assert signature.bind(1, out=2).arguments == {"input": 1, "out": 2}
-    assert str(inspect.signature(torch.Tensor.exp)) == "(self)"
+    assert str(inspect.signature(torch.Tensor.exp)) == "(self) -> 'Tensor'"
     assert "e to the power" in (torch.Tensor.exp.__doc__ or "")
     assert "exp(input, *, out=None)" in pydoc.plain(pydoc.render_doc(torch.exp))

@@ -208,7 +208,9 @@ def compile_function(
                              "of_half": of_half}  # fmt: skip
     scope.update((f"default_{n}", d) for n, d in op.defaults.items())
     passed = ", ".join(names) + ", **more" * more
-    first = f"def function({_signature(op, names, more)}):\n    return ready()({passed})\n"
+    returns = "Tensor" if len(op.outputs) == 1 and not op.many else "tuple[Tensor, ...]"
+    head = f"def function({_signature(op, names, more)}) -> {returns}:"  # never evaluated
+    first = f"{head}\n    return ready()({passed})\n"
     exec(compiled(first), scope)
     function: Any = scope["function"]
     function.__name__ = function.__qualname__ = op.name

@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def declared(*sources: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """The functions of several files as one dict.
+    """The functions of several files as one dict. One that has no name of its own gets this one.
 
     Raises ValueError where two of them declare a name: one would replace the other unseen.
 
@@ -27,6 +27,9 @@ def declared(*sources: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[.
             if functions.setdefault(name, function) is not function:
                 twins = [f"{f.__module__}.{f.__qualname__}" for f in (functions[name], function)]
                 raise ValueError(f"{name!r} is declared twice, as {' and '.join(twins)}: keep one")
+            own = function.__name__
+            if own in ("call", "<lambda>") or own.startswith("_") and not own.endswith("__"):
+                function.__name__ = function.__qualname__ = name
     return functions
 
 

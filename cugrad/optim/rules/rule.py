@@ -9,7 +9,10 @@
 
 A rule is a pure function of `m` (the functions), a parameter, its gradient, states and settings. It
 returns new values by name. States named in `numbers` are one number for a parameter, all others
-arrays of its shape. Settings that are None, True, False or a text decide the form of the rule, and
+arrays of its shape. Each begins as zeros, unless `begins` says a number or the name of a setting;
+None: the rule makes it in the first step. What `only` names is there if a setting is above 0.
+
+Settings that are None, True, False or a text decide the form of the rule, and
 so does a state that is None, which is to be made; numbers are inputs. Arrays are used by element:
 operators, and `m.sqrt`, `sign`, `abs`, `maximum`, `minimum`, `where` and `equal`; `m.single` rounds
 a number to float32. The sides of `where` may be functions, of which a number chooses one to call.
@@ -34,15 +37,42 @@ __all__ = ["Form", "Rule", "is_decisive", "nonzero", "rule"]
 
 
 class Rule:
-    """An update rule: its function, the names of its states, and the forms that were asked for."""
+    """An update rule: its function, its states, and the forms that were asked for.
 
-    def __init__(self, function: Callable[..., Any], numbers: str, elementwise: bool) -> None:
+    `states` has the names of the states in the order of the function, `numbers` those that are one
+    number each, and `arrays` the others.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], numbers: str, begins: dict[str, Any],
+        only: dict[str, str], elementwise: bool,
+    ) -> None:  # fmt: skip
         self.function, self.elementwise = function, elementwise
         self.__name__, self.__doc__ = function.__name__, function.__doc__
-        names = list(inspect.getfullargspec(function).args)[3:]
+        self.states = tuple(inspect.getfullargspec(function).args[3:])
         self.numbers = numbers.split()
-        self.arrays = [name for name in names if name not in self.numbers]
+        self.arrays = [name for name in self.states if name not in self.numbers]
+        self._begins, self._only = begins, only
         self._forms: dict[Any, Form] = {}
+        unknown = {*self.numbers, *begins, *only} - {*self.states}
+        if unknown:
+            raise TypeError(f"{self.__name__}: got {sorted(unknown)}, want states {self.states}")
+
+    def first_values(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """What the states begin as for these settings: a number each, those that there are.
+
+        >>> @rule(numbers="step", begins={"size": "lr"}, only={"mean": "centered"})
+        ... def sized(m, param, grad, size, mean, step, *, lr, centered): ...
+        >>> sized.first_values({"lr": 0.5, "centered": False})
+        {'step': 0.0, 'size': 0.5}
+        """
+        always = [name for name in (*self.numbers, *self.arrays) if name not in self._only]
+        values = {name: self._begins.get(name, 0.0) for name in always}
+        values |= {name: 0.0 for name, setting in self._only.items() if settings[setting] > 0}
+        values = {name: settings[value] if isinstance(value, str) else value
+                  for name, value in values.items() if value is not None}  # fmt: skip
+        return {name: value.item() if isinstance(value, Tensor) else value
+                for name, value in values.items()}  # fmt: skip
 
     def form(self, absent: tuple[bool, ...], settings: dict[str, Any]) -> Form:
         """The rule for settings of this kind, while these of its states are absent."""
@@ -147,6 +177,19 @@ def nonzero(value: Any) -> Any:
     return None if not isinstance(value, Tensor) and value == 0 else value
 
 
-def rule(numbers: str = "", elementwise: bool = True) -> Callable[[Callable[..., Any]], Rule]:
-    """Makes a function an update rule; `numbers` names its states that are one number each."""
-    return lambda function: Rule(function, numbers, elementwise)
+def rule(
+    numbers: str = "",
+    begins: dict[str, float | str | None] | None = None,
+    only: dict[str, str] | None = None,
+    elementwise: bool = True,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Makes a function an update rule.
+
+    Args:
+        numbers: the states that are one number each, in the order in which a parameter gets them.
+        begins: what states begin as that do not begin as 0: a number, or the name of a setting;
+            None: the state is not there before the rule makes it.
+        only: states that a parameter has only if a setting is above 0, with that setting.
+        elementwise: whether the rule is one of elements; else it is run on tensors.
+    """
+    return lambda function: Rule(function, numbers, begins or {}, only or {}, elementwise)
