@@ -117,14 +117,17 @@ def get_default_device() -> device:
     return default_device()
 
 
-def set_default_device(device_or_none: device | str | int | None) -> None:
+Device = device  # for functions that have an argument of this name
+
+
+def set_default_device(device: Device | str | int | None) -> None:
     """Makes new tensors of this thread live on a device; None goes back to the first choice.
 
     RuntimeError when the device cannot be used, with what is missing.
     """
-    if device_or_none is None:
+    if device is None:
         _state.default = None
         return
-    chosen = device(device_or_none)
+    chosen = Device(device)
     check_usable(chosen)
     _state.default = chosen

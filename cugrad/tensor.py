@@ -253,8 +253,10 @@ class Tensor:
     def is_complex(self) -> bool:
         return self.dtype.is_complex
 
-    def is_pinned(self) -> bool:
-        """Whether the tensor lies in page-locked host memory."""
+    def is_pinned(self, device: Any = None) -> bool:
+        """Whether the tensor lies in page-locked host memory, which is so for CUDA alone."""
+        if device is not None and Device(device).type != "cuda":
+            return False
         return self.is_cpu and any(b.is_pinned(self._array) for b in started())
 
     def data_ptr(self) -> int:

@@ -78,8 +78,8 @@ _OF_TORCH = {
        for name in file.OF_TORCH},
 }  # fmt: skip
 TAKES_OUT = _OF_TORCH.keys() - {
-    "bilinear", "cdist", "det", "frobenius_norm", "logdet", "lu", "matrix_exp", "nuclear_norm",
-    "pca_lowrank", "pdist", "pinverse", "svd_lowrank",
+    "bilinear", "cdist", "det", "logdet", "lu", "matrix_exp", "pca_lowrank", "pdist", "pinverse",
+    "svd_lowrank",
 }  # fmt: skip
 FUNCTIONS = accepting(_OF_TORCH, TAKES_OUT)
 METHODS["addr_"] = in_place(older.addr)

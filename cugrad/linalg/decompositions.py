@@ -69,22 +69,34 @@ def qr(A: Tensor, mode: str = "reduced") -> Any:
     return Qr(*recorded.linalg_qr(A, mode))
 
 
-def svd(A: Tensor, full_matrices: bool = True) -> Any:
+def _check_driver(function: str, driver: str | None) -> None:
+    if driver is not None:
+        raise RuntimeError(
+            f"torch.linalg.{function}: keyword argument `driver=` is only supported on CUDA inputs "
+            f"with cuSOLVER backend in PyTorch; here there is one on each device: got {driver!r}, "
+            "want None"
+        )
+
+
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """U, S and Vh with A = U diag(S) Vh, the singular values S descending.
 
     `full_matrices` makes U and Vh square; no gradient comes from what that adds. The gradient
-    through U and Vh is inf or nan where singular values are equal.
+    through U and Vh is inf or nan where singular values are equal. `driver` may be None alone:
+    there is one on each device; RuntimeError for others.
     """
+    _check_driver("svd", driver)
     float_matrix(A, "linalg.svd")
     return Svd(*recorded.linalg_svd(A, bool(full_matrices)))
 
 
-def svdvals(A: Tensor) -> Tensor:
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values of a batch of matrices, descending.
 
     >>> import cugrad as torch
     >>> torch.linalg.svdvals(torch.tensor([[0.0, 3.0], [-4.0, 0.0]]))
     tensor([4., 3.])
     """
+    _check_driver("svdvals", driver)
     float_matrix(A, "linalg.svdvals")
     return recorded.linalg_svdvals(A)

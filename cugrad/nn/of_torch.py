@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..functions import accepting
+from ..functions.creation.random import Generator
 from ..functions.methods import METHODS
 from ..tensor import Tensor
 from . import functional
@@ -33,12 +34,12 @@ from .functional import (
     pairwise_distance,
     prelu,
     rms_norm,
-    rrelu,
     rrelu_,
     selu,
     selu_,
     threshold_,
 )
+from .functional.activation import randomly_leaky
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_max_pool1d", "addmv_", "alpha_dropout", "alpha_dropout_",
@@ -55,16 +56,25 @@ __all__ = [
 ]  # fmt: skip
 
 # In torch itself these have out=.
-_TAKE_OUT = ("log_softmax", "softmax", "threshold")
 log_softmax, softmax, threshold = accepting(
-    {name: getattr(functional, name) for name in _TAKE_OUT}, _TAKE_OUT
-).values()
+    {"log_softmax": METHODS["log_softmax"], "softmax": METHODS["softmax"],
+     "threshold": functional.threshold},
+    ["log_softmax", "softmax", "threshold"],
+).values()  # fmt: skip
+addmv_, as_strided_, conj_physical_, detach, detach_, index_put_, ldexp_ = accepting(
+    {name: getattr(Tensor, name)
+     for name in ("addmv_", "as_strided_", "conj_physical_", "detach", "detach_", "index_put_",
+                  "ldexp_")},
+    (),
+).values()  # fmt: skip
 
-detach, detach_ = METHODS["detach"], METHODS["detach_"]
-addmv_, as_strided_, conj_physical_, index_put_, ldexp_ = (
-    getattr(Tensor, name)
-    for name in ("addmv_", "as_strided_", "conj_physical_", "index_put_", "ldexp_")
-)
+
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """`nn.functional.rrelu`, with a generator that draws the slopes."""
+    return randomly_leaky(input, lower, upper, training, generator, False)
 
 
 def _reduction(number: int) -> str:

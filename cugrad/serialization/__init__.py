@@ -51,7 +51,10 @@ _UNSAFE = (
 )
 
 
-def save(obj: Any, f: Any, *, pickle_protocol: int = DEFAULT_PROTOCOL) -> None:
+def save(
+    obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = DEFAULT_PROTOCOL,
+    _use_new_zipfile_serialization: bool = True, _disable_byteorder_record: bool = False,
+) -> None:  # fmt: skip
     """Writes an object to a file that `load`, and PyTorch's `torch.load`, read.
 
     Args:
@@ -60,7 +63,11 @@ def save(obj: Any, f: Any, *, pickle_protocol: int = DEFAULT_PROTOCOL) -> None:
             the memory that it is a view of.
         f: a path, or an open binary file. Under a path the old file stays until the new one is
             complete, and an error leaves it as it was.
+        pickle_module: Python's `pickle`; NotImplementedError for others.
         pickle_protocol: of what is not a tensor; PyTorch loads 2 with weights_only.
+        _use_new_zipfile_serialization: NotImplementedError for the format before PyTorch 1.6,
+            which `load` reads.
+        _disable_byteorder_record: the file does not say in which order bytes are.
 
     >>> import cugrad as torch, io
     >>> file = io.BytesIO()
@@ -68,18 +75,24 @@ def save(obj: Any, f: Any, *, pickle_protocol: int = DEFAULT_PROTOCOL) -> None:
     >>> torch.load(file)
     {'w': tensor([1., 1.])}
     """
+    if pickle_module is not pickle:
+        raise NotImplementedError(f"save: got pickle_module {pickle_module!r}, want pickle")
+    if not _use_new_zipfile_serialization:
+        raise NotImplementedError("save: the format of PyTorch before 1.6 is read, not written")
     storages = StorageCollector()
     data = pickled(obj, storages, pickle_protocol)
     with written(f) as (file, name), Writer(file, name) as archive:
         archive.write("data.pkl", data)
-        archive.write("byteorder", sys.byteorder.encode())
+        if not _disable_byteorder_record:
+            archive.write("byteorder", sys.byteorder.encode())
         for number in range(len(storages.found)):
             archive.write(f"data/{number}", storages.bytes_of(number))
         archive.write("version", VERSION)
 
 
 def load(
-    f: Any, map_location: Any = None, *, weights_only: bool | None = None,
+    f: Any, map_location: Any = None, pickle_module: Any = None, *,
+    weights_only: bool | None = None,
     mmap: bool | None = None, **pickle_load_args: Any,
 ) -> Any:  # fmt: skip
     """Reads what `save`, or PyTorch's `torch.save`, wrote.
@@ -89,6 +102,7 @@ def load(
         map_location: the device for all tensors; or a dict from the devices they were saved from;
             or a function of a storage and that device, which returns the storage, its `cpu()` or
             `cuda()`, or None. Default: where they were.
+        pickle_module: whose `Unpickler` reads what is no tensor, with `weights_only=False` alone.
         weights_only: only tensors, plain Python objects, and what `add_safe_globals` allows (the
             default): no file can then run code. With False a file can do anything, unless it is
             one of PyTorch before 1.6, which are always read the careful way.
@@ -99,15 +113,23 @@ def load(
     one that is damaged, and for a device that cannot be used here.
     """
     weights_only = weights_only is not False
+    if pickle_module is not None and weights_only:
+        raise RuntimeError(
+            "Can not safely load weights when explicit pickle_module is specified; "
+            "want weights_only=False"
+        )
+    trusting = _trusting(pickle if pickle_module is None else pickle_module)
     if pickle_load_args and weights_only:
         raise TypeError(f"load: {', '.join(pickle_load_args)} needs weights_only=False")
     by_path = isinstance(f, (str, os.PathLike))
     if mmap and not by_path:
         raise ValueError("f must be a file path in order to use the mmap argument")
     if not by_path:
-        return _loaded(_seekable(f), map_location, weights_only, bool(mmap), pickle_load_args)
+        return _loaded(
+            _seekable(f), map_location, weights_only, bool(mmap), trusting, pickle_load_args
+        )
     with open(f, "rb") as file:
-        return _loaded(file, map_location, weights_only, bool(mmap), pickle_load_args)
+        return _loaded(file, map_location, weights_only, bool(mmap), trusting, pickle_load_args)
 
 
 def _seekable(f: Any) -> Any:
@@ -146,8 +168,9 @@ def _archive(file: Any) -> Reader:
 
 
 def _loaded(
-    file: Any, map_location: Any, weights_only: bool, mmap: bool, options: dict[str, Any]
-) -> Any:
+    file: Any, map_location: Any, weights_only: bool, mmap: bool, trusting: type[Any],
+    options: dict[str, Any],
+) -> Any:  # fmt: skip
     place_of = mapping(map_location)
     file.seek(0)
     if is_old(file.read(32)):
@@ -185,7 +208,7 @@ def _loaded(
 
     data = archive.read("data.pkl")
     if not weights_only:
-        return _Trusting(io.BytesIO(data), storage, **{"encoding": "utf-8", **options}).load()
+        return trusting(io.BytesIO(data), storage, **{"encoding": "utf-8", **options}).load()
     try:
         return unpickled(PickleMachine(data, storage, _safe.by_name()))
     except pickle.UnpicklingError as error:
@@ -205,8 +228,13 @@ def _advice(error: pickle.UnpicklingError) -> pickle.UnpicklingError:
     return pickle.UnpicklingError(f"Weights only load failed. {text}")
 
 
-class _Trusting(pickle.Unpickler):
-    """Python's own unpickler, for files that may do what they like."""
+def _trusting(module: Any) -> type[Any]:
+    """The unpickler of `pickle`, or of a module like it, for files that may do what they like."""
+    return type("Trusting", (_Trusting, module.Unpickler), {})
+
+
+class _Trusting:
+    """What an unpickler does with storages, and with PyTorch's names."""
 
     def __init__(self, file: Any, storage: Any, **options: Any) -> None:
         super().__init__(file, **options)

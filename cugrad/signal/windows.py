@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..absent import explain
+from ..functions import accepting
 from ..functions.creation import factories as creation
 from ..tensor import Tensor
 
@@ -207,4 +208,5 @@ def exponential(
     return _signal_window("exponential", M, sym, shape, dtype, device, requires_grad)
 
 
+globals().update(accepting({name: globals()[name] for name in __all__}, (), __name__))
 explain(__name__)

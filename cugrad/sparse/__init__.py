@@ -2,17 +2,18 @@
 
 `coo.py` has the SparseTensor: places, and the values there, which are tensors themselves. All that
 is computed with one is computed with these by recorded ops, so gradients of any order are there,
-and no row knows of it: begin there. `making.py` makes them, `products.py` multiplies. Users import
-the functions from `cugrad.sparse` and `cugrad`, other rooms `SparseTensor`.
+and no row knows of it: begin there. `making.py` makes them, `products.py` multiplies, `parts.py`
+takes parts and computes element by element. Users import the functions from `cugrad.sparse` and
+`cugrad`, other rooms `SparseTensor`.
 """
 
 from __future__ import annotations
 
 from ..absent import explain as _explain
 from .coo import SparseTensor as SparseTensor
-from .coo import sum as sum
 from .making import METHODS as METHODS
 from .making import sparse_coo_tensor as sparse_coo_tensor
+from .parts import sum as sum
 from .products import addmm as addmm
 from .products import mm as mm
 from .products import smm as smm

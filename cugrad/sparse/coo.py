@@ -17,7 +17,7 @@ from ..functions.creation.factories import zeros
 from ..functions.shapes.copies import cat
 from ..tensor import Size, Tensor, make
 
-__all__ = ["SparseTensor", "check_layout", "places_of", "sum"]
+__all__ = ["SparseTensor", "check_layout", "places_of"]
 
 
 class Outline:
@@ -181,6 +181,9 @@ class SparseTensor(Tensor):
         )
         return f"tensor({text}, requires_grad=True)" if self.requires_grad else f"tensor({text})"
 
+    def __iter__(self) -> Any:
+        return iter(self.unbind())
+
     def __len__(self) -> int:
         return self._size[0]
 
@@ -212,10 +215,13 @@ class SparseTensor(Tensor):
         values = self._elements.to(dense.dtype)
         return FUNCTIONS["index_put"](dense, self._places.unbind(0), values, accumulate=True)
 
-    def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+    def to_sparse(
+        self, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None,
+        dense_dim: int | None = None,
+    ) -> SparseTensor:  # fmt: skip
         """Itself; another layout, or other sparse dims, are NotImplementedErrors."""
-        check_layout(layout)
-        if sparse_dim not in (None, self.sparse_dim()):
+        check_layout(layout, blocksize)
+        if sparse_dim not in (None, self.sparse_dim()) or dense_dim not in (None, self.dense_dim()):
             raise NotImplementedError("to_sparse: of a sparse tensor with other sparse dims")
         return self
 
@@ -267,12 +273,17 @@ class SparseTensor(Tensor):
     def run(self, name: str, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """An op of which this tensor is an operand; NotImplementedError for one that it lacks."""
         method: Callable[..., Any] | None = getattr(self, "op_" + name, None)
-        if method is None:
+        if method is not None:
+            return method(*args, **params)
+        from .parts import each_element
+
+        result = each_element(name, args, params)
+        if result is None:
             raise NotImplementedError(
                 f"{name}: got a sparse tensor, want a dense one; call to_dense(), or compute with "
                 "values()"
             )
-        return method(*args, **params)
+        return result
 
     def op_add(self, a: Any, b: Any, alpha: Any = 1) -> Any:
         b = b if alpha == 1 else b * alpha
@@ -353,6 +364,8 @@ class SparseTensor(Tensor):
     def op_sum(
         self, a: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     ) -> Tensor:
+        from .parts import sum
+
         return sum(a if dtype is None else a.to(dtype), dim)
 
     def op_transpose(self, a: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
@@ -433,6 +446,24 @@ class SparseTensor(Tensor):
 
     T = property(t)
 
+    def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
+        from .parts import select
+
+        return select(self, dim, index)
+
+    def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        return tuple([self.select(dim, i) for i in range(self._size[dim])])
+
+    def __getitem__(self, index: Any) -> Tensor:
+        from .parts import part
+
+        return part(self, index)
+
+    def __pow__(self, exponent: Any) -> Any:
+        return self.run("pow", (self, exponent), {})
+
+    pow = __pow__
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return SparseTensor, (self._places, self._elements, tuple(self._size), self._coalesced)
 
@@ -461,29 +492,11 @@ def places_of(keys: Tensor, size: Any) -> Tensor:
     return FUNCTIONS["stack"](list(reversed(rows)))
 
 
-def check_layout(wanted_layout: Any) -> None:
+def check_layout(wanted_layout: Any, blocksize: Any = None) -> None:
+    if blocksize is not None:
+        raise RuntimeError(
+            "dense_to_sparse: conversion from Strided to Sparse with blocksize argument given is "
+            "not supported"
+        )
     if wanted_layout is not None and wanted_layout is not sparse_coo:
         raise NotImplementedError(f"got the layout {wanted_layout}, want torch.sparse_coo")
-
-
-def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Tensor:
-    """The sum of all elements; over some dims a sparse tensor, or a dense one if none is left.
-
-    >>> import cugrad as torch
-    >>> a = torch.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-    >>> torch.sparse.sum(a), torch.sparse.sum(a, 0).to_dense()
-    (tensor(7.), tensor([4., 0., 3.]))
-    """
-    values = input._elements if dtype is None else input._elements.to(dtype)
-    if dim is None:
-        return values.sum()
-    gone = {d % input.dim() for d in ((dim,) if isinstance(dim, int) else dim)}
-    sparse = input.sparse_dim()
-    dense = [1 + d - sparse for d in gone if d >= sparse]
-    values = values.sum(dense) if dense else values
-    left = [d for d in range(sparse) if d not in gone]
-    if not left:
-        return values.sum(0)
-    size = [extent for d, extent in enumerate(input._size) if d not in gone]
-    coalesced = input._coalesced and len(left) == sparse
-    return SparseTensor(input._places[left], values, size, coalesced)

@@ -18,7 +18,7 @@ __all__ = ["METHODS", "sparse_coo_tensor"]
 def sparse_coo_tensor(
     indices: Any, values: Any = None, size: Any = None, *, dtype: DType | None = None,
     device: Any = None, requires_grad: bool = False, check_invariants: bool | None = None,
-    is_coalesced: bool | None = None,
+    is_coalesced: bool | None = None, pin_memory: bool = False,
 ) -> SparseTensor:  # fmt: skip
     """A sparse tensor of the values at these places.
 
@@ -28,6 +28,7 @@ def sparse_coo_tensor(
         size: of the whole; the least that holds all places where it is not said.
         check_invariants: places are always looked at on a CPU.
         is_coalesced: that no place is there twice, and they are in order.
+        pin_memory: places and values lie in page-locked memory, from where copies are quick.
 
     Gradients go to `values`, if that is a tensor which requires them. RuntimeError for places that
     are not there, and for shapes that do not fit.
@@ -58,6 +59,8 @@ def sparse_coo_tensor(
     if size is None:
         size = (*(high + 1 for high in highest), *elements.shape[1:])
     _check_size(places, elements, tuple(size), lowest, highest)
+    if pin_memory:
+        places, elements = places.pin_memory(), elements.pin_memory()
     if requires_grad and not elements.requires_grad:
         elements = elements.detach().requires_grad_()
     return SparseTensor(places, elements, size, bool(is_coalesced))
@@ -93,18 +96,24 @@ def _check_size(places: Tensor, elements: Tensor, size: Any, lowest: Any, highes
                 )
 
 
-def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+def to_sparse(
+    self: Tensor, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None,
+    dense_dim: int | None = None,
+) -> SparseTensor:  # fmt: skip
     """The elements that are not zero, as a sparse tensor; `sparse_dim` dims of it are sparse.
 
-    The device is waited for. NotImplementedError for another layout than COO.
+    Or all but `dense_dim`. The device is waited for. NotImplementedError for another layout than
+    COO; RuntimeError for a blocksize, which other layouts have.
 
     >>> import cugrad as torch
     >>> torch.tensor([[0., 2.], [0., 0.]]).to_sparse().indices()
     tensor([[0],
             [1]])
     """
-    check_layout(layout)
-    dims = self.dim() if sparse_dim is None else sparse_dim
+    check_layout(layout, blocksize)
+    if sparse_dim is not None and dense_dim is not None:
+        raise TypeError("to_sparse: got both sparse_dim and dense_dim, want one of them")
+    dims = self.dim() - (dense_dim or 0) if sparse_dim is None else sparse_dim
     if not 0 < dims <= max(self.dim(), 1) or not self.dim():
         raise RuntimeError(f"to_sparse: got sparse_dim {dims} for a tensor of {self.dim()} dims")
     wide = self.shape[:dims].numel()

@@ -81,9 +81,9 @@ def spmm(input: Any, mat2: Any) -> Tensor:
     return mm(input, mat2)
 
 
-def smm(input: Any, mat: Any) -> Tensor:
+def smm(input: Any, mat2: Any) -> Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
-    return mm(input, mat).to_sparse()
+    return mm(input, mat2).to_sparse()
 
 
 def addmm(mat: Tensor, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:

@@ -192,7 +192,8 @@ NOTES: dict[str, Note] = {
         "absent", "A file without a mark is taken for little-endian."),
     "serialization.get_default_load_endianness": Note("absent", "The same."),
     "save": Note(
-        "differs", "A path gets its new file when it is complete. PyTorch's zip format alone."),
+        "differs", "A path gets its new file when it is complete. PyTorch's zip format, and "
+        "Python's pickle, alone."),
     "load": Note(
         "differs", "Safetensors: `load_file`, `save_file`, `serialization.safetensors`. "
         "Files of before PyTorch 1.6 only with `weights_only`. "

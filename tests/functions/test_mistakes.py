@@ -382,7 +382,6 @@ OTHER = {
     'nn.functional.layer_norm(ones(2, 4), "4")': "a str is a sequence",
     "nn.functional.pad(ones(2), 3)": "one number is a list of one",
     'ones(2).type("a")': "a type may be a device, too",
-    "softmax(ones(2))": "nn.functional.softmax's dim, with its warning there",
     'Size("a")': "a tuple of anything",
 }
 

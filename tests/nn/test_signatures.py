@@ -13,8 +13,7 @@ import cugrad
 SPACES = ["nn", "nn.init", "nn.functional", "nn.grad", "nn.utils", "nn.utils.rnn",
           "nn.utils.prune", "nn.utils.parametrize", "nn.utils.parametrizations"]  # fmt: skip
 MORE = {"keep_bits", "return_indices"}  # arguments that PyTorch lacks
-# Of softmax, which says who is warned: cugrad finds the caller; of a pool that returns indices.
-FEWER = {"_stacklevel", "return_indices"}
+FEWER = {"return_indices"}  # of a pool that returns them
 
 
 def arguments(function: Any, without: set[str]) -> dict[str, Any] | None:

@@ -67,6 +67,21 @@ torch.sparse_coo_tensor([[1, 0, 1]], y, (2, 4)).to_dense()
 torch.sparse_coo_tensor([[1, 0, 1]], y, (2, 4)).coalesce().values()
 torch.sparse_coo_tensor([[], []], [], (2, 3)).to_dense()
 torch.sparse_coo_tensor((2, 3)).to_dense()
+a.detach()[0].to_dense()
+a[-1, 1]
+a.detach()[:, 1].to_dense()
+a.detach().select(1, 0).to_dense()
+a.detach().unbind()[2].to_dense()
+[row.to_dense() for row in a.detach()][0]
+(y.detach().to_sparse(1) * 2)[..., 1].to_dense()
+torch.relu(a).to_dense()
+a.abs().to_dense()
+torch.pow(a, 2).to_dense()
+(a**3).to_dense()
+torch.square(a).to_dense()
+torch.sqrt((a * a).detach()).to_dense()
+torch.sin(a.detach()).to_dense()
+torch.tanh(a.detach()).to_dense()
 """.strip().splitlines()
 FACTS = """
 a.shape, a.dim(), a.sparse_dim(), a.dense_dim(), a._nnz(), a.is_sparse, a.numel(), len(a)
@@ -85,12 +100,17 @@ torch.sparse_coo_tensor([0, 1], [1., 2.], (3,))
 torch.sparse_coo_tensor([[0]], [1.], (3, 3))
 torch.sparse.mm(a, y)
 a + b.t()
+a[7]
+a.select(2, 0)
 """.strip().splitlines()
 REFUSED = """
 torch.exp(a)
 torch.softmax(a, 1)
 a.numpy()
-a[0]
+a[0:1]
+a[torch.tensor([0])]
+a ** a
+torch.relu_(a)
 a.reshape(12)
 torch.cat([a, a])
 a.sort()
@@ -155,6 +175,16 @@ def test_errors_have_pytorchs_type(call: str) -> None:
 def test_what_has_no_sparse_form_says_so(call: str) -> None:
     with pytest.raises(NotImplementedError, match="want"):
         eval(call, names(cugrad))
+
+
+def test_parts_and_elements_have_gradients() -> None:
+    v = cugrad.tensor(VALUES, requires_grad=True)
+
+    def f(v: Any) -> Any:
+        a = cugrad.sparse_coo_tensor(PLACES, v, (3, 4))
+        return cugrad.sin(a)[2].to_dense(), a[0, 1], cugrad.tanh(a).t().select(0, 1).to_dense()
+
+    assert cugrad.autograd.gradcheck(f, v)
 
 
 def test_second_derivatives_and_transforms() -> None:

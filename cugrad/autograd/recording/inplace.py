@@ -10,6 +10,7 @@ from ...backends.batched import arrays as batched
 from ...backends.several import are_away, at_home, several
 from ...dtypes import is_differentiable, type_name
 from ...dtypes import of as dtype_of
+from ...errors import NoArray
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor, make
 from ..forward.dual import keep_tangents
@@ -35,7 +36,10 @@ def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PAR
     if state.observers:
         args = _lifted(op, args, params) if batched.HIDING else args  # by ops that come before
         return observed(op, args, params, _dual)
-    return _dual(op, args, params)
+    try:
+        return _dual(op, args, params)
+    except NoArray as error:
+        raise NotImplementedError(f"{op.name}_: {error}") from None
 
 
 def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:

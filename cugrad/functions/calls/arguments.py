@@ -96,8 +96,12 @@ def of_one_dtype(function: str, input: Tensor, wide: bool = False, **others: Any
     )
 
 
-def varargs(values: tuple[Any, ...]) -> Any:
-    """`f(2, 3)` and `f((2, 3))` both as the tuple."""
+def varargs(values: tuple[Any, ...], named: Any = None) -> Any:
+    """`f(2, 3)`, `f((2, 3))` and `f(name=(2, 3))` as the tuple; TypeError for two of them."""
+    if named is not None:
+        if values:
+            raise TypeError(f"got sizes or dims twice: {values}, and {named} by name")
+        return named
     if len(values) == 1 and isinstance(values[0], Sequence):
         return values[0]
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import wraps
@@ -23,18 +24,30 @@ __all__ = ["ALIASES", "accepting", "called", "layout", "renaming", "strided"]
 # What PyTorch's parser reads under NumPy's names, and the names it has for them.
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input",
            "x2": "other"}  # fmt: skip
+# The first argument, which PyTorch's parser reads under the first two names in any function.
+_FIRST = ("input", "self", "A")
 
 # Further names of arguments, which one function has: those of PyTorch's overloads, or of NumPy.
 _SECTIONS = {"indices": "indices_or_sections", "sections": "indices_or_sections"}
 _ALSO = {
+    "cholesky_solve": {"input": "B", "input2": "L"}, "_copy_": {"other": "src"},
     "dsplit": _SECTIONS, "hsplit": _SECTIONS, "vsplit": _SECTIONS,
     "isin": {"element": "elements", "test_element": "test_elements"},
+    "lstsq": {"b": "B"}, "lu_solve": {"input": "b"}, "triangular_solve": {"input": "b"},
+    **dict.fromkeys(("householder_product", "orgqr"), {"input2": "tau"}),
+    "ormqr": {"input2": "tau", "input3": "other"},
     "resize_as_": {"the_template": "other"},
     "result_type": {"tensor": "tensor1", "scalar1": "tensor1", "scalar": "tensor1",
                     "other": "tensor2", "scalar2": "tensor2"},
-    "split": {"split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections"},
+    **dict.fromkeys(("split", "split_copy"), {
+        "split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections"}),
+    "unsafe_split": {"input": "tensor"},
+    "tensor_split": {"tensor_indices_or_sections": "indices_or_sections"},
     **dict.fromkeys(("swapaxes", "transpose"), {"axis0": "dim0", "axis1": "dim1"}),
 }  # fmt: skip
+
+# Functions of which `out` may also be the argument of this number.
+_OUT_AT = {"norm": 4, "tensordot": 3}
 
 
 def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,11 +107,14 @@ def _wrapped(
         except MISTAKES as error:
             if isinstance(error, Unasked) or newly_asked((*args, *kwargs.values())):
                 return call(*args, **kwargs)
+            if len(args) > place and "out" not in kwargs:
+                return call(*args[:place], *args[place + 1 :], out=args[place], **kwargs)
             better = explained(error, name)
             if better is None:
                 raise
             raise better from None
 
+    place = _OUT_AT.get(name, sys.maxsize) if takes_out else sys.maxsize
     if takes_out:
         call.__signature__ = Signature(function)  # type: ignore[attr-defined]
     return call
@@ -126,7 +142,9 @@ def _call(
     options: dict[str, Any] = {}
     after = []
     for key, value in kwargs.items():
-        own_name = ALIASES.get(key) or _ALSO.get(name, {}).get(key)
+        own_name = _ALSO.get(name, {}).get(key) or ALIASES.get(key)
+        if own_name is None and key in _FIRST:
+            own_name = next((first for first in _FIRST if first in names), None)
         if key in names or key == "out" and takes_out:
             options[key] = value
         elif own_name in names:

@@ -15,11 +15,11 @@ from ...tensor import Tensor, make
 from .random import (
     Generator,
     _float_dtype,
-    _source,
     bernoulli,
     can_be_read,
     check_bounds,
     multinomial,
+    source_of,
 )
 
 __all__ = ["METHODS", "binomial", "poisson"]
@@ -37,7 +37,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     kind = _float_dtype("poisson", input.dtype)
     if can_be_read(input) and bool((input._array < 0).any()):
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    drawn = draw.poisson(_source(generator), input._array, input.device)
+    drawn = draw.poisson(source_of(generator), input._array, input.device)
     return _without_gradient(input, make(drawn.astype(kind, copy=False)))
 
 
@@ -57,7 +57,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
             f"binomial: Found dtype {dtypes.type_name(count.dtype)} but expected "
             f"{dtypes.type_name(prob.dtype)}; convert one of count and prob"
         )
-    drawn = draw.binomial(_source(generator), count._array, prob._array, count.device)
+    drawn = draw.binomial(source_of(generator), count._array, prob._array, count.device)
     return make(drawn.astype(count._array.dtype, copy=False))
 
 
@@ -88,7 +88,7 @@ def uniform_(
             f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}"
         )
     kind, shape = _float_dtype("uniform_", self.dtype), self._array.shape
-    array = draw.uniform(_source(generator), shape, kind, self.device, from_, to)
+    array = draw.uniform(source_of(generator), shape, kind, self.device, from_, to)
     return overwritten(self, array)
 
 
@@ -99,7 +99,7 @@ def normal_(
     if std < 0:
         raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
     kind, shape = _float_dtype("normal_", self.dtype), self._array.shape
-    return overwritten(self, draw.normal(_source(generator), shape, kind, self.device, mean, std))
+    return overwritten(self, draw.normal(source_of(generator), shape, kind, self.device, mean, std))
 
 
 def log_normal_(
@@ -116,7 +116,7 @@ def log_normal_(
 
 def _wide_normal(self: Tensor, name: str, mean: float, std: float, generator: Any) -> Any:
     kind, shape = _drawn_dtype(name, self), self._array.shape
-    return draw.normal(_source(generator), shape, kind, self.device, mean, std)
+    return draw.normal(source_of(generator), shape, kind, self.device, mean, std)
 
 
 def _drawn_dtype(name: str, tensor: Tensor) -> np.dtype[Any]:
@@ -132,7 +132,9 @@ def exponential_(self: Tensor, lambd: float = 1, *, generator: Generator | None 
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     kind, shape = _drawn_dtype("exponential_", self), self._array.shape
-    return overwritten(self, draw.exponential(_source(generator), shape, kind, self.device, lambd))
+    return overwritten(
+        self, draw.exponential(source_of(generator), shape, kind, self.device, lambd)
+    )
 
 
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
@@ -147,7 +149,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     wide = self.dtype is dtypes.float64
     kind = np.dtype("float64" if wide else "float32")
     drawn = draw.exponential(
-        _source(generator), self._array.shape, kind, self.device, -float(np.log1p(-p))
+        source_of(generator), self._array.shape, kind, self.device, -float(np.log1p(-p))
     )
     xp = backend_of(drawn).xp
     return overwritten(self, xp.maximum(xp.ceil(drawn), 1))
@@ -160,7 +162,7 @@ def cauchy_(
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     kind, shape = _drawn_dtype("cauchy_", self), self._array.shape
-    drawn = draw.uniform(_source(generator), shape, kind, self.device, -0.5, 0.5)
+    drawn = draw.uniform(source_of(generator), shape, kind, self.device, -0.5, 0.5)
     return overwritten(self, backend_of(drawn).xp.tan(drawn * np.pi) * sigma + median)
 
 
@@ -169,7 +171,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     chance = p._array if isinstance(p, Tensor) else p
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    drawn = draw.bernoulli(_source(generator), chance, self._array.shape, self.device)
+    drawn = draw.bernoulli(source_of(generator), chance, self._array.shape, self.device)
     return overwritten(self, drawn)
 
 
@@ -190,7 +192,9 @@ def random_(
     from_ = 0 if from_ is None else from_
     check_bounds(from_, to, self.dtype)
     kind, shape = self._array.dtype, self._array.shape
-    return overwritten(self, draw.integers(_source(generator), from_, to, shape, kind, self.device))
+    return overwritten(
+        self, draw.integers(source_of(generator), from_, to, shape, kind, self.device)
+    )
 
 
 def _one_past(kind: np.dtype[Any]) -> int:

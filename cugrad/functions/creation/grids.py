@@ -18,6 +18,7 @@ from ..calls.arguments import array_of
 from ..indexing.bounds import check_integers
 from ..shapes.copies import stack
 from ..shapes.views import reshape
+from .factories import _finish
 
 __all__ = [
     "cartesian_prod", "combinations", "meshgrid", "tril_indices", "triu_indices",
@@ -111,8 +112,9 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 
 def _triangle(
-    function: str, row: int, col: int, offset: int, dtype: Any, device: Any, lower: bool
-) -> Tensor:
+    function: str, row: int, col: int, offset: int, dtype: Any, device: Any, requires_grad: bool,
+    lower: bool,
+) -> Tensor:  # fmt: skip
     for name, n in (("row", row), ("col", col)):
         if n < 0:
             raise RuntimeError(f"{name} must be non-negative, got {n} ({function})")
@@ -123,12 +125,13 @@ def _triangle(
         xp = backend.xp
         reach = xp.arange(col) - xp.arange(row).reshape(-1, 1)
         mask = reach <= offset if lower else reach >= offset
-        return make(xp.stack(xp.nonzero(mask)).astype(kind))
+        return _finish(xp.stack(xp.nonzero(mask)).astype(kind), requires_grad)
 
 
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
-) -> Tensor:
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The indices of a lower triangle: rows in the first line, columns in the second.
 
     >>> import cugrad as torch
@@ -136,14 +139,15 @@ def tril_indices(
     tensor([[0, 1, 1],
             [0, 0, 1]])
     """
-    return _triangle("tril_indices", row, col, offset, dtype, device, True)
+    return _triangle("tril_indices", row, col, offset, dtype, device, requires_grad, True)
 
 
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
-) -> Tensor:
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The indices of an upper triangle: rows in the first line, columns in the second."""
-    return _triangle("triu_indices", row, col, offset, dtype, device, False)
+    return _triangle("triu_indices", row, col, offset, dtype, device, requires_grad, False)
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:

@@ -204,7 +204,7 @@ def default_generators(devices: Iterable[Any] | None = None) -> list[Generator]:
 # Tensors ------------------------------------------------------------------------------------------
 
 
-def _source(generator: Generator | None) -> draw.Source | None:
+def source_of(generator: Generator | None) -> draw.Source | None:
     if generator is not None and not isinstance(generator, Generator):
         raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
     return None if generator is None else generator._source
@@ -229,7 +229,7 @@ def rand(
 ) -> Tensor:  # fmt: skip
     """Uniform on [0, 1): `rand(2, 3)`, `rand((2, 3))` or `rand(size=(2, 3))`."""
     kind = _float_dtype("rand", dtype)
-    array = draw.uniform(_source(generator), _shape(sizes, size), kind, _place(device))
+    array = draw.uniform(source_of(generator), _shape(sizes, size), kind, _place(device))
     return _finish(array, requires_grad)
 
 
@@ -239,12 +239,12 @@ def randn(
 ) -> Tensor:  # fmt: skip
     """Standard normal: `randn(2, 3)`, `randn((2, 3))` or `randn(size=(2, 3))`."""
     kind = _float_dtype("randn", dtype)
-    array = draw.normal(_source(generator), _shape(sizes, size), kind, _place(device))
+    array = draw.normal(source_of(generator), _shape(sizes, size), kind, _place(device))
     return _finish(array, requires_grad)
 
 
 def randint(
-    low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
+    low: Any = None, high: Any = None, size: Any = None, *, generator: Generator | None = None,
     dtype: Any = None, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Integers in [low, high): `randint(3, 5, (2,))`, or from 0: `randint(10, (2,))`.
@@ -253,6 +253,8 @@ def randint(
     """
     if size is None:
         low, high, size = 0, low, high
+    elif low is None or high is None:  # `randint(high=3, size=(2,))`, `randint(3, size=(2,))`
+        low, high = 0, low if high is None else high
     if not isinstance(size, (tuple, list)) or isinstance(high, (tuple, list)):
         raise TypeError(
             "randint: want randint(high, size) or randint(low, high, size), with a tuple as size"
@@ -260,7 +262,9 @@ def randint(
     low, high = _whole("low", low), _whole("high", high)
     kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
     check_bounds(low, high, dtypes.of(kind))
-    array = draw.integers(_source(generator), low, high, _shape(tuple(size)), kind, _place(device))
+    array = draw.integers(
+        source_of(generator), low, high, _shape(tuple(size)), kind, _place(device)
+    )
     return _finish(array, requires_grad)
 
 
@@ -311,38 +315,50 @@ def randperm(
         raise NotImplementedError(f'"randperm" not implemented for {target}')
     dtypes.check_fits(n, target)
     kind = np.dtype(np.int64) if dtype is None else _numpy_dtype(dtype)
-    return _finish(draw.permutation(_source(generator), n, kind, _place(device)), requires_grad)
+    return _finish(draw.permutation(source_of(generator), n, kind, _place(device)), requires_grad)
 
 
-def _of(input: Tensor, dtype: Any, device: Any) -> tuple[Any, Any]:
-    return (input.dtype if dtype is None else dtype, input.device if device is None else device)
+def _of(input: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
+    return {
+        "dtype": input.dtype if dtype is None else dtype,
+        "device": input.device if device is None else device,
+    }
 
 
 def rand_like(
-    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    input: Tensor, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Uniform on [0, 1), in the shape, dtype and device of `input`."""
-    kind, place = _of(input, dtype, device)
-    return rand(tuple(input.shape), dtype=kind, device=place, requires_grad=requires_grad)
+    return rand(
+        tuple(input.shape), generator=generator, requires_grad=requires_grad,
+        **_of(input, dtype, device),
+    )  # fmt: skip
 
 
 def randn_like(
-    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    input: Tensor, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Standard normal, in the shape, dtype and device of `input`."""
-    kind, place = _of(input, dtype, device)
-    return randn(tuple(input.shape), dtype=kind, device=place, requires_grad=requires_grad)
+    return randn(
+        tuple(input.shape), generator=generator, requires_grad=requires_grad,
+        **_of(input, dtype, device),
+    )  # fmt: skip
 
 
 def randint_like(
-    input: Tensor, low: int, high: int | None = None, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    input: Tensor, low: Any = None, high: Any = None, *, generator: Generator | None = None,
+    dtype: Any = None, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Integers in [low, high), or [0, low), in the shape, dtype and device of `input`."""
-    low, high = (0, low) if high is None else (low, high)
-    kind, place = _of(input, dtype, device)
-    size = tuple(input.shape)
-    return randint(low, high, size, dtype=kind, device=place, requires_grad=requires_grad)
+    """Integers in [low, high), or from 0 where one number is given, in the shape, dtype and device
+    of `input`.
+    """
+    low, high = (0, low) if high is None else (0 if low is None else low, high)
+    return randint(
+        low, high, tuple(input.shape), generator=generator, requires_grad=requires_grad,
+        **_of(input, dtype, device),
+    )  # fmt: skip
 
 
 def can_be_read(x: Tensor) -> bool:
@@ -364,7 +380,7 @@ def bernoulli(
         raise RuntimeError("bernoulli: Expected p_in >= 0 && p_in <= 1 to be true, but got false")
     chance = array if p is None else p
     drawn = make(
-        draw.bernoulli(_source(generator), chance, array.shape, input.device).astype(array.dtype)
+        draw.bernoulli(source_of(generator), chance, array.shape, input.device).astype(array.dtype)
     )
     return recorded.copy(input, drawn) if input._requires_grad else drawn
 
@@ -389,12 +405,12 @@ def normal(
             raise TypeError("normal: got two numbers, want also size, such as size=(2, 3)")
         kind = _float_dtype("normal", dtype)
         array = draw.normal(
-            _source(generator), _shape(tuple(size)), kind, _place(device), mean, std
+            source_of(generator), _shape(tuple(size)), kind, _place(device), mean, std
         )
         return _finish(array, requires_grad)
     shape = np.broadcast_shapes(*[tuple(x.shape) for x in tensors])
     kind = _float_dtype("normal", tensors[0].dtype)
-    noise = draw.normal(_source(generator), shape, kind, tensors[0].device)
+    noise = draw.normal(source_of(generator), shape, kind, tensors[0].device)
     mean, std = (x._array if isinstance(x, Tensor) else x for x in (mean, std))
     drawn = make((noise * std + mean).astype(kind, copy=False))
     if tensors[0]._requires_grad and tensors[0]._array.shape == shape:
@@ -436,7 +452,7 @@ def multinomial(
         weights = array.reshape(-1, n).astype(double)
         if can_be_read(input):
             _check_weights(plain(weights).reshape(-1, n))
-        rows, xp, source = weights.shape[0], backend.xp, _source(generator)
+        rows, xp, source = weights.shape[0], backend.xp, source_of(generator)
         if replacement:  # each row's cumulated share, row after row: one ascending sequence
             starts = xp.arange(rows, dtype=double)[:, None]
             cumulated = xp.cumsum(weights, 1)

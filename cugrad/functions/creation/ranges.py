@@ -258,15 +258,4 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return stack(powers if increasing else powers[::-1], 1)
 
 
-def new_empty_strided(
-    self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """`empty_strided` with this tensor's dtype and device."""
-    return empty_strided(
-        size, stride, dtype=dtype or self.dtype, device=device or self.device,
-        requires_grad=requires_grad,
-    )  # fmt: skip
-
-
-METHODS = {"new_empty_strided": new_empty_strided}
+METHODS: dict[str, Any] = {}

@@ -18,7 +18,10 @@ from ...backends.pinned import pinned_memory
 from ...backends.several import at_home
 from ...device import device as Device
 from ...tensor import Size, Tensor, make
+from ..calls.arguments import varargs
+from ..calls.out import accepting
 from ..creation import factories as creation
+from ..creation import ranges
 
 __all__ = ["METHODS"]
 
@@ -87,18 +90,26 @@ def _move_async(t: Tensor, place: Device, index: int | None) -> Tensor:
     return make(target)
 
 
-def cpu(self: Tensor) -> Tensor:
+def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     """This tensor in host memory."""
-    return to(self, "cpu")
+    return to(self, "cpu", memory_format=memory_format)
 
 
-def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+def cuda(
+    self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+) -> Tensor:
     """This tensor on a GPU, the current one by default."""
-    return to(self, "cuda" if device is None else device, non_blocking=non_blocking)
+    place = "cuda" if device is None else device
+    return to(self, place, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def pin_memory(self: Tensor) -> Tensor:
-    """A copy in page-locked host memory; itself where it is there already."""
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """A copy in page-locked host memory; itself where it is there already.
+
+    `device` is the one whose copies shall be quick: CUDA, the default; RuntimeError for others.
+    """
+    if device is not None and Device(device).type != "cuda":
+        raise RuntimeError(f"{Device(device).type.upper()} device type not an accelerator.")
     if self.is_cuda:
         raise RuntimeError(f"cannot pin '{type_(self)}' only dense CPU tensors can be pinned")
     if self.is_pinned():
@@ -291,26 +302,20 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     return (_rebuild, parts, dict(self.__dict__)) if self.__dict__ else (_rebuild, parts)
 
 
-def new_tensor(
-    self: Tensor, data: Any, *, dtype: Any = None, requires_grad: bool = False
-) -> Tensor:
-    """A tensor from data, with this tensor's dtype and device."""
-    return creation.tensor(
-        data, dtype=dtype or self.dtype, device=self.device, requires_grad=requires_grad
-    )
-
-
-def new(self: Tensor, *data: Any) -> Tensor:
+def new(self: Tensor, *data: Any, size: Any = None, device: Any = None) -> Tensor:
     """PyTorch's old `new_empty(*size)`, or `new_tensor(data)`, with this tensor's dtype, device.
 
     >>> import cugrad as torch
     >>> torch.ones(2).new(2, 3).shape, torch.ones(2).new([1, 2])
     (torch.Size([2, 3]), tensor([1., 2.]))
     """
+    place = self.device if device is None else device
     first = data[0] if data else 0
-    if len(data) < 2 and not isinstance(first, (int, Size)):
-        return new_tensor(self, first.detach() if isinstance(first, Tensor) else first)
-    return creation.empty(*(data or (0,)), dtype=self.dtype, device=self.device)
+    if size is not None or len(data) > 1 or isinstance(first, (int, Size)):
+        sizes = varargs(data, size) or (0,)
+        return creation.empty(tuple(sizes), dtype=self.dtype, device=place)
+    values = first.detach() if isinstance(first, Tensor) else first
+    return creation.tensor(values, dtype=self.dtype, device=place)
 
 
 def _volatile(self: Tensor) -> bool:
@@ -329,40 +334,37 @@ def _set_volatile(self: Tensor, value: Any) -> None:
     )
 
 
-def _new(function: Callable[..., Tensor], *names: str) -> Callable[..., Tensor]:
-    """The method of a function that makes tensors; `names` are those of what it is given."""
+def _new(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The method of a function that makes tensors: in this tensor's dtype, on its device."""
+    making = accepting({name: function}, ())[name]
+    is_blank = name != "new_tensor"  # data is the same for all examples of a vmap
 
     def call(
-        self: Tensor, *args: Any, dtype: Any = None, device: Any = None,
-        requires_grad: bool = False, **named: Any,
-    ) -> Tensor:  # fmt: skip
-        if named:
-            args += tuple([named.pop(name) for name in names[len(args) :] if name in named])
-            for name in named:
-                raise TypeError(
-                    f"new_{function.__name__}() got an unexpected keyword argument '{name}'"
-                )
-        tensor = function(
-            *args, dtype=dtype or self.dtype, device=device or self.device,
-            requires_grad=requires_grad,
-        )  # fmt: skip
-        tensor._array = per_example(tensor._array, self._array)
+        self: Tensor, *args: Any, dtype: Any = None, device: Any = None, **named: Any
+    ) -> Tensor:
+        tensor = making(*args, dtype=dtype or self.dtype, device=device or self.device, **named)
+        if is_blank:
+            tensor._array = per_example(tensor._array, self._array)
         return tensor
 
+    call.__name__ = name
+    call.__qualname__ = f"Tensor.{name}"
+    call.__doc__ = f"`{function.__name__}` with this tensor's dtype and device."
     return call
 
 
 VOLATILE = property(_volatile, _set_volatile)
 METHODS: dict[str, Any] = {
     f.__name__: f
-    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new, new_tensor)
+    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new)
 }
 METHODS.update({
     "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),
     "__complex__": _number(complex), "__bool__": _bool, "__index__": _index, "__len__": _len,
     "__iter__": _iter, "__contains__": _contains, "__format__": _format,
-    "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce, "new_zeros": _new(creation.zeros, "size"),
-    "new_ones": _new(creation.ones, "size"), "new_empty": _new(creation.empty, "size"),
-    "new_full": _new(creation.full, "size", "fill_value"),
+    "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce,
+    **{f"new_{f.__name__}": _new(f"new_{f.__name__}", f)
+       for f in (creation.zeros, creation.ones, creation.empty, creation.full, creation.tensor,
+                 ranges.empty_strided)},
     **{name: _cast(kind) for name, kind in CASTS.items()},
 })  # fmt: skip

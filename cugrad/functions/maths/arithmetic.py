@@ -195,7 +195,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 @_public
 def square(input: Tensor) -> Tensor:
     """The square of each element; of booleans as integers."""
-    if isinstance(input, Tensor) and input._array.dtype.kind == "b":
+    if array_of(input, "square").dtype.kind == "b":
         input = recorded.to_dtype(input, dtypes.int64.numpy)
     return recorded.square(input)
 
@@ -268,10 +268,10 @@ ALIASES = {
 def _inplace(op: Op) -> Callable[..., Any]:
     count = len(op.inputs) - 1
 
-    def call(self: Tensor, *args: Any, **params: Any) -> Tensor:
+    def call(input: Tensor, *args: Any, **params: Any) -> Tensor:
         if params or len(args) != count:
             args, params = _sorted_out(op, args, params)
-        return apply_inplace(op, (self, *args), {**op.defaults, **params} if op.params else {})
+        return apply_inplace(op, (input, *args), {**op.defaults, **params} if op.params else {})
 
     call.__name__ = op.name + "_"
     call.__qualname__ = f"Tensor.{op.name}_"

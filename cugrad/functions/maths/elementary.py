@@ -145,8 +145,13 @@ def _on_host(self: Tensor, name: str) -> Any:
     return self._array
 
 
-def _mapped(name: str, count: int) -> Callable[..., Tensor]:
-    def call(self: Tensor, *args: Any) -> Tensor:
+def _mapped(name: str, *names: str) -> Callable[..., Tensor]:
+    count = len(names)
+
+    def call(self: Tensor, *args: Any, **named: Any) -> Tensor:
+        args += tuple([named.pop(key) for key in names[len(args) :] if key in named])
+        if named or len(args) != count:
+            raise TypeError(f"{name}() wants the arguments {', '.join(names)}")
         *tensors, function = args
         arrays = [_on_host(self, name), *[np.broadcast_to(_on_host(t, name), self.shape)
                                           for t in tensors]]  # fmt: skip
@@ -174,7 +179,8 @@ def _conj_physical_(self: Tensor) -> Tensor:
 METHODS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (conj_physical, frexp, is_conj, is_neg, is_nonzero, is_same_size,
                                is_signed, resolve_conj, resolve_neg)},
-    "apply_": _mapped("apply_", 1), "map_": _mapped("map_", 2), "map2_": _mapped("map2_", 3),
+    "apply_": _mapped("apply_", "callable"), "map_": _mapped("map_", "other", "callable"),
+    "map2_": _mapped("map2_", "x", "y", "callable"),
     "conj_physical_": _conj_physical_,
 }  # fmt: skip
 

@@ -25,19 +25,20 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
     `saves` says that gradients of the function ask for the value that is lost: they get a copy.
     """
 
-    def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        before = self
+    def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
+        before = input
         if (
             saves
             and state.grad_enabled
             and any(
-                isinstance(x, Tensor) and x._requires_grad for x in (self, *args, *options.values())
+                isinstance(x, Tensor) and x._requires_grad
+                for x in (input, *args, *options.values())
             )
         ):
-            before = recorded.clone(self)
+            before = recorded.clone(input)
         with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
             result = function(before, *args, **options)
-        return apply_inplace(TABLE["copy"], (self, result))
+        return apply_inplace(TABLE["copy"], (input, result))
 
     call.__name__ = function.__name__ + "_"
     call.__qualname__ = f"Tensor.{call.__name__}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
+from ...dtypes import as_dtype, bfloat16, float16, float32
 from ...ops.dims import broadcast_shapes
 from ...tensor import Tensor
 from ..calls.arguments import array_of, cast
@@ -28,8 +29,24 @@ def _inner_mismatch(function: str, a: Any, b: Any) -> RuntimeError:
     )
 
 
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices."""
+def _widened(function: str, out_dtype: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The operands in the dtype of the result: their own, or float32 for those of half precision.
+
+    PyTorch has `out_dtype` on a GPU alone.
+    """
+    target, kind = as_dtype(out_dtype), tensors[0].dtype
+    if target is not kind and not (target is float32 and kind in (float16, bfloat16)):
+        raise RuntimeError(
+            f"{function}: out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, "
+            f"got {target} for {kind}"
+        )
+    return tuple([cast(t, target) for t in tensors])
+
+
+def mm(input: Tensor, mat2: Tensor, out_dtype: Any = None) -> Tensor:
+    """The product of two matrices; `out_dtype=float32` is that of half precision, not rounded."""
+    if out_dtype is not None:
+        input, mat2 = _widened("mm", out_dtype, input, mat2)
     a, b = array_of(input, "mm").shape, array_of(mat2, "mm", "mat2", 2).shape
     for name, shape in (("self", a), ("mat2", b)):
         if len(shape) != 2:
@@ -39,8 +56,10 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     return recorded.mm(input, mat2)
 
 
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The products of two batches of matrices, (b, n, m) and (b, m, p)."""
+def bmm(input: Tensor, mat2: Tensor, out_dtype: Any = None) -> Tensor:
+    """The products of two batches of matrices, (b, n, m) and (b, m, p); `out_dtype` as of `mm`."""
+    if out_dtype is not None:
+        input, mat2 = _widened("bmm", out_dtype, input, mat2)
     a, b = array_of(input, "bmm").shape, array_of(mat2, "bmm", "mat2", 2).shape
     for name, shape in (("batch1", a), ("batch2", b)):
         if len(shape) != 3:
@@ -202,9 +221,12 @@ def _affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any
 
 @autocasts
 def addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
-    """beta * input + alpha * (mat1 @ mat2)."""
+    input: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: Any = None, *, beta: float = 1,
+    alpha: float = 1,
+) -> Tensor:  # fmt: skip
+    """beta * input + alpha * (mat1 @ mat2); `out_dtype` as of `mm`."""
+    if out_dtype is not None:
+        input, mat1, mat2 = _widened("addmm", out_dtype, input, mat1, mat2)
     return _affine("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
@@ -216,9 +238,12 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
 
 @autocasts
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
-    """beta * input + alpha * (batch1 @ batch2)."""
+    input: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: Any = None, *, beta: float = 1,
+    alpha: float = 1,
+) -> Tensor:  # fmt: skip
+    """beta * input + alpha * (batch1 @ batch2); `out_dtype` as of `mm`."""
+    if out_dtype is not None:
+        input, batch1, batch2 = _widened("baddbmm", out_dtype, input, batch1, batch2)
     return _affine("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 

@@ -9,10 +9,11 @@ from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
+from ...dtypes import as_dtype
 from ...ops.dims import canonical_dim, canonical_dims, reduced_dims
 from ...ops.table import TABLE
 from ...tensor import Tensor
-from ..calls.arguments import array_of, cast, lifted
+from ..calls.arguments import array_of, cast, lifted, varargs
 from ..calls.return_types import return_type
 
 __all__ = [
@@ -118,8 +119,13 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Te
     return recorded.cumprod(input, dim)
 
 
-def _cumprod_(self: Tensor, dim: int) -> Tensor:
-    """`cumprod` with its result in the place of this tensor."""
+def _cumprod_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """`cumprod` with its result in the place of this tensor, whose dtype `dtype` must be."""
+    if dtype is not None and as_dtype(dtype) is not self.dtype:
+        raise RuntimeError(
+            f"Bad in-place call: input tensor dtype {self.dtype} and output tensor dtype {dtype} "
+            "should match"
+        )
     ndim = array_of(self, "cumprod_").ndim
     dim = canonical_dim(dim, ndim)
     if not ndim:  # itself, but a change like any other
@@ -465,5 +471,11 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     return recorded.count_nonzero(input, None if dim is None else reduced_dims(dim, ndim))
 
 
+def _count_nonzero(self: Tensor, *dims: Any, dim: Any = None) -> Tensor:
+    """How many elements are not zero, of all or over dims."""
+    return count_nonzero(self, varargs(dims, dim) if dims else dim)
+
+
 METHODS = {name: globals()[name] for name in __all__ if name != "vector_norm"}
 METHODS["cumprod_"] = _cumprod_
+METHODS["count_nonzero"] = _count_nonzero

@@ -17,7 +17,7 @@ __all__ = [
     "argsort", "bucketize", "cummax", "cummin", "isin", "kthvalue", "median", "mode", "msort",
     "nanmedian", "nonzero_static", "searchsorted", "sort", "topk", "unique", "unique_consecutive",
 ]  # fmt: skip
-TAKES_OUT = frozenset(__all__) - {"nonzero_static", "unique", "unique_consecutive"}
+TAKES_OUT = frozenset(__all__) - {"unique", "unique_consecutive"}
 
 
 def _ordered(function: str, input: Tensor) -> Any:

@@ -67,9 +67,9 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     return _triangle("triu", input, diagonal)
 
 
-def repeat(self: Tensor, *repeats: Any) -> Tensor:
+def repeat(self: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     """The tensor laid beside itself, so many times along each dim; new dims come in front."""
-    times = D.int_tuple(varargs(repeats), "repeats")
+    times = D.int_tuple(varargs(times, repeats), "repeats")
     if len(times) < self._array.ndim:
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
@@ -87,8 +87,9 @@ def tile(input: Tensor, dims: Any) -> Tensor:
 
 @fresh
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
-) -> Tensor:
+    input: Tensor | None = None, repeats: Any = None, dim: int | None = None, *,
+    output_size: int | None = None,
+) -> Tensor:  # fmt: skip
     """Each element repeated in its place, along one dim or in the flat tensor.
 
     `repeats` is one number, or a vector with one for each place; to know how many there are in all
@@ -100,6 +101,8 @@ def repeat_interleave(
     >>> torch.repeat_interleave(torch.tensor([0, 2, 1]))
     tensor([1, 1, 2])
     """
+    if input is None:  # `repeats` alone, by its name
+        input, repeats = repeats, None
     array = array_of(input, "repeat_interleave")
     if repeats is None:
         return make(_named_often(array, array.size, output_size))
@@ -246,14 +249,19 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 # Methods ------------------------------------------------------------------------------------------
 
 
-def _flip(self: Tensor, *dims: Any) -> Tensor:
+def _flip(self: Tensor, *listed: Any, dims: Any = None) -> Tensor:
     """A copy with the order of elements along `dims` reversed."""
-    return flip(self, varargs(dims))
+    return flip(self, varargs(listed, dims))
 
 
-def _tile(self: Tensor, *dims: Any) -> Tensor:
+def _reversed(self: Tensor) -> Tensor:
+    """`reversed(x)`: a copy with the order along dim 0 reversed; of a number, itself."""
+    return flip(self, (0,)) if self._array.ndim else self
+
+
+def _tile(self: Tensor, *listed: Any, dims: Any = None) -> Tensor:
     """As `Tensor.repeat`, where missing repeats in front count as 1."""
-    return tile(self, varargs(dims))
+    return tile(self, varargs(listed, dims))
 
 
 def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
@@ -278,6 +286,7 @@ METHODS = {
     "roll": roll,
     "sum_to_size": _sum_to_size,
     "tile": _tile,
+    "__reversed__": _reversed,
     "tril": tril,
     "triu": triu,
 }

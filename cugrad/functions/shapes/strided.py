@@ -216,13 +216,13 @@ def view_as_complex(input: Tensor) -> Tensor:
     return recorded.view_as_complex(input)
 
 
-def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+def view(self: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """A view of the same elements in another shape; RuntimeError where only a copy would do.
 
     `view(dtype)` sees the same bytes as another element type, which changes the last extent when
     the sizes of the types differ.
     """
-    sizes = varargs(shape)
+    sizes = varargs(shape, size)
     if dtype is None and len(sizes) == 1 and isinstance(sizes[0], (Dtype, type)):
         dtype = sizes[0]
     if dtype is not None:
@@ -281,13 +281,13 @@ def in_its_memory(array: Any, shape: tuple[int, ...]) -> Any:
     return flat[start:stop].reshape(shape) if flat.ndim == 1 and stop <= flat.size else None
 
 
-def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Another shape in place: the same memory where it is large enough, else new memory with the
     old elements in front. What is new is not initialised.
     """
     if self._requires_grad and not state.inference:
         raise RuntimeError("cannot resize variables that require grad")
-    shape = D.int_tuple(varargs(sizes))
+    shape = D.int_tuple(varargs(sizes, size))
     if any(n < 0 for n in shape):
         raise RuntimeError(f"resize_: got {list(shape)}, want extents that are not negative")
     array, count = self._array, prod(shape)

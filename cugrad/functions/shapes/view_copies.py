@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import wraps
 from typing import Any
 
 from ...autograd.forward.dual import below, set_tangent
@@ -14,6 +15,7 @@ from ...autograd.recording.views import NORMAL, Step, became, check_inplace, han
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of
+from ..calls.out import renaming
 from . import splitting, strided, views
 
 # Copies -------------------------------------------------------------------------------------------
@@ -26,6 +28,7 @@ def _copied(result: Any) -> Any:
 
 
 def _copying(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)  # which says what arguments there are
     def call(input: Tensor, *args: Any, **options: Any) -> Any:
         array_of(input, name)
         return _copied(function(input, *args, **options))
@@ -79,7 +82,7 @@ _VIEWS: dict[str, Callable[..., Any]] = {
 FUNCTIONS = {name: _copying(name, view) for name, view in _VIEWS.items()}
 globals().update(FUNCTIONS)
 __all__ = tuple(FUNCTIONS)
-TAKES_OUT = frozenset(["narrow_copy"])
+TAKES_OUT = frozenset(FUNCTIONS)
 
 
 # In place -----------------------------------------------------------------------------------------
@@ -88,30 +91,30 @@ TAKES_OUT = frozenset(["narrow_copy"])
 def _in_place(
     name: str, function: Callable[..., Tensor], inverse: Callable[..., tuple[Step, ...]] | None
 ) -> Callable[..., Tensor]:
-    def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        check_inplace(self, name)
-        before = make(self._array, self._requires_grad, self._node)
-        before._counter, view = self._counter, None if self._rare is None else self._rare.view
+    def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
+        check_inplace(input, name)
+        before = make(input._array, input._requires_grad, input._node)
+        before._counter, view = input._counter, None if input._rare is None else input._rare.view
         if view is not None:
             before.rare.view = view
-        with inference_mode(False) if _has_history(self) else nullcontext():
+        with inference_mode(False) if _has_history(input) else nullcontext():
             out = function(before, *args, **options)
         if out is before:
-            return self
-        self._array, self._counter = out._array, before._counter
+            return input
+        input._array, input._counter = out._array, before._counter
         if view is not None and out._rare is not None:
-            self.rare.view = out._rare.view
-        elif self._rare is not None and self._rare.views:
+            input.rare.view = out._rare.view
+        elif input._rare is not None and input._rare.views:
             if inverse is not None:
-                lead_back(self, inverse(out, before._array))
-            elif not self._requires_grad or self._node is not None:  # else it stays the leaf
-                hand_over(self, before, out)
-        became(self, out._node)
-        for level, tangent in dict((self._rare and self._rare.tangents) or {}).items():
+                lead_back(input, inverse(out, before._array))
+            elif not input._requires_grad or input._node is not None:  # else it stays the leaf
+                hand_over(input, before, out)
+        became(input, out._node)
+        for level, tangent in dict((input._rare and input._rare.tangents) or {}).items():
             if tangent is not None:
                 with below(level):
-                    set_tangent(self, level, function(tangent, *args, **options))
-        return self
+                    set_tangent(input, level, function(tangent, *args, **options))
+        return input
 
     call.__name__ = name
     call.__qualname__ = f"Tensor.{name}"
@@ -140,7 +143,7 @@ def _turned(out: Tensor, old: Any) -> tuple[Step, ...]:
 _MOVES: dict[str, tuple[Callable[..., Tensor], Callable[..., tuple[Step, ...]] | None]] = {
     "as_strided_": (strided.as_strided, None),
     "squeeze_": (views.METHODS["squeeze"], _shaped),
-    "swapaxes_": (views.transpose, _turned),
+    "swapaxes_": (renaming(views.transpose), _turned),
     "swapdims_": (views.transpose, _turned),
     "t_": (views.t, _turned),
     "transpose_": (views.transpose, _turned),

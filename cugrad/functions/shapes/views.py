@@ -287,19 +287,24 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 # Methods ------------------------------------------------------------------------------------------
 
 
-def _expand(self: Tensor, *size: Any) -> Tensor:
+def _broadcast_to(self: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """A view in which dims of extent 1, and new ones in front, are repeated; -1 keeps an extent."""
-    return broadcast_to(self, varargs(size))
+    return broadcast_to(self, varargs(sizes, size))
 
 
-def _reshape(self: Tensor, *shape: Any) -> Tensor:
+def _expand(self: Tensor, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
+    """A view in which dims of extent 1, and new ones in front, are repeated; -1 keeps an extent."""
+    return broadcast_to(self, varargs(sizes, size))
+
+
+def _reshape(self: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements in another shape: a view where memory allows, else a copy."""
-    return reshape(self, varargs(shape))
+    return reshape(self, varargs(sizes, shape))
 
 
-def _permute(self: Tensor, *dims: Any) -> Tensor:
+def _permute(self: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """A view with the dims in another order."""
-    return permute(self, varargs(dims))
+    return permute(self, varargs(order, dims))
 
 
 def _squeeze(self: Tensor, *dim: Any, **named: Any) -> Tensor:
@@ -352,7 +357,7 @@ def _view_as(self: Tensor, other: Tensor) -> Tensor:
 
 METHODS = {
     **{name: globals()[name] for name in __all__ if not name.startswith("broadcast_t")},
-    "broadcast_to": broadcast_to,
+    "broadcast_to": _broadcast_to,
     "expand": _expand,
     "expand_as": lambda self, other: broadcast_to(self, other.shape),
     "permute": _permute,

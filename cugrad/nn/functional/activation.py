@@ -10,6 +10,7 @@ from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...functions.calls.arguments import of_reals
+from ...functions.creation.random import Generator, source_of
 from ...ops import random as draw
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
@@ -94,22 +95,33 @@ def rrelu(
 
     Source: Xu et al. 2015, https://arxiv.org/abs/1505.00853.
     """
+    return randomly_leaky(input, lower, upper, training, None, inplace)
+
+
+def randomly_leaky(
+    input: Tensor, lower: float, upper: float, training: bool, generator: Generator | None,
+    inplace: bool,
+) -> Tensor:  # fmt: skip
+    """`rrelu`, whose slopes a generator draws."""
     if lower > upper:
         raise RuntimeError(
             f"Lower bound should be less than or equal to the upper bound: got {lower} and {upper}"
         )
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    drawn = draw.uniform(None, input._array.shape, input._array.dtype, input.device, lower, upper)
+    drawn = draw.uniform(
+        source_of(generator), input._array.shape, input._array.dtype, input.device, lower, upper
+    )
     slope = recorded.where(input.detach() > 0, 1.0, make(drawn))
     return input.mul_(slope) if inplace else input * slope
 
 
 def rrelu_(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
-) -> Tensor:
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """`rrelu` in place."""
-    return rrelu(input, lower, upper, training, True)
+    return randomly_leaky(input, lower, upper, training, generator, True)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -281,39 +293,39 @@ def tanhshrink(input: Tensor) -> Tensor:
 # Along a dim --------------------------------------------------------------------------------------
 
 
-def implicit_dim(function: str, dim: int | None, input: Tensor) -> int:
+def implicit_dim(function: str, dim: int | None, input: Tensor, stacklevel: int = 3) -> int:
     """`dim`, or, with a warning, the one that PyTorch takes where none is given."""
     if dim is not None:
         return dim
     warnings.warn(
         f"Implicit dimension choice for {function} has been deprecated. Change the call to "
         "include dim=X as an argument.",
-        stacklevel=3,
+        stacklevel=stacklevel,
     )
     return 0 if input.dim() in (0, 1, 3) else 1
 
 
 def softmax(
-    input: Tensor, dim: int | None = None, *, dtype: dtypes.dtype | None = None
-) -> Tensor:  # fmt: skip
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtypes.dtype | None = None
+) -> Tensor:
     """exp(input) / sum of it along `dim`; `dtype` casts the input first."""
-    dim = implicit_dim("softmax", dim, input)
+    dim = implicit_dim("softmax", dim, input, _stacklevel)
     return recorded.softmax(input if dtype is None else input.to(dtype), dim)
 
 
 def softmin(
-    input: Tensor, dim: int | None = None, *, dtype: dtypes.dtype | None = None
-) -> Tensor:  # fmt: skip
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtypes.dtype | None = None
+) -> Tensor:
     """The softmax of -input."""
-    dim = implicit_dim("softmin", dim, input)
+    dim = implicit_dim("softmin", dim, input, _stacklevel)
     return recorded.softmax(-input if dtype is None else (-input).to(dtype), dim)
 
 
 def log_softmax(
-    input: Tensor, dim: int | None = None, *, dtype: dtypes.dtype | None = None
-) -> Tensor:  # fmt: skip
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtypes.dtype | None = None
+) -> Tensor:
     """The logarithm of softmax, computed without forming the softmax."""
-    dim = implicit_dim("log_softmax", dim, input)
+    dim = implicit_dim("log_softmax", dim, input, _stacklevel)
     return recorded.log_softmax(input if dtype is None else input.to(dtype), dim)
 
 

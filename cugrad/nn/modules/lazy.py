@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...autograd.mode import no_grad
+from ...tensor import Tensor
 from ..parameter import UninitializedParameter, is_lazy
 from .module import Module
 
@@ -58,7 +59,15 @@ class LazyModuleMixin(Module):
 
     def _infer_parameters(self, module: Any, args: tuple[Any, ...], kwargs: Any = None) -> None:
         """The hook that runs before the first forward, and then is gone."""
-        module.initialize_parameters(*args, **(kwargs or {}))
+        try:
+            module.initialize_parameters(*args, **(kwargs or {}))
+        except AttributeError:
+            if not args or isinstance(args[0], Tensor):
+                raise
+            raise TypeError(
+                f"{module._get_name()}: argument 'input' must be Tensor, not "
+                f"{type(args[0]).__name__}: it says what shapes the parameters have"
+            ) from None
         if module.has_uninitialized_params():
             raise RuntimeError(f"module {self._get_name()} has not been fully initialized")
         module._initialize_hook.remove()

@@ -70,21 +70,22 @@ def _run(mode: str, args: Sequence[Any], named: dict[str, Any]) -> tuple[Tensor,
     """Both of PyTorch's forms: `(input, hx, params, ..., batch_first)` and, of a PackedSequence's
     parts, `(data, batch_sizes, hx, params, ...)`.
     """
-    packed = len(args) > 1 and isinstance(args[1], Tensor) and args[1].dtype is dtypes.int64
-    data: Tensor = args[0]
-    names = ["hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional"]
+    second = args[1] if len(args) > 1 else named.get("batch_sizes")
+    packed = isinstance(second, Tensor) and second.dtype is dtypes.int64
+    names = ["data", "batch_sizes"] if packed else ["input"]
+    names += ["hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional"]
     names += [] if packed else ["batch_first"]
-    named_args = {**dict(zip(names, args[2 if packed else 1 :], strict=False)), **named}
-    missing = [name for name in names if name not in named_args]
-    if missing or set(named_args) - set(names):
-        inputs = ", ".join(["data", "batch_sizes"] if packed else ["input"]) + ", "
-        raise TypeError(f"want ({inputs}{', '.join(names)}), got other arguments")
+    named_args = {**dict(zip(names, args, strict=False)), **named}
+    if len(args) > len(names) or set(named_args) != set(names):
+        raise TypeError(f"want ({', '.join(names)}), got other arguments")
+    data: Tensor = named_args.pop(names[0])
     states = named_args.pop("hx")
     states = [states] if isinstance(states, Tensor) else list(states)
     batch_first = named_args.pop("batch_first", False)
     _check_dtypes([data, *states, *named_args["params"]])
     if packed:
-        return _stacked(mode, data, args[1].tolist(), states, **named_args)
+        sizes = named_args.pop("batch_sizes").tolist()
+        return _stacked(mode, data, sizes, states, **named_args)
     if batch_first:
         data = data.transpose(0, 1)
     time, batch = data.shape[:2]
