@@ -6,6 +6,7 @@ which tensor.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -133,8 +134,10 @@ def save_sharded(
 ) -> None:
     """Writes a state dict to files of at most so many bytes, or "5GB", and an index of them.
 
-    One file alone gets no index. Of tensors that are one, the files hold one. No file takes its
-    name before all are written; those of an older checkpoint stay till then.
+    One file alone gets no index. Of tensors that are one, the files hold one. Where the folder has
+    a checkpoint already, the files get names of their own, such as "model-2-00001-of-00003", and
+    the index takes its place in one step when all are written: what is loaded at any time, also
+    after a crash, is the old checkpoint or the new one. Then the old one's files are removed.
 
     >>> import cugrad as torch, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -153,10 +156,8 @@ def save_sharded(
         shards[-1][name] = tensor.detach().contiguous()
     count, home = len(shards), Path(folder)
     home.mkdir(parents=True, exist_ok=True)
-    stem, end = os.path.splitext(SAFE)
-    files = [SAFE] if count == 1 else [
-        f"{stem}-{number:05d}-of-{count:05d}{end}" for number in range(1, count + 1)
-    ]  # fmt: skip
+    older = _files_of(home)
+    files = [SAFE] if count == 1 else _free_names(home, count)
     with ExitStack() as drafts:  # which get their names at its end
         if count > 1:
             places = {name: f for f, shard in zip(files, shards, strict=True) for name in shard}
@@ -167,9 +168,29 @@ def save_sharded(
         for name, shard in zip(files, shards, strict=True):
             file, _ = drafts.enter_context(written(home / name))
             file.write(save(shard, {"format": "pt"}))
-    outdated = home / (SAFE + INDEX if count == 1 else SAFE)
-    if outdated.exists():
-        outdated.unlink()
+    if count == 1:
+        (home / (SAFE + INDEX)).unlink(missing_ok=True)
+    for name in older.difference(files):
+        (home / name).unlink(missing_ok=True)
+
+
+def _files_of(home: Path) -> set[str]:
+    """The files of the checkpoint that is in a folder."""
+    try:
+        return {SAFE, *_index(home / (SAFE + INDEX))}
+    except (FileNotFoundError, ValueError):
+        return {SAFE}
+
+
+def _free_names(home: Path, count: int) -> list[str]:
+    """Names for so many files, none of which is there."""
+    stem, end = os.path.splitext(SAFE)
+    for attempt in itertools.count(1):
+        start = stem if attempt == 1 else f"{stem}-{attempt}"
+        names = [f"{start}-{number:05d}-of-{count:05d}{end}" for number in range(1, count + 1)]
+        if not any((home / name).exists() for name in names):
+            break
+    return names
 
 
 def _bytes(size: int | str) -> int:

@@ -355,9 +355,7 @@ class SparseTensor(Tensor):
 
     def op_div(self, a: Any, b: Any) -> SparseTensor:
         """By a number."""
-        if not isinstance(a, SparseTensor) or isinstance(b, SparseTensor):
-            raise NotImplementedError("div: a sparse tensor is divided by a number alone")
-        if isinstance(b, Tensor) and b.dim():
+        if not isinstance(a, SparseTensor) or (isinstance(b, Tensor) and b.dim()):
             raise NotImplementedError("div: a sparse tensor is divided by a number alone")
         return a._with(a._elements / b)
 
@@ -447,9 +445,9 @@ class SparseTensor(Tensor):
     T = property(t)
 
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
-        from .parts import select
+        from .parts import selected
 
-        return select(self, dim, index)
+        return selected(self, dim, index)
 
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         return tuple([self.select(dim, i) for i in range(self._size[dim])])

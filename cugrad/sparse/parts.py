@@ -12,10 +12,10 @@ from ..ops.table import ELEMENTWISE, TABLE
 from ..tensor import Tensor
 from .coo import SparseTensor
 
-__all__ = ["each_element", "part", "select", "sum"]
+__all__ = ["each_element", "part", "selected", "sum"]
 
 
-def select(input: SparseTensor, dim: int, index: int) -> Tensor:
+def selected(input: SparseTensor, dim: int, index: int) -> Tensor:
     """The part at a place of one dim: a sparse tensor, or a dense one if no sparse dim is left."""
     dim = canonical_dim(dim, input.dim())
     extent, sparse = input.shape[dim], input.sparse_dim()

@@ -249,3 +249,25 @@ def test_an_interrupted_write_loses_nothing(
     if after == 0:
         assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     assert not [file for file in tmp_path.iterdir() if file.name.endswith(".part")]
+
+
+@pytest.mark.parametrize("limits", [(512, 512), (512, "5GB"), ("5GB", 512)])
+@pytest.mark.parametrize("after", range(6))
+def test_a_crash_leaves_the_old_checkpoint_or_the_new_one(
+    after: int, limits: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = cugrad.nn.LSTM(4, 4, 2).state_dict(), cugrad.nn.LSTM(4, 4, 2).state_dict()
+    cugrad.serialization.save_sharded(old, tmp_path, limits[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", failing(after, os.replace))
+        patch.setattr(Path, "unlink", failing(0, Path.unlink))  # or it dies before it cleans up
+        with pytest.raises(OSError, match="No space left"):
+            cugrad.serialization.save_sharded(new, tmp_path, limits[1])
+    loaded = cugrad.serialization.load_checkpoint(tmp_path)
+    assert any(all(cugrad.equal(loaded[k], x) for k, x in s.items()) for s in (old, new))
+    cugrad.serialization.save_sharded(new, tmp_path, limits[1])
+    assert same(cugrad.serialization.load_checkpoint(tmp_path), new)
+    index = tmp_path / "model.safetensors.index.json"
+    if after == 0 and index.exists():  # nothing is left of the old one
+        files = set(json.loads(index.read_text())["weight_map"].values())
+        assert files == {f.name for f in tmp_path.iterdir()} - {index.name}
