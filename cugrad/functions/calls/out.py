@@ -30,7 +30,7 @@ _FIRST = ("input", "self", "A")
 # Further names of arguments, which one function has: those of PyTorch's overloads, or of NumPy.
 _SECTIONS = {"indices": "indices_or_sections", "sections": "indices_or_sections"}
 _ALSO = {
-    "cholesky_solve": {"input": "B", "input2": "L"}, "_copy_": {"other": "src"},
+    "cholesky_solve": {"input": "B", "input2": "L"}, "copy_": {"other": "src"},
     "dsplit": _SECTIONS, "hsplit": _SECTIONS, "vsplit": _SECTIONS,
     "isin": {"element": "elements", "test_element": "test_elements"},
     "lstsq": {"b": "B"}, "lu_solve": {"input": "b"}, "triangular_solve": {"input": "b"},
