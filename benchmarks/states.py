@@ -1,14 +1,19 @@
 """Trains with weights, gradients and optimizer states elsewhere, beside the least time for it.
 
-On the simulated device a small GPT stands for a large one: it is `NARROW` times narrower and has as
-many times fewer tokens, so that a byte stands for NARROW**2 bytes and a flop for NARROW**3:
+On the simulated device a small network stands for a large one: it is `NARROW` times narrower and
+has as many times fewer tokens, so that a byte stands for NARROW**2 bytes and a flop for NARROW**3:
 
-    python benchmarks/states.py [--preset H200] [--tokens 2048 8192] [--check] [--json FILE]
+    python benchmarks/states.py [--preset H200] [--network GPT] [--tokens 2048 8192] [--check]
 
 The bound adds two phases, because an optimizer's step begins when it is called: forward and
 backward, or the copies of weights in and gradients out, whichever takes longer; and the step, or
 its copies, less a window that comes before and one that leaves behind, or the host's memory,
 whichever takes longer. "during" is the step within backward, whose bound is one phase.
+
+Beside it are two rivals' schedules, with the same rates and no latencies, as fast as they can be:
+"ZeRO-Offload" sends gradients out beside backward, takes Adam's step on the host behind it, and
+sends weights back meanwhile; "layer by layer" (MegaTrain's) streams weights in for forward and for
+backward, makes activations again, sends gradients out, and steps on the host beside backward.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import argparse
 import gc
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +47,8 @@ PLACES: dict[str, dict[str, str]] = {
         "weights": "host", "gradients": "host", "states": "stream", "step": "during backward",
     },
 }  # fmt: skip
+PLACES["states host, during"] = {"states": "host", "step": "during backward"}
+PLACES["all host, during"] = {**PLACES["all host"], "step": "during backward"}
 GOAL = 1.10  # of the bound
 LEARNS, STEPS = 3, 2  # steps before those that count, and those
 
@@ -62,19 +69,66 @@ class Result:
     weights_in: float
     gradients_out: float
     states_moved: float
+    rivals: dict[str, float] = field(default_factory=dict)  # seconds
 
     @property
     def distance(self) -> float:
         return self.step / self.bound
 
 
-def network(layers: int) -> Any:
+class Tagger(torch.nn.Module):
+    """LSTM layers between an embedding and a projection."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(VOCABULARY // NARROW, width)
+        self.lstm = torch.nn.LSTM(width, width, layers, batch_first=True)
+        self.out = torch.nn.Linear(width, VOCABULARY // NARROW)
+
+    def forward(self, words: Any) -> Any:
+        return self.out(self.lstm(self.embedding(words))[0])
+
+
+def network(name: str, layers: int) -> Any:
     torch.manual_seed(0)
-    width = WIDTH // NARROW
-    net = models.GPT(
-        VOCABULARY // NARROW, CONTEXT // NARROW, width=width, heads=width // 32, layers=layers
-    )  # fmt: skip
+    width, words = WIDTH // NARROW, VOCABULARY // NARROW
+    if name == "GPT":
+        net: Any = models.GPT(
+            words, CONTEXT // NARROW, width=width, heads=width // 32, layers=layers
+        )  # fmt: skip
+    elif name == "ViT":
+        net = models.VisionTransformer(
+            16 * 4, 16, layers, width // 32, width, 4 * width, num_classes=words
+        )  # fmt: skip
+    elif name == "U-Net":
+        net = models.UNet(3, 4, width=width // 4, depth=3)
+    else:
+        net = Tagger(2 * width, max(2, layers // 4))
     return net.to("simulated")
+
+
+def batch(name: str, tokens: int) -> tuple[Any, Any]:
+    """Inputs of so many tokens, patches or pixels, and what they should become."""
+    count = max(1, tokens // NARROW)
+    if name in ("GPT", "LSTM"):
+        length = CONTEXT // NARROW
+        words = torch.randint(0, VOCABULARY // NARROW, (max(1, count // length), length))
+        return words.to("simulated"), words.flatten().to("simulated")
+    if name == "ViT":  # of 16 patches
+        images = torch.ones(max(1, count // 16), 3, 64, 64)
+        return images.to("simulated"), torch.zeros(len(images), dtype=torch.int64).to("simulated")
+    side = 16
+    images = torch.ones(max(1, count // side**2), 3, side, side)
+    labels = torch.zeros(images.shape[0] * side**2, dtype=torch.int64)
+    return images.to("simulated"), labels.to("simulated")
+
+
+def scores(name: str, net: Any, inputs: Any) -> Any:
+    """Rows of scores."""
+    result = net(inputs)
+    if name == "U-Net":
+        return result.permute(0, 2, 3, 1).flatten(0, 2)
+    return result if name == "ViT" else result.flatten(0, 1)
 
 
 class Clock:
@@ -90,21 +144,20 @@ class Clock:
         self.seconds = simulated.MACHINE.host_time - self.began
 
 
-def measure(name: str, tokens: int, layers: int) -> dict[str, Any]:
+def measure(name: str, kind: str, tokens: int, layers: int) -> dict[str, Any]:
     """Seconds of the last of a few steps, and the bytes of its copies, not yet scaled."""
     backend = backends.get("simulated")
-    net = network(layers)
+    net = network(kind, layers)
     optimizer = torch.optim.Adam(net.parameters())
     size = sum(p.nbytes for p in net.parameters())
     largest = max(p.nbytes for p in net.parameters())
     window = max(4 * largest, size // 8)
-    words = torch.randint(0, VOCABULARY // NARROW, (tokens // CONTEXT, CONTEXT // NARROW))
-    words = words.to("simulated")
+    inputs, labels = batch(kind, tokens)
     loss_of = torch.nn.CrossEntropyLoss()
 
     def passes() -> None:
         optimizer.zero_grad()
-        loss_of(net(words).flatten(0, 1), words.flatten()).backward()
+        loss_of(scores(kind, net, inputs), labels).backward()
 
     placed = memory.offload_states(
         net, optimizer, window=window, min_bytes=largest // 64, **PLACES[name]
@@ -149,6 +202,8 @@ def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, mode
             for way in ("in", "out")
         ]
         link = max(ways[0] / model.to_device, ways[1] / model.to_host)
+        if places["states"] == "host":
+            return max(plain.plain_pass, link, 7 * size / model.host)
         return max(plain.plain_pass + plain.plain_step, link)
     one = plain.plain_pass
     if places.get("weights") == "host":
@@ -170,13 +225,25 @@ def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, mode
     return one + two
 
 
-def simulate(name: str, tokens: int, layers: int, preset: str, plain: Result | None) -> Result:
+def rivals_of(plain: Result, size: float, model: Any) -> dict[str, float]:
+    """The seconds that two other schedules take at least; see above."""
+    forward, backward = plain.plain_pass / 3, 2 * plain.plain_pass / 3
+    way_in, out, host = size / model.to_device, size / model.to_host, 7 * size / model.host
+    return {
+        "ZeRO-Offload": forward + max(backward, out) + max(host, way_in),
+        "layer by layer": max(forward, way_in) + max(backward + forward, way_in, out, host),
+    }
+
+
+def simulate(
+    name: str, kind: str, tokens: int, layers: int, preset: str, plain: Result | None
+) -> Result:
     base = simulated.preset(preset)
     scale = float(NARROW**2)
     rates = {dtype: rate / NARROW for dtype, rate in base.flops.items()}
     with simulated.configured(base, scale=scale, flops=rates, policy="timed"):
         simulated.reset()
-        taken = measure(name, tokens, layers)
+        taken = measure(name, kind, tokens, layers)
     step = taken["seconds"]
     result = Result(
         name, tokens, taken["size"] * scale / 4, step, taken["pass"], step - taken["pass"], step,
@@ -188,6 +255,7 @@ def simulate(name: str, tokens: int, layers: int, preset: str, plain: Result | N
         return result
     result.plain_pass, result.plain_step = plain.plain_pass, plain.plain_step
     result.bound = bound_of(name, taken, plain, scale, base)
+    result.rivals = rivals_of(plain, taken["size"] * scale, base)
     # at its peak the plain step has its activations, and no gradients yet
     size, window = taken["size"] * scale, (taken["window"] + taken["largest"]) * scale
     gone = {"weights": 1, "gradients": 0, "states": 2}
@@ -199,15 +267,16 @@ def simulate(name: str, tokens: int, layers: int, preset: str, plain: Result | N
 
 def table(results: list[Result]) -> str:
     lines = [
-        "| places | tokens | step ms | plain | bound ms | step/bound | peak GB | limit GB | in GB "
-        "| out GB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| places | tokens | step ms | plain | bound ms | step/bound | ZeRO-Offload "
+        "| layer by layer | peak GB | limit GB | in GB | out GB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for r in results:
         plain = r.step / (r.plain_pass + r.plain_step)
+        beside = [f"{seconds / r.step:.2f}" for seconds in r.rivals.values()] or ["", ""]
         lines.append(
             f"| {r.places} | {r.tokens} | {1e3 * r.step:.0f} | {plain:.2f} | {1e3 * r.bound:.0f} "
-            f"| {r.distance:.3f} | {r.peak / 1e9:.1f} | {r.limit / 1e9:.1f} "
+            f"| {r.distance:.3f} | {' | '.join(beside)} | {r.peak / 1e9:.1f} | {r.limit / 1e9:.1f} "
             f"| {r.weights_in / 1e9:.1f} | {r.gradients_out / 1e9:.1f} |"
         )
     return "\n".join(lines)
@@ -216,6 +285,7 @@ def table(results: list[Result]) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", default="H200")
+    parser.add_argument("--network", default="GPT", choices=["GPT", "ViT", "U-Net", "LSTM"])
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 16384])
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--only", nargs="+", default=list(PLACES), choices=list(PLACES))
@@ -224,12 +294,15 @@ def main(argv: list[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     results: list[Result] = []
     for tokens in asked.tokens:
-        plain = simulate("plain", tokens, asked.layers, asked.preset, None)
+        plain = simulate("plain", asked.network, tokens, asked.layers, asked.preset, None)
         results.append(plain)
         for name in asked.only:
             if name != "plain":
-                results.append(simulate(name, tokens, asked.layers, asked.preset, plain))
-    print(f"{results[0].parameters / 1e9:.2f} B parameters in float32, Adam, {asked.preset}")
+                results.append(
+                    simulate(name, asked.network, tokens, asked.layers, asked.preset, plain)
+                )
+    count = results[0].parameters / 1e9
+    print(f"{asked.network}, {count:.2f} B parameters in float32, Adam, {asked.preset}")
     print(table(results))
     if asked.json:
         found = [{**asdict(r), "distance": r.distance} for r in results]

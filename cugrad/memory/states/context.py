@@ -53,10 +53,10 @@ class offload_states:
         gradients: "device" or "host".
         states: "device", "host" (the step computes there), "stream" (they live on the host, the
             step computes on the device) or "disk" (the same, from files).
-        step: "during backward": the steps of parameters run on the device within backward, as soon
-            as gradients are whole, which are gone then; `optimizer.step()` takes what is left. Not
-            with clipping, GradScaler, closures or gradients that are added up: RuntimeError in the
-            first step, which changes nothing.
+        step: "during backward": the steps of parameters run within backward, on the device or, with
+            states="host", on the host beside it, as soon as gradients are whole, which are gone
+            then; `optimizer.step()` takes what is left. Not with clipping, GradScaler, closures or
+            gradients that are added up: RuntimeError in the first step, which changes nothing.
         window: bytes on the device of each kind that is elsewhere; None: four of the largest
             tensors, and at least 64 MiB.
         min_bytes: parameters smaller than this stay, and those without dims, with their gradients
@@ -103,11 +103,6 @@ class offload_states:
                 )
         if step not in (BEHIND, DURING):
             raise ValueError(f"offload_states: step: got {step!r}, want {BEHIND!r} or {DURING!r}")
-        if step == DURING and states == "host":
-            raise ValueError(
-                f"offload_states: step={DURING!r}: the host's steps do not run beside backward; "
-                "want states='stream', 'disk' or 'device'"
-            )
         self._during = step == DURING
         self._moves = self._during or any(place != "device" for place in self._asked.values())
         self._limit, self._least, self._host_limit = checked_sizes(

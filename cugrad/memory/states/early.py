@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from ...autograd.mode import no_grad, state
@@ -13,7 +14,12 @@ from .unfinished import tell
 
 __all__ = ["DuringBackward"]
 
+LAG = 3  # buckets whose gradients are on their way while the host takes another one's step
 INSTEAD = 'leave out step="during backward"'
+SECOND = (
+    "offload_states: a second backward pass reaches a parameter whose step was taken in the one "
+    f"before; call optimizer.step() after each, or {INSTEAD}"
+)
 
 
 class DuringBackward:
@@ -22,6 +28,9 @@ class DuringBackward:
     The first step is as without: it shows whether the loop does something between backward and the
     step for which all gradients are needed. If so, that step is refused, and nothing has changed.
     From then on a gradient is gone when its step has been taken; whoever asks for it is told.
+
+    The host takes the step of a bucket when those of `LAG` more have been sent: so the gradients
+    have arrived, and the device has work meanwhile.
     """
 
     def __init__(self, steps: StatesElsewhere) -> None:
@@ -33,6 +42,7 @@ class DuringBackward:
         self.order: list[Tensor] = []  # in which gradients were whole in the step before
         self.now: list[Tensor] = []  # in this one
         self.bucket: list[Tensor] = []
+        self.sent: deque[tuple[list[Tensor], list[Any], Any]] = deque()  # with gradients
         self.spent: dict[Home, Tensor] = {}  # parameters, by the homes of gradients that are gone
 
     def follow(self, optimizer: Any) -> list[Any]:
@@ -64,10 +74,9 @@ class DuringBackward:
             return
         step = self.steps.steps_open.get(id(optimizer))
         if step is not None and id(param) in step.through:
-            raise RuntimeError(
-                "offload_states: a second backward pass reaches a parameter whose step was taken "
-                f"in the one before; call optimizer.step() after each, or {INSTEAD}"
-            )
+            raise RuntimeError(SECOND)
+        if any(p is param for params, _, _ in self.sent for p in params):
+            self._forget_sent()
         self.now.append(param)
         if self.bucket and not self._fits(param, optimizer, group):
             self.take_bucket()
@@ -89,12 +98,37 @@ class DuringBackward:
         step.is_early = True
         try:
             with no_grad():
-                self.steps._on_device(optimizer, group, [bucket])
-            self._spend(bucket)
-            self._bring_next()
+                if self.steps.on_host:
+                    self._send(optimizer, bucket)
+                    if len(self.sent) > LAG:
+                        params, _, sent = self.sent.popleft()
+                        optimizer, group = self.groups[id(params[0])]
+                        self.steps.step_on_host(optimizer, group, params, sent)
+                        self._spend(params)
+                else:
+                    self.steps._on_device(optimizer, group, [bucket])
+                    self._spend(bucket)
+                    self._bring_next()
         except BaseException as error:
-            tell(error, step)
+            self.sent.clear()
+            tell(error, self.steps.open_step(optimizer))
             raise
+
+    def _send(self, optimizer: Any, bucket: list[Tensor]) -> None:
+        """Has the gradients of a bucket leave for the host's step."""
+        sent = self.steps.sent(optimizer, bucket)
+        gradients = [param._grad for param in bucket]
+        for gradient in gradients:
+            home = HOMES.get(id(gradient))
+            if home is not None:
+                self.steps.gradients.leave(home)
+        self.sent.append((bucket, gradients, sent))
+
+    def _forget_sent(self) -> None:
+        """Another backward pass has begun. RuntimeError if it adds to gradients that were sent."""
+        if any(p._grad is g for params, grads, _ in self.sent for p, g in zip(params, grads)):
+            raise RuntimeError(SECOND)
+        self.sent.clear()
 
     def _bring_next(self) -> None:
         """Brings in the states of buckets that will be whole next, while backward goes on."""
@@ -136,6 +170,7 @@ class DuringBackward:
             self.problem = "it has a closure, which runs backward within it"
         elif id(optimizer) in self.on:
             self.bucket = []  # the step takes them
+            self.sent.clear()
             return
         params = [p for group in optimizer.param_groups for p in group["params"]]
         params = [p for p in params if id(p) in self.groups and p._grad is not None]
@@ -165,6 +200,7 @@ class DuringBackward:
     def close(self) -> None:
         """Nothing is taken early any more; gradients that are gone are None."""
         self.bucket = []
+        self.sent.clear()
         for gradient, param in self.spent.items():
             if param._grad is not None and HOMES.get(id(param._grad)) is gradient:
                 param._grad = None

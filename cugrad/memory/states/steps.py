@@ -212,27 +212,35 @@ class StatesElsewhere:
 
     def _on_host(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
         """Steps of buckets; what the one that follows needs from the device leaves meanwhile."""
-        ahead = self._sent(optimizer, buckets[0]) if buckets else None
+        ahead = self.sent(optimizer, buckets[0]) if buckets else None
         for k, bucket in enumerate(buckets):
             now, ahead = ahead, None
             if k + 1 < len(buckets):
-                ahead = self._sent(optimizer, buckets[k + 1])
+                ahead = self.sent(optimizer, buckets[k + 1])
             assert now is not None
-            homes, passing, stay = now
-            there = [param for param in bucket if id(param) not in stay]
             try:
-                if there:
-                    update = partial(self._update_on_host, optimizer, there, group)
-                    self._compute_on_host(homes, update)
-                if stay:
-                    rest = [param for param in bucket if id(param) in stay]
-                    self._update(optimizer, rest, group)
+                self.step_on_host(optimizer, group, bucket, now)
             finally:
-                for home in passing:
+                for home in now[1]:
                     home.release()
-                self.adopt(optimizer, bucket)
-            if self.weights.limit is None:
-                self.weights.expect([home for home in homes if home.window is self.weights])
+
+    def step_on_host(self, optimizer: Any, group: Any, bucket: list[Tensor], sent: Any) -> None:
+        """The step of a bucket of which all has been sent; what it changes on the host goes to the
+        device at once, if that is where it is.
+        """
+        homes, _, stay = sent
+        there = [param for param in bucket if id(param) not in stay]
+        try:
+            if there:
+                update = partial(self._update_on_host, optimizer, there, group)
+                self._compute_on_host(homes, update)
+            if stay:
+                rest = [param for param in bucket if id(param) in stay]
+                self._update(optimizer, rest, group)
+        finally:
+            self.adopt(optimizer, bucket)
+        if self.weights.limit is None:
+            self.weights.expect([home for home in homes if home.window is self.weights])
 
     def _compute_on_host(self, homes: list[Home], update: Callable[[], None]) -> None:
         """Updates tensors in page-locked memory; then they are where they were, come what may."""
@@ -288,9 +296,7 @@ class StatesElsewhere:
         if hasattr(home.backend, "host_computed"):
             home.backend.host_computed(nbytes)
 
-    def _sent(
-        self, optimizer: Any, params: list[Tensor]
-    ) -> tuple[list[Home], list[Home], set[int]]:
+    def sent(self, optimizer: Any, params: list[Tensor]) -> tuple[list[Home], list[Home], set[int]]:
         """Sends what the steps of parameters need on the host. The homes of that; those of
         gradients, among them, that live on the device, and have one for the time of the step; and
         the ids of parameters for which there is no room, whose step is on the device.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import threading
@@ -168,3 +169,31 @@ def test_what_cannot_be_finished_is_said() -> None:
             c.finish_step()
         training.optimizer.step()
         assert not c.unfinished()
+
+
+@pytest.mark.parametrize("stage", ["the update", "the host reads", "the way out"])
+@pytest.mark.parametrize("place", ["all on the host", "all streamed"])
+def test_within_backward_too_each_parameter_is_before_or_behind(
+    place: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Training("Adam", SETTINGS["Adam"], (), "simulated")
+    plain.step(0)
+    before = values_of(plain)
+    plain.step(1)
+    after = values_of(plain)
+    holder, method = STAGES[stage]
+    for nth in (0, 4):
+        training = Training("Adam", SETTINGS["Adam"], (), "simulated")
+        where = {**options(place), "step": "during backward", "window": "9KiB"}
+        with memory.offload_states(training.net, training.optimizer, **where):
+            training.step(0)
+            with monkeypatch.context() as patch:
+                patch.setattr(holder, method, failing(getattr(holder, method), nth, OSError(stage)))
+                with contextlib.suppress(OSError):
+                    training.step(1)
+            for now, old, new in zip(values_of(training), before, after):
+                assert same(now, old) or same(now, new)
+            training.optimizer.zero_grad()
+            training.optimizer.step()  # ends the one that was left
+            training.step(2)
+            assert all(bool(p.isfinite().all()) for p in training.params)
