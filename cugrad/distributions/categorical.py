@@ -140,32 +140,11 @@ class Categorical(Parametrised):
         return values.expand(-1, *self._batch_shape) if expand else values
 
 
-class OneHotCategorical(Distribution):
-    """As Categorical, whose events are vectors of zeros and a 1 at the class.
-
-    >>> import cugrad as torch
-    >>> torch.distributions.OneHotCategorical(torch.tensor([0.25, 0.75])).mode
-    tensor([0., 1.])
-    """
+class _OfCategorical(Distribution):
+    """A law whose parameters are those of a Categorical, which it holds."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support = constraints.one_hot
-    has_enumerate_support = True
-
-    def __init__(
-        self, probs: Tensor | None = None, logits: Tensor | None = None,
-        validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
-        self._categorical = Categorical(probs, logits, validate_args=validate_args)
-        batch, event = self._categorical.batch_shape, self._categorical.param_shape[-1:]
-        super().__init__(batch, event, validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = self._get_checked_instance(OneHotCategorical, _instance)
-        new._categorical = self._categorical.expand(batch_shape)
-        Distribution.__init__(new, Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+    _categorical: Categorical
 
     @property
     def probs(self) -> Tensor:
@@ -181,6 +160,31 @@ class OneHotCategorical(Distribution):
     def param_shape(self) -> Size:
         """The shape of the parameter."""
         return self._categorical.param_shape
+
+
+class OneHotCategorical(_OfCategorical):
+    """As Categorical, whose events are vectors of zeros and a 1 at the class.
+
+    >>> import cugrad as torch
+    >>> torch.distributions.OneHotCategorical(torch.tensor([0.25, 0.75])).mode
+    tensor([0., 1.])
+    """
+
+    support = constraints.one_hot
+    has_enumerate_support = True
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self._categorical = Categorical(probs, logits, validate_args=validate_args)
+        batch, event = self._categorical.batch_shape, self._categorical.param_shape[-1:]
+        super().__init__(batch, event, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._get_checked_instance(OneHotCategorical, _instance)
+        new._categorical = self._categorical.expand(batch_shape)
+        return self._copied_to(new, batch_shape)
 
     @property
     def mean(self) -> Tensor:
@@ -232,7 +236,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         return self.sample(sample_shape) + (self.probs - self.probs.detach())
 
 
-class Multinomial(Distribution):
+class Multinomial(_OfCategorical):
     """How often each of K classes is chosen in `total_count` choices.
 
     NotImplementedError unless `total_count` is one number.
@@ -242,7 +246,6 @@ class Multinomial(Distribution):
     tensor([1., 3.])
     """
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     total_count: int
 
     def __init__(
@@ -260,29 +263,12 @@ class Multinomial(Distribution):
         new = self._get_checked_instance(Multinomial, _instance)
         new.total_count = self.total_count
         new._categorical = self._categorical.expand(batch_shape)
-        Distribution.__init__(new, Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._copied_to(new, batch_shape)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
         """Counts that sum to `total_count`."""
         return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Logarithms of the probabilities."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of the parameter."""
-        return self._categorical.param_shape
 
     @property
     def mean(self) -> Tensor:
@@ -316,7 +302,7 @@ class Multinomial(Distribution):
         return n * self._categorical.entropy() - F.lgamma(self.probs.new_tensor(n + 1.0)) + spread
 
 
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(_OfCategorical):
     """Logarithms of the draws of RelaxedOneHotCategorical, on which numbers do not underflow.
 
     >>> import cugrad as torch
@@ -325,7 +311,6 @@ class ExpRelaxedCategorical(Distribution):
     torch.Size([2])
     """
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.real_vector
     has_rsample = True
 
@@ -342,21 +327,6 @@ class ExpRelaxedCategorical(Distribution):
         new = self._get_checked_instance(ExpRelaxedCategorical, _instance)
         new.temperature = self.temperature
         return OneHotCategorical.expand(self, batch_shape, new)  # type: ignore[arg-type]
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Logarithms of the probabilities."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of the parameter."""
-        return self._categorical.param_shape
 
     def rsample(self, sample_shape: Any = Size(())) -> Tensor:  # noqa: B008
         uniforms = clamp_probs(uniform_like(self.logits, self._extended_shape(sample_shape)))

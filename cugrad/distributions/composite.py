@@ -49,9 +49,7 @@ class Independent(Distribution):
         batch_shape, dims = Size(batch_shape), self.reinterpreted_batch_ndims
         new.base_dist = self.base_dist.expand(batch_shape + self.event_shape[:dims])
         new.reinterpreted_batch_ndims = dims
-        Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._copied_to(new, batch_shape)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -168,9 +166,7 @@ class TransformedDistribution(Distribution):
         new.transforms = self.transforms
         for name in getattr(self, "_expanded", ()):
             setattr(new, name, getattr(self, name).expand(batch_shape))
-        Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._copied_to(new, batch_shape)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -288,9 +284,7 @@ class MixtureSameFamily(Distribution):
         )
         new._mixture_distribution = self.mixture_distribution.expand(batch_shape)
         new._num_component, new._event_ndims = self._num_component, self._event_ndims
-        Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._copied_to(new, batch_shape)
 
     @property
     def mixture_distribution(self) -> Any:

@@ -198,6 +198,12 @@ class Distribution:
                 f"invalid values:\n{value}"
             )
 
+    def _copied_to(self, new: Any, batch_shape: Any) -> Any:
+        """`new` with this law's event and settings, and another batch: how each `expand` ends."""
+        Distribution.__init__(new, Size(batch_shape), self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
             raise NotImplementedError(
@@ -245,9 +251,7 @@ class Parametrised(Distribution):
                 setattr(new, name, value.expand(shape))
         for name in self._kept:
             setattr(new, name, getattr(self, name))
-        Distribution.__init__(new, batch_shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._copied_to(new, batch_shape)
 
 
 class ExponentialFamily(Distribution):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ import cupy
 import numpy as np
 
 from ..pinned import Held
+from ..reclaimers import Reclaimers
 
 __all__ = ["PeakMeter", "empty_pinned", "is_pinned", "pointer_of"]
 
@@ -72,16 +74,20 @@ class PeakMeter:
         return metered
 
 
-_reclaimers: list[Callable[[], bool]] = []
+_reclaimers = Reclaimers()
 
 
 def retry_after(reclaim: Callable[[], bool]) -> None:
     """Has CuPy's process-wide allocator call `reclaim` where it fails, and try again if that
     answers true.
     """
-    if not _reclaimers:
-        wrap_allocator(_retrying)
-    _reclaimers.append(reclaim)
+    _retry_when_full()
+    _reclaimers.add(reclaim)
+
+
+@cache
+def _retry_when_full() -> None:
+    wrap_allocator(_retrying)
 
 
 def wrap_allocator(wrapped: Callable[[Any], Any]) -> None:
@@ -117,8 +123,7 @@ def made_room(error: Exception) -> bool:
     """
     if getattr(error, "status", None) != FULL.get(type(error).__name__, -1):
         return False
-    for reclaim in _reclaimers:
-        reclaim()
+    _reclaimers.ask()
     cupy.get_default_memory_pool().free_all_blocks()
     return True
 
@@ -128,8 +133,7 @@ def _retrying(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
         try:
             return allocate(size)
         except MemoryError:  # CuPy's OutOfMemoryError is one; the pool has freed what it could
-            freed = [reclaim() for reclaim in _reclaimers]
-            if not any(freed):
+            if not _reclaimers.ask():
                 raise
         return allocate(size)
 

@@ -3,9 +3,10 @@
 Copies between pinned and device memory are queued, and run as early or as late as events allow;
 vector clocks check every access, and raise `RaceError`; virtual time says what a GPU would need.
 
-`machine.py` is the device: streams, events and the order of work. Begin there. `array.py` and
-`namespace.py` are its arrays and functions, `memory.py` its pool, `races.py` the vector clocks,
-`cost.py` what work costs, `timeline.py` what happened, and `backend.py` the protocol over them.
+`machine.py` is the device, and the order of work: begin there. `streams.py` has its streams and
+events. `array.py` and `namespace.py` are its arrays and functions, `memory.py` its pool, `races.py`
+the vector clocks, `cost.py` what work costs, `timeline.py` what happened, and `backend.py` the
+protocol over them.
 Users import the names below; `cuda.sanitizer` imports `races.py`.
 
 >>> import cugrad as torch

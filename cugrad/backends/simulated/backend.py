@@ -222,7 +222,7 @@ class SimulatedBackend:
         """Calls `reclaim` when the device is full; the allocation is tried again if that answers
         true.
         """
-        self.machine.reclaimers.append(reclaim)
+        self.machine.reclaimers.add(reclaim)
 
     def limit_memory(self, nbytes: int) -> None:
         self.machine.limit = nbytes

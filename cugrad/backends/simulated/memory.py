@@ -77,8 +77,7 @@ class Pool:
             if self.held + size > capacity:
                 self.release()
                 if self.held + size > capacity:
-                    freed = [reclaim() for reclaim in self._machine.reclaimers]
-                    if any(freed):
+                    if self._machine.reclaimers.ask():
                         return self.allocate(nbytes, arena)
                     raise OutOfMemoryError(
                         f"Out of memory allocating {size:,} bytes (allocated so far: "

@@ -18,7 +18,7 @@ from cugrad import backends
 from cugrad.backends import simulated
 from cugrad.memory import DiskStore, offload, save_on_disk
 from cugrad.memory.disk.files import DiskFullError, ScratchFile
-from cugrad.memory.disk.store import DiskSpan
+from cugrad.memory.disk.span import DiskSpan
 from cugrad.memory.offloading.engine import CopyEngine, engine_of
 from cugrad.memory.offloading.staging import Staging
 

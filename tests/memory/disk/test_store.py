@@ -22,7 +22,8 @@ import pytest
 
 from cugrad.memory.disk import files
 from cugrad.memory.disk.files import BLOCK, DiskFullError, Extents, ScratchFile
-from cugrad.memory.disk.store import DiskSpan, DiskStore
+from cugrad.memory.disk.span import DiskSpan
+from cugrad.memory.disk.store import DiskStore
 from cugrad.memory.disk.transfers import PIECE, Transfer
 from tests.support import ROOT
 from tests.support.patience import eventually

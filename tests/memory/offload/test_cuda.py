@@ -13,6 +13,7 @@ import cugrad
 from cugrad import backends
 from cugrad.autograd.graph import save_on_cpu
 from cugrad.backends.pinned import pinned_memory
+from cugrad.backends.reclaimers import Reclaimers
 from cugrad.backends.slab import PinnedSlab
 from cugrad.memory import offload
 from cugrad.memory.geometry import root_of
@@ -83,7 +84,7 @@ def test_the_report_and_what_is_left() -> None:
 
 
 @on_cuda
-def test_a_failed_allocation_is_tried_again() -> None:
+def test_a_failed_allocation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = backends.get("cuda")
     engine = engine_of(backend, backend.current_device())
     hooks = moving(backlog=1 << 40)
@@ -107,15 +108,12 @@ def test_a_failed_allocation_is_tried_again() -> None:
     from cugrad.backends.cupy import memory as cupy_memory
 
     wrapped = cupy_memory._retrying(failing)
-    reclaimers = cupy_memory._reclaimers[:]
-    cupy_memory._reclaimers[:] = [reclaim]
-    try:
-        assert wrapped(512) is not None
-        failures[:] = [True, True]
-        with pytest.raises(MemoryError):
-            wrapped(512)
-    finally:
-        cupy_memory._reclaimers[:] = reclaimers
+    monkeypatch.setattr(cupy_memory, "_reclaimers", Reclaimers())
+    cupy_memory._reclaimers.add(reclaim)
+    assert wrapped(512) is not None
+    failures[:] = [True, True]
+    with pytest.raises(MemoryError):
+        wrapped(512)
     assert calls == [0, 0]  # everything had left
     assert hooks.unpack_hook(packed).sum().item() == 1 << 16
 

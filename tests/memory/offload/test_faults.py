@@ -20,7 +20,7 @@ from cugrad.autograd import mode
 from cugrad.backends import simulated
 from cugrad.errors import RaceError
 from cugrad.memory.disk import store
-from cugrad.memory.disk.store import DiskSpan
+from cugrad.memory.disk.span import DiskSpan
 from cugrad.memory.disk.transfers import Transfer
 from cugrad.memory.offloading import engine
 from tests.memory.offload import cases_of_life as offload_cases_of_life
@@ -384,21 +384,19 @@ def clean() -> Iterator[None]:
     """An engine of its own for each test; what was there before is no garbage, nor looked at."""
     gc.collect()
     gc.freeze()  # for good: what is unfrozen, 50,000 tests and PyTorch, is walked each time
-    before, reclaimers = dict(engine._engines), list(simulated.MACHINE.reclaimers)
+    before = dict(engine._engines)
     engine._engines.clear()
     with simulated.configured(simulated.H200):
         simulated.reset()
         yield
         fresh()
     engine._engines.update(before)
-    simulated.MACHINE.reclaimers[:] = reclaimers
 
 
 def fresh() -> None:
-    """No engine, and none that the machine asks for memory: their streams would count for ever."""
+    """No engine: the streams of those that are gone would count for ever."""
     gc.collect()
     engine._engines.clear()
-    simulated.MACHINE.reclaimers.clear()
     for watcher in tuple(mode.writes_watched):  # of engines that are gone
         if type(getattr(watcher, "__self__", None)).__name__ == "Outbound":
             mode.watch_writes(watcher, False)

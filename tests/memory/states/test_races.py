@@ -136,14 +136,13 @@ def someone_lets_go_of_a_lanes_memory() -> None:
 def clean() -> Iterator[None]:
     """An engine of its own for each test."""
     gc.collect()
-    before, reclaimers = dict(engine._engines), list(simulated.MACHINE.reclaimers)
+    before = dict(engine._engines)
     engine._engines.clear()
     with simulated.configured(simulated.H200):
         simulated.reset()
         yield
         faults_of_offload.fresh()
     engine._engines.update(before)
-    simulated.MACHINE.reclaimers[:] = reclaimers
 
 
 def race() -> str | None:
