@@ -408,10 +408,19 @@ def _adopt(param: Tensor, value: Any, param_id: Any, groups: list[Any], key: Any
         process = Optimizer._process_value_according_to_param_policy
         return process(param, value, param_id, groups, key)
     if isinstance(value, dict):
+        if "master" in value:  # of `memory.offload_states`: all of it has the master's dtype
+            return {k: _as_it_is(param, v) for k, v in value.items()}
         return {k: _adopt(param, v, param_id, groups, k) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):
         return type(value)(_adopt(param, v, param_id, groups) for v in value)
     return deepcopy(value)
+
+
+def _as_it_is(param: Tensor, value: Any) -> Any:
+    """A copy of what a parameter's state has, in that dtype; what has dims goes to the device."""
+    if not isinstance(value, Tensor):
+        return deepcopy(value)
+    return value.detach().to(param.device if value.ndim else value.device, copy=True)
 
 
 explain(__name__)

@@ -67,6 +67,7 @@ class budget(saved_tensors_hooks):
             placed, too, as by `offload_states`. The context is then around the whole loop, and what
             it has sent away stays there behind it.
         disk: True or a directory: what the host has no room for may go there.
+        masters: as of `offload_states`: "float32" for a model in 16 bits.
 
     BudgetError at the end of the first step if no plan fits: it says how much is needed, and for
     what. ValueError for a limit that is no size, or a placement that does not exist.
@@ -101,6 +102,7 @@ class budget(saved_tensors_hooks):
         model: Any = None,
         optimizer: Any = None,
         disk: Any = None,
+        masters: str | None = None,
     ) -> None:
         self.limit = bytes_of(limit, "budget: limit", least=1)
         if device is None and model is not None:
@@ -133,9 +135,11 @@ class budget(saved_tensors_hooks):
         if model is not None:
             from .states import StatesOfBudget
 
-            self._states = StatesOfBudget(self, model, optimizer, disk)
-        elif optimizer is not None or disk is not None:
-            raise ValueError("budget: optimizer and disk: want the model as well: model=net")
+            self._states = StatesOfBudget(self, model, optimizer, disk, masters)
+        elif optimizer is not None or disk is not None or masters is not None:
+            raise ValueError(
+                "budget: optimizer, disk and masters: want the model as well: model=net"
+            )
         self._fresh()
 
     def __repr__(self) -> str:

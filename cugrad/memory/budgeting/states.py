@@ -46,11 +46,14 @@ class StatesOfBudget:
     and the fastest that fits is taken.
     """
 
-    def __init__(self, owner: budget, model: Any, optimizer: Any, disk: Any) -> None:
+    def __init__(
+        self, owner: budget, model: Any, optimizer: Any, disk: Any, masters: str | None
+    ) -> None:
         self.owner, self.model, self.optimizer, self.disk = owner, model, optimizer, disk
         several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.optimizers = [each for each in several if each is not None]
-        offload_states(model, self.optimizers)  # checks them
+        self.masters = masters
+        offload_states(model, self.optimizers, masters=masters)  # checks them
         self.context: Any = None
         self.chosen: Candidate | None = None
         self.tried: list[Candidate] = []
@@ -64,7 +67,8 @@ class StatesOfBudget:
         trained = {id(p): (o, g) for o in self.optimizers for g in o.param_groups
                    for p in g["params"]}  # fmt: skip
         moving = [p for p in params if p.nbytes >= LEAST]
-        states = {id(p): _bytes_of_states(*trained[id(p)], p) for p in params if id(p) in trained}
+        states = {id(p): _bytes_of_states(*trained[id(p)], p, self.masters is not None)
+                  for p in params if id(p) in trained}  # fmt: skip
         self.bytes = {
             "weights": sum([p.nbytes for p in moving]),
             "gradients": sum([p.nbytes for p in moving if p.requires_grad]),
@@ -153,13 +157,13 @@ class StatesOfBudget:
             places = self._frugal()
             self._check_device(places)
             self.chosen = Candidate(places, self._resident(places), 0.0, 0)
-        if set(self.chosen.places.values()) != {"device"}:
+        if self.masters is not None or set(self.chosen.places.values()) != {"device"}:
             self._enter(self.chosen.places)
 
     def _enter(self, places: dict[str, str]) -> None:
         self.context = offload_states(
             self.model, self.optimizers, window=self.window, min_bytes=LEAST, **places,
-            host_limit=self.owner.host_limit, bring_back=False,
+            host_limit=self.owner.host_limit, bring_back=False, masters=self.masters,
             directory=None if self.disk in (None, True) else self.disk,
         )  # fmt: skip
         self.context.__enter__()
@@ -189,7 +193,7 @@ class StatesOfBudget:
         elsewhere = set(self.chosen.places.values()) != {"device"}
         self.context.bring_back = not elsewhere
         self.end()
-        if elsewhere:
+        if elsewhere or self.masters is not None:
             self._enter(self.chosen.places)
 
     # ------------------------------------------------------------------ the choice
@@ -242,11 +246,17 @@ class StatesOfBudget:
         }  # fmt: skip
 
 
-def _bytes_of_states(optimizer: Any, group: dict[str, Any], param: Tensor) -> int:
-    """Bytes that an optimizer keeps of a parameter, or will keep after its first step."""
+def _bytes_of_states(
+    optimizer: Any, group: dict[str, Any], param: Tensor, has_masters: bool
+) -> int:
+    """Bytes that an optimizer keeps of a parameter, or will keep after its first step, and those
+    of a master.
+    """
     state = optimizer.state.get(param)
-    if not state:
+    has_masters = has_masters and param.itemsize == 2
+    if not state or has_masters and "master" not in state:
         sample = param.detach().new_zeros([min(n, SAMPLE) for n in param.shape], device="cpu")
+        sample = sample.float() if has_masters else sample
         sample.requires_grad_()
         sample.grad = sample.detach().clone()
         rehearsal = copy.copy(optimizer)
@@ -257,7 +267,8 @@ def _bytes_of_states(optimizer: Any, group: dict[str, Any], param: Tensor) -> in
             state = rehearsal.state.get(sample) or {}
         except (RuntimeError, NotImplementedError, AssertionError):  # one that has its own step
             return 2 * param.nbytes
-        return sum([_bytes(each) for each in state.values()]) * param.numel() // sample.numel()
+        nbytes = sum([_bytes(each) for each in state.values()])
+        return (nbytes + has_masters * sample.nbytes) * param.numel() // sample.numel()
     return sum([_bytes(each) for each in state.values()])
 
 

@@ -15,6 +15,7 @@ from ..offloading.options import OffloadOptions
 from ..sizes import size
 from .early import DuringBackward
 from .home import Home, before_write, can_be_placed
+from .masters import Masters
 from .placed import HOMES
 from .report import StatesReport, StepClock, report_of
 from .steps import StatesElsewhere, home_of
@@ -57,6 +58,9 @@ class offload_states:
             states="host", on the host beside it, as soon as gradients are whole, which are gone
             then; `optimizer.step()` takes what is left. Not with clipping, GradScaler, closures or
             gradients that are added up: RuntimeError in the first step, which changes nothing.
+        masters: "float32": steps of weights in bfloat16 or float16 are taken on copies in float32,
+            with states in float32. They are states of the optimizer, as "master", and are where
+            those are; behind a step a weight is its master, rounded.
         window: bytes on the device of each kind that is elsewhere; None: four of the largest
             tensors, and at least 64 MiB.
         min_bytes: parameters smaller than this stay, and those without dims, with their gradients
@@ -88,6 +92,7 @@ class offload_states:
         gradients: str = "device",
         states: str = "device",
         step: str = BEHIND,
+        masters: str | None = None,
         window: int | str | None = None,
         min_bytes: int | str = 1 << 16,
         host_limit: int | str | None = None,
@@ -103,8 +108,14 @@ class offload_states:
                 )
         if step not in (BEHIND, DURING):
             raise ValueError(f"offload_states: step: got {step!r}, want {BEHIND!r} or {DURING!r}")
-        self._during = step == DURING
-        self._moves = self._during or any(place != "device" for place in self._asked.values())
+        if masters not in (None, "float32"):
+            raise ValueError(f"offload_states: masters: got {masters!r}, want 'float32' or None")
+        self._during, self._masters = step == DURING, None if masters is None else Masters()
+        self._moves = (
+            self._during
+            or masters is not None
+            or any(place != "device" for place in self._asked.values())
+        )
         self._limit, self._least, self._host_limit = checked_sizes(
             "offload_states", window=window, min_bytes=min_bytes, host_limit=host_limit
         )
@@ -116,6 +127,8 @@ class offload_states:
         self._optimizers = _several(optimizer)
         if states != "device" and not self._optimizers:
             raise ValueError(f"offload_states: states={states!r}: want the optimizer that has them")
+        if masters is not None:
+            _check_masters(self._optimizers)
         self._store: Any = None
         self._windows: dict[str, Window] = {}
         self._windows_of_before: dict[str, Window] = {}
@@ -211,7 +224,9 @@ class offload_states:
         weights, gradients, states = windows = list(self._windows.values())
         place = self._asked["states"]
         weights.beside = states
-        self._steps = StatesElsewhere(windows, place != "device", place == "host", self._place)
+        self._steps = StatesElsewhere(
+            windows, place != "device", place == "host", self._place, self._masters
+        )
         self._early = DuringBackward(self._steps) if self._during else None
         for param in self._params:
             for tensor, window in ((param, weights), (param._grad, gradients)):
@@ -364,6 +379,17 @@ def _tensors(params: Any) -> Iterable[Tensor]:
                 "or Tensors"
             )
         yield param
+
+
+def _check_masters(optimizers: list[Any]) -> None:
+    """ValueError for an optimizer that does not leave its step to others."""
+    for each in optimizers:
+        owner = next(cls for cls in type(each).__mro__ if "step" in vars(cls))
+        if "_update_groups" not in vars(owner):
+            raise ValueError(
+                f"offload_states: masters: got {type(each).__name__}, which has a `step` of its "
+                "own; want an optimizer whose step is its `_update`"
+            )
 
 
 def _several(optimizer: Any) -> list[Any]:

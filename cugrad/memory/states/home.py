@@ -72,13 +72,14 @@ class Home:
 
     `pending` are changes in place of what is elsewhere, which are made where it is used next: until
     the tensor's `version` changes, the bytes of the span and these are what it is. `told` has what
-    was computed of the elements at a version, by name. `lane` is the one in whose memory it is, of
-    which `owner` is a weak reference; None: it is the compute stream's.
+    was computed of the elements at a version, by name. `writes` counts what no version counts.
+    `lane` is the one in whose memory it is, of which `owner` is a weak reference; None: it is the
+    compute stream's.
     """
 
     __slots__ = ("ref", "key", "window", "engine", "backend", "form", "nbytes", "span",
                  "is_changed", "is_announced", "is_outdated", "is_on_host", "kept", "root", "used",
-                 "aliases", "pending", "version", "told", "gone", "lane", "owner",
+                 "aliases", "pending", "version", "told", "gone", "lane", "owner", "writes",
                  "__weakref__")  # fmt: skip
 
     def __init__(self, tensor: Tensor, window: Window, engine: CopyEngine) -> None:
@@ -91,6 +92,7 @@ class Home:
         self.aliases: list[Any] = []  # weak references to what `detach` has made
         self.pending: list[Change] = []
         self.version = 0
+        self.writes = 0
         self.lane: Any = None
         self.owner: Any = None
         self.gone = ""  # what is said to those who ask for what is nowhere any more
@@ -247,6 +249,7 @@ class Home:
 
     def _has_changed(self) -> None:
         self.is_changed = True
+        self.writes += 1
         if self.told:
             self.told = {}
 

@@ -10,6 +10,7 @@ from ...autograd.threads import run_to_its_end
 from ...backends import backend_of
 from ...tensor import Tensor
 from .home import Home
+from .masters import Masters
 from .placed import HOMES
 from .undo import Before
 from .unfinished import OpenStep, tell
@@ -46,10 +47,11 @@ class StatesElsewhere:
 
     def __init__(
         self, windows: list[Window], moves: bool, on_host: bool,
-        place: Callable[[Tensor, Window, Any], Home | None],
+        place: Callable[[Tensor, Window, Any], Home | None], masters: Masters | None = None,
     ) -> None:  # fmt: skip
         self.weights, self.gradients, self.states = self.windows = windows
         self.moves, self.on_host, self.place = moves, on_host, place
+        self.masters = masters
         self.is_first = True  # whether a step has had no bucket yet
         self.first: list[Home] = []  # states that the step before has used first
         limits = [window.limit for window in windows]
@@ -108,7 +110,7 @@ class StatesElsewhere:
         total = [0, 0, 0]
         for param in params:
             state = sum([home.nbytes for home in self.homes_of_states(optimizer, [param])])
-            more = [param.nbytes, param.nbytes, state or 2 * param.nbytes]
+            more = [param.nbytes, param.nbytes, state or self._foreseen(param)]
             sums = [a + b for a, b in zip(total, more)]
             if bucket and any(a > b for a, b in zip(sums, most)):
                 yield bucket
@@ -117,6 +119,10 @@ class StatesElsewhere:
             total = sums
         if bucket:
             yield bucket
+
+    def _foreseen(self, param: Tensor) -> int:
+        """Bytes of states that a parameter will have."""
+        return 2 * param.nbytes if self.masters is None else 12 * param.numel()
 
     def homes_of_states(self, optimizer: Any, params: list[Tensor]) -> list[Home]:
         """The homes of the states of some parameters."""
@@ -131,6 +137,8 @@ class StatesElsewhere:
 
     def settle(self, optimizer: Any) -> None:
         """Places all states of an optimizer, and has them leave."""
+        if self.masters is not None:
+            self.masters.widen(optimizer)
         for group in optimizer.param_groups:
             self.adopt(optimizer, group["params"])
         for home in list(self.states.here):
@@ -181,7 +189,7 @@ class StatesElsewhere:
             try:
                 for window in self.windows:
                     window.begin_step()
-                optimizer._update(params, group)
+                self._take(optimizer, params, group)
                 through.update(ids)
                 self._end_bucket()
             except BaseException:
@@ -190,6 +198,12 @@ class StatesElsewhere:
         except BaseException:  # perhaps while that was done
             self._take_back(before, ids <= through)
             raise
+
+    def _take(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
+        if self.masters is None:
+            optimizer._update(params, group)
+        else:
+            self.masters.update(optimizer, params, group)
 
     def _take_back(self, before: Before, is_through: bool) -> None:
         self._end_bucket()
@@ -268,12 +282,12 @@ class StatesElsewhere:
         parameter as it was, or as it is behind the step.
         """
         through = self.steps_open[id(optimizer)].through
-        if optimizer._notes:
+        if optimizer._notes and self.masters is None:
             optimizer._update_noting(params, group, through)
             return
         before = Before(optimizer, params, True)
         try:
-            optimizer._update(params, group)
+            self._take(optimizer, params, group)
         except BaseException:
             before.put_back()
             raise

@@ -138,3 +138,33 @@ def test_a_host_that_is_too_small_is_helped_by_the_disk(tmp_path: Any) -> None:
         result = trained("linear", 16, 4, within)
     assert result[0] == losses and same(result[1], weights)
     assert result[3].report()["states"]["places"]["states"] == "disk"
+
+
+def test_masters_are_within_the_limit() -> None:
+    """A model in 16 bits trains in float32, and its places count the masters."""
+
+    def losses(limit: str | None) -> list[float]:
+        cugrad.manual_seed(0)
+        layers = [cugrad.nn.Linear(256, 256) for _ in range(8)]
+        net = cugrad.nn.Sequential(*layers).to("simulated", cugrad.bfloat16)
+        optimizer = cugrad.optim.Adam(net.parameters())
+        x = cugrad.ones(16, 256, device="simulated", dtype=cugrad.bfloat16)
+        context: Any = (
+            memory.offload_states(net, optimizer, masters="float32") if limit is None
+            else memory.budget(limit, model=net, optimizer=optimizer, masters="float32")
+        )  # fmt: skip
+        seen = []
+        with context as plan:
+            for _ in range(4):
+                optimizer.zero_grad()
+                loss = net(x).float().square().mean()
+                loss.backward()
+                optimizer.step()
+                seen.append(loss.item())
+        if limit is not None:
+            report = plan.report()
+            assert report["peak"] <= report["limit"]
+            assert report["states"]["bytes"]["states"] == 3 * 4 * 256 * 256 * 8
+        return seen
+
+    assert losses("4MiB") == losses(None)
