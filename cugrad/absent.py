@@ -354,9 +354,10 @@ PUBLIC = frozenset(
     backends.mps backends.openmp backends.simulated compiler cpu cuda cuda.amp cuda.graphs
     cuda.memory cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams distributed
     distributed.algorithms distributed.algorithms.ddp_comm_hooks
-    distributed.algorithms.ddp_comm_hooks.default_hooks distributed.autograd distributed.nn
-    distributed.nn.functional distributed.optim distributed.rpc distributions errors fft func
-    jit linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
+    distributed.algorithms.ddp_comm_hooks.default_hooks distributed.autograd
+    distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
+    distributed.optim distributed.rpc distributed.tensor distributions errors fft func jit
+    linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
     nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim

@@ -103,7 +103,7 @@ class _Pickler(pickle._Pickler):
         for hook in list(hooks.values()) if hooks else ():
             warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
         state = dict(t.__dict__)
-        kind_of_tensor = t._usual if t._may_be_away else type(t)  # as it was made
+        kind_of_tensor = getattr(type(t), "_usual", type(t))  # as it was made
         if kind_of_tensor is Parameter:
             args: tuple[Any, ...] = (t.detach(), t.requires_grad, OrderedDict())
             if state:

@@ -13,8 +13,23 @@ from cugrad.distributed.optim import ZeroRedundancyOptimizer
 from cugrad.nn.parallel import DistributedDataParallel as DDP
 from tests.distributed.programs import same, start
 from tests.distributed.programs_ddp import batch, loss_of, net, own
+from tests.distributed.programs_fully_shard import (
+    accumulated,
+    after_an_error,
+    in_other_dtypes,
+    in_parts,
+    in_rows,
+    killed,
+    mistakes,
+    on_the_host,
+    state_dicts,
+    used_otherwise,
+)
 
-__all__ = ["start"]
+__all__ = [
+    "accumulated", "after_an_error", "in_other_dtypes", "in_parts", "in_rows", "killed", "mistakes",
+    "on_the_host", "start", "state_dicts", "used_otherwise",
+]  # fmt: skip
 
 STEPS = 20
 

@@ -1,0 +1,21 @@
+"""torch.distributed.tensor: tensors of which each rank has a part.
+
+`dtensor.py` has the class, and the file to begin with; `placements.py` says who has what.
+`distributed.fsdp` makes parameters of them, `distributed.checkpoint` writes and reads them.
+"""
+
+from ...absent import explain
+from ..device_mesh import DeviceMesh as DeviceMesh
+from ..device_mesh import init_device_mesh as init_device_mesh
+from .dtensor import DTensor as DTensor
+from .dtensor import distribute_tensor as distribute_tensor
+from .placements import Placement as Placement
+from .placements import Replicate as Replicate
+from .placements import Shard as Shard
+
+__all__ = [
+    "DTensor", "DeviceMesh", "Placement", "Replicate", "Shard", "distribute_tensor",
+    "init_device_mesh",
+]  # fmt: skip
+
+explain(__name__)

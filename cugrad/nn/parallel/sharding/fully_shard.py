@@ -1,0 +1,328 @@
+"""`fully_shard`: a module whose parameters are in parts, and whole only while it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ....autograd.engine.backward_pass import task
+from ....distributed.device_mesh import DeviceMesh
+from ....distributed.groups import default_group
+from ....tensor import Tensor
+from ...modules.module import Module
+from .group import ShardedGroup, ShardedParameter
+from .policies import MixedPrecisionPolicy, OffloadPolicy
+
+__all__ = ["FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method"]
+
+AS_THEY_ARE, ON_THE_DEVICE = MixedPrecisionPolicy(), OffloadPolicy()
+_classes: dict[type, type] = {}  # by the class that a module had
+
+
+class UnshardHandle:
+    """What `unshard(async_op=True)` returns: `wait` before the parameters are used."""
+
+    def __init__(self, group: ShardedGroup | None) -> None:
+        self._group = group
+
+    def wait(self) -> None:
+        """Has the whole there."""
+        if self._group is not None:
+            self._group.unshard()
+            self._group = None
+
+
+class _Tree:
+    """The sharded modules that the outermost one has, in the order in which forward is through."""
+
+    def __init__(self, root: Module) -> None:
+        self.root = root
+        self.order: list[ShardedGroup] = []
+
+
+class _Sharding:
+    """What a sharded module knows of itself."""
+
+    def __init__(self, group: ShardedGroup | None, policy: MixedPrecisionPolicy) -> None:
+        self.group, self.policy = group, policy
+        self.tree: _Tree | None = None
+        self.next_in_forward: list[Any] = []
+        self.next_in_backward: list[Any] = []
+
+
+class FSDPModule:
+    """What `fully_shard` adds to a module; its class is a subclass of this one and of its own."""
+
+    _sharding: _Sharding
+
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """Gathers this module's parameters; with `async_op` begins to, and returns a handle."""
+        group = self._sharding.group
+        handle = UnshardHandle(group)
+        if group is not None:
+            group.begin_unshard()
+        if async_op:
+            return handle
+        handle.wait()
+        return None
+
+    def reshard(self) -> None:
+        """Lets go of all but the parts of this module's parameters."""
+        if self._sharding.group is not None:
+            self._sharding.group.reshard()
+
+    def set_requires_gradient_sync(
+        self, requires_gradient_sync: bool, *, recurse: bool = True
+    ) -> None:
+        """Whether backward sums up gradients over ranks, or each rank adds up its own, whole."""
+        for group in self._groups(recurse):
+            group.syncs = requires_gradient_sync
+
+    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
+        """Whether, in a mesh of two dimensions, gradients are also summed up over the first."""
+        for group in self._groups(recurse):
+            group.syncs_copies = requires_all_reduce
+
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
+        """Whether the whole goes after forward, and is gathered again in backward."""
+        for group in self._groups(recurse):
+            group.reshards_after_forward = reshard_after_forward
+
+    def set_reshard_after_backward(
+        self, reshard_after_backward: bool, *, recurse: bool = True
+    ) -> None:
+        """Whether the whole goes after backward; without it, several share one gathering."""
+        for group in self._groups(recurse):
+            group.reshards_after_backward = reshard_after_backward
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """By what the sum of gradients is divided, instead of the number of ranks."""
+        for group in self._groups(False):
+            group.divide_factor = float(factor)
+
+    def set_modules_to_forward_prefetch(self, modules: list[FSDPModule]) -> None:
+        """Which modules begin to be gathered when this one is about to compute."""
+        self._sharding.next_in_forward = _sharded_ones("forward", modules)
+
+    def set_modules_to_backward_prefetch(self, modules: list[FSDPModule]) -> None:
+        """Which modules begin to be gathered when backward reaches this one; by default the one
+        whose forward came before.
+        """
+        self._sharding.next_in_backward = _sharded_ones("backward", modules)
+
+    def _groups(self, recurse: bool) -> Iterator[ShardedGroup]:
+        modules: Iterable[Any] = self.modules() if recurse else [self]  # type: ignore[attr-defined]
+        for module in modules:
+            if isinstance(module, FSDPModule) and module._sharding.group is not None:
+                yield module._sharding.group
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        for group in self._groups(True):
+            group.reshard()
+        return super()._apply(fn, recurse)  # type: ignore[misc]
+
+
+def _sharded_ones(direction: str, modules: Any) -> list[Any]:
+    for module in modules:
+        if not isinstance(module, FSDPModule):
+            raise ValueError(
+                f"set_modules_to_{direction}_prefetch: got {type(module).__name__}, want modules "
+                "that fully_shard was called with"
+            )
+    return list(modules)
+
+
+def fully_shard(
+    module: Any,
+    *,
+    mesh: DeviceMesh | None = None,
+    reshard_after_forward: bool | int | None = None,
+    shard_placement_fn: Any = None,
+    mp_policy: MixedPrecisionPolicy = AS_THEY_ARE,
+    offload_policy: OffloadPolicy = ON_THE_DEVICE,
+    ignored_params: set[Any] | None = None,
+    dp_mesh_dims: Any = None,
+) -> Any:
+    """Puts the parameters of a module in parts along their first dimension, one for each rank.
+
+    Forward gathers them, and lets go of them after it; so does backward, which leaves each rank its
+    part of the gradients, averaged over all ranks. An optimizer made after this has the states of
+    the parts. Call it for the parts of a model first, such as its layers, then for the model: each
+    call takes the parameters that are not sharded yet. The module is changed, and returned.
+
+    Args:
+        mesh: the ranks, all in one dimension by default. In a mesh of two dimensions the parts are
+            along the second, and each row has all of them.
+        reshard_after_forward: whether backward gathers anew; None: but for the outermost.
+        mp_policy: the dtypes of what is gathered, summed up and returned.
+        offload_policy: CPUOffloadPolicy() has the parts in host memory.
+        ignored_params: parameters that stay as they are.
+
+    ValueError for a parameter without dimensions.
+
+    >>> import cugrad as torch
+    >>> import cugrad.distributed as dist
+    >>> from cugrad.distributed.fsdp import fully_shard
+    >>> dist.init_process_group("mpi", rank=0, world_size=1)
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    >>> for layer in net:
+    ...     _ = fully_shard(layer)
+    >>> optimizer = torch.optim.SGD(fully_shard(net).parameters(), lr=0.1)
+    >>> net(torch.ones(3, 4)).sum().backward()
+    >>> optimizer.step()
+    >>> type(net[0].weight).__name__, net[0].weight.placements
+    ('DTensor', (Shard(dim=0),))
+    >>> dist.destroy_process_group()
+    """
+    if isinstance(module, FSDPModule):
+        raise AssertionError("fully_shard: this module is sharded already")
+    if not isinstance(module, Module):
+        raise NotImplementedError(
+            f"fully_shard: got {type(module).__name__}, want a Module; call it for each of several"
+        )
+    refused = {"shard_placement_fn": shard_placement_fn, "dp_mesh_dims": dp_mesh_dims}
+    if reshard_after_forward not in (None, True, False) or type(reshard_after_forward) is int:
+        refused["reshard_after_forward"] = reshard_after_forward
+    for name, value in refused.items():
+        if value is not None:
+            raise NotImplementedError(
+                f"fully_shard: got {name}={value!r}, which is not here: leave it out"
+            )
+    parameters = _own_parameters(module, ignored_params or set())
+    if mesh is None:
+        device = parameters[0].parameter.device.type if parameters else "cpu"
+        mesh = DeviceMesh.from_group(default_group(), device)
+    if mesh.ndim > 2:
+        raise ValueError(f"fully_shard: got a mesh of {mesh.ndim} dimensions, want one or two")
+    group = ShardedGroup(parameters, mesh, mp_policy, offload_policy) if parameters else None
+    if group is not None:
+        group.reshards_after_forward = (
+            None if reshard_after_forward is None else bool(reshard_after_forward)
+        )
+    sharded: Any = module
+    vars(sharded)["_sharding"] = _Sharding(group, mp_policy)
+    kind = type(module)
+    if kind not in _classes:
+        _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+    sharded.__class__ = _classes[kind]
+    sharded.register_forward_pre_hook(_before_forward, prepend=True, with_kwargs=True)
+    sharded.register_forward_hook(_after_forward, with_kwargs=False)
+    sharded.register_state_dict_pre_hook(_in_parts)
+    sharded.register_load_state_dict_pre_hook(_in_parts)
+    return sharded
+
+
+def _own_parameters(module: Module, ignored: set[Any]) -> list[ShardedParameter]:
+    """The parameters of a module and of those below it that are not sharded yet."""
+    owners: dict[Any, list[tuple[Module, str]]] = {}
+    names: dict[Any, str] = {}
+    for prefix, part in module.named_modules():
+        if isinstance(part, FSDPModule):
+            continue
+        for name, parameter in part._parameters.items():
+            if parameter is None or parameter in ignored or hasattr(parameter, "placements"):
+                continue
+            owners.setdefault(parameter, []).append((part, name))
+            names.setdefault(parameter, f"{prefix}.{name}".lstrip("."))
+            if not parameter.ndim:
+                raise ValueError(
+                    "fully_shard doesn't support scalar parameters. Change "
+                    f"{names[parameter]} to a 1D tensor with numel equal to 1."
+                )
+    return [ShardedParameter(o, parameter, names[parameter]) for parameter, o in owners.items()]
+
+
+# ---------------------------------------------------------------------- around forward
+
+
+def _before_forward(module: Any, args: Any, kwargs: Any) -> Any:
+    sharding = module._sharding
+    if sharding.tree is None:  # of all that are called, the outermost is the first
+        sharding.tree = _Tree(module)
+        for part in module.modules():
+            if isinstance(part, FSDPModule) and part._sharding.tree is None:
+                part._sharding.tree = sharding.tree
+    if sharding.tree.root is module and not task.running:
+        sharding.tree.order = []
+    if sharding.group is not None:
+        sharding.group.unshard()
+    for other in sharding.next_in_forward:
+        if other._sharding.group is not None:
+            other._sharding.group.begin_unshard()
+    policy = sharding.policy
+    if policy.param_dtype is not None and policy.cast_forward_inputs:
+        args, kwargs = _cast((args, kwargs), policy.param_dtype)
+    return args, kwargs
+
+
+def _after_forward(module: Any, args: Any, output: Any) -> Any:
+    sharding = module._sharding
+    if sharding.policy.output_dtype is not None:
+        output = _cast(output, sharding.policy.output_dtype)
+    group, tree = sharding.group, sharding.tree
+    if group is None:
+        return output
+    is_again = bool(task.running)  # a checkpoint's, within backward, which needs the whole yet
+    if not is_again:
+        reshards = group.reshards_after_forward
+        if tree.root is not module if reshards is None else reshards:
+            group.reshard()
+        if sharding.next_in_backward:
+            group.ahead_in_backward = None
+        elif tree.order:
+            group.ahead_in_backward = tree.order[-1]
+        tree.order.append(group)
+
+    def before_backward(_: Tensor) -> None:
+        group.before_backward()
+        for other in sharding.next_in_backward:
+            if other._sharding.group is not None:
+                other._sharding.group.begin_unshard()
+
+    for tensor in _tensors_in(output):
+        if tensor.requires_grad:
+            tensor.register_hook(before_backward)
+    return output
+
+
+def _in_parts(module: Any, *args: Any) -> None:
+    """Before state dicts are made or read."""
+    module.reshard()
+
+
+def register_fsdp_forward_method(module: Any, method_name: str) -> None:
+    """Has another method of a sharded module, than `forward`, gather its parameters, too."""
+    if not isinstance(module, FSDPModule):
+        return
+    method = getattr(module, method_name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _before_forward(module, args, kwargs)
+        return _after_forward(module, args, method(*args, **kwargs))
+
+    setattr(module, method_name, called)
+
+
+def _tensors_in(value: Any) -> Iterator[Any]:
+    waiting = [value]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, Tensor):
+            yield x
+        elif isinstance(x, dict):
+            waiting.extend(x.values())
+        elif isinstance(x, (list, tuple)):
+            waiting.extend(x)
+        elif hasattr(x, "__dataclass_fields__"):
+            waiting.extend(vars(x).values())
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    """The same with its floating-point tensors in a dtype."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {k: _cast(x, dtype) for k, x in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_cast(x, dtype) for x in value)
+    return value
