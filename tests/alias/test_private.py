@@ -14,7 +14,8 @@ import cugrad
 from cugrad import nn
 from cugrad.alias import private
 from cugrad.alias.paths import library
-from cugrad.alias.private import _foreach_utils, _reduction, _utils, internals, placements
+from cugrad.alias.private import _foreach_utils, _reduction, _utils, internals
+from cugrad.distributed.tensor import placements
 from tests.support import ROOT
 
 pytestmark = pytest.mark.host_only

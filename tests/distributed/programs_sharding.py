@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cugrad as torch
 import cugrad.distributed as dist
+import cugrad.distributed.checkpoint as dcp
 from cugrad import nn
+from cugrad.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
+from cugrad.distributed.device_mesh import init_device_mesh
+from cugrad.distributed.fsdp import fully_shard
 from cugrad.distributed.optim import ZeroRedundancyOptimizer
 from cugrad.nn.parallel import DistributedDataParallel as DDP
 from tests.distributed.programs import same, start
@@ -16,14 +27,17 @@ from tests.distributed.programs_ddp import batch, loss_of, net, own
 from tests.distributed.programs_fully_shard import (
     accumulated,
     after_an_error,
+    agree,
     in_other_dtypes,
     in_parts,
     in_rows,
     killed,
     mistakes,
     on_the_host,
+    sharded,
     state_dicts,
     used_otherwise,
+    values,
 )
 
 __all__ = [
@@ -113,3 +127,56 @@ def redundancy_mistakes() -> None:
     optimizer.step()
     same(later.detach(), torch.full((3,), -0.5))
     same_on_all(one.weight.detach())
+
+
+def checkpoints() -> None:
+    """Written by two ranks, read in parts, whole, and by one alone; a failed save leaves all."""
+    folder = Path(os.environ["CUGRAD_RANKS_FOLDER"]) / "checkpoint"
+    rank, model, reference = dist.get_rank(), sharded(), net()
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    steps(model, adam, 0, 5)
+    state, states = get_state_dict(model, adam)
+    app = {"model": state, "optimizer": states, "progress": {"step": 5, "mine": [rank]}}
+    dcp.save(app, checkpoint_id=folder)
+    dcp.save(app, checkpoint_id=folder)
+    files = {path.name for path in folder.iterdir()}
+    assert len(files) == 3, files  # one of each rank, of the last save alone
+
+    mesh = init_device_mesh("cpu", (2, 1))
+    for other in (sharded(net(1)), fully_shard(net(1), mesh=mesh), DDP(net(1))):
+        resumed = torch.optim.AdamW(other.parameters(), lr=1.0)
+        theirs, own_states = get_state_dict(other, resumed)
+        read = {"model": theirs, "optimizer": own_states, "progress": {"step": 0}}
+        dcp.load(read, checkpoint_id=folder)
+        set_state_dict(other, resumed, model_state_dict=theirs, optim_state_dict=own_states)
+        assert read["progress"] == {"step": 5} and resumed.param_groups[0]["lr"] != 1.0
+        for m, o in ((model, adam), (other, resumed)):
+            m.load_state_dict(m.state_dict())
+            o.zero_grad()
+            loss_of(m, *map(own, batch(50))).backward()
+            o.step()
+        agree(values(other), values(model))
+        set_state_dict(model, adam, model_state_dict=state, optim_state_dict=states)
+        dcp.load(app, checkpoint_id=folder)
+        set_state_dict(model, adam, model_state_dict=state, optim_state_dict=states)
+
+    whole = {"model": reference.state_dict()}
+    dcp.load(whole, checkpoint_id=folder, no_dist=True)
+    agree([whole["model"][n] for n, _ in reference.named_parameters()], values(model))
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    full = get_model_state_dict(model, options=options)
+    assert sorted(full) == ([] if rank else sorted(state))
+
+    before = (folder / ".metadata").read_bytes()
+    with pytest.raises(dcp.CheckpointException, match="rank 1: .*pickle") as failure:
+        dcp.save({**app, **({"bad": lambda: 0} if rank else {})}, checkpoint_id=folder)
+    assert list(failure.value.failures) == [1]
+    assert (folder / ".metadata").read_bytes() == before and len(list(folder.iterdir())) >= 3
+    with pytest.raises(ValueError, match=r"'x' is torch.float32 \[1\] on rank 0, and .*\[2\] on"):
+        dcp.save({"x": torch.ones(1 + rank)}, checkpoint_id=folder)
+    with pytest.raises(dcp.CheckpointException, match="Missing key .*other"):
+        dcp.load({"other": 1}, checkpoint_id=folder)
+    with pytest.raises(dcp.CheckpointException, match="Size mismatch between saved"):
+        dcp.load({"model": {"0.weight": torch.ones(1)}}, checkpoint_id=folder)
+    with pytest.raises(dcp.CheckpointException, match="has no checkpoint"):
+        dcp.load({}, checkpoint_id=folder / "nowhere")

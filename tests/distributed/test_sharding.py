@@ -10,7 +10,7 @@ from tests.distributed.ranks import Outcome, run_ranks
 
 pytestmark = pytest.mark.host_only
 
-STATES = ["redundancy", "redundancy_mistakes"]
+STATES = ["redundancy", "redundancy_mistakes", "checkpoints"]
 PARAMETERS = [
     "in_parts", "accumulated", "used_otherwise", "in_other_dtypes", "on_the_host", "state_dicts",
     "mistakes", "after_an_error",

@@ -74,7 +74,7 @@ IGNORANCE = [
 # own, and may contain nothing but imports: module -> the rooms above that it re-exports from.
 FACES: dict[str, set[str]] = {
     "cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}, "distributed.optim": {"optim"},
-    "distributed.fsdp": {"nn"},
+    "distributed.fsdp": {"nn"}, "distributed.checkpoint.state_dict": {"nn"},
 }  # fmt: skip
 
 # Who may import a package that is not always there; "torch" is for tests and benchmarks only.

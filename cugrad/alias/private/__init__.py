@@ -55,9 +55,7 @@ PATHS = {
     "_custom_ops": "alias.paths.library",
     "_tensor_str": "alias.private._tensor_str",
     "_utils": "alias.private._utils",
-    **dict.fromkeys(
-        ("distributed.tensor", "distributed.tensor.placement_types"), "alias.private.placements"
-    ),
+    "distributed.tensor.placement_types": "distributed.tensor.placements",
     "backends.cpu": "alias.private.capability",
     "jit.annotations": "alias.private.annotations",
     "onnx.symbolic_helper": "alias.paths.onnx",

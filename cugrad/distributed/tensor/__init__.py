@@ -9,12 +9,13 @@ from ..device_mesh import DeviceMesh as DeviceMesh
 from ..device_mesh import init_device_mesh as init_device_mesh
 from .dtensor import DTensor as DTensor
 from .dtensor import distribute_tensor as distribute_tensor
+from .placements import Partial as Partial
 from .placements import Placement as Placement
 from .placements import Replicate as Replicate
 from .placements import Shard as Shard
 
 __all__ = [
-    "DTensor", "DeviceMesh", "Placement", "Replicate", "Shard", "distribute_tensor",
+    "DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_tensor",
     "init_device_mesh",
 ]  # fmt: skip
 

@@ -334,7 +334,7 @@ def _part(whole: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) ->
 def _checked(mesh: DeviceMesh, placements: Sequence[Placement] | None) -> tuple[Placement, ...]:
     """A placement for each dimension of a mesh, one of them Shard at most; default Replicate."""
     kinds = tuple(placements or [Replicate()] * mesh.ndim)
-    if len(kinds) != mesh.ndim or not all(isinstance(p, (Shard, Replicate)) for p in kinds):
+    if len(kinds) != mesh.ndim or not all(type(p) in (Shard, Replicate) for p in kinds):
         raise ValueError(
             f"DTensor: got placements={list(kinds)}, want Shard(dim) or Replicate() for each of "
             f"the {mesh.ndim} dimensions of the mesh"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Placement", "Replicate", "Shard", "part_of"]
+__all__ = ["Partial", "Placement", "Replicate", "Shard", "part_of"]
 
 
 class Placement:
@@ -17,6 +17,10 @@ class Placement:
     def is_replicate(self) -> bool:
         """Whether each rank has the whole."""
         return isinstance(self, Replicate)
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether each rank has a summand."""
+        return isinstance(self, Partial) and reduce_op in (None, self.reduce_op)
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,20 @@ class Shard(Placement):
 
 
 @dataclass(frozen=True)
+class _StridedShard(Shard):
+    split_factor: int = 1
+
+
+@dataclass(frozen=True)
 class Replicate(Placement):
     """Each rank has the whole."""
+
+
+@dataclass(frozen=True)
+class Partial(Placement):
+    """Each rank has what `reduce_op` puts together with the others': no DTensor is placed so."""
+
+    reduce_op: str = "sum"
 
 
 def part_of(extent: int, rank: int, size: int) -> slice:

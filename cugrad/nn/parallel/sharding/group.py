@@ -23,7 +23,7 @@ from .whole import WholeHome, whole_parameter
 __all__ = ["ShardedGroup", "ShardedParameter"]
 
 
-class State(Enum):
+class Gathered(Enum):
     """What a group has: its parts alone, the whole on its way, or the whole."""
 
     SHARDED = "sharded"
@@ -80,7 +80,7 @@ class ShardedGroup:
         self.policy, self.offload = policy, offload
         self.group = mesh.get_group(mesh.ndim - 1)
         self.copies = mesh.get_group(0) if mesh.ndim == 2 else None  # of the same parts
-        self.state = State.SHARDED
+        self.state = Gathered.SHARDED
         self.reshards_after_forward: bool | None = None  # None: not if it is the outermost
         self.reshards_after_backward = self.syncs = self.syncs_copies = True
         self.divide_factor: float | None = None
@@ -140,15 +140,15 @@ class ShardedGroup:
     def begin_unshard(self) -> None:
         """Begins to gather the whole, anew if the parts have changed since."""
         versions = [p.sharded.counter[0] for p in self.parameters]
-        if self.state is not State.SHARDED and versions != self.versions:
+        if self.state is not Gathered.SHARDED and versions != self.versions:
             self.reshard()
         self.versions = versions
-        if self.state is State.SHARDED:
+        if self.state is Gathered.SHARDED:
             self._queue()  # what backward gathers ahead goes with it
             unrecorded(self._begin_unshard)
 
     def _begin_unshard(self) -> None:
-        self.state = State.GATHERING
+        self.state = Gathered.GATHERING
         self.gathered += 1
         for members in self._by_dtype(lambda p: (p.whole.dtype, str(p.whole.device))):
             self.gathering.append(self._gather(members))
@@ -183,18 +183,18 @@ class ShardedGroup:
     def unshard(self) -> None:
         """Has the whole there, as the module's parameters."""
         self.begin_unshard()
-        if self.state is State.GATHERING:
+        if self.state is Gathered.GATHERING:
             unrecorded(lambda: wait_for(self.gathering))
-            self.state = State.WHOLE
+            self.state = Gathered.WHOLE
         for p in self.parameters:
             p.show(p.whole)
 
     def reshard(self) -> None:
         """Lets go of the whole; the module's parameters are the parts."""
-        if self.state is State.GATHERING:
+        if self.state is Gathered.GATHERING:
             unrecorded(lambda: wait_for(self.gathering))
-        if self.state is not State.SHARDED:
-            self.state = State.SHARDED
+        if self.state is not Gathered.SHARDED:
+            self.state = Gathered.SHARDED
             for p in self.parameters:
                 assert p.home is not None
                 p.home.array = None
