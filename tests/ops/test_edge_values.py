@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -93,14 +94,38 @@ def test_a_float_alpha_scales_integers_in_the_dtype_of_the_sum(device: str) -> N
             lib.add(whole, whole, alpha=0.5)
 
 
+ALPHAS = (0, 1, 2, 0.5, 1.0, True, False, 1j)
+KINDS = ("bool", "uint8", "int64", "float32", "complex64")
+
+
+@pytest.mark.parametrize("alpha", ALPHAS, ids=str)
+def test_alpha_is_a_number_of_the_kind_of_the_sum(alpha: Any) -> None:
+    def outcome(lib: Any, left: str, right: str, function: str) -> Any:
+        a, b = (lib.tensor([1, 0]).to(getattr(lib, kind)) for kind in (left, right))
+        call = getattr(a if function.endswith("_") else lib, function)
+        try:
+            out = call(*(() if function.endswith("_") else (a,)), b, alpha=alpha)
+        except RuntimeError as error:
+            return str(error)[:40]
+        return str(out.dtype).split(".")[-1], out.tolist()
+
+    for function in ("add", "sub", "rsub", "add_"):
+        for left, right in product(KINDS, KINDS):
+            if function == "add_" and left != right:
+                continue
+            case = (left, right, function)
+            assert outcome(cugrad, *case) == outcome(torch, *case), case
+
+
 def test_layer_norm_of_any_layout_is_in_rows(device: str) -> None:
     for lib in (cugrad, torch):
         assert lib.nn.functional.layer_norm(lib.randn(4, 3).t(), (4,)).is_contiguous()
 
 
-@pytest.mark.filterwarnings("ignore:Tensor.m")
+@pytest.mark.filterwarnings("ignore:.*0-D tensors")
 def test_a_number_is_its_own_transpose(device: str) -> None:
     for lib in (cugrad, torch):
+        assert lib.tensor(2j).adjoint() == -2j
         assert lib.tensor(2.0).mT == 2 and lib.tensor(2j).mH.item() == -2j
 
 
@@ -122,6 +147,10 @@ REFUSING = {
     "unique, all of it": lambda lib, x: x.unique(return_inverse=True, return_counts=True)[0],
     "unique along a dim": lambda lib, x: lib.unique(x, dim=0),
     "unique_consecutive": lambda lib, x: lib.unique_consecutive(x),
+    "bincount by weights": lambda lib, x: lib.bincount(lib.tensor([0, 1, 1]), x),
+    "histogram": lambda lib, x: lib.histogram(x, 2).hist,
+    "edges of histogram": lambda lib, x: lib.histogram(x, 2).bin_edges,
+    "histogram by weight": lambda lib, x: lib.histogram(x.detach(), 2, weight=x).hist,
 }
 
 
@@ -136,6 +165,14 @@ def test_what_has_no_derivative_says_so_in_backward(name: str, device: str) -> N
             (out.sum() + x.sum()).backward()
         found.append((out.tolist(), out.grad_fn.name(), str(error.value)))
     assert found[0] == found[1]
+
+
+def test_boxes_of_points_have_no_derivative() -> None:
+    for lib in (cugrad, torch):  # PyTorch names the ops within
+        hist, edges = lib.histogramdd(lib.ones(3, 1, requires_grad=True), [2])
+        for part in (hist, edges[0]):
+            with pytest.raises(RuntimeError, match="derivative for aten::.*histogramdd"):
+                part.sum().backward()
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 2])

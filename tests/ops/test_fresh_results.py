@@ -44,6 +44,9 @@ ONE = {
     "combinations": lambda x: torch.combinations(x.reshape(-1), 1),
     "nan_to_num": lambda x: x.nan_to_num(),
     "renorm": lambda x: x.renorm(2, 0, 99.0),
+    "cummax of one number": lambda x: x.reshape(()).cummax(0)[0],
+    "stft": lambda x: torch.stft(
+        x.reshape(1).repeat(4), 2, 1, window=torch.ones(2), center=False, return_complex=True),
     "avg_pool": lambda x: torch.nn.functional.avg_pool2d(x, 1),
     "max_pool": lambda x: torch.nn.functional.max_pool2d(x, 1),
     "unfold": lambda x: torch.nn.functional.unfold(x, 1),
@@ -68,6 +71,19 @@ def test_a_result_may_be_written_to_and_changes_nothing_else(name: str, device: 
             assert given.item() == 2.0, "the argument has changed with the result"
         quiet.requires_grad_() if quiet.is_floating_point() else quiet
         out.detach_()
+
+
+def test_no_index_that_a_function_answers_is_a_view() -> None:
+    x, F = torch.rand(1, 2, 5, 5), torch.nn.functional
+    for pair in (
+        F.adaptive_max_pool2d(x, 2, return_indices=True),
+        F.fractional_max_pool2d(x, 2, output_size=2, return_indices=True),
+        F.max_pool2d(x, 2, return_indices=True),
+        torch.cummin(x.sum(), 0),
+        torch.sort(x.sum()),
+        torch.topk(x.sum(), 1, 0),
+    ):
+        assert not any(part._is_view() for part in pair)
 
 
 @pytest.mark.parametrize("name", ONE)

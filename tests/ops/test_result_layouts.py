@@ -49,6 +49,10 @@ OPS = {
     "logsumexp": lambda t, x: x.logsumexp(0),
     "rms_norm": lambda t, x: t.nn.functional.rms_norm(x, x.shape[-1:]),
     "batch_norm": lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True),
+    "batch_norm in evaluation": lambda t, x: t.nn.functional.batch_norm(
+        x, t.zeros(x.shape[1]), t.ones(x.shape[1])
+    ),
+    "group_norm": lambda t, x: t.nn.functional.group_norm(x, 1),
 }
 
 

@@ -57,19 +57,28 @@ def _public(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+ONE = 1  # what `alpha=` is unless it is named: True and 1.0 are looked at
+
+
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     """`other * alpha`, in the dtype in which `input` and `other` meet."""
-    if (
-        isinstance(other, Tensor)
-        and array_of(other, "add").dtype.kind in "biu"
-        and type(alpha) is float
-    ):
-        operands = [x._array if isinstance(x, Tensor) else x for x in (input, other)]
-        other = cast(other, result_dtype(operands))
-        if other._array.dtype.kind in "biu":
-            raise RuntimeError(
-                "For integral input tensors, argument alpha must not be a floating point number."
-            )
+    meeting = result_dtype(
+        [array_of(x, "add") if isinstance(x, Tensor) else x for x in (input, other)]
+    )
+    if type(alpha) is bool and meeting is not dtypes.bool_:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if type(alpha) in (float, complex) and not (meeting.is_floating_point or meeting.is_complex):
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
+    if type(alpha) is complex and not meeting.is_complex:
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+        )
+    if meeting is dtypes.bool_:  # True + True is True, however often
+        return other & bool(alpha)
+    if isinstance(other, Tensor) and other.dtype is not meeting:
+        other = cast(other, meeting)
     return other * alpha
 
 
@@ -81,23 +90,28 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     >>> torch.add(torch.ones(2), 2., alpha=3)
     tensor([7., 7.])
     """
-    return recorded.add(input, other if alpha == 1 else _scaled(input, other, alpha))
+    return recorded.add(input, other if alpha is ONE else _scaled(input, other, alpha))
 
 
 @_public
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
     _refuse_bools(input, other)
-    return recorded.sub(input, other if alpha == 1 else _scaled(input, other, alpha))
+    return recorded.sub(input, other if alpha is ONE else _scaled(input, other, alpha))
 
 
 def _refuse_bools(*operands: Any) -> None:
-    for x in operands:
-        if type(x) is bool or isinstance(x, Tensor) and x._array.dtype.kind == "b":
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
-                "trying to invert a mask, use the `~` or `logical_not()` operator instead."
-            )
+    bools = [type(x) is bool or isinstance(x, Tensor) and x.dtype is dtypes.bool_ for x in operands]
+    if all(bools):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. "
+            "Use the `^` or `logical_xor()` operator instead."
+        )
+    if any(bools):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+            "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
 
 
 @_public
@@ -303,12 +317,16 @@ def _sorted_out(op: Op, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str
 
 
 def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    return apply_inplace(TABLE["add"], (self, other if alpha == 1 else _scaled(self, other, alpha)))
+    return apply_inplace(
+        TABLE["add"], (self, other if alpha is ONE else _scaled(self, other, alpha))
+    )
 
 
 def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     _refuse_bools(self, other)
-    return apply_inplace(TABLE["sub"], (self, other if alpha == 1 else _scaled(self, other, alpha)))
+    return apply_inplace(
+        TABLE["sub"], (self, other if alpha is ONE else _scaled(self, other, alpha))
+    )
 
 
 def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from ...backends.batched.arrays import levels_of
 from ...dtypes import is_floating
 from ...ops.reductions.statistics import range_of
 from ...tensor import Tensor
-from ..calls.arguments import array_of, fresh
+from ..calls.arguments import array_of, fresh, refused
 from ..calls.return_types import return_type
 from ..creation.ranges import linspace
 
@@ -44,8 +44,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
                 "weights should be 1-d and have the same length as input: got "
                 f"{tuple(weights.shape)} and {tuple(array.shape)}"
             )
-        weights = weights.detach()
-    return recorded.bincount(input, weights, minlength)
+    counts = recorded.bincount(input, None if weights is None else weights.detach(), minlength)
+    return refused(counts, (weights,), "bincount")
 
 
 def _check_histogram(function: str, input: Tensor) -> Any:
@@ -96,9 +96,10 @@ def histogram(
     """
     size = _check_histogram("histogram", input).size
     points = recorded.reshape(input.detach(), (size, 1))
-    if weight is not None:
-        _check_weight("histogram", weight, input, input.shape)
-        weight = recorded.reshape(weight.detach(), (size,))
+    weights = weight
+    if weights is not None:
+        _check_weight("histogram", weights, input, input.shape)
+        weights = recorded.reshape(weights.detach(), (size,))
     if isinstance(bins, Tensor):
         if range is not None:
             raise TypeError("histogram(): got bin edges as well as range, want one of them")
@@ -109,8 +110,9 @@ def histogram(
             )
     elif bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins}")
-    hist, edges = _in_boxes("histogram", points, [bins], range, weight, density)
-    return _HISTOGRAM(hist, edges[0])
+    hist, edges = _in_boxes("histogram", points, [bins], range, weights, density)
+    read = (input, weight, bins)
+    return _HISTOGRAM(*[refused(part, read, "histogram") for part in (hist, edges[0])])
 
 
 @fresh
@@ -143,11 +145,15 @@ def histogramdd(
             f"histogramdd: The size of bins must be equal to the innermost dimension of the input: "
             f"got {len(parts)} and {width}"
         )
-    if weight is not None:
-        _check_weight("histogramdd", weight, input, array.shape[:-1])
-        weight = recorded.reshape(weight.detach(), (array.size // width,))
+    weights = weight
+    if weights is not None:
+        _check_weight("histogramdd", weights, input, array.shape[:-1])
+        weights = recorded.reshape(weights.detach(), (array.size // width,))
     points = recorded.reshape(input.detach(), (array.size // width, width))
-    return _HISTOGRAMDD(*_in_boxes("histogramdd", points, parts, range, weight, density))
+    hist, edges = _in_boxes("histogramdd", points, parts, range, weights, density)
+    read = (input, weight, *parts)
+    refuse = lambda part: refused(part, read, "histogramdd")
+    return _HISTOGRAMDD(refuse(hist), tuple(map(refuse, edges)))
 
 
 def _check_weight(function: str, weight: Tensor, input: Tensor, shape: Any) -> None:

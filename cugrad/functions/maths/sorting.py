@@ -186,8 +186,7 @@ def _running(function: str, input: Tensor, dim: int) -> Any:
     dim = canonical_dim(dim, ndim)
     run, kind = getattr(recorded, function), _TYPES[function]
     if not ndim:
-        values, indices = run(recorded.unsqueeze(input, 0), 0)
-        return kind(recorded.squeeze(values, (0,)), recorded.squeeze(indices, (0,)))
+        return lifted(lambda row: kind(*run(row, 0)), input)
     return kind(*run(input, dim))
 
 

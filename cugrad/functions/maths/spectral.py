@@ -6,7 +6,7 @@ import warnings
 
 from ...autograd.recording.record import recorded
 from ...tensor import Tensor
-from ..calls.arguments import array_of
+from ..calls.arguments import array_of, as_own
 from ..creation.factories import ones
 from ..shapes.padding import pad
 
@@ -97,7 +97,7 @@ def stft(
             stacklevel=3,
         )
         return recorded.view_as_real(spectra)
-    return spectra
+    return as_own(spectra, ())
 
 
 def istft(

@@ -338,6 +338,8 @@ def adjoint(input: Tensor) -> Tensor:
             [3.-0.j]])
     """
     ndim = array_of(input, "adjoint").ndim
+    if not ndim:
+        return _conjugated(_itself(input, "adjoint", "Consider using x.conj()."))
     if ndim < 2:
         raise RuntimeError(
             "tensor.adjoint() is only supported on matrices or batches of matrices. "

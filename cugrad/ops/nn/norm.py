@@ -247,7 +247,7 @@ def _inference_slope(m: Any, input: Any, weight: Any, running_var: Any, eps: flo
 
 row(
     "batch_norm_inference", "input weight? bias? running_mean running_var", _batch_norm_inference,
-    node="NativeBatchNormBackward0", promote=CAST,
+    node="NativeBatchNormBackward0", promote=CAST, dense=CHANNELS_LAST,
     input=lambda m, g, weight, running_var, eps: (
         g * _inference_slope(m, g, weight, running_var, eps)),
     weight=lambda m, g, input, running_mean, running_var, eps: m.sum(
@@ -427,7 +427,7 @@ def _group_norm_jvp(
 
 
 row(
-    "native_group_norm", "input weight? bias?", _group_norm, promote=CAST,
+    "native_group_norm", "input weight? bias?", _group_norm, promote=CAST, dense=CHANNELS_LAST,
     outputs="result mean rstd", nondifferentiable="mean rstd", jvp=_group_norm_jvp,
     input=lambda m, g, input, weight, mean, rstd, num_groups, eps: _group_norm_slope(
         m, g if weight is None else g * _per_channel(m, weight, input), input, mean, rstd,
@@ -482,8 +482,8 @@ def _rms_norm_bend(
 
 
 row(
-    "rms_norm", "input weight?", _rms_norm, promote=CAST, dense=True, node="FusedRmsNormBackward0",
-    outputs="result rstd", nondifferentiable="rstd",
+    "rms_norm", "input weight?", _rms_norm, promote=CAST, dense=CHANNELS_LAST,
+    node="FusedRmsNormBackward0", outputs="result rstd", nondifferentiable="rstd",
     input=lambda m, g, input, weight, rstd, normalized_shape, eps: (
         m.rms_norm_backward(g, input, weight, rstd, normalized_shape, eps)),
     weight=lambda m, g, input, weight_shape, normalized_shape, eps: m.sum_to_shape(

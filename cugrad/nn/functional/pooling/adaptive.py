@@ -118,7 +118,7 @@ def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]
     flat = input.detach().reshape(*lead, prod(input.shape[-n:]))
     values = flat.gather(-1, places.flatten(len(lead))).reshape(places.shape)
     at = values.argmax(-1, keepdim=True)
-    indices = places.gather(-1, at).squeeze(-1)
+    indices = as_own(places.gather(-1, at).squeeze(-1), ())
     small = make(indices._array.astype(smallest_index(flat.shape[-1])))  # what backward keeps
     return recorded.max_pool_gather(input, small, n), indices
 
