@@ -354,17 +354,18 @@ PUBLIC = frozenset(
     backends.mps backends.openmp backends.simulated compiler cpu cuda cuda.amp cuda.graphs
     cuda.memory cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams distributed
     distributed.algorithms distributed.algorithms.ddp_comm_hooks
-    distributed.algorithms.ddp_comm_hooks.default_hooks distributed.autograd
-    distributed.checkpoint distributed.checkpoint.state_dict distributed.device_mesh
-    distributed.fsdp distributed.nn distributed.nn.functional distributed.optim distributed.rpc
-    distributed.tensor distributions errors fft func jit linalg memory models multiprocessing nn
-    nn.attention nn.functional nn.grad nn.init nn.modules nn.parallel nn.parameter nn.stateless
-    nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.fusion nn.utils.init
-    nn.utils.memory_format nn.utils.parametrizations nn.utils.parametrize nn.utils.prune
-    nn.utils.rnn ops optim optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt
-    random serialization serialization.safetensors signal signal.windows sparse special testing
-    utils utils.benchmark utils.checkpoint utils.data utils.data.dataloader utils.data.dataset
-    utils.data.distributed utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
+    distributed.algorithms.ddp_comm_hooks.default_hooks distributed.algorithms.join
+    distributed.autograd distributed.checkpoint distributed.checkpoint.state_dict
+    distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
+    distributed.optim distributed.rpc distributed.tensor distributions errors fft func jit
+    linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
+    nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
+    nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
+    nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
+    optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt random serialization
+    serialization.safetensors signal signal.windows sparse special testing utils utils.benchmark
+    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
+    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
     """.split()  # noqa: SIM905
 )
 

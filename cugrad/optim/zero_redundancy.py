@@ -8,6 +8,7 @@ from typing import Any
 from .. import distributed as dist
 from ..autograd.mode import no_grad
 from ..backends import backend_of
+from ..distributed.algorithms.join import Joinable, JoinHook
 from ..distributed.groups import default_group
 from ..tensor import Tensor, make
 from .optimizer import Optimizer
@@ -15,7 +16,17 @@ from .optimizer import Optimizer
 __all__ = ["ZeroRedundancyOptimizer"]
 
 
-class ZeroRedundancyOptimizer(Optimizer):
+class _SteppingShadow(JoinHook):
+    """A rank without batches steps its parameters for the others."""
+
+    def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
+        self.optimizer = optimizer
+
+    def main_hook(self) -> None:
+        self.optimizer.step()
+
+
+class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """Steps each parameter on one rank, which alone has its states; the others get the result.
 
     All ranks have all parameters and all gradients, as DistributedDataParallel leaves them. A rank
@@ -153,6 +164,18 @@ class ZeroRedundancyOptimizer(Optimizer):
         for work in works:
             assert work is not None
             work.wait()
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """Steps this rank's parameters for ranks that have batches left: `Join([model, self])`."""
+        return _SteppingShadow(self)
+
+    @property
+    def join_device(self) -> Any:
+        return next(iter(self._owner)).device
+
+    @property
+    def join_process_group(self) -> Any:
+        return self.process_group
 
     # ------------------------------------------------------------------ states of all ranks
 

@@ -13,7 +13,9 @@ import cugrad as torch
 import cugrad.distributed as dist
 from cugrad import nn
 from cugrad.distributed.algorithms.ddp_comm_hooks import default_hooks
+from cugrad.distributed.algorithms.join import Join
 from cugrad.distributed.nn import functional
+from cugrad.distributed.optim import ZeroRedundancyOptimizer
 from cugrad.nn.parallel import DistributedDataParallel as DDP
 from tests.distributed.programs import same, start
 
@@ -248,9 +250,53 @@ def mistakes() -> None:
     with pytest.raises(NotImplementedError, match="mixed_precision"):
         DDP(nn.Linear(1, 1), mixed_precision=object())
     with pytest.raises(NotImplementedError, match="join"):
-        DDP(nn.Linear(1, 1)).join()
+        DDP(nn.Linear(1, 1), static_graph=True).join()
     with pytest.raises(ValueError, match="single element"):
         DDP(nn.Linear(1, 1), device_ids=[0, 1])
+
+
+def uneven() -> None:
+    """Ranks with fewer batches take part in the steps of others, and end with their parameters."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+
+    def image_net() -> Any:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(),
+                             nn.Linear(8, 2)).double()  # fmt: skip
+
+    for by_all in (True, False):
+        model, reference = DDP(net(), bucket_cap_mb=0.0005), net()
+        adam = torch.optim.Adam(reference.parameters(), lr=1e-2)
+        zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=1e-2)
+        with Join([model, zero], divide_by_initial_world_size=by_all):
+            for i in range(2 * rank):  # rank 0 has no batch
+                zero.zero_grad()
+                loss_of(model, *map(own, batch(i))).backward()
+                zero.step()
+        for i in range(2 * (n - 1)):
+            x, y = batch(i)
+            ranks = range(i // 2 + 1, n)
+            adam.zero_grad()
+            for r in ranks:
+                rows = slice(r * ROWS, (r + 1) * ROWS)
+                (loss_of(reference, x[rows], y[rows]) / (n if by_all else len(ranks))).backward()
+            adam.step()
+        agree(
+            [p.detach() for p in model.parameters()], [p.detach() for p in reference.parameters()]
+        )
+    model = DDP(image_net(), find_unused_parameters=True)
+    with model.join():
+        for i in range(rank + 1):
+            with model.no_sync():
+                loss_of(model, *map(own, batch(i))).backward()
+            loss_of(model, *map(own, batch(i))).backward()
+    agree([b.double() for b in model.buffers()], [b.double() for b in model.buffers()])
+    with (
+        pytest.raises(RuntimeError, match="exhausted"),
+        model.join(throw_on_early_termination=True),
+    ):
+        for i in range(rank + 1):
+            loss_of(model, *map(own, batch(i))).backward()
 
 
 def gradients() -> None:

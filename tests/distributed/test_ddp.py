@@ -11,8 +11,8 @@ from tests.distributed.ranks import Outcome, run_ranks
 pytestmark = pytest.mark.host_only
 
 CASES = ["plain", "accumulated", "unused", "placed", "scaled", "hooked", "normed", "mistakes",
-         "gradients", "sampled"]  # fmt: skip
-OF_FOUR = ["plain", "unused", "gradients"]
+         "gradients", "sampled", "uneven"]  # fmt: skip
+OF_FOUR = ["plain", "unused", "gradients", "uneven"]
 
 
 @functools.cache

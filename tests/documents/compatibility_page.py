@@ -138,7 +138,7 @@ class Note(NamedTuple):
 JACOBIANS = Note("absent", "Deprecated, and for gradcheck's own use.")
 PROFILER = Note("absent", "Not here yet; `emit_nvtx` and `cugrad.profiler.MemoryTimeline` are.")
 DISTRIBUTED = Note(
-    "differs", "Refuses `mixed_precision`, `device_mesh`, `join` and what delays reductions. In a "
+    "differs", "Refuses `mixed_precision`, `device_mesh` and what delays reductions. In a "
     "static graph buckets keep the order of the module.",
 )  # fmt: skip
 NO_STORAGE = Note("absent", "Storages are no objects that one could register for a device.")

@@ -1,6 +1,7 @@
 """torch.distributed.algorithms: what is built on collectives.
 
-`ddp_comm_hooks` is all of it: begin there.
+`join.py` has ranks with fewer batches wait for the others, `ddp_comm_hooks` says how gradients are
+reduced: begin there.
 """
 
 from ...absent import explain

@@ -8,7 +8,9 @@ from typing import Any
 
 from ... import distributed as dist
 from ...autograd.mode import is_grad_enabled, no_grad
+from ...distributed.algorithms.join import Join, Joinable, JoinHook
 from ...distributed.groups import default_group
+from ...functions.creation.factories import tensor
 from ...functions.shapes.copies import cat
 from ...tensor import Tensor
 from ..modules.module import Module
@@ -18,7 +20,27 @@ from .scatter_gather import device_of
 __all__ = ["DistributedDataParallel"]
 
 
-class DistributedDataParallel(Module):
+class _Shadow(JoinHook):
+    """A rank without batches, in the steps of others."""
+
+    def __init__(self, model: DistributedDataParallel, divides_by_all: bool) -> None:
+        self.model, model._divides_by_all = model, divides_by_all
+
+    def main_hook(self) -> None:
+        if self.model._among_others(False, None, False):
+            self.model.reducer.shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """All ranks have the parameters of one that had the last step."""
+        model = self.model
+        source = tensor(model.process_group.rank() if is_last_joiner else -1, device=model.device)
+        dist.all_reduce(source, dist.ReduceOp.MAX, model.process_group)
+        model.reducer.divisor = model.process_group.size()
+        state = [*model.module.parameters(), *model._buffers_of_module.values()]
+        model._take_over(state, int(source.item()))
+
+
+class DistributedDataParallel(Module, Joinable):
     """Trains one module in several processes, each with batches of its own.
 
     All ranks begin with the parameters and buffers of the group's first rank. In backward,
@@ -93,7 +115,7 @@ class DistributedDataParallel(Module):
         self.gradient_as_bucket_view = gradient_as_bucket_view
         buffers = broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
         self.broadcast_buffers = True if buffers is None else buffers
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = self._divides_by_all = True
         skipped = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         trained = {
             name: p for name, p in module.named_parameters()
@@ -156,15 +178,15 @@ class DistributedDataParallel(Module):
                 "there"
             )
 
-    def _take_over(self, tensors: list[Tensor]) -> None:
-        """Makes tensors those of the first rank; those of one kind travel together."""
+    def _take_over(self, tensors: list[Tensor], source: int = 0) -> None:
+        """Makes tensors those of a rank, the first; those of one kind travel together."""
         kinds: dict[Any, list[Tensor]] = {}
         for t in tensors:
             kinds.setdefault((t.dtype, t.device), []).append(t)
         with no_grad():
             for members in kinds.values():
                 whole = cat([t.detach().reshape(-1) for t in members])
-                dist.broadcast(whole, group=self.process_group, group_src=0)
+                dist.broadcast(whole, group=self.process_group, group_src=source)
                 begin = 0
                 for t in members:
                     t.detach().copy_(whole[begin : begin + t.numel()].reshape(t.shape))
@@ -173,7 +195,10 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Calls the module."""
         syncs = is_grad_enabled() and self.require_backward_grad_sync
-        if self.broadcast_buffers and self._buffers_of_module and syncs:
+        if self._join_config.enable:
+            count = Join.notify_join_context(self)
+            self._among_others(True, None if self._divides_by_all else count, syncs)
+        elif self.broadcast_buffers and self._buffers_of_module and syncs:
             self._take_over(list(self._buffers_of_module.values()))
         if self.device_ids is not None:
             inputs, kwargs = _moved((inputs, kwargs), self.device_ids[0])
@@ -209,12 +234,51 @@ class DistributedDataParallel(Module):
             raise RuntimeError("register_comm_hook can only be called once.")
         self.reducer.hook = state, hook
 
-    def join(self, *args: Any, **kwargs: Any) -> Any:
-        """NotImplementedError: give all ranks as many batches (DistributedSampler does)."""
-        raise NotImplementedError(
-            "DistributedDataParallel.join: no rank is waited for that has fewer batches; "
-            "give all ranks as many, as DistributedSampler does"
-        )
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """A context for ranks with different numbers of batches: `Join([self])`.
+
+        Without `divide_by_initial_world_size` sums of gradients are divided by the number of ranks
+        that have a batch.
+        """
+        return Join(
+            [self], enable, throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )  # fmt: skip
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What takes part in forward and backward of other ranks; see `join`."""
+        if self.static_graph:
+            raise NotImplementedError(
+                "DistributedDataParallel.join: got static_graph=True, want False: the first step "
+                "would not be alike on all ranks"
+            )
+        return _Shadow(self, kwargs.get("divide_by_initial_world_size", True))
+
+    @property
+    def join_device(self) -> Any:
+        return self.device
+
+    @property
+    def join_process_group(self) -> Any:
+        return self.process_group
+
+    def _among_others(self, is_active: bool, count: int | None, syncs: bool) -> bool:
+        """What ranks in a `join` tell each other before forward; whether backward will reduce."""
+        reducer = self.reducer
+        reducer.order = None  # a rank without a step has seen no order
+        reducer.divisor = count or self.process_group.size()
+        rank = self.process_group.rank()
+        told = tensor([rank if is_active else -1, int(is_active and syncs)], device=self.device)
+        dist.all_reduce(told, dist.ReduceOp.MAX, self.process_group)
+        source, reduces = (int(x) for x in told.tolist())
+        if self.broadcast_buffers and self._buffers_of_module and reduces:
+            self._take_over(list(self._buffers_of_module.values()), source)
+        return bool(reduces)
 
     def _set_static_graph(self) -> None:
         """PyTorch's way to say `static_graph=True` later."""

@@ -147,6 +147,7 @@ class Reducer:
         self.arrived: list[int] = []
         self.unused: set[int] = set()
         self.launched = 0
+        self.divisor = group.size()  # of sums; fewer ranks may have a batch
         self.assign(range(len(self.parameters))[::-1])
         self.handles = [
             p.register_post_accumulate_grad_hook(self._hook_of(i))
@@ -229,7 +230,7 @@ class Reducer:
             bucket = self.buckets[self.launched]
             bucket.fill(self.as_views)
             last = self.launched == len(self.buckets) - 1
-            state, hook = self.hook or (self.group, _average)
+            state, hook = self.hook or ((self.group, self.divisor), _average)
             bucket.future = hook(state, GradBucket(bucket, self.launched, last))
             self.launched += 1
 
@@ -252,6 +253,15 @@ class Reducer:
             bucket.deliver(bucket.future.wait(), self.as_views, nowhere)
             bucket.future = None
 
+    def shadow(self) -> None:
+        """Takes part in a step of other ranks with gradients of zero, and gets theirs."""
+        for p in self.parameters:
+            p._grad = None
+        self.arrived, self.launched = [0] * len(self.parameters), 0
+        for bucket in self.buckets:
+            bucket.missing = 0
+        unrecorded(self._finish)
+
     def _unused_everywhere(self) -> set[int]:
         """The parameters that no rank has used: their gradients stay as they are."""
         used = zeros(len(self.parameters), device=self.parameters[0].device)
@@ -272,10 +282,11 @@ class Reducer:
             self.order = None
 
 
-def _average(group: ProcessGroup, bucket: GradBucket) -> Any:
+def _average(state: tuple[ProcessGroup, int], bucket: GradBucket) -> Any:
     """What is done without a hook: each rank's share of the average, then their sum."""
+    group, divisor = state
     buffer = bucket.buffer()
-    buffer._array /= group.size()
+    buffer._array /= divisor
     work = dist.all_reduce(buffer, group=group, async_op=True)
     assert work is not None
     return work.get_future().then(lambda future: future.value()[0])
