@@ -21,7 +21,18 @@ from .linalg import (
     svd,
     triangular,
 )
-from .nn import activation, conv, dropout, embedding, fold, norm, pad, pool, softmax
+from .nn import (
+    activation,
+    conv,
+    dropout,
+    embedding,
+    fold,
+    norm,
+    norm_weights,
+    pad,
+    pool,
+    softmax,
+)
 from .reductions import extrema, reduce, scan, sorting, statistics
 from .table import TABLE
 from .views import batch, regions, shape, strided
@@ -29,8 +40,8 @@ from .views import batch, regions, shape, strided
 __all__ = [
     "TABLE", "activation", "batch", "cholesky", "conv", "determinants", "dropout", "eigen",
     "eigh", "elementwise", "embedding", "exponential", "extrema", "fft", "fold", "index", "inverse",
-    "lu", "norm", "pad", "pool", "products", "qr", "reduce", "refused", "regions", "scan",
-    "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
+    "lu", "norm", "norm_weights", "pad", "pool", "products", "qr", "reduce", "refused", "regions",
+    "scan", "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
     "strided", "svd", "triangular",
 ]  # fmt: skip
 

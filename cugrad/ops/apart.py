@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-__all__ = ["by_rows", "dots"]
+__all__ = ["by_rows", "dots", "summed_by_rows"]
 
 Array = Any
 MANY = 64  # times as many elements as are taken at a time: from there on it pays
@@ -15,6 +15,40 @@ MANY = 64  # times as many elements as are taken at a time: from there on it pay
 def dots(xp: Any, a: Array, b: Array) -> Array:
     """The sums of a * b along the last dim, by BLAS."""
     return xp.matmul(a[..., None, :], b[..., None])[..., 0, 0]
+
+
+def summed_by_rows(
+    xp: Any, function: Callable[..., Array], dims: int, *arrays: Array | None
+) -> Array:
+    """As `by_rows`, of a function that answers with a sum over rows, in an array of its own."""
+    room, x = getattr(xp, "cache_elements", None), arrays[0]
+    if room is None or x is None or x.size < MANY * room or x.ndim <= dims:
+        return function(*arrays)
+    flat = _flat(dims, arrays)
+    if flat is None:
+        return function(*arrays)
+    rows = flat[0].shape[0]
+    step = max(1, room * rows // x.size)
+    total = None
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        value = function(*[None if a is None else a[part] for a in flat])
+        if total is None:
+            total = value
+        else:
+            total += value
+    return total
+
+
+def _flat(dims: int, arrays: tuple[Array | None, ...]) -> list[Any] | None:
+    """Arrays with one dim of rows in front; None where they would have to be copied."""
+    lead = arrays[0].shape[: arrays[0].ndim - dims]
+    if len(lead) == 1:
+        return list(arrays)
+    if not all(a is None or a.flags.c_contiguous for a in arrays):
+        return None
+    rows = prod(lead)
+    return [None if a is None else a.reshape(rows, *a.shape[len(lead) :]) for a in arrays]
 
 
 def by_rows(xp: Any, function: Callable[..., Any], dims: int, *arrays: Array | None) -> Any:
@@ -28,10 +62,9 @@ def by_rows(xp: Any, function: Callable[..., Any], dims: int, *arrays: Array | N
         return function(*arrays)
     lead = x.shape[: x.ndim - dims]
     if len(lead) > 1:
-        if not all(a is None or a.flags.c_contiguous for a in arrays):
+        flat = _flat(dims, arrays)
+        if flat is None:
             return function(*arrays)
-        rows = prod(lead)
-        flat = [None if a is None else a.reshape(rows, *a.shape[len(lead) :]) for a in arrays]
         values = by_rows(xp, function, dims, *flat)
         if type(values) is tuple:
             return tuple([value.reshape(*lead, *value.shape[1:]) for value in values])

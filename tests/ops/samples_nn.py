@@ -273,6 +273,12 @@ for _shape, _last in (((4, 5), (5,)), ((2, 3, 4), (3, 4))):
     sample("native_layer_norm_backward", _shape, _shape, _last, None, None, normalized_shape=_last,
            reference=_layer_norm_backward, torch=_torch_layer_norm_backward)  # fmt: skip
     sample("native_layer_norm_backward", _shape, _shape, None, None, None, normalized_shape=_last)
+    sample("native_layer_norm_backward_weight", _shape, _shape, None, None, normalized_shape=_last,
+           reference=lambda np, g, x, mean, rstd, normalized_shape, eps=1e-5: (
+               g * _layer_norm(np, x, None, None, normalized_shape, eps)[0]).sum(0),
+           torch=lambda torch, g, x, mean, rstd, normalized_shape, eps=1e-5: (
+               g * torch.nn.functional.layer_norm(x, normalized_shape, eps=eps)).sum(0),
+           )  # fmt: skip
 
 
 def _group_norm(np, x, weight, bias, num_groups, eps=1e-5):
@@ -293,6 +299,12 @@ for _shape in ((3, 4), (2, 6, 3), (2, 4, 2, 2)):
     sample("native_group_norm", _shape, _shape[1:2], _shape[1:2], num_groups=2,
            reference=_group_norm, torch=_torch_group_norm)  # fmt: skip
     sample("native_group_norm", _shape, None, None, num_groups=1, eps=0.1)
+    sample("native_group_norm_backward_weight", _shape, _shape, None, None, num_groups=2,
+           reference=lambda np, g, x, mean, rstd, num_groups, eps=1e-5: (
+               g * _group_norm(np, x, None, None, num_groups, eps)[0]).sum(_channels(x)),
+           torch=lambda torch, g, x, mean, rstd, num_groups, eps=1e-5: (
+               g * torch.nn.functional.group_norm(x, num_groups, eps=eps)).sum(_channels(x)),
+           )  # fmt: skip
 
 
 def _rms_norm(np, x, weight, normalized_shape, eps=1e-5):
@@ -329,6 +341,7 @@ for _shape, _last in (((4, 5), (5,)), ((2, 3, 4), (3, 4))):
     sample("rms_norm_backward", _shape, _shape, None, None, normalized_shape=_last)
 samples.REAL_ONLY |= {"native_layer_norm", "native_layer_norm_backward", "native_group_norm"}
 samples.REAL_ONLY |= {"rms_norm", "rms_norm_backward"}
+samples.REAL_ONLY |= {"native_layer_norm_backward_weight", "native_group_norm_backward_weight"}
 
 
 def _native_dropout(np, x, bits, mask_shape, p):

@@ -56,14 +56,13 @@ def _project(
     xp: Any, g: Array, x: Array, mean: Array, invstd: Array, dims: tuple[int, ...]
 ) -> Array:
     """(1 - 11ᵀ/n - x̂x̂ᵀ/n) g: the Jacobian of x̂ without its factor invstd."""
-    normal = x - mean
-    normal *= invstd
-    slope = _mean_product(xp, g, normal, dims)
+    centred = x - mean
+    slope = _mean_product(xp, g, centred, dims)
     offset = _mean(xp, g, dims)
-    normal *= -slope
-    normal += g
-    normal -= offset
-    return normal
+    centred *= -slope * invstd * invstd
+    centred += g
+    centred -= offset
+    return centred
 
 
 def _curvature(
@@ -354,8 +353,8 @@ row(
     outputs="result mean rstd", nondifferentiable="mean rstd", jvp=_layer_norm_jvp,
     input=lambda m, g, input, weight, mean, rstd, normalized_shape, eps: (
         m.native_layer_norm_backward(g, input, weight, mean, rstd, normalized_shape, eps)),
-    weight=lambda m, g, input, weight_shape, normalized_shape, eps: m.sum_to_shape(
-        g * m.native_layer_norm(input, None, None, normalized_shape, eps)[0], weight_shape),
+    weight=lambda m, g, input, mean, rstd, normalized_shape, eps: (
+        m.native_layer_norm_backward_weight(g, input, mean, rstd, normalized_shape, eps)),
     bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
     doc="input standardised over its last dims, of normalized_shape",
     refuses="c",
@@ -406,8 +405,9 @@ def _group_norm_slope(
 ) -> Any:
     """The Jacobian, which is symmetric, of the norm without weight and bias, times `g`."""
     x, g = _grouped(m, input, num_groups), _grouped(m, g, num_groups)
-    moments = (m.unsqueeze(mean, 2), m.unsqueeze(rstd, 2), (x.shape[2],), eps)
-    return m.reshape(m.native_layer_norm_backward(g, x, None, *moments), tuple(input.shape))
+    moments = [None if each is None else m.unsqueeze(each, 2) for each in (mean, rstd)]
+    how = ((x.shape[2],), eps)
+    return m.reshape(m.native_layer_norm_backward(g, x, None, *moments, *how), tuple(input.shape))
 
 
 def _group_norm_jvp(
@@ -432,8 +432,8 @@ row(
     input=lambda m, g, input, weight, mean, rstd, num_groups, eps: _group_norm_slope(
         m, g if weight is None else g * _per_channel(m, weight, input), input, mean, rstd,
         num_groups, eps),
-    weight=lambda m, g, input, num_groups, eps: m.sum(
-        g * m.native_group_norm(input, None, None, num_groups, eps)[0], _channel_dims(g)),
+    weight=lambda m, g, input, mean, rstd, num_groups, eps: (
+        m.native_group_norm_backward_weight(g, input, mean, rstd, num_groups, eps)),
     bias=lambda m, g: m.sum(g, _channel_dims(g)),
     doc="each of num_groups groups of the channels of (N, C, ...) standardised for each sample",
     refuses="c",
