@@ -15,7 +15,9 @@ import cugrad as torch
 import cugrad.distributed as dist
 from cugrad import backends, nn
 from cugrad.backends import simulated
+from cugrad.distributed.device_mesh import DeviceMesh
 from cugrad.distributed.engines.streams import StreamEngine, StreamPending
+from cugrad.distributed.fsdp import fully_shard
 from cugrad.distributed.groups import ProcessGroup, world
 from cugrad.errors import RaceError
 from cugrad.nn.parallel import DistributedDataParallel as DDP
@@ -83,12 +85,15 @@ def net() -> Any:
                          nn.Linear(16, 2)).to("simulated")  # fmt: skip
 
 
+def inputs(step: int) -> Any:
+    return (on_device(32).reshape(4, 8) + step) / 32
+
+
 def trained(model: Any) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
-        x = (on_device(32).reshape(4, 8) + step) / 32
         optimizer.zero_grad()
-        model(x).square().mean().backward()
+        model(inputs(step)).square().mean().backward()
         optimizer.step()
     return model
 
@@ -100,12 +105,33 @@ def training(group: ProcessGroup) -> None:
         torch.testing.assert_close(ours, alone)
 
 
-PROGRAMS: list[Callable[[ProcessGroup], None]] = [sums, copies, training]
+def sharding(group: ProcessGroup) -> None:
+    """What mirrors have is this rank's part: a whole is that, as often as there are ranks."""
+    model, mesh = net(), DeviceMesh.from_group(group, "simulated")
+    for part in (model[0], model[2], model):
+        fully_shard(part, mesh=mesh)
+    trained(model)
+    alone = net()
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for step in range(4):
+        with torch.no_grad():
+            for p in alone.parameters():
+                part = p[: -(-len(p) // SIZE)].clone()
+                p.copy_(torch.cat([part] * SIZE)[: len(p)])
+        if step < 3:
+            optimizer.zero_grad()
+            alone(inputs(step)).square().mean().backward()
+            optimizer.step()
+    for ours, whole in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours.full_tensor(), whole.detach())
+
+
+PROGRAMS: list[Callable[[ProcessGroup], None]] = [sums, copies, training, sharding]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_streams_wait_for_each_other_under_every_schedule(program: Any) -> None:
-    for policy, seed in SCHEDULES if program is not training else SCHEDULES[::8]:
+    for policy, seed in SCHEDULES[:: 1 if program in (sums, copies) else 8]:
         with simulated.configured(policy=policy, seed=seed), mirrored() as group:
             program(group)
 
@@ -148,7 +174,8 @@ def dropped(group: ProcessGroup) -> None:
 @pytest.mark.parametrize(
     "kind, program",
     [(BeginsEarly, sums), (BeginsEarly, copies), (BeginsEarly, training), (EndsEarly, sums),
-     (EndsEarly, copies), (EndsEarly, training), (GivesBackEarly, dropped)],
+     (EndsEarly, copies), (EndsEarly, training), (GivesBackEarly, dropped),
+     (BeginsEarly, sharding), (EndsEarly, sharding)],
 )  # fmt: skip
 def test_a_step_left_out_is_found_under_every_schedule(kind: Any, program: Any) -> None:
     for policy, seed in SCHEDULES if program is dropped else SCHEDULES[::8]:
