@@ -43,7 +43,7 @@ class Recipe:
             if type(source) is ValueView:
                 source = source.of(roots[source.value])
             elif type(source) is Constant:
-                if source.counter[0] != source.version:
+                if source.counter[0] != source.version and source.array.size:
                     raise InplaceError(
                         f"recompute: {self.op.name} cannot be run again: one of its inputs, a "
                         f"tensor of shape {list(source.array.shape)}, is at version "

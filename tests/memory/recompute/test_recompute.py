@@ -143,6 +143,17 @@ def test_what_was_changed_in_place_is_made_again() -> None:
     assert torch.equal(w.grad, v.grad)
 
 
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_a_tensor_without_elements_does_not_change(device: str) -> None:
+    x = torch.zeros(0, dtype=torch.float64, requires_grad=True, device=device)
+    with memory.recompute(ops="all"):
+        y = x.msort()
+        with torch.no_grad():
+            x.view(1, 0).square_()
+        (gradient,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    assert gradient.shape == (0,)
+
+
 def test_an_input_that_changed_unseen_is_named() -> None:
     w = torch.ones(3, requires_grad=True)
     with memory.recompute():
