@@ -1,10 +1,9 @@
-"""Makes tensors: from data, filled, in ranges, at random, and like others."""
+"""Makes tensors: from data, filled with a value, and like others."""
 
 from __future__ import annotations
 
 import operator
 import warnings
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ...device import device as Device
 from ...ops.dims import broadcast_shapes, keeps_order
 from ...ops.promotion import fit_scalar
 from ...tensor import Tensor, check_differentiable_dtype, make
+from .host_data import cast, check_range, host_array
 
 __all__ = [
     "as_tensor", "asarray", "complex", "empty", "empty_like", "eye", "from_numpy", "full",
@@ -73,72 +73,6 @@ def _shape(sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
     return shape
 
 
-def _host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
-    """Nested lists, numbers or tensors as a NumPy array, in PyTorch's default dtypes or `exact`."""
-    if isinstance(data, (list, tuple)) and _holds_tensor(data):
-        data = _to_lists(data)
-    try:
-        array = np.asarray(data)
-    except ValueError as error:
-        raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
-    if isinstance(data, (np.ndarray, np.generic)):
-        return array
-    if array.dtype.kind in "OUSMm":
-        raise TypeError(
-            f"tensor: got {_misfit(array)}, want numbers, nested lists of numbers, or an array"
-        )
-    if exact:
-        return array
-    if array.dtype.kind == "f" or array.size == 0:
-        return _cast(array, dtypes.get_default_dtype().numpy)
-    if array.dtype.kind == "c":
-        return _cast(array, dtypes.get_default_dtype().to_complex().numpy)
-    if array.dtype.kind in "iu":
-        _check_range(array, np.dtype(np.int64))
-        return array.astype(np.int64)
-    return array
-
-
-def _misfit(array: np.ndarray[Any, Any]) -> str:
-    """What in an array of Python objects is no number: its type."""
-    for value in array.flat:
-        if not isinstance(value, Number):
-            return "None" if value is None else f"a {type(value).__name__.removesuffix('_')}"
-    if any(isinstance(value, int) for value in array.flat):
-        return "an int that int64 does not hold"
-    return f"an array of {array.dtype}"
-
-
-def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
-    """Raises as PyTorch does when numbers given in Python do not fit `kind`; -1 fits uint8."""
-    if array.dtype.kind == "c" and kind.kind != "c":
-        raise TypeError(f"tensor: got a complex number, want a real one for {dtypes.of(kind)}")
-    if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
-        most = np.iinfo(kind).max
-        if array.max() > most or array.min() < -most - (kind.kind == "i"):
-            raise RuntimeError(
-                f"value cannot be converted to type {dtypes.of(kind).name} without overflow"
-            )
-
-
-def _cast(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A copy in another dtype, where numbers out of its range become infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(kind)
-
-
-def _holds_tensor(data: Any) -> bool:
-    while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return isinstance(data, Tensor)
-
-
-def _to_lists(data: Any) -> Any:
-    if isinstance(data, Tensor):
-        return backend_of(data._array).to_host(data._array).tolist()
-    return [_to_lists(item) for item in data]
-
-
 def tensor(
     data: Any,
     *,
@@ -168,15 +102,15 @@ def tensor(
         with backend.use_device(place.index):
             array = backend.xp.array(backend.asarray(source, kind))
         return _finish(array, requires_grad)
-    array = _host_array(data, exact=dtype is not None)
+    array = host_array(data, exact=dtype is not None)
     array = array if size is None else array.reshape(size)
     kind = array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     dtypes.of(array.dtype), dtypes.of(kind)
     if not isinstance(data, (np.ndarray, np.generic)):
-        _check_range(array, kind)
+        check_range(array, kind)
     backend, place = _place(device)
     with backend.use_device(place.index):
-        array = _cast(array, kind)  # a copy, also of a NumPy array
+        array = cast(array, kind)  # a copy, also of a NumPy array
         if pin_memory:
             pinned = empty_pinned(array.shape, array.dtype)
             pinned[...] = array
@@ -377,7 +311,7 @@ def full(
         if fill_value._array.ndim:
             raise TypeError("full(): argument 'fill_value' must be Number, not Tensor")
         fill_value = fill_value.item()
-    kind = _host_array(fill_value).dtype if dtype is None else dtypes.as_dtype(dtype).numpy
+    kind = host_array(fill_value).dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     backend, place = _place(device)
     with backend.use_device(place.index):
         shape = _shape((size,) if not isinstance(size, (tuple, list)) else tuple(size))

@@ -1,4 +1,4 @@
-"""The way of a GPU's bytes to a file and back that spares the host's memory: kvikio's."""
+"""Copies between a GPU and a file that do not pass through host memory, by kvikio."""
 
 from __future__ import annotations
 

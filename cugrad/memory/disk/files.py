@@ -1,4 +1,4 @@
-"""A scratch file that goes with its process, however that ends, and the extents it is cut into."""
+"""A scratch file that is gone when its process ends, in whatever way, and the extents in it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Extents:
         self._free(start, size)
 
     def keep(self, taken: list[tuple[int, int]]) -> None:
-        """Makes all free that is not among these, which are offsets and numbers of bytes."""
+        """Frees all but these extents, each an offset and a number of bytes."""
         self._starts, self._sizes, self.used = [], [], 0
         at = 0
         for start, nbytes in [*sorted(taken), (self.end, 0)]:

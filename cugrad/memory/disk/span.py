@@ -1,4 +1,4 @@
-"""DiskSpan: bytes that a store keeps, and what became of them: written, read ahead, closed."""
+"""DiskSpan: bytes that a store keeps, while they are written, read ahead, read and given up."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["DiskSpan"]
 
 
 class DiskSpan:
-    """Bytes that a store keeps, to be read as often as wanted; gone with the last reference.
+    """Bytes that a store keeps. They can be read any number of times, and are freed with the span.
 
-    It is an event as well, which happens when the array that was written is needed no more.
+    A span is also an event. It happens when the array that was written is no longer needed.
     """
 
     __slots__ = ("store", "file", "nbytes", "offset", "writing", "reading", "home", "known",
@@ -97,7 +97,7 @@ class DiskSpan:
         return self.store
 
     def close(self) -> None:
-        """Gives up the bytes. Takes no lock: the garbage collector may call this inside any."""
+        """Frees the bytes. Takes no lock: the garbage collector may call this while one is held."""
         store, self.store = self.store, None
         if store is None:
             return

@@ -194,15 +194,15 @@ class DiskStore(Guarded):
         return self._file
 
     def _room_for(self, file: ScratchFile, nbytes: int) -> int:
-        """The offset of an extent, which what was closed may have had; DiskFullError where there is
-        no room.
+        """The offset of an extent, perhaps that of a closed span; DiskFullError where there is no
+        room.
         """
         try:
             return self._extent(file, nbytes)
         except DiskFullError:
             if not self._closed:
                 raise
-        while self._closed:  # a thread is still at the last piece of it
+        while self._closed:  # a thread still writes the last piece of it
             writing = self._closed[0][3]
             if writing is not None:
                 writing.finish()

@@ -1,4 +1,4 @@
-"""Reads and writes of files by a few threads, which whoever waits for them may help along."""
+"""Reads and writes of files by a few threads. A thread that waits for one helps with it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Transfer:
         return self._done.is_set()
 
     def run(self) -> None:
-        """Does the pieces that have not begun; those that an exception interrupts, too."""
+        """Does the pieces that have not begun, also those that an exception has interrupted."""
         here = threading.get_ident()
         try:
             try:
@@ -79,7 +79,7 @@ class Transfer:
                 self.moved += moved
 
     def _leave(self, thread: int) -> None:
-        """A thread has found no more to do, or was interrupted. Other threads do what is left."""
+        """A thread has nothing left to do, or was interrupted. Other threads do the rest."""
         with self._lock:
             self._running.discard(thread)
             if self._running or self.is_done:

@@ -1,4 +1,4 @@
-"""Finds out which parts of one storage are better sent together, once all of them are known."""
+"""Decides which parts of one storage are sent together in later steps, once all are known."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class CopyEngine(StateSpans):
                 low, high = 0, size
             asked = high - low
         others = self.storages.others(root, counter, low, high)
-        # what can fail comes first: nothing is noted of what was not sent
+        # what can fail comes first, so that only spans that were sent are noted
         stays, hull = session.expects(asked, low, high, size, self._plans)
         stays, hull = (None, None) if options.exact else (stays, hull)  # a plan has decided already
         alone = Part(low, high, geometry, asked, len(session.sizes)) if others or hull else None
@@ -153,7 +153,7 @@ class CopyEngine(StateSpans):
         fresh = fresh_bytes(low, high, others) if others and geometry is None else high - low
         span = Span(session, options, self.ledger, stream, counter, root, low, high - low, geometry)
         if stays == "last" and codec is not None and options.keep_last is None:
-            stays = None  # which of two values is read must not depend on time
+            stays = None  # else timing would decide which of two values is read
         encode = codec is not None and array.dtype == root.dtype
         self.out.send(span, source, stays, encode, meter, others if geometry is None else ())
         if alone is not None and codec is None:
@@ -167,7 +167,7 @@ class CopyEngine(StateSpans):
         return span
 
     def _release(self, options: OffloadOptions, session: Session) -> None:
-        """Lets go of what has left, and of what is wanted no more; bounds what is on its way."""
+        """Frees what has left and what is no longer wanted; bounds the bytes on their way."""
         if self.ledger.dropped:
             self.ledger.bury()
         out = self.out
@@ -185,13 +185,13 @@ class CopyEngine(StateSpans):
 
     @whole
     def _backward_has_ended(self) -> None:
-        """Gets back what is wanted no more: perhaps there is no next step to do it."""
+        """Frees what is no longer wanted, since there may be no next step that would."""
         self.out.abandon()
         self.release_finished()
 
     @whole
     def drain(self) -> None:
-        """Waits for all copies, and lets go of all that they held."""
+        """Waits for all copies, and frees all that they held."""
         for stream in self.streams():
             stream.synchronize()
         self.release_finished(0)
@@ -204,7 +204,7 @@ class CopyEngine(StateSpans):
         return [self.out.stream, self.back.stream, *lanes]
 
     def reclaim(self) -> bool:
-        """Makes room on a device that is full; whether there was something to give up."""
+        """Makes room on a full device. Returns whether there was something to give up."""
         if self._lock.acquire(timeout=1):
             try:
                 return self._reclaimed()
@@ -239,7 +239,7 @@ class CopyEngine(StateSpans):
 
     @whole
     def unpack(self, view: SavedView) -> tuple[Any, list[int] | None]:
-        """The array, in a storage that its aliases share, and the version counter of that."""
+        """The array, in a storage that its aliases share, and the storage's version counter."""
         span, compute = view.span, self._refuse_capture()
         if type(span.place) is Absorbed:
             span = view.moved()
@@ -266,7 +266,7 @@ class CopyEngine(StateSpans):
             if span.waiting <= 0 and type(span.place) is Restored:
                 span.hand_out()  # every alias has it, and holds it while it is needed
             if not same:
-                span.drop()  # a change of what has no counter would not be seen
+                span.drop()  # without a counter, a later change would not be seen
             self.back.prefetch(session, span.index, compute, options)
         except BaseException:  # the caller did not get it, and may ask again
             span.ask_again(view, before)
@@ -282,8 +282,8 @@ class CopyEngine(StateSpans):
         return array, span.counter if same else None
 
     def _present(self, span: Span, first_time: bool, same: bool) -> tuple[Any, bool]:
-        """The bytes where they were, if they are still there and are what was saved; and whether
-        those are all of the root, of which a part was gathered.
+        """The bytes where they were, if they are still there and unchanged. The second value is
+        True where they are the whole root of a span of which a part was gathered.
         """
         place, root = span.place, span.root()
         if same and root is None and type(place.origin if place.is_back else place) is OnHost:

@@ -37,7 +37,7 @@ class Inbound:
     def bytes_of(self, span: Span, compute: Any, label: Any, lane: Any = None) -> Any:
         """The bytes of a span that has left: brought back already, or now."""
         if span.stream != compute:  # of the arena of another stream
-            if span.copy is None:  # encoded, and there was room for it nowhere else
+            if span.copy is None:  # encoded, and nowhere else had room for it
                 flat = self._decoded(span, span.held)
                 span.stream.wait_event(compute.record_event())
                 return flat
@@ -62,7 +62,7 @@ class Inbound:
             self._await(span, compute, arrived, label)
         if span.form is not None:
             flat = self._decoded(span, flat)
-        root = root_of(flat)  # it is the storage, from now on: of what is saved again, too
+        root = root_of(flat)  # from now on this is the storage, also for what is saved again
         self._storages.add(root, span)
         span.restore(flat, root, 0 if root is flat else span_of(flat, root)[3])
         return flat
@@ -110,7 +110,7 @@ class Inbound:
         session.cursor = k
 
     def come(self, span: Span, compute: Any, options: OffloadOptions, lane: Any = None) -> bool:
-        """Has a span come back, or held where it is; whether there was room for that."""
+        """Brings a span back, or holds it where it is. Returns whether there was room for that."""
         if span.counter[0] != span.version and span.form is None:
             return True  # changed, legally
         copy = span.place
@@ -178,7 +178,7 @@ class Inbound:
                     bring(self.backend, flat, copy.pieces, stream)
             arrived = stream.record_event() if meter is None else meter.mark(stream)
         except BaseException:
-            stream.synchronize()  # what has begun must not outlive its memory
+            stream.synchronize()  # a copy that has begun must end before its memory is freed
             if read is not None:
                 self._slab.give_back(read, None)
             raise
@@ -198,5 +198,5 @@ class Inbound:
         """Memory on the device, from `skew` bytes after where the widest elements may begin."""
         if not skew:
             return self.backend.xp.empty(nbytes, BYTE)
-        whole = -(-(nbytes + skew) // ALIGNED) * ALIGNED  # a storage of elements of every size
+        whole = -(-(nbytes + skew) // ALIGNED) * ALIGNED  # room for elements of every size
         return self.backend.xp.empty(whole, BYTE)[skew : skew + nbytes]

@@ -118,7 +118,7 @@ class Outbound:
                     send(self.backend, flat, block, gaps, stream)
             left = stream.record_event() if meter is None else meter.mark(stream)
         except BaseException:
-            stream.synchronize()  # what has begun must not outlive its memory
+            stream.synchronize()  # a copy that has begun must end before its memory is freed
             self.slab.give_back(block, None)
             raise
         options.counts.stats.moved_to_host_bytes += nbytes
@@ -246,7 +246,7 @@ class Outbound:
                 self._has_left(span)
 
     def forget(self, span: Span) -> Any:
-        """Holds the memory that a span is leaving no more; the event of its having left."""
+        """Frees the memory that a span is leaving. Returns the event after which it has left."""
         for entry in self._leaving:
             if entry[1]() is span:
                 self._leaving.remove(entry)
@@ -308,7 +308,7 @@ class Outbound:
         entries = []
         for entry in self._leaving:
             event, ref, nbytes, compute, _ = entry
-            if ref() is not None:  # asked once: it may be dropped meanwhile by another thread
+            if ref() is not None:  # asked once: another thread may drop it meanwhile
                 entries.append(entry)
                 continue
             wait_for(compute, event)

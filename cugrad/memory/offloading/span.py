@@ -310,7 +310,7 @@ class Span:
         `root`. If no other view waits for them, the views that have them hold them.
         """
         self.ledger.away -= self.away
-        self.root = nothing  # until all that is said of it is true
+        self.root = nothing  # until every field below is set
         self.away, self.low, self.gathered, self.family = 0, low, None, None
         place = self.place
         origin = place.origin if place.is_back else place

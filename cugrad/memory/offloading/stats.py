@@ -136,7 +136,7 @@ class Meter:
             compute.record_event(self.ended)
 
     def drop(self) -> None:
-        """Tells nothing of this session, which was interrupted."""
+        """Forgets the times of this session, which was interrupted."""
         self.ended = None
 
     def wait(self, compute: Any, event: Any, label: Any) -> None:

@@ -1,0 +1,80 @@
+"""Reads numbers, nested lists and tensors as arrays of NumPy, in PyTorch's dtypes."""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...backends import backend_of
+from ...tensor import Tensor
+
+__all__ = ["cast", "check_range", "host_array"]
+
+
+def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
+    """Nested lists, numbers or tensors as a NumPy array, in PyTorch's default dtypes or `exact`."""
+    if isinstance(data, (list, tuple)) and _holds_tensor(data):
+        data = _to_lists(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
+    if isinstance(data, (np.ndarray, np.generic)):
+        return array
+    if array.dtype.kind in "OUSMm":
+        raise TypeError(
+            f"tensor: got {_misfit(array)}, want numbers, nested lists of numbers, or an array"
+        )
+    if exact:
+        return array
+    if array.dtype.kind == "f" or array.size == 0:
+        return cast(array, dtypes.get_default_dtype().numpy)
+    if array.dtype.kind == "c":
+        return cast(array, dtypes.get_default_dtype().to_complex().numpy)
+    if array.dtype.kind in "iu":
+        check_range(array, np.dtype(np.int64))
+        return array.astype(np.int64)
+    return array
+
+
+def _misfit(array: np.ndarray[Any, Any]) -> str:
+    """What in an array of Python objects is no number: its type."""
+    for value in array.flat:
+        if not isinstance(value, Number):
+            return "None" if value is None else f"a {type(value).__name__.removesuffix('_')}"
+    if any(isinstance(value, int) for value in array.flat):
+        return "an int that int64 does not hold"
+    return f"an array of {array.dtype}"
+
+
+def check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
+    """Raises as PyTorch does when numbers given in Python do not fit `kind`; -1 fits uint8."""
+    if array.dtype.kind == "c" and kind.kind != "c":
+        raise TypeError(f"tensor: got a complex number, want a real one for {dtypes.of(kind)}")
+    if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
+        most = np.iinfo(kind).max
+        if array.max() > most or array.min() < -most - (kind.kind == "i"):
+            raise RuntimeError(
+                f"value cannot be converted to type {dtypes.of(kind).name} without overflow"
+            )
+
+
+def cast(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A copy in another dtype, where numbers out of its range become infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(kind)
+
+
+def _holds_tensor(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, Tensor)
+
+
+def _to_lists(data: Any) -> Any:
+    if isinstance(data, Tensor):
+        return backend_of(data._array).to_host(data._array).tolist()
+    return [_to_lists(item) for item in data]
