@@ -11,6 +11,7 @@ the CPU all is on the host already; there "disk" is a place.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
 from pydoc_data.topics import topics
 from typing import Any
 
@@ -24,13 +25,45 @@ TEXT = "\n".join(topics[name] for name in sorted(topics)).encode()
 LAYERS = 6
 
 
-def network(parameters: float, context: int, device: str) -> Any:
-    """A GPT of about so many parameters: blocks of 12 * width**2."""
-    width = max(32, round((parameters / (12 * LAYERS)) ** 0.5 / 32) * 32)
-    layers = LAYERS if width <= 4096 else round(parameters / (12 * 4096**2))
-    torch.manual_seed(0)
+class Drawn(Mapping[str, Any]):
+    """The first values of a network's weights, each drawn when it is asked for."""
+
+    def __init__(self, net: Any, device: str) -> None:
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}
+        self.device = device
+
+    def __getitem__(self, name: str) -> Any:
+        shape = self.shapes[name]
+        if len(shape) < 2:  # of norms, and biases
+            return torch.full(shape, float(name.endswith("weight")), device=self.device)
+        number = list(self.shapes).index(name)
+        generator = torch.Generator(self.device).manual_seed(number)
+        return 0.02 * torch.randn(shape, generator=generator, device=self.device)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def network(asked: argparse.Namespace) -> Any:
+    """A GPT of about so many parameters, in blocks of 12 * width**2. It is built without memory,
+    and each weight is drawn for its place: the device never has all of them.
+    """
+    width = max(32, round((asked.parameters / (12 * LAYERS)) ** 0.5 / 32) * 32)
+    layers = LAYERS if width <= 4096 else round(asked.parameters / (12 * 4096**2))
     width = min(width, 4096)
-    return models.GPT(256, context, width=width, heads=width // 32, layers=layers).to(device)
+
+    def build() -> Any:
+        return models.GPT(256, asked.context, width=width, heads=width // 32, layers=layers)
+
+    with torch.device("meta"):
+        values = Drawn(build(), asked.device)
+    return torch.memory.materialise(
+        build, values, device=asked.device, min_bytes=asked.min_bytes, window=asked.window,
+        weights="host" if asked.budget else asked.weights,
+    )  # fmt: skip
 
 
 def batches(steps: int, count: int, context: int, device: str) -> Any:
@@ -44,7 +77,7 @@ def batches(steps: int, count: int, context: int, device: str) -> Any:
 
 def train(asked: argparse.Namespace) -> list[float]:
     """The loop that any program has, within one context."""
-    net = network(asked.parameters, asked.context, asked.device)
+    net = network(asked)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     count = sum([p.numel() for p in net.parameters()])
     print(f"{count:,} parameters: {size(16 * count)} with gradients and states")

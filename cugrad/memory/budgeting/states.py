@@ -53,6 +53,8 @@ class StatesOfBudget:
         several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.optimizers = [each for each in several if each is not None]
         self.masters = masters
+        on_host = any(p.device.type == "cpu" for p in model.parameters())
+        self.device = owner.device if on_host and owner.device.type != "cpu" else None
         offload_states(model, self.optimizers, masters=masters)  # checks them
         self.context: Any = None
         self.chosen: Candidate | None = None
@@ -164,6 +166,7 @@ class StatesOfBudget:
         self.context = offload_states(
             self.model, self.optimizers, window=self.window, min_bytes=LEAST, **places,
             host_limit=self.owner.host_limit, bring_back=False, masters=self.masters,
+            device=self.device,
             directory=None if self.disk in (None, True) else self.disk,
         )  # fmt: skip
         self.context.__enter__()

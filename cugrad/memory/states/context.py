@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from ... import backends
 from ...autograd.mode import watch_writes
 from ...backends import backend_of
+from ...device import device as Device
 from ...tensor import Tensor
 from ..offloading.context import checked_sizes
 from ..offloading.engine import CopyEngine, engine_of
@@ -69,6 +71,8 @@ class offload_states:
         directory: where files are made; None: $TMPDIR, or /var/tmp.
         bring_back: whether all is on the device again behind the context; else it stays where it
             is, and comes when it is used.
+        device: of a model on the CPU that is to train there, which it need not fit: what is placed
+            goes to its place, and the rest, with all buffers, to the device.
 
     >>> import cugrad as torch
     >>> net = torch.nn.Linear(256, 256).to("simulated")
@@ -98,6 +102,7 @@ class offload_states:
         host_limit: int | str | None = None,
         directory: str | os.PathLike[str] | None = None,
         bring_back: bool = True,
+        device: Device | str | None = None,
     ) -> None:
         self._asked = {"weights": weights, "gradients": gradients, "states": states}
         for name, place in self._asked.items():
@@ -129,6 +134,8 @@ class offload_states:
             raise ValueError(f"offload_states: states={states!r}: want the optimizer that has them")
         if masters is not None:
             _check_masters(self._optimizers)
+        self._device = None if device is None else Device(device)
+        self._buffers = model if hasattr(model, "buffers") else None
         self._store: Any = None
         self._windows: dict[str, Window] = {}
         self._windows_of_before: dict[str, Window] = {}
@@ -228,6 +235,8 @@ class offload_states:
             windows, place != "device", place == "host", self._place, self._masters
         )
         self._early = DuringBackward(self._steps) if self._during else None
+        if self._device is not None:
+            self._move_buffers(self._device)
         for param in self._params:
             for tensor, window in ((param, weights), (param._grad, gradients)):
                 home = home_of(tensor)
@@ -256,12 +265,24 @@ class offload_states:
         """Places a parameter, and has its gradients leave."""
         weights, gradients, _ = self._windows.values()
         places = self._asked
-        if param.is_meta or not param.ndim or not can_be_placed(param):
+        if param.is_meta:
             return
-        if param.nbytes < self._least:
+        target, small = self._device, not param.ndim or param.nbytes < self._least
+        if target is not None and (small or param._grad is not None):
+            self._move(param, target, small)
+        if small or not can_be_placed(param):
             return
         array = param._array
         backend = backend_of(array)
+        if target is not None and backend.device_type == "cpu":
+            backend = backends.get(target.type)
+            engine = engine_of(backend, backend.current_device() if target.index is None else
+                               target.index)  # fmt: skip
+            self._engines[engine] = None
+            del array
+            if self._place(param, weights, engine) is not None and places["gradients"] == "host":
+                self._watch_gradient(param, gradients, engine)
+            return
         if backend.device_type == "cpu" and "disk" not in places.values():
             return  # it is on the host
         engine = engine_of(backend, backend.device_index(array))
@@ -273,6 +294,24 @@ class offload_states:
                 weights.leave(home)
         if places["gradients"] == "host" and backend.device_type != "cpu":
             self._watch_gradient(param, gradients, engine)
+
+    def _move(self, param: Tensor, target: Device, small: bool) -> None:
+        """Moves a small parameter of a model on the CPU to the device, and a gradient."""
+        if param._grad is not None and param._grad.device != target:
+            param._grad = param._grad.to(target)
+        if small and param.device.type == "cpu":
+            param.data = param.detach().to(target)
+            for state in [each.state.get(param) or {} for each in self._optimizers]:
+                for name, value in state.items():
+                    if isinstance(value, Tensor) and value.ndim:
+                        state[name] = value.to(target)
+
+    def _move_buffers(self, target: Device) -> None:
+        modules = () if self._buffers is None else self._buffers.modules()
+        for module in modules:
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = buffer.to(target)
 
     def _watch_gradient(self, param: Tensor, gradients: Window, engine: CopyEngine) -> None:
         """Sends the gradient of a parameter away as it is whole, in each backward pass."""

@@ -160,7 +160,7 @@ class StatesElsewhere:
 
     def _adopt(self, value: Tensor, home: Home) -> None:
         there = backend_of(value._array)
-        if there is home.backend or (self.on_host and there.device_type == "cpu"):
+        if there is home.backend or there.device_type == "cpu":
             new = self.place(value, self.states, home.engine)
             if new is not None and new.is_here:
                 self.states.leave(new)

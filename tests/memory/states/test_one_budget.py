@@ -168,3 +168,29 @@ def test_masters_are_within_the_limit() -> None:
         return seen
 
     assert losses("4MiB") == losses(None)
+
+
+def test_a_model_on_the_cpu_goes_to_the_device_that_is_named() -> None:
+    def losses(limit: str | None) -> list[float]:
+        cugrad.manual_seed(0)
+        net = cugrad.nn.Sequential(*deep(256, 8), cugrad.nn.BatchNorm1d(256))
+        x = cugrad.arange(16 * 256).reshape(16, 256).float().sin().to("simulated")
+        if limit is None:
+            net = net.to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters())
+        context: Any = (
+            cugrad.enable_grad() if limit is None
+            else memory.budget(limit, model=net, optimizer=optimizer, device="simulated")
+        )  # fmt: skip
+        seen = []
+        with context:
+            for _ in range(4):
+                optimizer.zero_grad()
+                loss = net(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                seen.append(loss.item())
+        assert {p.device.type for p in [*net.parameters(), *net.buffers()]} == {"simulated"}
+        return seen
+
+    assert losses("6MiB") == losses(None)
