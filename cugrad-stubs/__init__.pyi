@@ -614,7 +614,9 @@ from cugrad.dtypes import float8_e8m0fnu as float8_e8m0fnu
 from cugrad.functions.creation.random import fork_rng as fork_rng
 from cugrad.functions.interop.exchange import from_dlpack as from_dlpack
 from cugrad import func as func
+from cugrad import functional as functional
 from cugrad.func.fusing import fuse as fuse
+from cugrad import fx as fx
 from cugrad.amp.settings import get_autocast_dtype as get_autocast_dtype
 from cugrad.device import get_default_device as get_default_device
 from cugrad.functions.switches import get_deterministic_debug_mode as get_deterministic_debug_mode

@@ -17,6 +17,7 @@ from .dispatching import DisableTorchFunctionSubclass as DisableTorchFunctionSub
 from .dispatching import here
 from .dispatching import plainly as _disabled_torch_function_impl  # noqa: F401
 from .dtypes import dtype as Dtype
+from .nn import functional
 from .tensor import Tensor
 
 __all__: list[str] = []
@@ -152,7 +153,14 @@ def _parse_to(*args: Any, **kwargs: Any) -> Any:
     return place, dtype, non_blocking, kwargs.get("memory_format")
 
 
-_nn = SimpleNamespace(_parse_to=_parse_to)
+class _InC(SimpleNamespace):
+    """Functions of nn.functional that PyTorch has in C, where code of `torch.fx` calls them."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(functional, name)
+
+
+_nn = _InC(_parse_to=_parse_to)
 
 
 explain(__name__)

@@ -117,6 +117,8 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import distributions as distributions
     from . import fft as fft
     from . import func as func
+    from . import functional as functional
+    from . import fx as fx
     from . import jit as jit
     from . import multiprocessing as multiprocessing
     from . import nn as nn
@@ -171,6 +173,7 @@ __getattr__, __dir__ = _lazily(
     {
         "_C": "_C", "accelerator": "accelerator Event Stream get_device_module",
         "array_api": "array_api", "cpu": "cpu", "fft": "fft", "func": "func vmap",
+        "functional": "functional", "fx": "fx",
         "signal": "signal",
         "signal.windows": """
             bartlett_window blackman_window hamming_window hann_window kaiser_window
@@ -195,8 +198,8 @@ __getattr__, __dir__ = _lazily(
             threshold threshold_ triplet_margin_loss
         """,
         "functions.control": """
-            _assert_async _check _check_is_size _check_tensor_all _check_with _shape_as_tensor cond
-            while_loop
+            _assert _assert_async _check _check_is_size _check_tensor_all _check_with
+            _shape_as_tensor cond while_loop
         """,
         "functions.foreach": "_foreach_*",
         "nn.utils.weight_norm": "norm_except_dim _weight_norm",

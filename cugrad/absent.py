@@ -60,12 +60,12 @@ FILES = "checksums are always written, and checked unless the file is mapped, co
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            from_file functional get_device has_* hub lobpcg masked package
+            from_file get_device has_* hub lobpcg masked package
             quasirandom return_types segment_reduce set_default_tensor_type set_flush_denormal
             set_warn_always is_warn_always_enabled thread_safe_generator types
         """,
         COMPILED: """
-            _dynamo _inductor export fx ScriptModule ScriptFunction wait fork
+            _dynamo _inductor export ScriptModule ScriptFunction wait fork
             CompilationUnit library onnx
         """,
         DISTRIBUTED: "futures monitor is_distributed",
@@ -269,6 +269,16 @@ ABSENT: dict[str, dict[str, str]] = {
     "autograd.profiler": {INTERNAL: "EnforceUnique KinetoStepTracker MemRecordsAcc"},
     "profiler": {INTERNAL: "ExecutionTraceObserver profiler python_tracer"},
     "func": {COMPILED: "debug_unwrap functionalize", LATER: "rearrange"},
+    "fx": {COMPILED: "annotate config experimental operator_schemas tensor_type traceback"},
+    "fx.passes": {
+        COMPILED: """
+            annotate_getitem_nodes backends dialect fake_tensor_prop graph_drawer
+            graph_manipulation graph_transform_observer infra net_min_base operator_support
+            param_fetch pass_manager regional_inductor reinplace runtime_assert split_module
+            split_utils splitter_base tools_common
+        """,
+    },
+    "fx.passes.utils": {COMPILED: "common fuser_utils source_matcher_utils"},
     "linalg": {LDL: "ldl_*"},
     "serialization": {
         ENDIAN: "LoadEndianness *_default_load_endianness",
@@ -357,8 +367,8 @@ PUBLIC = frozenset(
     distributed.algorithms.ddp_comm_hooks.default_hooks distributed.algorithms.join
     distributed.autograd distributed.checkpoint distributed.checkpoint.state_dict
     distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
-    distributed.optim distributed.rpc distributed.tensor distributions errors fft func jit
-    linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
+    distributed.optim distributed.rpc distributed.tensor distributions errors fft func
+    functional fx fx.immutable_collections jit linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
     nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim

@@ -8,8 +8,8 @@ from typing import Any
 from ..tensor import Tensor
 from .creation.factories import tensor
 
-__all__ = ["_assert_async", "_check", "_check_is_size", "_check_tensor_all", "_check_with",
-           "_shape_as_tensor", "cond", "while_loop"]  # fmt: skip
+__all__ = ["_assert", "_assert_async", "_check", "_check_is_size", "_check_tensor_all",
+           "_check_with", "_shape_as_tensor", "cond", "while_loop"]  # fmt: skip
 
 
 def cond(
@@ -42,6 +42,12 @@ def while_loop(
         if not isinstance(carried_inputs, (tuple, list)):
             carried_inputs = (carried_inputs,)
     return carried_inputs
+
+
+def _assert(condition: Any, message: str) -> None:
+    """AssertionError with the message unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
 
 
 def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:

@@ -67,7 +67,7 @@ def _public() -> Iterator[tuple[str, Any, bool]]:
     library = sys.modules[LIBRARY]
     unasked = _made_of_none()
     asking = {*functions.FUNCTIONS, *linalg.FUNCTIONS, *drawing.__all__, *factories.__all__,
-              *random.__all__, *of_torch.__all__, *stacks.__all__, "is_inference",
+              *random.__all__, *of_torch.__all__, *stacks.__all__, "_assert", "is_inference",
               "norm_except_dim", "smm", "spmm"}  # fmt: skip
     for name in sorted(unasked | asking):
         function = getattr(library, name, None)

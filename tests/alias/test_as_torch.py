@@ -35,9 +35,10 @@ assert not hasattr(torch, "nothing") and not hasattr(torch.nn, "nothing")
 F.ours = 1
 assert cugrad.nn.functional.ours == 1
 
-class Tracer(torch.fx.Tracer, nn.Module): pass
-try: Tracer()
-except NotImplementedError as error: assert "torch.fx.Tracer: " in str(error)
+assert torch.fx.passes.shape_prop.ShapeProp.__mro__[1] is torch.fx.Interpreter
+class Program(torch.export.ExportedProgram, nn.Module): pass
+try: Program()
+except NotImplementedError as error: assert "torch.export.ExportedProgram: " in str(error)
 else: raise AssertionError
 try: torch.ops.torchvision.nms(1)
 except NotImplementedError as error: assert "torch.ops.torchvision.nms: " in str(error)
@@ -113,13 +114,13 @@ def state():
 before = state()
 for _ in range(2):
     with cugrad.as_torch.installed():
-        import torch, torch.fx, torch.utils, torch.nn.functional, torch.sparse.semi_structured
+        import torch, torch.export, torch.utils, torch.nn.functional, torch.sparse.semi_structured
         with cugrad.as_torch.installed():
             from torch import onnx
         import torch.nn.qat
     assert not [name for name in sys.modules if name.partition(".")[0] == "torch"]
     assert state() == before
-try: cugrad.fx
+try: cugrad.export
 except AttributeError: pass
 else: raise AssertionError
 sys.modules["torch"] = sys

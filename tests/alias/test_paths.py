@@ -14,7 +14,6 @@ from cugrad.alias.paths import (
     _jit_internal,
     _subclasses,
     common_types,
-    fx,
     hub,
     library,
     storage,
@@ -29,7 +28,7 @@ def square(x: Any) -> Any:
 
 
 def test_functions_come_back() -> None:
-    for give_back in (fx.wrap, _dynamo.disable, _dynamo.allow_in_graph, _jit_internal.unused,
+    for give_back in (_dynamo.disable, _dynamo.allow_in_graph, _jit_internal.unused,
                       _dynamo.disable(recursive=False), _jit_internal._overload):  # fmt: skip
         assert give_back(square) is square
     chosen = _jit_internal.boolean_dispatch(
@@ -38,7 +37,7 @@ def test_functions_come_back() -> None:
     assert (chosen(0), chosen(0, True), chosen(0, flag=True)) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("module", [fx, _dynamo, library, xpu, _subclasses, storage])
+@pytest.mark.parametrize("module", [_dynamo, library, xpu, _subclasses, storage])
 def test_the_rest_refuses_at_use(module: Any) -> None:
     name = module.__name__.rpartition(".")[2]
     with pytest.raises(NotImplementedError, match=rf"^torch\.{name}\.Something: "):
@@ -53,7 +52,7 @@ def test_settings_and_questions() -> None:
     assert _dynamo.config.cache_size_limit == 8 and _dynamo.config.verbose is None
     _dynamo.mark_dynamic(cugrad.ones(1), 0)
     assert not (xpu.is_available() or xpu.device_count() or _dynamo.is_dynamo_supported())
-    assert not _subclasses.is_fake(cugrad.ones(1)) and not fx.is_fx_tracing()
+    assert not _subclasses.is_fake(cugrad.ones(1))
     assert "cugrad" in __config__.show() and "get_num_threads" in __config__.parallel_info()
     assert types.Device is not None and common_types._size_2_t is not None
 

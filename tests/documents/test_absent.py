@@ -26,6 +26,7 @@ MODULES = [
     "autograd.gradcheck", "backends.cuda", "backends.cudnn", "backends.mkl", "backends.mps",
     "compiler", "cuda.streams", "cuda.nvtx", "jit", "nn.modules", "optim.lr_scheduler",
     "optim.swa_utils", "profiler.itt", "signal.windows", "testing", "utils.benchmark",
+    "fx", "fx.passes", "fx.passes.utils",
     "utils.data.dataset", "utils.data.sampler", "utils.dlpack", "utils.hooks", "utils.tensorboard",
     *(f"nn.utils.{n}" for n in ("clip_grad", "parametrizations", "parametrize", "prune", "rnn")),
 ]  # fmt: skip

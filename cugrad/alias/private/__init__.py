@@ -27,7 +27,6 @@ NAMES = {
             "_has_xpu",
         )
     },
-    "_assert": f"{_SOME}._assert",
     "_softmax_backward_data": f"{_SOME}._softmax_backward_data",
     "distributions.transforms._InverseTransform": f"{_TRANSFORMS}._InverseTransform",
     "jit.Error": f"{_SOME}.JitError",

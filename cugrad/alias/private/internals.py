@@ -25,12 +25,6 @@ class JitError(RuntimeError):
     """torch.jit's error from compiled code; nothing is compiled, so it never comes."""
 
 
-def _assert(condition: Any, message: str) -> None:
-    """AssertionError with the message unless the condition holds."""
-    if not condition:
-        raise AssertionError(message)
-
-
 @no_grad()
 def _softmax_backward_data(
     grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any
