@@ -274,11 +274,16 @@ ABSENT: dict[str, dict[str, str]] = {
         COMPILED: """
             annotate_getitem_nodes backends dialect fake_tensor_prop graph_drawer
             graph_manipulation graph_transform_observer infra net_min_base operator_support
-            param_fetch pass_manager regional_inductor reinplace runtime_assert split_module
-            split_utils splitter_base tools_common
+            param_fetch pass_manager regional_inductor* reinplace runtime_assert split_module
+            split_utils splitter_base tests tools_common
         """,
     },
-    "fx.passes.utils": {COMPILED: "common fuser_utils source_matcher_utils"},
+    "fx.passes.utils": {
+        COMPILED: """
+            HolderModule common compare_graphs fuser_utils lift_subgraph_as_module
+            matcher_with_name_node_map_utils source_matcher_utils
+        """,
+    },
     "linalg": {LDL: "ldl_*"},
     "serialization": {
         ENDIAN: "LoadEndianness *_default_load_endianness",
@@ -368,7 +373,8 @@ PUBLIC = frozenset(
     distributed.autograd distributed.checkpoint distributed.checkpoint.state_dict
     distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
     distributed.optim distributed.rpc distributed.tensor distributions errors fft func
-    functional fx fx.immutable_collections jit linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
+    functional fx fx.immutable_collections jit linalg memory models multiprocessing nn
+    nn.attention nn.functional nn.grad nn.init
     nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
