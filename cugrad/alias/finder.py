@@ -121,7 +121,7 @@ class Alias(MetaPathFinder, Loader):
         if is_module and self.module_of(path) is not None:
             return import_module(f"torch.{path}")
         reason = reason_for(space, name)
-        if reason is None and space == "distributed" and not name.startswith("_"):
+        if reason is None and space.startswith("distributed") and not name.startswith("_"):
             reason = DISTRIBUTED
         if reason is None:
             return self.around(module, name)

@@ -31,6 +31,9 @@ class ReduceOp(Enum):
 BITS = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 
+setattr(ReduceOp, "RedOpType", ReduceOp)  # noqa: B010 - PyTorch's name for the type of an operation
+
+
 class reduce_op:
     """The operations by their old names: `reduce_op.SUM`. Use ReduceOp."""
 
