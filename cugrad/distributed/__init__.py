@@ -2,10 +2,13 @@
 
 `starting.py` makes groups of ranks (`groups.py`), `collectives.py`, `point_to_point.py` and
 `objects.py` are what they call; `collectives.py` is the file to begin with. `engines` moves the
-data, `meeting` is where ranks learn of each other.
+data, `meeting` is where ranks learn of each other. `simulate` is for more ranks than there are.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from ..absent import explain
+from ..lazy import lazily as _lazily
 from . import algorithms as algorithms
 from . import nn as nn
 from .checks import DebugLevel as DebugLevel
@@ -27,4 +30,11 @@ from .reduce_op import supports_complex as supports_complex
 from .starting import *
 from .work import Work as Work
 
+if _TYPE_CHECKING:  # what is imported when it is asked for
+    from .simulation import Scaling as Scaling
+    from .simulation import Simulation as Simulation
+    from .simulation import simulate as simulate
+
+# Of a higher room.
+__getattr__, __dir__ = _lazily(__name__, {"simulation": "Scaling Simulation simulate"})
 explain(__name__)

@@ -77,6 +77,7 @@ IGNORANCE = [
 FACES: dict[str, set[str]] = {
     "cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}, "distributed.optim": {"optim"},
     "distributed.fsdp": {"nn"}, "distributed.checkpoint.state_dict": {"nn"},
+    "distributed.simulation": {"nn"},
 }  # fmt: skip
 
 # Who may import a package that is not always there; "torch" is for tests and benchmarks only.

@@ -5,8 +5,8 @@ vector clocks check every access, and raise `RaceError`; virtual time says what 
 
 `machine.py` is the device, and the order of work: begin there. `streams.py` has its streams and
 events. `array.py` and `namespace.py` are its arrays and functions, `memory.py` its pool, `races.py`
-the vector clocks, `cost.py` what work costs, `timeline.py` what happened, and `backend.py` the
-protocol over them.
+the vector clocks, `cost.py` what work costs, `links.py` what collectives do, `timeline.py` what
+happened, and `backend.py` the protocol over them.
 Users import the names below; `cuda.sanitizer` imports `races.py`.
 
 >>> import cugrad as torch
@@ -30,13 +30,15 @@ from ...kept import Switch
 from .array import SimulatedArray
 from .backend import MACHINE, SimulatedBackend
 from .cost import A100, GH200, H100, H200, PRESETS, Model, preset
+from .links import Links
 from .machine import POLICIES
 from .memory import OutOfMemoryError
 from .timeline import Record, Timeline
 
-__all__ = ["A100", "GH200", "H100", "H200", "MACHINE", "Model", "OutOfMemoryError", "PRESETS",
-           "POLICIES", "Record", "SimulatedBackend", "Timeline", "configure", "configured",
-           "one_kernel", "preset", "record", "reset", "seed", "set_policy", "timeline"]  # fmt: skip
+__all__ = ["A100", "GH200", "H100", "H200", "Links", "MACHINE", "Model", "OutOfMemoryError",
+           "PRESETS", "POLICIES", "Record", "SimulatedBackend", "Timeline", "configure",
+           "configured", "one_kernel", "preset", "record", "reset", "seed", "set_policy",
+           "timeline"]  # fmt: skip
 
 
 def seed(n: int) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from .links import HDR_NVLINK3, NDR_NVLINK4, Links
+
 __all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "flops_of", "preset",
            "products_of", "traffic_of"]  # fmt: skip
 
@@ -19,7 +21,8 @@ class Model:
     `launch` is the host's time for one launch, `latency` the least time of a kernel or copy on the
     device. `pageable` is the part of the link's rate that ordinary host memory gets, `host` the
     rate at which the host reads and writes its own memory, when it computes. `scale` makes each
-    byte and flop count so many times, so that a small network stands for a large one.
+    byte and flop count so many times, so that a small network stands for a large one. `links` are
+    those to other devices.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Model:
     pageable: float = 0.4
     host: float = 200e9
     scale: float = 1.0
+    links: Links = NDR_NVLINK4
 
     def rate(self, dtype: str) -> float:
         """Flop/s of products in a dtype."""
@@ -52,14 +56,17 @@ class Model:
         return self.latency + nbytes * self.scale / (rate * (self.pageable if pageable else 1))
 
 
-def _model(name: str, gib: int, memory: float, link: tuple[float, float], *tera: float) -> Model:
+def _model(
+    name: str, gib: int, memory: float, link: tuple[float, float], *tera: float,
+    links: Links = NDR_NVLINK4,
+) -> Model:  # fmt: skip
     rates = dict(zip(("float64", "float32", "float16"), [t * 1e12 for t in tera]))
-    return Model(name, gib << 30, memory * 1e9, link[0] * 1e9, link[1] * 1e9, rates)
+    return Model(name, gib << 30, memory * 1e9, link[0] * 1e9, link[1] * 1e9, rates, links=links)
 
 
 # Rates that large kernels and copies reach, not those of the data sheets' first page: link rates
 # as nvbandwidth measures them; GH200's two directions differ.
-A100 = _model("A100-PCIe4", 80, 1750, (24.5, 24.5), 9.0, 18.0, 230.0)
+A100 = _model("A100-PCIe4", 80, 1750, (24.5, 24.5), 9.0, 18.0, 230.0, links=HDR_NVLINK3)
 H100 = _model("H100-PCIe5", 80, 3000, (52.0, 54.0), 50.0, 50.0, 600.0)
 H200 = _model("H200-PCIe5", 141, 4200, (52.0, 54.0), 50.0, 50.0, 600.0)
 GH200 = _model("GH200", 96, 3600, (170.0, 411.0), 50.0, 50.0, 650.0)

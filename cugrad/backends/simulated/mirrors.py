@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from .links import Links
 from .machine import Machine, SimulatedStream
 
 __all__ = ["MirroredRank"]
 
 Array = Any
-LINK = 400e9  # bytes a second between GPUs, one way, as NVLink's of an H100
-LATENCY = 8e-6  # seconds that a call takes at least
 
 TOTALS: dict[str, Callable[[Any, int], Any]] = {
     "sum": lambda x, n: x * n, "avg": lambda x, n: x, "prod": lambda x, n: x**n,
@@ -25,7 +24,10 @@ TOTALS: dict[str, Callable[[Any, int], Any]] = {
 
 
 class MirroredRank:
-    """One rank of `size`. What it receives is what it sends itself."""
+    """One rank of `size`. What it receives is what it sends itself.
+
+    A call takes as long as the links of the machine's model say.
+    """
 
     def __init__(self, machine: Machine, size: int, rank: int) -> None:
         self.machine, self.size, self.rank = machine, size, rank
@@ -40,17 +42,17 @@ class MirroredRank:
         def run() -> None:
             x[...] = self._total(x, op)
 
-        self._queue("all_reduce", [array], [array], run, 2 * array.nbytes, stream)
+        self._queue("all_reduce", [array], [array], run, Links.all_reduce, array.nbytes, stream)
 
     def reduce(self, array: Array, op: str, root: int, stream: SimulatedStream) -> None:
         if self.rank == root:
             self.all_reduce(array, op, stream)
         else:
-            self._queue("reduce", [array], [], lambda: None, array.nbytes, stream)
+            self._queue("reduce", [array], [], lambda: None, Links.all_reduce, array.nbytes, stream)
 
     def broadcast(self, array: Array, root: int, stream: SimulatedStream) -> None:
         reads, writes = ([array], []) if self.rank == root else ([], [array])
-        self._queue("broadcast", reads, writes, lambda: None, array.nbytes, stream)
+        self._queue("broadcast", reads, writes, lambda: None, Links.broadcast, array.nbytes, stream)
 
     def all_gather(self, out: Array, array: Array, stream: SimulatedStream) -> None:
         to, of = out._host, array._host
@@ -58,7 +60,7 @@ class MirroredRank:
         def run() -> None:
             to.reshape(self.size, -1)[...] = of
 
-        self._queue("all_gather", [array], [out], run, out.nbytes, stream)
+        self._queue("all_gather", [array], [out], run, Links.all_gather, out.nbytes, stream)
 
     def reduce_scatter(self, out: Array, array: Array, op: str, stream: SimulatedStream) -> None:
         to, of = out._host, array._host.reshape(self.size, -1)[self.rank]
@@ -66,7 +68,7 @@ class MirroredRank:
         def run() -> None:
             to[...] = self._total(of, op)
 
-        self._queue("reduce_scatter", [array], [out], run, array.nbytes, stream)
+        self._queue("reduce_scatter", [array], [out], run, Links.all_gather, array.nbytes, stream)
 
     def exchange(
         self, sends: Sequence[tuple[Array, int]], receives: Sequence[tuple[Array, int]],
@@ -83,7 +85,7 @@ class MirroredRank:
 
         arrays = [a for a, _ in sends], [a for a, _ in receives]
         nbytes = sum(a.nbytes for a in arrays[0])
-        self._queue("exchange", *arrays, run, nbytes, stream)
+        self._queue("exchange", *arrays, run, Links.send, nbytes, stream)
 
     def error(self) -> str | None:
         return None
@@ -96,7 +98,7 @@ class MirroredRank:
 
     def _queue(
         self, name: str, reads: list[Array], writes: list[Array], run: Callable[[], None],
-        nbytes: int, stream: SimulatedStream,
+        cost: Callable[[Links, float, int], float], nbytes: int, stream: SimulatedStream,
     ) -> None:  # fmt: skip
         """Queues a call that runs when the schedule says; its accesses are checked now."""
         machine = self.machine
@@ -104,8 +106,7 @@ class MirroredRank:
             machine.raise_late()
             machine.touch(stream, name, reads, writes)
             machine.enqueue(stream, run)
-            moved = nbytes * machine.model.scale * (self.size - 1) / self.size
-            seconds = LATENCY + moved / LINK
+            seconds = cost(machine.model.links, nbytes * machine.model.scale, self.size)
             machine.charge(stream, name, "link", seconds, nbytes, 0.0)
             if machine.busy:
                 machine.progress()
