@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -173,17 +174,13 @@ def asked(
 # ---------------------------------------------------------------------- the functions
 
 
-def _call(*args: Any, **kwargs: Any) -> Any:
-    handle = "handle"  # a constant of the code, which is replaced by the function's own
-    return handle(args, kwargs)  # type: ignore[operator]
-
-
 def overridable(
-    function: FunctionType, shown: Callable[..., Any] | None = None, by_classes: bool = True
+    function: FunctionType, shown: Callable[..., Any] | None = None, aside: tuple[type, ...] = ()
 ) -> None:
     """Has all calls of a function go to the classes of arguments, and to modes, that want them.
 
-    `shown` is what they get as the function; without `by_classes` modes alone are asked.
+    `shown` is what they get as the function; the classes of `aside`, if any, are not asked, within
+    the function either.
     """
     if function in TWINS:
         return
@@ -199,13 +196,15 @@ def overridable(
         if here.passing:
             here.passing = False
             return twin(*args, **kwargs)
-        if by_classes and here.subclasses:
+        if here.subclasses:
             values = overloaded((*args, *kwargs.values()) if kwargs else args)
+            if aside:
+                values = [x for x in values if not isinstance(x, aside)]
             if values:
                 return asked(public, values, args, kwargs)
         if here.modes and here.all:
             return asked(public, [], args, kwargs)
-        if by_classes or not here.subclasses:
+        if not aside or not here.subclasses:
             return twin(*args, **kwargs)
         with DisableTorchFunctionSubclass():
             return twin(*args, **kwargs)
@@ -217,12 +216,36 @@ def overridable(
 
 def _handing(function: FunctionType, handle: Callable[..., Any]) -> CodeType:
     """Code that hands a call to `handle`, for a function that keeps its cells."""
-    code, own = _call.__code__, function.__code__
+    own = function.__code__
+    code = _calling(len(own.co_freevars))
     constants = tuple(handle if c == "handle" else c for c in code.co_consts)
     return code.replace(
         co_consts=constants, co_freevars=own.co_freevars, co_name=own.co_name,
         co_filename=own.co_filename, co_firstlineno=own.co_firstlineno,
     )  # fmt: skip
+
+
+@cache
+def _calling(cells: int) -> CodeType:
+    """The code of `call` below in a function of so many cells.
+
+    It is compiled with them, so that it takes them over as it begins: who looks at the locals of
+    its frame, as debuggers do, reads them there.
+    """
+    names = [f"cell{k}" for k in range(cells)]
+    lines = [
+        "def outside():",
+        *[f"    {name} = None" for name in names],
+        "    def call(*args, **kwargs):",
+        f"        if 0: {', '.join(names) or 'pass'}",
+        "        handle = 'handle'",  # a constant, which is replaced by the function's own
+        "        return handle(args, kwargs)",
+        "    return call",
+    ]
+    names_of: dict[str, Any] = {}
+    exec("\n".join(lines), names_of)
+    code: CodeType = names_of["outside"]().__code__
+    return code
 
 
 def gives_base(function: Callable[..., Any]) -> bool:

@@ -49,13 +49,20 @@ def _rooms() -> dict[str, ModuleType]:
 
 
 def _made_of_none() -> frozenset[str]:
-    """Functions that make tensors of no tensor: modes alone see their calls."""
+    """Functions that make tensors of no tensor: the class of none sees their calls."""
     names = {*factories.__all__, *random.__all__, "from_numpy", "frombuffer", "sparse_coo_tensor"}
     names.update(n for n in windows.__all__ if n.endswith("_window"))
     taking = {"bernoulli", "complex", "polar"}
     return frozenset(n for n in names - taking if not n.endswith("_like"))
 
 
+# Functions of arrays, lists and numbers, of classes that take calls, too.
+_OF_DATA = {
+    f"torch.{name}" for name in (
+        "as_tensor", "asarray", "from_numpy", "frombuffer", "get_rng_state", "initial_seed",
+        "manual_seed", "seed", "set_rng_state", "sparse_coo_tensor", "tensor",
+    )
+}  # fmt: skip
 # Functions that ask what their argument is.
 _UNSEEN = {
     "calculate_gain", "can_cast", "is_tensor", "promote_types", "result_type", "typename",
@@ -63,7 +70,7 @@ _UNSEEN = {
 
 
 def _public() -> Iterator[tuple[str, Any, bool]]:
-    """Where each public function is, and whether classes of arguments are asked."""
+    """Where each public function is, and whether classes of tensors are asked."""
     library = sys.modules[LIBRARY]
     unasked = _made_of_none()
     asking = {*functions.FUNCTIONS, *linalg.FUNCTIONS, *drawing.__all__, *factories.__all__,
@@ -105,12 +112,14 @@ def _switch_on() -> None:
         else:
             overridable(member, members.get(_OPERATORS.get(name, ""), member))
     for name, function, by_classes in _public():
+        # a size, a dtype or a device may be a proxy; data may be of any class
+        aside = () if by_classes else (object,) if name in _OF_DATA else (Tensor,)
         # layers call what the functions of nn.functional say more of
         inner = getattr(function, "__wrapped__", None) if name.startswith(_FUNCTIONAL) else None
         if isinstance(inner, FunctionType) and inner.__module__.startswith(functional.__name__):
-            overridable(inner, function, by_classes)
+            overridable(inner, function, aside)
         else:
-            overridable(function, by_classes=by_classes)
+            overridable(function, aside=aside)
     UNCONVERTED.update(get_default_nowrap_functions())
 
 

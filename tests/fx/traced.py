@@ -115,6 +115,13 @@ def of(torch: ModuleType) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     def called(x: Any) -> Any:
         return F.conv1d(x[None], torch.ones(1, 3, 2)), F.linear(x, torch.ones(2, 4)), F.gelu(x)
 
+    def of_sizes(x: Any) -> Any:
+        rows, n = x.shape[0], x.size(1)
+        kind = {"dtype": x.dtype, "device": x.device}
+        y = torch.zeros((rows, n), **kind) + torch.eye(rows, n) + torch.full([rows, n], 0.5)
+        ones = torch.ones(x.shape) * torch.ones((rows, 1))
+        return torch.arange(n, **kind) + torch.arange(0, n) + y, ones, torch.linspace(0, 1, n)
+
     labels = torch.tensor([0, 3, 1])
     classes = {"block": Block(), "outer": Outer(), "convolved": Convolved().eval(),
                "attention": Attention(),
@@ -126,7 +133,7 @@ def of(torch: ModuleType) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "functions": (functions, (x,)), "losses": (losses, (x, labels)),
         "attributes": (attributes, (x,)), "constants": (constants, (x,)),
         "annotated": (annotated, (x,)), "defaults": (defaults, (x,)), "unused": (unused, (x, x)),
-        "called": (called, (x,)),
+        "called": (called, (x,)), "of_sizes": (of_sizes, (x,)),
     }  # fmt: skip
 
 

@@ -31,6 +31,9 @@ ABOUT = {
     "is_complex", "is_contiguous", "is_floating_point", "is_inference", "is_pinned",
     "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "stride",
 }  # fmt: skip
+# Properties that are computed of the elements.
+_OF: Any = Tensor
+OF_ELEMENTS = {p.__get__ for p in (_OF.H, _OF.T, _OF.mH, _OF.mT, _OF.real, _OF.imag)}
 OPERATORS = {"truediv": "div", "floordiv": "floor_divide"}
 
 
@@ -138,6 +141,14 @@ class DTensor(Tensor):
 
     nelement = numel
 
+    def stride(self, dim: int | None = None) -> Any:
+        """That of the whole in rows; of the part: `to_local().stride()`."""
+        steps = [1]
+        for extent in self._whole[:0:-1]:
+            steps.append(steps[-1] * max(extent, 1))
+        strides = tuple(reversed(steps[: len(self._whole)]))
+        return strides if dim is None else strides[dim]
+
     @property
     def _along(self) -> tuple[ProcessGroup, int] | None:
         """The group whose ranks have the parts, and the dimension; None where each has all."""
@@ -204,7 +215,7 @@ class DTensor(Tensor):
         name = getattr(func, "__name__", str(func))
         name = name if name.startswith("__") else name.lstrip("_")  # what attaches it
         parts = [x for x in _flat((args, kwargs)) if isinstance(x, DTensor)]
-        if name in ABOUT or not parts:
+        if name in ABOUT and func not in OF_ELEMENTS or not parts:
             with DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         first = parts[0]
