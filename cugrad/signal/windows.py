@@ -10,6 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..absent import explain
 from ..functions import accepting
+from ..functions.calls.out import strided
 from ..functions.creation import factories as creation
 from ..tensor import Tensor
 
@@ -40,8 +41,8 @@ def _window(
 
 
 def _signal_window(
-    name: str, m: int, sym: bool, shape: Callable[[Array], Array], dtype: Any, device: Any,
-    requires_grad: bool,
+    name: str, m: int, sym: bool, shape: Callable[[Array], Array], dtype: Any, layout: Any,
+    device: Any, requires_grad: bool,
 ) -> Tensor:  # fmt: skip
     """As `_window`, with the errors of torch.signal.windows."""
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
@@ -49,6 +50,8 @@ def _signal_window(
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {kind}")
     if m < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={m}")
+    if layout is not strided:
+        raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
     return _window(name, m, not sym, shape, kind, device, requires_grad)
 
 
@@ -120,8 +123,8 @@ def kaiser_window(
 
 
 def general_cosine(
-    M: int, *, a: Iterable[float], sym: bool = True, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    M: int, *, a: Iterable[float], sym: bool = True, dtype: Any = None, layout: Any = strided,
+    device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A sum of cosines with the weights `a`, of alternating signs."""
     if not isinstance(a, Iterable):
@@ -130,24 +133,24 @@ def general_cosine(
     if not weights:
         raise ValueError("Coefficients cannot be empty")
     shape = _cosines(weights)
-    return _signal_window("general_cosine", M, sym, shape, dtype, device, requires_grad)
+    return _signal_window("general_cosine", M, sym, shape, dtype, layout, device, requires_grad)
 
 
 def general_hamming(
-    M: int, *, alpha: float = 0.54, sym: bool = True, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    M: int, *, alpha: float = 0.54, sym: bool = True, dtype: Any = None, layout: Any = strided,
+    device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """alpha - (1 - alpha) cos(2πn / N)."""
     shape = _cosines((alpha, 1 - alpha))
-    return _signal_window("general_hamming", M, sym, shape, dtype, device, requires_grad)
+    return _signal_window("general_hamming", M, sym, shape, dtype, layout, device, requires_grad)
 
 
 def _fixed(name: str, shape: Callable[[Array], Array], doc: str) -> Callable[..., Tensor]:
     def window(
-        M: int, *, sym: bool = True, dtype: Any = None, device: Any = None,
+        M: int, *, sym: bool = True, dtype: Any = None, layout: Any = strided, device: Any = None,
         requires_grad: bool = False,
     ) -> Tensor:  # fmt: skip
-        return _signal_window(name, M, sym, shape, dtype, device, requires_grad)
+        return _signal_window(name, M, sym, shape, dtype, layout, device, requires_grad)
 
     window.__name__ = window.__qualname__ = name
     window.__doc__ = doc
@@ -164,39 +167,44 @@ nuttall = _fixed(
 
 
 def kaiser(
-    M: int, *, beta: float = 12.0, sym: bool = True, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    M: int, *, beta: float = 12.0, sym: bool = True, dtype: Any = None, layout: Any = strided,
+    device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Kaiser's window: `beta` trades the width of its peak for the height of its side lobes."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
-    return _signal_window("kaiser", M, sym, _kaiser(beta), dtype, device, requires_grad)
+    return _signal_window("kaiser", M, sym, _kaiser(beta), dtype, layout, device, requires_grad)
 
 
 def cosine(
-    M: int, *, sym: bool = True, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: Any = None,
+    layout: Any = strided,
+    device: Any = None, requires_grad: bool = False,
 ) -> Tensor:
     """sin(π (n + 1/2) / M), with one more point in M where not `sym`."""
     points = M + (not sym)
     shape = lambda t: np.sin(np.pi * (np.arange(M) + 0.5) / points)
-    return _signal_window("cosine", M, sym, shape, dtype, device, requires_grad)
+    return _signal_window("cosine", M, sym, shape, dtype, layout, device, requires_grad)
 
 
 def gaussian(
-    M: int, *, std: float = 1.0, sym: bool = True, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    M: int, *, std: float = 1.0, sym: bool = True, dtype: Any = None, layout: Any = strided,
+    device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """exp(-x² / 2 std²), with x the distance from the middle in samples."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
     middle = (M - sym) / 2
     shape = lambda t: np.exp(-(((np.arange(M) - middle) / std) ** 2) / 2)
-    return _signal_window("gaussian", M, sym, shape, dtype, device, requires_grad)
+    return _signal_window("gaussian", M, sym, shape, dtype, layout, device, requires_grad)
 
 
 def exponential(
     M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, dtype: Any = None,
-    device: Any = None, requires_grad: bool = False,
+    layout: Any = strided, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """exp(-|x| / tau), with x the distance from `center`, the middle by default."""
     if tau <= 0:
@@ -205,7 +213,7 @@ def exponential(
         raise ValueError("Center must be None for symmetric windows")
     middle = (M - sym) / 2 if center is None else center
     shape = lambda t: np.exp(-np.abs(np.arange(M) - middle) / tau)
-    return _signal_window("exponential", M, sym, shape, dtype, device, requires_grad)
+    return _signal_window("exponential", M, sym, shape, dtype, layout, device, requires_grad)
 
 
 globals().update(accepting({name: globals()[name] for name in __all__}, (), __name__))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...autograd.mode import is_grad_enabled, no_grad
 from ...backends import backend_of
-from ...dispatching import DisableTorchFunctionSubclass
+from ...dispatching import DisableTorchFunctionSubclass, meets
 from ...functions.creation.factories import empty, full
 from ...functions.shapes.copies import cat, stack
 from ...linalg import vector_norm
@@ -74,6 +74,7 @@ class DTensor(Tensor):
     def _of(
         array: Any, mesh: DeviceMesh, placements: tuple[Placement, ...], whole: Iterable[int]
     ) -> Any:
+        meets(DTensor)  # functions may have stopped to ask classes since it was defined
         part = object.__new__(DTensor)
         part.fill_in(array)
         part.device_mesh, part.placements, part._whole = mesh, placements, Size(whole)
