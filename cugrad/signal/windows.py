@@ -182,7 +182,8 @@ def cosine(
     sym: bool = True,
     dtype: Any = None,
     layout: Any = strided,
-    device: Any = None, requires_grad: bool = False,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """sin(π (n + 1/2) / M), with one more point in M where not `sym`."""
     points = M + (not sym)
