@@ -204,9 +204,12 @@ def state_dicts() -> None:
     same(x.full_tensor(), torch.arange(7.0))
     same(x.redistribute(placements=[Replicate()]).to_local(), torch.arange(7.0))
     same((x * 2 + x).full_tensor(), torch.arange(7.0) * 3)
-    for dim in (0, 1):
+    for dim in (0, 1, -1, -2):
         matrix = torch.arange(12.0).reshape(4, 3)
         parts = distribute_tensor(matrix, x.device_mesh, [Shard(dim)])
+        assert parts.placements == (Shard(dim % 2),)
+        same(parts.full_tensor(), matrix)
+        same(parts.redistribute(placements=[Shard(-1)]).full_tensor(), matrix)
         assert parts.stride() == (3, 1) and parts.stride(0) == 3
         for whole_of in (parts.T, parts.mT, parts.H, parts.mH):
             same(whole_of, matrix.T)

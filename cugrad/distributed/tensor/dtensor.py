@@ -96,7 +96,7 @@ class DTensor(Tensor):
         with that of other ranks; `stride` is PyTorch's, and taken for that of rows.
         """
         mesh = device_mesh or DeviceMesh.from_group(default_group(), local_tensor.device.type)
-        kinds = _checked(mesh, placements)
+        kinds = _checked(mesh, placements, local_tensor.ndim)
         if shape is None:
             extents = list(local_tensor.shape)
             for dim, placement in enumerate(kinds):
@@ -194,7 +194,7 @@ class DTensor(Tensor):
     ) -> DTensor:
         """The same tensor in other parts, or whole on each rank."""
         mesh = device_mesh or self.device_mesh
-        kinds = self.placements if placements is None else _checked(mesh, placements)
+        kinds = self.placements if placements is None else _checked(mesh, placements, self.ndim)
         if mesh == self.device_mesh and kinds == self.placements:
             return self
         return _part(self.full_tensor(), mesh, kinds)
@@ -320,7 +320,7 @@ def distribute_tensor(
     With `src_data_rank=None` each rank takes its part of what it has itself.
     """
     mesh = device_mesh or DeviceMesh.from_group(default_group(), tensor.device.type)
-    kinds = _checked(mesh, placements)
+    kinds = _checked(mesh, placements, tensor.ndim)
     whole = tensor.detach()
     if src_data_rank is not None:
         whole = whole.clone()
@@ -343,8 +343,13 @@ def _part(whole: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) ->
     return part
 
 
-def _checked(mesh: DeviceMesh, placements: Sequence[Placement] | None) -> tuple[Placement, ...]:
-    """A placement for each dimension of a mesh, one of them Shard at most; default Replicate."""
+def _checked(
+    mesh: DeviceMesh, placements: Sequence[Placement] | None, ndim: int
+) -> tuple[Placement, ...]:
+    """A placement for each dimension of a mesh, one of them Shard at most; default Replicate.
+
+    `Shard(-1)` is along the last of the tensor's `ndim` dimensions.
+    """
     kinds = tuple(placements or [Replicate()] * mesh.ndim)
     if len(kinds) != mesh.ndim or not all(type(p) in (Shard, Replicate) for p in kinds):
         raise ValueError(
@@ -353,7 +358,10 @@ def _checked(mesh: DeviceMesh, placements: Sequence[Placement] | None) -> tuple[
         )
     if sum(isinstance(p, Shard) for p in kinds) > 1:
         raise NotImplementedError(f"DTensor: got placements={list(kinds)}, want one Shard at most")
-    return kinds
+    for kind in kinds:
+        if isinstance(kind, Shard) and not -ndim <= kind.dim < ndim:
+            raise IndexError(f"DTensor: got {kind} of a tensor of {ndim} dimensions")
+    return tuple(Shard(k.dim % ndim) if isinstance(k, Shard) else k for k in kinds)
 
 
 def _no_gradients(grad_placements: Any) -> None:
