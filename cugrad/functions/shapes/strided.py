@@ -249,14 +249,11 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
                 f"self.size(-1) must be divisible by {new // old} to view {self.dtype} as {dtype} "
                 f"(different element sizes), but got {array.shape[-1]}"
             )
-    if self.dtype.is_floating_point != dtype.is_floating_point and not (
-        self.dtype.is_complex or dtype.is_complex
-    ):  # bits as an integer: of no gradient, and no view that follows changes
-        seen: Tensor = recorded.view_dtype(self.detach(), dtype.numpy)
-        if seen._rare is not None and seen._rare.view is not None:
-            seen._rare.view.release(seen)
-        return seen
-    return recorded.view_dtype(self, dtype.numpy)
+    # the bits in another dtype: of no gradient, and no view that follows changes, as in PyTorch
+    seen: Tensor = recorded.view_dtype(self.detach(), dtype.numpy)
+    if seen._rare is not None and seen._rare.view is not None:
+        seen._rare.view.release(seen)
+    return seen
 
 
 # Memory -------------------------------------------------------------------------------------------
