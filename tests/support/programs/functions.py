@@ -11,6 +11,7 @@ from . import table
 from .drawing import Draw, Ended, Spoiled
 from .running import overlaps
 from .statements import Sort, change, copy_and_change, op
+from .table_layers import LAYERS
 from .table_rare import RARE
 from .table_recurrent import RECURRENT
 from .table_sparse import SPARSE
@@ -32,6 +33,14 @@ sum(Lone.apply({x}, {x} * 2))
 Whole.apply({x}, {x} * .5)
 Doubled.apply({x}.clone())
 Doubled.apply({x} * 1)
+Inner.apply({x})
+Mapped.apply({x})
+Shown.apply({x})
+Passed.apply({x}, {y})[0]
+sum(Passed.apply({x}, {x}))
+Chosen.apply({x}, {c}, {y})
+Halved.apply({x} * 1)
+Halved.apply({x}.clone().view(-1))
 """)
 
 
@@ -85,7 +94,7 @@ INSIDE: list[Sort] = [
     op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
     op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
     copy_and_change, change, op(RARE),
-    op(CUSTOM), op(RECURRENT), op(SPARSE),
+    op(CUSTOM), op(RECURRENT), op(SPARSE), op(LAYERS),
 ]  # fmt: skip
 
 CHECKPOINTS = [
@@ -94,6 +103,8 @@ CHECKPOINTS = [
     "t.utils.checkpoint.checkpoint({f}, {a}, use_reentrant=True)",
     "t.utils.checkpoint.checkpoint({f}, {a}, use_reentrant=False, preserve_rng_state=False)",
     "t.utils.checkpoint.checkpoint(lambda *a: {f}(*a) * 2, {a}, use_reentrant=False)",
+    "t.autocast('cpu', dtype=t.bfloat16)(lambda *a:"
+    " t.utils.checkpoint.checkpoint({f}, *a, use_reentrant=False))({a})",
     "nested({f}, {a})",
     "{f}({a})",
 ]
@@ -177,7 +188,8 @@ def called(
     return Statement("if True:", (define, call))
 
 
-# Form, what f returns, what its parameters are: "rows", elements along dim 0, or "whole". A copy of
+# Form, what f returns, what its parameters are: "rows", elements along dim 0, "rows of rows", those
+# along dims 0 and 1, "last rows", those along the last, or "whole". A copy of
 # what is no vmap, for its layout, and with whom it shares memory, are open: "!".
 TRANSFORMS = [
     ("t.func.vmap({f})({a})", "tensor", "rows"),
@@ -223,6 +235,23 @@ TRANSFORMS = [
         "scalar",
         "rows",
     ),
+    ("t.func.vmap(t.func.vmap({f}))({a})", "tensor", "rows of rows"),
+    ("t.func.vmap(t.func.vmap({f}), in_dims=-1)({a})!", "tensor", "rows of last rows"),
+    ("t.func.vmap({f}, in_dims=-1)({a})", "tensor", "last rows"),
+    ("t.func.jvp(t.func.vmap({f}), ({a},), ({a},))[1]!", "tensor", "rows"),
+    ("t.func.jvp(lambda *a: t.func.jvp({f}, a, a)[1], ({a},), ({a},))[1]!", "tensor", "whole"),
+    ("t.func.grad(lambda *a: each(t.func.vmap({f})(*a)))({a})!", "tensor", "rows"),
+    ("t.func.jvp(t.func.vmap(t.func.grad({f})), ({a},), ({a},))[1]!", "scalar", "rows"),
+    (
+        "t.func.vmap(t.func.grad(lambda *a: t.func.jvp({f}, a, a)[1]))({a})!",
+        "scalar",
+        "rows",
+    ),
+    ("t.func.vmap(t.func.vmap(t.func.grad({f})))({a})!", "scalar", "rows of rows"),
+    ("t.func.vmap(t.func.hessian({f}))({a})!", "scalar", "small rows"),
+    ("t.func.jacrev(t.func.vmap({f}))({a})!", "tensor", "small rows"),
+    ("t.func.jacfwd(t.func.vmap({f}))({a})!", "tensor", "small rows"),
+    ("t.func.jacrev({f}, chunk_size=2)({a})!", "tensor", "small"),
     ("t.func.jacrev({f})({a})!", "tensor", "small"),
     ("t.func.jacfwd({f})({a})!", "tensor", "small"),
     ("t.func.hessian({f})({a})!", "scalar", "small"),
@@ -258,8 +287,26 @@ TRANSFORMS = [
 WITHIN_TRANSFORMS: list[Sort] = [
     op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
     op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
-    copy_and_change, change, op(RARE), op(RECURRENT),
+    copy_and_change, change, op(RARE), op(RECURRENT), op(LAYERS), op(CUSTOM),
 ]  # fmt: skip
+
+
+# The dims that the maps of a form take away, one after the other.
+EXAMPLES: dict[str, tuple[int, ...]] = {
+    "rows": (0,), "small rows": (0,), "first row": (0,), "rows of rows": (0, 0), "last rows": (-1,),
+    "rows of last rows": (-1, 0),
+}  # fmt: skip
+
+
+def example(x: Any, mapped: tuple[int, ...]) -> Any:
+    for dim in mapped:
+        x = x.select(dim, 0)
+    return x
+
+
+def sizes_along(x: Any, mapped: tuple[int, ...]) -> list[int]:
+    """How many examples there are along each dim that a map takes away."""
+    return [example(x, mapped[:number]).shape[dim] for number, dim in enumerate(mapped)]
 
 
 def transform(d: Draw) -> Statement | None:
@@ -267,27 +314,27 @@ def transform(d: Draw) -> Statement | None:
     form = form.replace("!", ".clone(memory_format=t.contiguous_format)")
     if d.scope is not None:
         return None
-    rows = "row" in way
-    limit = 6 if way == "small" else 20
+    mapped = EXAMPLES.get(way, ())
+    limit = 6 if "small" in way else 20
     real = result == "scalar" or "jac" in form or "hess" in form
     first = d.pick(
         lambda x: (
             (x.is_floating_point() or (x.is_complex() and not real))
-            and (x.dim() > 0 and x.numel() > 0 if rows else True)
+            and (not mapped or x.dim() >= len(mapped) and x.numel() > 0)
             and x.numel() <= limit
             and not x.is_inference()
         )
     )
     if first is None:
         return None
-    names = [first]
+    names, sizes = [first], sizes_along(d.env[first], mapped)
     if d.chance(0.3) and way != "first row":
         second = d.pick(
             lambda x: (
                 x.is_floating_point()
                 and x.numel() <= limit
                 and not x.is_inference()
-                and (x.dim() > 0 and x.shape[0] == d.env[first].shape[0] if rows else True)
+                and (x.dim() >= len(mapped) and sizes_along(x, mapped) == sizes)
             )
         )
         names += [second] if second not in (None, first) else []
@@ -298,13 +345,13 @@ def transform(d: Draw) -> Statement | None:
             return None
         names, arguments = [first, other], other
     samples = [d.env[n].detach() for n in names if n is not None]
-    samples = [
-        x[0] if way == "rows" or (way == "first row" and i == 0) else x
-        for i, x in enumerate(samples)
-    ]
+    whole, samples = (
+        samples,
+        [x if way == "first row" and i else example(x, mapped) for i, x in enumerate(samples)],
+    )
     parameters = [d.fresh() for _ in names]
     if "jvp" in form or "jacfwd" in form or "hessian" in form:
-        if any(overlaps(x) for x in samples):
+        if any(overlaps(x) for x in (whole if "t.func.jvp(t.func.vmap" in form else samples)):
             return None  # docs/torch-compatibility.md, a tangent for an expanded tensor
     made = body_of(d, parameters, samples, True, WITHIN_TRANSFORMS, result)
     if made is None:

@@ -86,6 +86,9 @@ def accumulate(d: Draw) -> Statement | None:
     if d.scope is not None or not outputs:
         return None
     how = d.random.choice(["retain_graph=True"] * 5 + ["create_graph=True"] * (not d.hooked) + [""])
+    inputs = [n for n in roots(d) if d.env[n].is_leaf]
+    if inputs and d.chance(0.3):
+        how = ", ".join(filter(None, [how, f"inputs=[{', '.join(inputs)}]"]))
     statement = Statement(f"total({', '.join(outputs)}).backward({how})")
     if d.chance(0.2):
         statement = Statement(
@@ -101,7 +104,10 @@ def clear_gradient(d: Draw) -> Statement | None:
     if x is None or d.scope is not None:
         return None
     name = d.fresh()
-    form = d.random.choice([f"{x}.grad = None", f"{x}.grad.zero_()", f"{name} = {x}.grad * 1"])
+    form = d.random.choice(
+        [f"{x}.grad = None", f"{x}.grad.zero_()", f"{name} = {x}.grad * 1",
+         f"{name} = t.nn.utils.clip_grad_norm_([{x}], .5)", f"{x}.grad.mul_(.5)"]
+    )  # fmt: skip
     statement = Statement(form)
     return (
         statement

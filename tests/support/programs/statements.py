@@ -12,6 +12,7 @@ import torch
 from . import table
 from .drawing import SHAPES, Draw, Ended, same_storage
 from .running import overlaps
+from .table_layers import LAYERS, LISTS_IN_PLACE
 from .table_rare import RARE_IN_PLACE
 from .text import Statement
 
@@ -81,9 +82,9 @@ def change(d: Draw) -> Statement | None:
 
 
 def change_of(d: Draw, under_no_grad: bool) -> Statement | None:
-    sorts = [table.IN_PLACE, table.ASSIGNED, table.SHAPE_IN_PLACE, RARE_IN_PLACE]
+    tables = [table.IN_PLACE, table.ASSIGNED, table.SHAPE_IN_PLACE, RARE_IN_PLACE, LISTS_IN_PLACE]
     # under no_grad a shape keeps: what the graph knows of a leaf is not told of it in PyTorch
-    rows = d.random.choices(sorts, [6, 4, 0.7 * (not under_no_grad), 4])[0]
+    rows = d.random.choices(tables, [6, 4, 0.7 * (not under_no_grad), 4, 1])[0]
     row = d.random.choice(rows)
     if row.needs and d.unguarded:
         return None
@@ -142,6 +143,7 @@ def flag(d: Draw) -> Statement | None:
 
 # Regions ------------------------------------------------------------------------------------------
 
+AUTOCAST = "t.autocast('cpu', dtype=t.bfloat16)"
 REGIONS = {
     "t.no_grad()": 3, "t.enable_grad()": 1, "t.set_grad_enabled(False)": 1,
     "t.inference_mode()": 0.5,
@@ -156,6 +158,7 @@ REGIONS = {
     "t.device('cpu')": 0.3,
     "t.autograd.set_multithreading_enabled(False)": 0.2,
     "Passing()": 0.5,
+    AUTOCAST: 1,
 }  # fmt: skip
 
 
@@ -173,6 +176,8 @@ def region(d: Draw) -> Statement | None:
         change,
         change,
     ]
+    if header == AUTOCAST:
+        sorts += [op(table.MATRICES), op(LAYERS)] * 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         manager = eval(header, d.env)
@@ -202,6 +207,7 @@ def hook(d: Draw) -> Statement | None:
         f"{x}.register_hook(lambda g: log.append('{mark}'))",
         f"{x}.register_hook(lambda g: g * 2)",
         f"{x}.register_hook(lambda g: log.append('{mark}') or g.clone().mul_(.5))",
+        f"{x}.register_hook(derived)",
     ]
     if tensor.is_leaf:
         forms += [

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .helpers_custom import CUSTOM_HELPERS
+
 # What a program may call beside the library `t`; a script contains those that it uses.
 HELPERS = {
     "total": '''
@@ -295,7 +297,7 @@ def cut(name, x):
 def to_numpy(x):
     return x.detach().numpy().copy()
 """,
-}  # fmt: skip
+} | CUSTOM_HELPERS  # fmt: skip
 
 
 @dataclass(frozen=True)

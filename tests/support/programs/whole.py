@@ -7,6 +7,7 @@ from .drawing import Draw, Ended, Spoiled
 from .functions import CUSTOM, checkpointed, dual, fusible, trained, transform
 from .passes import accumulate, backward, batched, clear_gradient, first, gradient, loss, second
 from .statements import Sort, change, constant, copy_and_change, flag, hook, leaf, op, region
+from .table_layers import LAYERS
 from .table_rare import RARE
 from .table_recurrent import RECURRENT
 from .table_sparse import SPARSE
@@ -24,8 +25,9 @@ SORTS: dict[str, tuple[Sort, float]] = {
     "change": (change, 9),
     "copy": (copy_and_change, 2),
     "recurrent": (op(RECURRENT), 1.5),
+    "layers": (op(LAYERS), 3),
     "sparse": (op(SPARSE), 2),
-    "custom": (op(CUSTOM), 3),
+    "custom": (op(CUSTOM), 4),
     "flag": (flag, 1.5),
     "region": (region, 3),
     "hook": (hook, 2),
