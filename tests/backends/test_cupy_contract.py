@@ -4,16 +4,22 @@ CuPy.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.support import ROOT
 
-pytest.importorskip("cupy", reason="CuPy is not installed")
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="it has bfloat16")
 
-from tests.backends import cupy_contract as contract
-from tests.support import fake_cuda
+from cugrad.backends.cupy import arrays  # noqa: E402
+from cugrad.backends.cupy.arrays import by_value  # noqa: E402
+from tests.backends import cupy_contract as contract  # noqa: E402
+from tests.support import fake_cuda  # noqa: E402
 
 if fake_cuda.REAL is not None:
     pytest.skip("the stand-in for CuPy is in its place", allow_module_level=True)
@@ -136,3 +142,28 @@ def test_elementwise_rows_have_half_precision_loops() -> None:
                 f"cupy.{name} has no loop for {kind!r}" for kind in "eE" if kind not in taken
             ]
     assert not lacking, "\n".join(lacking)
+
+
+def test_cupy_passes_the_argument_of_a_kernel_by_value() -> None:
+    """It refuses host arrays of more than one element. The launch itself fails, on no kernel."""
+    function = cupy.cuda.function.Function
+    launch = partial(function.__new__(function), (1,), (1,), stream=SimpleNamespace(ptr=0))
+    with pytest.raises(TypeError, match="Only numpy.ndarrays of size one"):
+        launch((np.zeros(40, np.uint8),))
+    for argument in (np.frombuffer(bytes(40), by_value(40)), np.zeros(1, [("at", "u8", 5)])):
+        with pytest.raises(RuntimeError):  # CUDA's: there is no such kernel, or no driver
+            launch((argument,))
+
+
+def test_new_arrays_are_cupys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made in parts, they are what its class makes."""
+    block = np.zeros(4096, np.uint8)
+    memory = cupy.cuda.UnownedMemory(block.ctypes.data, block.nbytes, block, 0)
+    monkeypatch.setattr(arrays, "alloc", lambda size: cupy.cuda.MemoryPointer(memory, size))
+    for dtype in ("float32", "float16", "bool", "int64", ml_dtypes.bfloat16):
+        form = arrays.form_of((3, 1, 4), np.dtype(dtype))
+        array = arrays.new_array(form)
+        assert (array.shape, array.dtype) == ((3, 1, 4), np.dtype(dtype))
+        assert array.dtype is np.dtype(dtype) and type(array) is cupy.ndarray
+        assert array.strides == np.empty(array.shape, dtype).strides and array._c_contiguous
+        assert array.data.ptr == block.ctypes.data + array.nbytes

@@ -160,6 +160,9 @@ class MemoryPointer:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
 
+NEW = object()  # what `alloc` gives: memory that none but the next array will have
+
+
 class ndarray:
     """cupy.ndarray, holding a NumPy array that is not shown."""
 
@@ -170,17 +173,21 @@ class ndarray:
     _data: Any
     _device: int
 
-    def __init__(
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._init(*args, **kwargs)
+
+    def _init(
         self,
         shape: Any,
         dtype: Any = float,
         memptr: Any = None,
         strides: Any = None,
-        order: str = "C",
+        order: str | None = "C",
     ) -> None:
+        memptr = None if memptr is NEW else memptr
         buffer = None if memptr is None else memptr.mem.bytes()
         start = 0 if memptr is None else memptr.ptr - memptr.mem.ptr
-        self._host = np.ndarray(shape, dtype, buffer, start, strides, order)  # type: ignore[call-overload]
+        self._host = np.ndarray(shape, dtype, buffer, start, strides, order or "C")  # type: ignore[call-overload]
         self._base, self._data = None, memptr
         self._device = HERE.device if memptr is None else memptr.device_id
         OWNERS[id(self._host)] = self
@@ -840,6 +847,11 @@ class RawModule:
 def bare_argument(value: Any) -> Any:
     """What a kernel gets: the memory of a device array, a number, or a host array's bytes."""
     if isinstance(value, np.ndarray):
+        if value.size != 1:
+            raise TypeError(
+                f"You are trying to pass a numpy.ndarray of shape {value.shape} as a kernel "
+                "parameter. Only numpy.ndarrays of size one can be passed by value."
+            )
         return np.frombuffer(value.tobytes(), f"V{value.nbytes}")[0]
     return bare(value)
 
@@ -906,7 +918,8 @@ def install() -> None:
         memGetInfo=lambda: (2**33, 2**34), profilerStart=lambda: None, profilerStop=lambda: None,
     )  # fmt: skip
     cuda = Module(
-        "cupy.cuda", SimpleNamespace(), runtime=runtime, Stream=fake_streams.Stream,
+        "cupy.cuda", SimpleNamespace(), runtime=runtime, alloc=lambda size: NEW,
+        Stream=fake_streams.Stream,
         Event=fake_streams.Event, Device=Device, PinnedMemory=fake_streams.PinnedMemory,
         PinnedMemoryPointer=fake_streams.PinnedMemoryPointer,
         UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,

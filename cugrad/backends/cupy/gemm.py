@@ -9,6 +9,7 @@ go to cupy.matmul.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -16,6 +17,7 @@ import cupy
 import numpy as np
 
 from ..wanted import wanted
+from .arrays import form_of, new_array
 from .gemm_plan import Copy, Gemm, plan
 from .memory import made_room
 
@@ -23,6 +25,7 @@ __all__ = ["Product", "matmul", "product_of"]
 
 Array = Any  # cupy.ndarray
 Ints = tuple[int, ...]
+cuda = cupy.cuda
 
 MOST_PLANS = 4096  # then the plans are made anew
 
@@ -34,21 +37,34 @@ _SCALARS: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {
 _KINDS = {"float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF", "float32": "CUDA_R_32F",
           "float64": "CUDA_R_64F"}  # fmt: skip
 
-_plans: dict[Any, Any] = {}  # by dtypes, shapes and strides: a Product, or None for the long way
+_plans: dict[
+    Any, Any
+] = {}  # by dtypes, shapes and, unless dense, strides: a Product, or None for the long way
 
 
 def matmul(a: Array, b: Array) -> Array:
     """`a @ b` with NumPy's shapes. ValueError where the shapes do not fit."""
-    key = a.dtype.num, a.shape, a.strides, b.dtype.num, b.shape, b.strides
     try:
-        product = _plans[key]
+        if a._c_contiguous and b._c_contiguous:
+            product = _plans[a.dtype.num, a.shape, b.dtype.num, b.shape]
+        else:
+            product = _plans[a.dtype.num, a.shape, b.dtype.num, b.shape, a.strides, b.strides]
     except KeyError:
-        if len(_plans) >= MOST_PLANS:
-            _plans.clear()
-        same = a.dtype == b.dtype
-        product = product_of(a.dtype, a.shape, a.strides, b.shape, b.strides) if same else None
-        _plans[key] = product
+        product = _planned(a, b)
     return _matmul(a, b) if product is None else product.run(a, b)
+
+
+def _planned(a: Array, b: Array) -> Product | None:
+    if len(_plans) >= MOST_PLANS:
+        _plans.clear()
+    product = None
+    if a.dtype == b.dtype:
+        product = product_of(a.dtype, a.shape, a.strides, b.shape, b.strides)
+    key: Any = a.dtype.num, a.shape, b.dtype.num, b.shape
+    if not (a._c_contiguous and b._c_contiguous):
+        key = *key, a.strides, b.strides
+    _plans[key] = product
+    return product
 
 
 def product_of(
@@ -120,55 +136,62 @@ def _dense(x: Array, batch: Ints, broadcast: bool) -> Array:
 
 
 class Product:
-    """One call of cuBLAS for operands that lie in one way, and all that it is told of them."""
+    """One call of cuBLAS for operands that lie in one way, and all that it is told of them.
 
-    __slots__ = ("shape", "dtype", "gemm", "call", "sizes", "one", "zero", "kind", "compute",
-                 "rounded", "algorithm")  # fmt: skip
+    `into(a, b, out)` writes the product to an array that lies in the order of its dims.
+    """
+
+    __slots__ = ("shape", "dtype", "form", "into")
 
     def __init__(self, gemm: Gemm, dtype: Any, shape: Ints) -> None:
-        from cupy_backends.cuda.libs import cublas  # not at the top: it loads libcublas
-
-        self.shape, self.dtype, self.gemm = shape, dtype, gemm
-        self.call = cublas.gemmEx if gemm.batch == 1 else cublas.gemmStridedBatchedEx
-        ways = cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T
-        first, second = ways[gemm.first_transposed], ways[gemm.second_transposed]
-        self.sizes = first, second, gemm.m, gemm.n, gemm.k
-        one, zero = _SCALARS["float64" if dtype.name == "float64" else "float32"]
-        self.one, self.zero = one.ctypes.data, zero.ctypes.data
-        self.kind = getattr(cupy.cuda.runtime, _KINDS[dtype.name])
-        wide = dtype.name == "float64"
-        self.compute = cublas.CUBLAS_COMPUTE_64F if wide else cublas.CUBLAS_COMPUTE_32F
-        self.algorithm = cublas.CUBLAS_GEMM_DEFAULT
-        self.rounded = self.compute  # where the user allows TF32
-        if dtype.name == "float32":
-            self.rounded = cublas.CUBLAS_COMPUTE_32F_FAST_TF32
+        self.shape, self.dtype, self.form = shape, dtype, form_of(shape, dtype)
+        self.into = _called(gemm, dtype)
 
     def run(self, a: Array, b: Array) -> Array:
         """The product, new."""
-        out = cupy.ndarray(self.shape, self.dtype)
+        out = new_array(self.form)
         self.into(a, b, out)
         return out
 
-    def into(self, a: Array, b: Array, out: Array) -> None:
-        """Writes the product to an array that lies in the order of its dims."""
-        gemm, kind, compute = self.gemm, self.kind, self.compute
-        if wanted.tf32:
-            compute = self.rounded
-        try:
-            handle = cupy.cuda.get_cublas_handle()  # of this thread, device and current stream
-        except RuntimeError as error:  # it is made at the first call, and takes memory
-            if not made_room(error):
-                raise
-            handle = cupy.cuda.get_cublas_handle()
-        first, second, result = b.data.ptr, a.data.ptr, out.data.ptr
-        if gemm.batch == 1:
-            self.call(
-                handle, *self.sizes, self.one, first, kind, gemm.first_ld, second, kind,
-                gemm.second_ld, self.zero, result, kind, gemm.m, compute, self.algorithm,
-            )  # fmt: skip
-        else:
-            self.call(
-                handle, *self.sizes, self.one, first, kind, gemm.first_ld, gemm.first_stride,
-                second, kind, gemm.second_ld, gemm.second_stride, self.zero, result, kind, gemm.m,
-                gemm.m * gemm.n, gemm.batch, compute, self.algorithm,
-            )  # fmt: skip
+
+def _called(gemm: Gemm, dtype: Any) -> Callable[[Array, Array, Array], None]:
+    """The call of cuBLAS as a function of operands and result."""
+    from cupy_backends.cuda.libs import cublas  # not at the top: it loads libcublas
+
+    first_transposed, second_transposed, m, n, k, *_, batch = gemm
+    ways = cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T
+    first_way, second_way = ways[first_transposed], ways[second_transposed]
+    wide = dtype.name == "float64"
+    one, zero = [x.ctypes.data for x in _SCALARS["float64" if wide else "float32"]]
+    kind = getattr(cupy.cuda.runtime, _KINDS[dtype.name])
+    exact = cublas.CUBLAS_COMPUTE_64F if wide else cublas.CUBLAS_COMPUTE_32F
+    rounded = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if dtype.name == "float32" else exact
+    algorithm, size = cublas.CUBLAS_GEMM_DEFAULT, m * n
+    first_ld, first_stride, second_ld, second_stride = gemm[5:9]
+    call = cublas.gemmEx if batch == 1 else cublas.gemmStridedBatchedEx
+
+    def single(a: Array, b: Array, out: Array) -> None:
+        call(
+            handle_of_thread(), first_way, second_way, m, n, k, one, b.data.ptr, kind, first_ld,
+            a.data.ptr, kind, second_ld, zero, out.data.ptr, kind, m,
+            rounded if wanted.tf32 else exact, algorithm,
+        )  # fmt: skip
+
+    def many(a: Array, b: Array, out: Array) -> None:
+        call(
+            handle_of_thread(), first_way, second_way, m, n, k, one, b.data.ptr, kind, first_ld,
+            first_stride, a.data.ptr, kind, second_ld, second_stride, zero, out.data.ptr, kind, m,
+            size, batch, rounded if wanted.tf32 else exact, algorithm,
+        )  # fmt: skip
+
+    return single if batch == 1 else many
+
+
+def handle_of_thread() -> int:
+    """cuBLAS's handle of this thread, device and current stream."""
+    try:
+        return cuda.get_cublas_handle()
+    except RuntimeError as error:  # it is made at the first call, and takes memory
+        if not made_room(error):
+            raise
+        return cuda.get_cublas_handle()

@@ -10,12 +10,14 @@ import cupy
 import numpy as np
 
 from ...traced.arrays import Traced, reached_from
+from ..arrays import by_value, form_of, new_array
 from .expressions import signature, value_of
 from .layouts import Layout, Operand, layout_of, needs_alignment
 from .source import THREADS, fields, kernel_source, struct_format
 
 __all__ = [
-    "OPTIONS", "Graph", "KernelPlan", "New", "dense_strides", "graph_of", "kernel_of", "values_of",
+    "OPTIONS", "Graph", "KernelPlan", "New", "Argument", "dense_strides", "graph_of", "kernel_of",
+    "values_of",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
@@ -72,7 +74,7 @@ class New(NamedTuple):
 
     def make(self) -> Array:
         if self.strides is None:
-            return cupy.ndarray(self.shape, self.dtype)
+            return new_array(form_of(self.shape, self.dtype))
         size = 1
         for n in self.shape:
             size *= n
@@ -89,11 +91,28 @@ def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+class Argument:
+    """A kernel's one argument: `head` packs the addresses, which come first, `tail` is the rest."""
+
+    __slots__ = ("head", "tail", "form")
+
+    def __init__(self, members: Sequence[tuple[str, str, str]], values: dict[str, Any]) -> None:
+        count = sum(letter == "P" for _, _, letter in members)
+        rest = [values[name] for _, name, letter in members if letter != "P"]
+        whole = struct.pack(struct_format(members), *[0] * count, *rest)
+        self.head = struct.Struct(f"@{count}P").pack
+        self.tail = whole[struct.calcsize(f"@{count}P") :]
+        self.form = by_value(len(whole))
+
+    def packed(self, pointers: Sequence[int]) -> np.ndarray[Any, Any]:
+        return np.frombuffer(self.head(*pointers) + self.tail, self.form)
+
+
 class KernelPlan:
     """A kernel for operands of certain shapes, strides and dtypes, and all that a launch needs."""
 
-    __slots__ = ("graph", "operands", "new", "kernel", "grid", "pack", "rest", "aligned", "widest",
-                 "slow", "simple", "shape", "dtype")  # fmt: skip
+    __slots__ = ("graph", "operands", "new", "kernel", "grid", "told", "aligned", "widest",
+                 "slow", "direct")  # fmt: skip
 
     def __init__(
         self, graph: Graph, operands: Sequence[Operand], new: Sequence[New], layout: Layout
@@ -102,15 +121,17 @@ class KernelPlan:
         self.kernel = kernel_of(graph, layout)
         self.grid = (-(-layout.threads // THREADS),)
         members = fields(layout, graph.inputs, graph.outputs, graph.numbers)
-        self.pack = struct.Struct(struct_format(members)).pack
-        values = values_of(layout, graph)
-        self.rest = tuple([values[name] for _, name, letter in members if letter != "P"])
+        self.told = Argument(members, values_of(layout, graph))
         sizes = [x.itemsize for x in operands[:-1]] + [x.dtype.itemsize for x in new]
         modes = layout.modes[:-1] + layout.modes[-1] * len(new)
         self.aligned = needs_alignment(layout._replace(modes=modes), sizes)
         self.widest = max(self.aligned)
-        self.simple = len(new) == 1 and new[0].strides is None  # a result in the order of its dims
-        self.shape, self.dtype = new[0].shape, new[0].dtype
+        # of one result in the order of its dims: what a launch in a straight line takes
+        self.direct: Any = None
+        if len(new) == 1 and new[0].strides is None:
+            told = self.told
+            self.direct = (*form_of(*new[0][:2]), self.widest, told.head, told.tail, told.form,
+                           self.kernel, self.grid)  # fmt: skip
         self.slow: KernelPlan | None = None  # for arrays that begin at other addresses
 
     def run(self, arrays: Sequence[Array], home: Array | None = None) -> list[Array]:
@@ -157,8 +178,7 @@ class KernelPlan:
         )
 
     def launch(self, pointers: Sequence[int]) -> None:
-        packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)  # passed by value
-        self.kernel(self.grid, (THREADS,), (packed,))
+        self.kernel(self.grid, (THREADS,), (self.told.packed(pointers),))
 
     def unaligned(self) -> KernelPlan:
         if self.slow is None:

@@ -190,7 +190,7 @@ class ListKernels:
                 row[name] = value
             if graph.fold is not None:
                 row["first"] = first
-            kernel((int(blocks[-1]),), (THREADS,), (args.view(np.uint8),))
+            kernel((int(blocks[-1]),), (THREADS,), (args,))
             first += int(blocks[-1])
         return first
 
@@ -285,7 +285,7 @@ class NumberKernels:
                 for k, x in enumerate(settings):
                     row[f"set{k}"] = x.data.ptr if isinstance(x, cupy.ndarray) else x
                 grid = -(-len(some) // THREADS)
-                kernel((grid,), (THREADS,), (args.view(np.uint8),))
+                kernel((grid,), (THREADS,), (args,))
         return constants
 
     def _kernel(self, names: Sequence[str], settings: Sequence[Any], dtype: str) -> Any:

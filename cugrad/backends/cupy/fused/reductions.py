@@ -7,7 +7,6 @@ block that comes last adds up their sums, in their order: the same bits in every
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from math import prod
 from textwrap import indent
@@ -18,7 +17,7 @@ import numpy as np
 
 from ...traced.arrays import Traced
 from .expressions import STORED, device_functions, signature, statements
-from .launch import OPTIONS, Graph, New, values_of
+from .launch import OPTIONS, Argument, Graph, New, values_of
 from .layouts import Layout
 from .source import (
     THREADS,
@@ -29,7 +28,6 @@ from .source import (
     headers_of,
     offsets,
     stored,
-    struct_format,
 )
 
 __all__ = ["Reduction", "ReductionPlan", "reduction_to", "tickets_of_stream"]
@@ -85,7 +83,7 @@ def reduction_to(shape: tuple[int, ...], target: tuple[int, ...]) -> Reduction |
 class ReductionPlan:
     """A kernel that writes some of its results and adds up others, and all that a launch needs."""
 
-    __slots__ = ("new", "reduction", "kernel", "grid", "pack", "rest", "sums")
+    __slots__ = ("new", "reduction", "kernel", "grid", "told", "sums")
     kernel: Any
 
     def __init__(
@@ -103,12 +101,11 @@ class ReductionPlan:
             code = _source(graph, layout, reduction.leading, summed, members, mean)
             self.kernel = _kernels[key] = cupy.RawKernel(code, graph.name, OPTIONS)
         self.grid = (reduction.tiles, reduction.parts)
-        self.pack = struct.Struct(struct_format(members)).pack
         length = reduction.rows if reduction.leading else reduction.columns
         values = values_of(layout, graph)
         values |= {"rows": reduction.rows, "columns": reduction.columns}
         values["part"] = -(-length // reduction.parts)
-        self.rest = tuple([values[name] for _, name, letter in members if letter != "P"])
+        self.told = Argument(members, values)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """New arrays with what the kernel computes of `arrays`."""
@@ -121,8 +118,7 @@ class ReductionPlan:
             pointers += [x.data.ptr for x in (*partial, tickets_of_stream())]
         else:
             pointers += [0] * (len(self.sums) + 1)
-        packed = np.frombuffer(self.pack(*pointers, *self.rest), np.uint8)
-        self.kernel(self.grid, (THREADS,), (packed,))
+        self.kernel(self.grid, (THREADS,), (self.told.packed(pointers),))
         return results
 
 

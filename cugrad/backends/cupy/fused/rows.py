@@ -18,6 +18,7 @@ from ... import BY_ARRAY_TYPE
 from ...traced.arrays import NUMBERS, Trace, Traced, Untraceable, reached_from
 from ...traced.namespace import TracedBackend
 from ...wanted import wanted
+from ..arrays import alloc, blank
 from .expressions import checked, name_of
 from .launch import KernelPlan, New, dense_strides, graph_of
 from .layouts import Operand, layout_of, strides_in_order
@@ -32,7 +33,7 @@ BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 MOST_PLANS = 4096  # of one row; then it begins anew
-ndarray, frombuffer, uint8 = cupy.ndarray, np.frombuffer, np.uint8
+ndarray, frombuffer = cupy.ndarray, np.frombuffer
 BLOCK = (THREADS,)
 
 
@@ -83,51 +84,88 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
     return direct
 
 
+# The same in a straight line, where operands lie in the order of their dims and a plan is there.
+
+
 def _of_one(plans: dict[Any, Any], forward: Callable[..., Any]) -> Callable[..., Any]:
-    """`forward` of one array, whose plan is there, in a straight line."""
+    """`forward` of one array."""
+    launches: dict[Any, Any] = {}
 
     def of_one(x: Any) -> Any:
-        if type(x) is ndarray and wanted.fused:
-            plan = plans.get((x.dtype.num, x.shape, x.strides))
-            if type(plan) is KernelPlan and plan.simple:
-                out = ndarray(plan.shape, plan.dtype)
-                first, last = x.data.ptr, out.data.ptr
-                if not (first | last) % plan.widest:
-                    packed = frombuffer(plan.pack(first, last, *plan.rest), uint8)
-                    plan.kernel(plan.grid, BLOCK, (packed,))
-                    return out
-        return forward(x)
+        if not wanted.fused:
+            return forward(x)
+        try:
+            shape, kind, size, widest, head, tail, form, kernel, grid = launches[
+                x._c_contiguous, x.dtype.num, x.shape
+            ]
+        except Exception:  # nothing is kept, or it is no array of CuPy
+            return _first(launches, plans, forward, x)
+        out = blank(ndarray)
+        out._init(shape, kind, alloc(size), None, None)
+        first, last = x.data.ptr, out.data.ptr
+        if (first | last) % widest:
+            return forward(x)
+        kernel(grid, BLOCK, (frombuffer(head(first, last) + tail, form),))
+        return out
 
     return of_one
 
 
 def _of_two(plans: dict[Any, Any], forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The same of two arrays, or of an array and a number."""
+    """`forward` of two arrays, or of an array and a number."""
+    launches: dict[Any, Any] = {}
 
     def of_two(x: Any, y: Any) -> Any:
-        if type(x) is ndarray and wanted.fused:
+        if not wanted.fused:
+            return forward(x, y)
+        try:
             if type(y) is ndarray:
-                key: Any = x.dtype.num, x.shape, x.strides, y.dtype.num, y.shape, y.strides
-                plan = plans.get(key)
-                if type(plan) is KernelPlan and plan.simple:
-                    out = ndarray(plan.shape, plan.dtype)
-                    first, second, last = x.data.ptr, y.data.ptr, out.data.ptr
-                    if not (first | second | last) % plan.widest:
-                        packed = frombuffer(plan.pack(first, second, last, *plan.rest), uint8)
-                        plan.kernel(plan.grid, BLOCK, (packed,))
-                        return out
-            elif isinstance(y, (float, np.generic)):
-                plan = plans.get((x.dtype.num, x.shape, x.strides, type(y), _name_of(y)))
-                if type(plan) is KernelPlan and plan.simple:
-                    out = ndarray(plan.shape, plan.dtype)
-                    first, last = x.data.ptr, out.data.ptr
-                    if not (first | last) % plan.widest:
-                        packed = frombuffer(plan.pack(first, last, *plan.rest), uint8)
-                        plan.kernel(plan.grid, BLOCK, (packed,))
-                        return out
-        return forward(x, y)
+                shape, kind, size, widest, head, tail, form, kernel, grid = launches[
+                    x._c_contiguous, y._c_contiguous, x.dtype.num, x.shape, y.dtype.num, y.shape
+                ]
+                second = y.data.ptr
+            else:
+                shape, kind, size, widest, head, tail, form, kernel, grid = launches[
+                    x._c_contiguous, x.dtype.num, x.shape, type(y), _name_of(y)
+                ]
+                second = 0
+        except Exception:  # nothing is kept, or it is no array of CuPy
+            return _first(launches, plans, forward, x, y)
+        out = blank(ndarray)
+        out._init(shape, kind, alloc(size), None, None)
+        first, last = x.data.ptr, out.data.ptr
+        if (first | second | last) % widest:
+            return forward(x, y)
+        pointers = head(first, second, last) if second else head(first, last)
+        kernel(grid, BLOCK, (frombuffer(pointers + tail, form),))
+        return out
 
     return of_two
+
+
+def _first(
+    launches: dict[Any, Any], plans: dict[Any, Any], forward: Callable[..., Any], *args: Any
+) -> Any:
+    """Runs `forward`, and keeps how it launches."""
+    result = forward(*args)
+    x, y = args[0], args[-1]
+    if type(x) is not ndarray or not x._c_contiguous:
+        return result
+    key: Any = x.dtype.num, x.shape, x.strides
+    short: Any = x._c_contiguous, x.dtype.num, x.shape
+    if len(args) > 1 and type(y) is ndarray:
+        if not y._c_contiguous:
+            return result
+        key = *key, y.dtype.num, y.shape, y.strides
+        short = True, *short, y.dtype.num, y.shape
+    elif len(args) > 1:
+        key, short = (*key, type(y), _name_of(y)), (*short, type(y), _name_of(y))
+    plan = plans.get(key)
+    if type(plan) is KernelPlan and plan.direct is not None:
+        if len(launches) >= MOST_PLANS:
+            launches.clear()
+        launches[short] = plan.direct
+    return result
 
 
 def _name_of(value: Any) -> Any:

@@ -12,6 +12,7 @@ import cupy
 import numpy as np
 
 from ....kept import of_thread
+from ..arrays import by_value
 from ..fused.expressions import name_of
 from ..fused.reductions import tickets_of_stream
 from ..kernels import code
@@ -29,7 +30,7 @@ LIMIT = 2**31 - 2**20  # below it an int counts on for a block or two
 int32, int64 = np.int32, np.int64
 
 
-ndarray, frombuffer, uint8 = cupy.ndarray, np.frombuffer, np.uint8
+ndarray, frombuffer = cupy.ndarray, np.frombuffer
 HEAD = re.compile(
     r'extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\)\s*\{', re.S
 )
@@ -44,12 +45,15 @@ class Written:
     told.
     """
 
-    __slots__ = ("raw", "pack", "order")
+    __slots__ = ("raw", "pack", "order", "letters", "form")
 
     def __init__(self, text: str, name: str, sums: str) -> None:
-        source, form, self.order = _of_one_argument(text, name, "d" if sums == "float64" else "f")
+        source, self.letters, self.order = _of_one_argument(
+            text, name, "d" if sums == "float64" else "f"
+        )
         self.raw = cupy.RawKernel(source, name)
-        self.pack = struct.Struct(form).pack
+        packed = struct.Struct(self.letters)
+        self.pack, self.form = packed.pack, by_value(packed.size)
 
     def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         """Starts it with arrays, numbers, and the bytes of structs, in the order of its text; None
@@ -59,7 +63,7 @@ class Written:
             noted.calls.append((self, grid, block, args))
         values = [x.data.ptr if type(x) is ndarray else 0 if x is None else x for x in args]
         told = self.pack(*[values[k] for k in self.order])
-        self.raw(grid, block, (frombuffer(told, uint8),))  # passed by value
+        self.raw(grid, block, (frombuffer(told, self.form),))
 
 
 class _Noted(threading.local):

@@ -7,6 +7,7 @@ from typing import Any
 import cupy
 
 from ...traced.arrays import Trace
+from ..arrays import new_array
 from ..fused.rows import plan_of
 from ..gemm import MOST_PLANS, Product, product_of
 from .registry import forward
@@ -21,19 +22,21 @@ _plans: dict[Any, Any] = {}  # by how the operands lie: a product and a kernel, 
 @forward("linear")
 def linear(input: Array, weight: Array, bias: Array | None) -> Array | None:
     """`input @ weight.T + bias`; None for what takes more than one product."""
-    key: Any = input.dtype.num, input.shape, input.strides, weight.shape, weight.strides
+    key: Any = input.dtype.num, input.shape, weight.dtype.num, weight.shape
+    if not (input._c_contiguous and weight._c_contiguous):
+        key = *key, input.strides, weight.strides
     if bias is not None:
-        key = *key, bias.shape, bias.strides
+        key = *key, bias.dtype.num, bias.shape, bias.strides
     try:
         plan = _plans[key]
     except KeyError:
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
         plan = _plans[key] = _plan(input, weight, bias)
-    if plan is None or weight.dtype != input.dtype:
+    if plan is None:
         return None
     product, kernel = plan
-    out = cupy.ndarray(product.shape, product.dtype)
+    out = new_array(product.form)
     product.into(input, weight, out)
     if kernel is not None:
         kernel.change(out, bias)

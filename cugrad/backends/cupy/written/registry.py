@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from ...wanted import wanted
-from .plans import planned
+from .plans import in_a_straight_line, planned
 
 __all__ = ["BACKWARDS", "FORWARDS", "backward", "backward_of", "forward", "forward_of"]
 
@@ -75,8 +75,9 @@ def forward_of(op: Any, plain: Function) -> Function:
     function = FORWARDS.get(op.name)
     if function is None:
         return plain
+    if hasattr(function, "plans"):
+        return in_a_straight_line(op, function, plain)
     names = [*op.inputs, *op.params]
-    looks = hasattr(function, "plans")  # at its arguments itself
 
     def run(*args: Any, **params: Any) -> Any:
         if wanted.fused:
@@ -84,7 +85,7 @@ def forward_of(op: Any, plain: Function) -> Function:
             if len(args) < len(names):
                 named = {**op.defaults, **params}
                 full = (*args, *[named.get(n) for n in names[len(args) :]])
-            if looks or _on_device(args):
+            if _on_device(args):
                 result = function(*full)
                 if result is not None:
                     return result
