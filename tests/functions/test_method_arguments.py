@@ -23,6 +23,34 @@ def test_rounded_quotients(lib: Any) -> None:
     assert x.clone().div_(0.3, rounding_mode="floor").tolist() == [-3, 2]
     assert x.clone().divide_(0.3, rounding_mode="trunc").tolist() == [-2, 2]
     assert lib.equal(x.clone().div_(other=0.3), x / 0.3)
+    whole = lib.tensor([2**62 + 1, -7])
+    assert lib.div(whole, 3, rounding_mode="trunc").tolist() == [1537228672809129301, -2]
+    assert whole.clone().div_(3, rounding_mode="trunc").tolist() == [1537228672809129301, -2]
+    wide = lib.div(lib.tensor([7], dtype=lib.int8), whole, rounding_mode="trunc")
+    assert wide.dtype == lib.int64 and wide.tolist() == [0, -1]
+    for mode in ("floor", "trunc"):
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            lib.tensor([7]).div_(0.5, rounding_mode=mode)
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            lib.tensor([True]).div_(7, rounding_mode=mode)
+
+
+QUOTIENTS: dict[str, Any] = {
+    "//": lambda a, b: a // b, "%": lambda a, b: a % b, "fmod": lambda a, b: a.fmod(b),
+    "floor": lambda a, b: a.div(b, rounding_mode="floor"), "//=": lambda a, b: a.floor_divide_(b),
+    "trunc": lambda a, b: a.div(b, rounding_mode="trunc"), "2 //": lambda a, b: 2 // (a * b),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64"])
+@pytest.mark.parametrize("how", QUOTIENTS)
+def test_integers_by_zero(lib: Any, how: str, kind: str) -> None:
+    x = lib.arange(20, device="cpu").to(getattr(lib, kind))
+    for zero in (0, x[:1], (x > 3).to(x.dtype)):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            QUOTIENTS[how](x.clone(), zero)
+    assert QUOTIENTS[how](x[:0].clone(), 0).tolist() == []
+    assert not QUOTIENTS[how](x.double(), 0).isfinite().any()
 
 
 def test_bounds_that_are_tensors(lib: Any) -> None:

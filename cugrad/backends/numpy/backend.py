@@ -23,6 +23,7 @@ from .blocks import BLOCK, LEAST, forward_by_blocks, gradients_by_blocks
 from .erf import erf_float32
 from .half import is_half
 from .index import index_add, index_reduce
+from .integers import divider
 from .special import ScipySpecial
 
 Array = np.ndarray[Any, Any]
@@ -64,6 +65,9 @@ class NumpyNamespace:
     special = ScipySpecial()
     sliding_window_view = staticmethod(sliding_window_view)
     track_moment = staticmethod(track_moment)
+    floor_divide = staticmethod(divider(np.floor_divide))
+    remainder = staticmethod(divider(np.remainder))
+    fmod = staticmethod(divider(np.fmod))
     sums_by_blas = True  # of products along rows; on the simulated device, too
 
     def __init__(self, cache_elements: int | None = None) -> None:

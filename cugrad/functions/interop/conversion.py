@@ -265,7 +265,7 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    return object.__format__(self, spec) if self._array.ndim else format(item(self), spec)
+    return object.__format__(self, spec) if self.dim() else format(item(self), spec)
 
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:

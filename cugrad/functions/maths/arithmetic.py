@@ -126,11 +126,17 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
             f"'{rounding_mode}'"
         )
-    quotient = FUNCTIONS["trunc"](_PLAIN["div"](input, other))
-    operands = [x for x in (input, other) if isinstance(x, Tensor)]
-    if all(not x.dtype.is_floating_point for x in operands) and type(other) is not float:
-        return quotient.to(operands[0].dtype)
-    return quotient
+    if _has_integers_alone(input, other):  # exactly, where floating point would round
+        whole = recorded.sub(input, FUNCTIONS["fmod"](input, other))
+        return FUNCTIONS["floor_divide"](whole, other)
+    return FUNCTIONS["trunc"](_PLAIN["div"](input, other))
+
+
+def _has_integers_alone(*operands: Any) -> bool:
+    return all(
+        x.dtype.category < dtypes.FLOAT if isinstance(x, Tensor) else isinstance(x, int)
+        for x in operands
+    )
 
 
 def floating(value: Any) -> Any:
@@ -332,6 +338,10 @@ def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None:
         return apply_inplace(TABLE["div"], (self, other))
+    if rounding_mode == "floor" or self.dtype is dtypes.bool_:
+        return apply_inplace(TABLE["floor_divide"], (self, other))
+    if rounding_mode == "trunc" and not _has_integers_alone(self, other):
+        return apply_inplace(TABLE["trunc"], (apply_inplace(TABLE["div"], (self, other)),))
     result = FUNCTIONS["div"](self, other, rounding_mode=rounding_mode)
     return apply_inplace(TABLE["copy"], (self, result))
 
