@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.mode import no_grad
+from ..autograd.mode import no_grad, state
 from ..autograd.recording.record import recorded
 from ..functions.calls.arguments import array_of
 from ..ops.dims import broadcast_shapes
@@ -69,17 +69,20 @@ def batches_of(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hermitian(A: Tensor, upper: bool) -> Tensor:
-    """The Hermitian matrix of which A holds a triangle; its gradient is passed on to all of A.
+    """The Hermitian matrix of which A holds a triangle; what the other one holds is not looked at.
 
-    PyTorch reads one triangle, and gives the Hermitian gradient to both.
+    PyTorch reads one triangle, and gives the Hermitian gradient to both; a tangent counts as it is.
     """
     with no_grad():
         if upper:
             mirrored = recorded.triu(A, 0) + mH(recorded.triu(A, 1))
         else:
             mirrored = recorded.tril(A, 0) + mH(recorded.tril(A, -1))
-        difference = mirrored - A if A._requires_grad else None
-    return mirrored if difference is None else A + difference
+        if not (A._requires_grad or state.levels):
+            return mirrored
+    whole = A.clone()  # which has the history of A, and its tangents
+    whole.data.copy_(mirrored.data)
+    return whole
 
 
 def mH(x: Tensor) -> Tensor:

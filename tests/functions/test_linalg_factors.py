@@ -194,3 +194,31 @@ def test_equal_eigenvalues_have_no_gradient_of_vectors(function: str) -> None:
         (vectors.real**3).sum().backward(retain_graph=True)
     values.real.sum().backward()
     assert x.grad.tolist() == cugrad.eye(3).tolist()
+
+
+OF_A_TRIANGLE: dict[str, Any] = {
+    "eigvalsh": lambda lib, a, upper: lib.linalg.eigvalsh(a, UPLO="LU"[upper]),
+    "eigh": lambda lib, a, upper: abs(lib.linalg.eigh(a, UPLO="LU"[upper])[1]),
+    "cholesky": lambda lib, a, upper: lib.linalg.cholesky(a, upper=upper),
+    "pinv": lambda lib, a, upper: lib.linalg.pinv(a.mT if upper else a, hermitian=True),
+}
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("name", OF_A_TRIANGLE)
+def test_one_triangle_is_looked_at(lib: Any, name: str, upper: bool) -> None:
+    """With a gradient wanted, too. Forward mode is the adjoint of backward, off the triangle."""
+    a = normal(3, 3, seed=2)
+    a = a @ a.T + np.eye(3)
+    rest = (np.tril if upper else np.triu)(np.full((3, 3), np.nan), -1 if upper else 1)
+    function = lambda x: OF_A_TRIANGLE[name](lib, x, upper)
+    want, pull = lib.func.vjp(function, lib.tensor(a))
+    got, pull_too = lib.func.vjp(function, lib.tensor(a + rest))
+    weights = lib.tensor(normal(*want.shape, seed=3))
+    assert lib.allclose(got, want)
+    if name != "pinv":  # whose gradient is a product with all of the matrix
+        assert lib.allclose(pull_too(weights)[0], pull(weights)[0])
+    if lib is cugrad:  # PyTorch's is, of eigenvalues and inverses
+        tangent = lib.tensor(normal(3, 3, seed=4))
+        _, change = lib.func.jvp(function, (lib.tensor(a),), (tangent,))
+        assert lib.allclose((change * weights).sum(), (pull(weights)[0] * tangent).sum())
