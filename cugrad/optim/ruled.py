@@ -130,6 +130,7 @@ class RuledOptimizer(Optimizer):
             isinstance(step := state.get("step"), Tensor) and step.requires_grad for state in states
         ):
             raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
+        self._rule.check(states, group)
         columns = [[state.get(name) for state in states] for name in self._rule.states]
         try:
             type(self)._function(params, grads, *columns, **settings)
@@ -149,7 +150,7 @@ class RuledOptimizer(Optimizer):
             self._update(params, group)
 
     def _update_rows(self, param: Tensor, grad: Any, group: dict[str, Any]) -> None:
-        """The step of the rows that a sparse gradient has: those of the parameter, and of states.
+        """The step of the places that a sparse gradient has: of the parameter, and of states.
 
         RuntimeError where the step would change other rows, too.
         """
@@ -160,27 +161,23 @@ class RuledOptimizer(Optimizer):
         for setting in self._sparse_without:
             if group[setting]:
                 raise RuntimeError(f"{setting} option is not compatible with sparse gradients")
-        if grad.sparse_dim() != 1:
-            raise RuntimeError(
-                f"{name}: got a gradient with {grad.sparse_dim()} sparse dims, want 1"
-            )
         grad = grad.detach().coalesce()
-        numbers = grad.indices()[0]
+        places = tuple(grad.indices().unbind())
         state: dict[str, Any] = {}
         if self._remembers(group):
             state = self.state.get(param) or self._begin(param, group)
         rows = {key: state.get(key) for key in self._rule.states}
         for key, value in rows.items():
             if isinstance(value, Tensor) and key not in self._rule.numbers:
-                rows[key] = value.index_select(0, numbers)
-        part = param.detach().index_select(0, numbers)
+                rows[key] = value[places]
+        part = param.detach()[places]
         columns = [[value] for value in rows.values()]
         type(self)._function([part], [grad.values()], *columns, **self._arguments(group))
         with no_grad():
-            param.index_copy_(0, numbers, part)
+            param.index_put_(places, part)
             for key, column in zip(rows, columns):
                 if isinstance(column[0], Tensor) and key not in self._rule.numbers and key in state:
-                    state[key].index_copy_(0, numbers, column[0])
+                    state[key].index_put_(places, column[0])
 
     def _remembers(self, group: dict[str, Any]) -> bool:
         """Whether the group's parameters have states at all."""

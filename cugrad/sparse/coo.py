@@ -14,8 +14,10 @@ from ..errors import NoArray
 from ..functions import FUNCTIONS
 from ..functions.calls.out import sparse_coo
 from ..functions.creation.factories import zeros
+from ..functions.creation.ranges import arange
 from ..functions.shapes.copies import cat
 from ..tensor import Size, Tensor, make
+from .text import text_of
 
 __all__ = ["SparseTensor", "check_layout", "places_of"]
 
@@ -110,13 +112,43 @@ class SparseTensor(Tensor):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient of the values, at the same places; None before the first backward."""
+        """The gradient, at the same places, each once; None before the first backward."""
         g = self._elements.grad
-        return None if g is None else self._with(g)
+        return None if g is None else self.gradient(g)
 
     @grad.setter
     def grad(self, value: Any) -> None:
+        if value is not None and value._nnz() != self._nnz():  # of places that are here twice
+            mine, theirs = self._keys(), value._keys()
+            at = FUNCTIONS["searchsorted"](theirs, mine)
+            self._elements.grad = value.values().index_select(0, at)
+            return
         self._elements.grad = None if value is None else value._elements
+
+    def gradient(self, values: Tensor) -> SparseTensor:
+        """That of this tensor, of the gradient of its values, which is the same at equal places."""
+        if self._coalesced:
+            return self._with(values)
+        keys, inverse = self._keys().unique(sorted=True, return_inverse=True)
+        if keys.shape == inverse.shape:
+            return self._with(values)
+        at = zeros(keys.shape[0], dtype=dtypes.int64, device=self.device)
+        at = at.index_copy(0, inverse, arange(inverse.shape[0], device=self.device))
+        places = places_of(keys, self._size[: self.sparse_dim()])
+        return SparseTensor(places, values.index_select(0, at), self._size, True)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
+        """Calls `hook(grad)` with the sparse gradient; it may return another at these places."""
+
+        def of_values(g: Tensor) -> Tensor | None:
+            changed = hook(self.gradient(g))
+            if changed is None:
+                return None
+            same = self.detach().requires_grad_()
+            same.grad = changed
+            return same._elements.grad
+
+        return self._elements.register_hook(of_values)
 
     @property
     def is_cuda(self) -> bool:
@@ -175,11 +207,7 @@ class SparseTensor(Tensor):
         return self
 
     def __repr__(self) -> str:
-        text = (
-            f"indices={_body(self._places)},\n       values={_body(self._elements)},\n       "
-            f"size={tuple(self._size)}, nnz={self._nnz()}, layout={self.layout}"
-        )
-        return f"tensor({text}, requires_grad=True)" if self.requires_grad else f"tensor({text})"
+        return text_of(self)
 
     def __iter__(self) -> Any:
         return iter(self.unbind())
@@ -467,11 +495,6 @@ class SparseTensor(Tensor):
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> SparseTensor:
         return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
-
-
-def _body(x: Tensor) -> str:
-    """A tensor as its repr has it, without the numbers' frame and what comes behind them."""
-    return repr(x.detach()).replace("\n", "\n       ")
 
 
 def _keys(places: Tensor, size: Any) -> Tensor:

@@ -178,6 +178,27 @@ def test_sparse_adam_says_that_gradients_are_dense() -> None:
         optimizer.step()
 
 
+LATER = [("Adam", "amsgrad", True), ("AdamW", "amsgrad", True), ("RMSprop", "momentum", 0.5),
+         ("RMSprop", "centered", True)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, setting, value", LATER, ids=str)
+def test_a_state_that_a_setting_asks_for_later_is_named(
+    lib: Any, name: str, setting: str, value: Any
+) -> None:
+    w = lib.ones(2, requires_grad=True)
+    optimizer = getattr(lib.optim, name)([w], lr=0.25)
+    w.grad = lib.ones(2)
+    optimizer.step()
+    optimizer.param_groups[0][setting] = value
+    before = w.tolist()
+    with pytest.raises(KeyError, match="max_exp_avg_sq|momentum_buffer|grad_avg"):
+        optimizer.step()
+    assert w.tolist() == before
+    optimizer.state.clear()  # each begins anew
+    optimizer.step()
+
+
 def test_closure_is_run_with_gradients_and_its_loss_returned() -> None:
     w = cugrad.ones(2, requires_grad=True)
     optimizer = cugrad.optim.SGD([w], lr=0.25)

@@ -209,7 +209,7 @@ def test_sparse_tensors_move_are_copied_and_are_buffers(device: str) -> None:
     assert str(out.device) == str(a.device)
     leaf = a.clone().requires_grad_()
     (leaf @ cugrad.ones(4, 1, dtype=cugrad.float64, device=device)).sum().backward()
-    assert leaf.grad.is_sparse and cugrad.equal(leaf.grad._values(), leaf._values() * 0 + 1)
+    assert leaf.grad.is_sparse and cugrad.equal(leaf.grad.values(), leaf.grad.values() * 0 + 1)
 
 
 # Sparse gradients ---------------------------------------------------------------------------------
@@ -282,6 +282,22 @@ def test_optimizers_of_sparse_gradients(name: str, settings: dict[str, Any]) -> 
     np.testing.assert_allclose(tables[0], tables[1], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("name, settings", OPTIMIZERS, ids=str)
+def test_gradients_of_two_sparse_dims(name: str, settings: dict[str, Any]) -> None:
+    """Elements, not rows, go a step; one that is listed twice has the sum."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    ends = []
+    for lib in (cugrad, torch):
+        weight = lib.nn.Parameter(lib.tensor(DENSE))
+        optimizer = getattr(lib.optim, name)([weight], **settings)
+        for scale in (1.0, 2.0, -3.0):
+            weight.grad = lib.sparse_coo_tensor(PLACES, lib.tensor(VALUES) * scale, (3, 4))
+            optimizer.step()
+        ends.append(weight.detach().numpy())
+    np.testing.assert_allclose(*ends, rtol=1e-9, atol=1e-9)
+
+
 def test_other_optimizers_refuse_sparse_gradients() -> None:
     def step(name: str, **settings: Any) -> None:
         layer = layer_of(cugrad, LAYERS[0])
@@ -317,6 +333,37 @@ def test_other_optimizers_refuse_sparse_gradients() -> None:
     with pytest.raises(RuntimeError, match="sparse gradients go to leaves alone"):
         weight = layer_of(cugrad, LAYERS[0]).weight
         cugrad.nn.functional.embedding(cugrad.tensor([1]), weight * 2, sparse=True)
+
+
+# of a leaf s that lists a place twice, and a dense y
+OF_A_LEAF = """
+(s.to_dense() * y).sum()
+((s * 2).to_dense() ** 2).sum()
+(s.coalesce().values() ** 2).sum()
+((s + s).to_dense() ** 2).sum()
+torch.sparse.sum(s * y)
+""".strip().splitlines()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("call", OF_A_LEAF)
+def test_a_leaf_has_one_gradient_a_place(call: str) -> None:
+    """By backward, which adds up, also to one that was set; by grad; and as hooks have it."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    found: list[list[Any]] = []
+    for lib in (cugrad, torch):
+        y, seen = lib.tensor(DENSE), list[Any]()
+        s = lib.sparse_coo_tensor(PLACES, lib.tensor(VALUES), (3, 4)).requires_grad_()
+        loss = lambda s=s, y=y, lib=lib: eval(call, {"s": s, "y": y, "torch": lib})
+        loss().backward()
+        s.grad = s.grad * 1
+        handle = s.register_hook(lambda g, seen=seen: (seen.append(g), g * 2)[1])
+        loss().backward()
+        handle.remove()
+        seen += [s.grad, *lib.autograd.grad(loss(), s)]
+        found.append([str(g.coalesce()) for g in seen])
+        found[-1].append(f"{seen[0]}")
+    assert found[0] == found[1]
 
 
 def test_hooks_see_sparse_gradients() -> None:

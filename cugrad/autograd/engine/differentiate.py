@@ -181,7 +181,11 @@ def _results(
     captured = run_backward(
         roots, keep_graph=keep, create_graph=create_graph, targets=targets, accumulating=False
     )
-    return [g if g is None or isinstance(g, Tensor) else make(g) for g in captured]
+    results = [g if g is None or isinstance(g, Tensor) else make(g) for g in captured]
+    for i, x in enumerate(inputs):
+        if getattr(x, "is_sparse", False) and results[i] is not None:
+            results[i] = x.gradient(results[i])
+    return results
 
 
 def run_backward(
@@ -289,6 +293,8 @@ def _target(x: Any) -> Any:
             f"all inputs have to be Tensors or GradientEdges, but got {type(x).__name__}"
         )
     if not x._requires_grad:
+        if x.is_sparse and x.requires_grad:
+            return _target(x._values())
         raise RuntimeError("One of the differentiated Tensors does not require grad")
     return edge_of(x)
 

@@ -13,7 +13,6 @@ from .array import SimulatedArray, place, run, view
 __all__ = ["SimulatedNamespace"]
 
 
-
 class Host(NumpyNamespace):
     """What the host computes for a device: like a GPU it divides integers by zero unnoticed."""
 

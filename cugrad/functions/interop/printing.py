@@ -16,7 +16,7 @@ from ...backends.batched.arrays import levels_of
 from ...dispatching import overrides
 from ...tensor import Tensor, make
 
-__all__ = ["set_printoptions", "tensor_text"]
+__all__ = ["history", "implied_dtypes", "set_printoptions", "tensor_text", "with_suffixes"]
 
 
 class _Options:
@@ -148,7 +148,7 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
     suffixes = []
     if backend.device_type != "cpu":
         suffixes.append(f"device='{t.device}'")
-    implied = _implied_dtypes()
+    implied = implied_dtypes()
     if 0 in t.shape:
         if t.dim() != 1:
             suffixes.append(f"size={tuple(t.shape)}")
@@ -158,7 +158,7 @@ def tensor_text(t: Tensor, head: str = "tensor(") -> str:
         suffixes.append(f"dtype={kind}")
     body = elements_text(t, len(head))
     if t._requires_grad:
-        suffixes.append(_history(t))
+        suffixes.append(history(t))
     if t._rare is not None and (t._rare.tangents or t._rare.view is not None):
         tangent = _tangent(t)
         if tangent is not None:
@@ -180,7 +180,7 @@ def elements_text(t: Tensor, depth: int) -> str:
     return _rows(values, depth, summary, text)
 
 
-def _implied_dtypes() -> tuple[dtypes.dtype, ...]:
+def implied_dtypes() -> tuple[dtypes.dtype, ...]:
     default = dtypes.get_default_dtype()
     return default, dtypes.int64, dtypes.bool_, default.to_complex()
 
@@ -188,10 +188,10 @@ def _implied_dtypes() -> tuple[dtypes.dtype, ...]:
 def _meta_text(t: Tensor, head: str) -> str:
     """What there is to say of a tensor without values."""
     suffixes = [f"device='{t.device}'", f"size={tuple(t.shape)}"]
-    if t.dtype not in _implied_dtypes():
+    if t.dtype not in implied_dtypes():
         suffixes.append(f"dtype={t.dtype}")
     if t._requires_grad:
-        suffixes.append(_history(t))
+        suffixes.append(history(t))
     return with_suffixes(head + "...", suffixes, len(head))
 
 
@@ -206,7 +206,7 @@ def _tangent(t: Tensor) -> Tensor | None:
     return None if state.dual is None else tangent_of(t, state.dual)
 
 
-def _history(t: Tensor) -> str:
+def history(t: Tensor) -> str:
     try:
         node = t.grad_fn
     except RuntimeError:  # a view that in-place changes have cut off

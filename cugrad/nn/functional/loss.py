@@ -220,7 +220,6 @@ def multilabel_soft_margin_loss(
 
 
 @autocasts
-@of_reals
 def kl_div(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", log_target: bool = False,
@@ -228,8 +227,13 @@ def kl_div(
     """target * (log(target) - input): the divergence from log-probabilities `input`.
 
     `log_target` says that target holds log-probabilities too. "batchmean" divides the sum by the
-    size of dim 0, as the definition has it; "mean" divides by the number of elements.
+    size of dim 0, as the definition has it; "mean" divides by the number of elements. RuntimeError
+    for complex numbers and integers.
     """
+    for x in (input, target):
+        if isinstance(x, Tensor) and not x.dtype.is_floating_point:
+            word = "Complex" if x.dtype.is_complex else "Integral"
+            raise RuntimeError(f"kl_div: {word} inputs not supported. Got {x.dtype}")
     if reduction != "batchmean":
         reduction = settled(reduction, size_average, reduce)
     if reduction == "mean":

@@ -74,6 +74,15 @@ class Rule:
         return {name: value.item() if isinstance(value, Tensor) else value
                 for name, value in values.items()}  # fmt: skip
 
+    def check(self, states: list[dict[str, Any]], settings: dict[str, Any]) -> None:
+        """KeyError where parameters began without a state that the settings of now ask for."""
+        for name, setting in self._only.items():
+            if settings[setting] > 0 and any(name not in state for state in states):
+                raise KeyError(
+                    f"{name}: the state began without {setting}; make a new optimizer, or put a "
+                    f"tensor of zeros into optimizer.state[parameter][{name!r}] for each parameter"
+                )
+
     def form(self, absent: tuple[bool, ...], settings: dict[str, Any]) -> Form:
         """The rule for settings of this kind, while these of its states are absent."""
         decisive = tuple(v if is_decisive(v) else NUMBER for v in settings.values())
