@@ -338,3 +338,20 @@ def test_tangents_lie_as_their_tensors(line: Any, backend: Any) -> None:
             tangent = fw.unpack_dual(out).tangent
             if tangent is not None and out.numel() and 0 not in out.stride():
                 assert tangent.stride() == out.stride()
+
+
+def test_tangents_of_changed_and_mapped_tensors_lie_as_they(lib: Any) -> None:
+    """So that a view of the tensor is one of its tangent, too."""
+    fw = lib.autograd.forward_ad
+    turned = lib.arange(6.0).reshape(3, 2).T
+    for change in ("copy_", "add_", "sub_", "mul_"):
+        with fw.dual_level():
+            x = getattr(lib.ones(2, 3), change)(fw.make_dual(turned * 1, turned))
+            tangent = fw.unpack_dual(x.view(6)).tangent
+        assert tangent.tolist() == [-v if change == "sub_" else v for v in [0, 2, 4, 1, 3, 5]]
+    x, directions = lib.ones(2, 3), lib.arange(12.0).reshape(2, 2, 3)
+    for dim, wide in ((0, directions), (1, directions), (2, directions.permute(0, 2, 1))):
+        found = lib.func.vmap(
+            lambda t: lib.func.jvp(lambda a: (a * 2).view(6), (x,), (t,))[1], in_dims=dim
+        )(wide)
+        assert lib.equal(found, 2 * wide.movedim(dim, 0).reshape(2, 6))

@@ -17,6 +17,7 @@ from .dual import (
     _remember,
     below,
     highest,
+    laid_out,
     set_tangent,
     tangent,
     tangent_of,
@@ -107,6 +108,7 @@ def _replace(
         return
     view = None if t._rare is None else t._rare.view
     if view is None:
+        new = laid_out(new, t)
         if old is not None and old._requires_grad and not state.grad_enabled:
             new = _copy(new, ())  # as with its tensor: the change is not recorded, and
             new._requires_grad, new._node = True, edge_of(old)  # what was before it stays
