@@ -16,7 +16,7 @@ __all__ = ["SimulatedNamespace"]
 class Host(NumpyNamespace):
     """What the host computes for a device: like a GPU it divides integers by zero unnoticed."""
 
-    floor_divide, remainder, fmod = np.floor_divide, np.remainder, np.fmod  # type: ignore[assignment]
+    floor_divide, remainder, fmod = np.floor_divide, np.remainder, np.fmod
 
 
 HOST = Host()
