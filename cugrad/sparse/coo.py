@@ -14,9 +14,9 @@ from ..errors import NoArray
 from ..functions import FUNCTIONS
 from ..functions.calls.out import sparse_coo
 from ..functions.creation.factories import zeros
-from ..functions.creation.ranges import arange
 from ..functions.shapes.copies import cat
 from ..tensor import Size, Tensor, make
+from .gradients import add_hook, once_a_place, values_at
 from .text import text_of
 
 __all__ = ["SparseTensor", "check_layout", "places_of"]
@@ -118,37 +118,9 @@ class SparseTensor(Tensor):
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        if value is not None and value._nnz() != self._nnz():  # of places that are here twice
-            mine, theirs = self._keys(), value._keys()
-            at = FUNCTIONS["searchsorted"](theirs, mine)
-            self._elements.grad = value.values().index_select(0, at)
-            return
-        self._elements.grad = None if value is None else value._elements
+        self._elements.grad = None if value is None else values_at(self, value)
 
-    def gradient(self, values: Tensor) -> SparseTensor:
-        """That of this tensor, of the gradient of its values, which is the same at equal places."""
-        if self._coalesced:
-            return self._with(values)
-        keys, inverse = self._keys().unique(sorted=True, return_inverse=True)
-        if keys.shape == inverse.shape:
-            return self._with(values)
-        at = zeros(keys.shape[0], dtype=dtypes.int64, device=self.device)
-        at = at.index_copy(0, inverse, arange(inverse.shape[0], device=self.device))
-        places = places_of(keys, self._size[: self.sparse_dim()])
-        return SparseTensor(places, values.index_select(0, at), self._size, True)
-
-    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
-        """Calls `hook(grad)` with the sparse gradient; it may return another at these places."""
-
-        def of_values(g: Tensor) -> Tensor | None:
-            changed = hook(self.gradient(g))
-            if changed is None:
-                return None
-            same = self.detach().requires_grad_()
-            same.grad = changed
-            return same._elements.grad
-
-        return self._elements.register_hook(of_values)
+    gradient, register_hook = once_a_place, add_hook
 
     @property
     def is_cuda(self) -> bool:
@@ -219,19 +191,28 @@ class SparseTensor(Tensor):
 
     def _keys(self) -> Tensor:
         """The places as numbers of one dim, row by row."""
-        return _keys(self._places, self._size)
+        keys = self._places[0]
+        for d in range(1, self.sparse_dim()):
+            keys = keys * self._size[d] + self._places[d]
+        return keys
 
     def coalesce(self) -> SparseTensor:
         """Each place once, in order; values of one place are added up."""
         if self._coalesced:
             return self
-        keys, inverse = self._keys().unique(sorted=True, return_inverse=True)
+        keys, inverse = self._distinct_keys()
         shape = (keys.shape[0], *self._elements.shape[1:])
         values = zeros(shape, dtype=self.dtype, device=self.device)
-        values = values.index_add(0, inverse, self._elements)
-        return SparseTensor(
-            places_of(keys, self._size[: self.sparse_dim()]), values, self._size, True
-        )
+        return self._at(keys, values.index_add(0, inverse, self._elements))
+
+    def _distinct_keys(self) -> tuple[Tensor, Tensor]:
+        """The numbers of the places, each once and in order; which of them each place has."""
+        return self._keys().unique(sorted=True, return_inverse=True)
+
+    def _at(self, keys: Tensor, values: Tensor) -> SparseTensor:
+        """Values at the places of these numbers, which are in order."""
+        places = places_of(keys, self._size[: self.sparse_dim()])
+        return SparseTensor(places, values, self._size, True)
 
     def to_dense(self, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:
         """An ordinary tensor with the same elements."""
@@ -495,13 +476,6 @@ class SparseTensor(Tensor):
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> SparseTensor:
         return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
-
-
-def _keys(places: Tensor, size: Any) -> Tensor:
-    keys = places[0]
-    for d in range(1, places.shape[0]):
-        keys = keys * size[d] + places[d]
-    return keys
 
 
 def places_of(keys: Tensor, size: Any) -> Tensor:

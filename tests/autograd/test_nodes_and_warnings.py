@@ -430,6 +430,9 @@ def test_old_ways_to_make_tensors(lib: Lib) -> None:
     assert x.new([1, 2]).tolist() == [1, 2]
     assert x.new([1]).dtype is lib.float64
     assert x.new().shape == (0,)
+    for make in (x.new, lib.Tensor, lib.LongTensor):
+        assert make(lib.Size([])).shape == () and make(lib.Size([2, 3])).shape == (2, 3)
+        assert make(lib.Size([4])).shape == (4,) and make(()).shape == (0,)
     drawn = lib.full((9,), 0.5).bernoulli()
     assert set(drawn.tolist()) <= {0, 1}
     assert lib.ones(9).bernoulli(0.0).tolist() == [0] * 9

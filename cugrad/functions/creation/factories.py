@@ -19,7 +19,7 @@ from ...device import default_device
 from ...device import device as Device
 from ...ops.dims import broadcast_shapes, keeps_order
 from ...ops.promotion import fit_scalar
-from ...tensor import Tensor, check_differentiable_dtype, make
+from ...tensor import Size, Tensor, check_differentiable_dtype, make
 from .host_data import cast, check_range, host_array
 
 __all__ = [
@@ -329,7 +329,7 @@ def _filling(value: Any, kind: dtypes.dtype) -> Any:
 
 def _old_constructor(data: tuple[Any, ...], device: Any) -> Any:
     """The array of `Tensor(*data)`: sizes make it uninitialised, one sequence or array fills it."""
-    if len(data) == 1 and not isinstance(data[0], (int, np.integer)):
+    if len(data) == 1 and not isinstance(data[0], (int, np.integer, Size)):
         return tensor(data[0], dtype=dtypes.get_default_dtype(), device=device)._array
     return empty(*(data or (0,)), device=device)._array
 

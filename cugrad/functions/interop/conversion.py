@@ -312,7 +312,7 @@ def new(self: Tensor, *data: Any, size: Any = None, device: Any = None) -> Tenso
     place = self.device if device is None else device
     first = data[0] if data else 0
     if size is not None or len(data) > 1 or isinstance(first, (int, Size)):
-        sizes = varargs(data, size) or (0,)
+        sizes = varargs(data, size) or (first if isinstance(first, Size) else (0,))
         return creation.empty(tuple(sizes), dtype=self.dtype, device=place)
     values = first.detach() if isinstance(first, Tensor) else first
     return creation.tensor(values, dtype=self.dtype, device=place)

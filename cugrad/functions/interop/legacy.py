@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Union
 
 from ... import dtypes
-from ...tensor import Tensor
+from ...tensor import Size, Tensor
 from ..creation import factories as creation
 
 __all__ = ["TYPES", "TensorType", "typename"]
@@ -27,7 +27,7 @@ class TensorType:
 
     def __call__(self, *data: Any) -> Tensor:
         """`FloatTensor(2, 3)` is uninitialised, `FloatTensor([1, 2])` has data."""
-        if len(data) == 1 and not isinstance(data[0], int):
+        if len(data) == 1 and not isinstance(data[0], (int, Size)):
             return creation.tensor(data[0], dtype=self.dtype, device=self.device)
         return creation.empty(*(data or (0,)), dtype=self.dtype, device=self.device)
 

@@ -1,0 +1,45 @@
+"""Gradients of sparse tensors: from those of their values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes
+from ..functions import FUNCTIONS
+from ..functions.creation.factories import zeros
+from ..functions.creation.ranges import arange
+from ..tensor import Tensor
+
+__all__ = ["add_hook", "once_a_place", "values_at"]
+
+
+def once_a_place(x: Any, values: Tensor) -> Any:
+    """The gradient of `x`, of that of its values, which is the same where a place is listed twice.
+
+    Of what depends on the sum at a place alone, as all ops do.
+    """
+    keys, inverse = (None, None) if x._coalesced else x._distinct_keys()
+    if keys is None or keys.shape == inverse.shape:
+        return x._with(values)
+    at = zeros(keys.shape[0], dtype=dtypes.int64, device=x.device)
+    at = at.index_copy(0, inverse, arange(inverse.shape[0], device=x.device))
+    return x._at(keys, values.index_select(0, at))
+
+
+def values_at(x: Any, grad: Any) -> Tensor:
+    """The gradient of the values of `x`, of one that has each place of `x`, in order, once."""
+    if grad._nnz() == x._nnz():
+        return grad._values()
+    at = FUNCTIONS["searchsorted"](grad._keys(), x._keys())
+    return grad.values().index_select(0, at)
+
+
+def add_hook(x: Any, hook: Callable[[Any], Any]) -> Any:
+    """Calls `hook(grad)` with the sparse gradient; it may return another at these places."""
+
+    def of_values(g: Tensor) -> Tensor | None:
+        changed = hook(once_a_place(x, g))
+        return None if changed is None else values_at(x, changed)
+
+    return x._values().register_hook(of_values)
