@@ -169,6 +169,10 @@ class Tensor:
         self._node = self._grad = self._rare = None
         self._counter = fresh.counter
 
+    def _in_parts(self, local: Tensor) -> Tensor:
+        """A tensor as one in the parts that this one is in: DTensors are; others are whole."""
+        return local
+
     @property
     def rare(self) -> Rare:
         """The rarely needed state, made when first asked for."""

@@ -91,10 +91,10 @@ class RuledOptimizer(Optimizer):
             if name in rule.numbers:
                 state[name] = count_of(param, group, value, self._counts_here)
             elif value == 0:
-                state[name] = zeros_like(param)
+                state[name] = param._in_parts(zeros_like(param))
             else:
                 both = complex(value, value) if param.is_complex() else value
-                state[name] = full_like(param, both)
+                state[name] = param._in_parts(full_like(param, both))
         return state
 
     def _arguments(self, group: dict[str, Any]) -> dict[str, Any]:
@@ -136,9 +136,9 @@ class RuledOptimizer(Optimizer):
             type(self)._function(params, grads, *columns, **settings)
         finally:  # those that are through keep the states that they have got
             for name, column in zip(self._rule.states, columns):
-                for state, value in zip(states, column):
+                for param, state, value in zip(params, states, column):
                     if value is not None and name not in state:
-                        state[name] = value
+                        state[name] = param._in_parts(value) if self._rule.elementwise else value
 
     def _update_noting(
         self, params: list[Tensor], group: dict[str, Any], through: set[int]

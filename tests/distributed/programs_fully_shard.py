@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 from collections.abc import Callable
@@ -216,6 +217,66 @@ def state_dicts() -> None:
         same(parts.real, matrix)
 
 
+def with_any_optimizer() -> None:
+    """States are in parts, as parameters are; steps that need the whole of a matrix have it."""
+
+    def matrices() -> Any:
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(6, 5, bias=False), nn.Tanh(),
+                             nn.Linear(5, 2, bias=False)).double()  # fmt: skip
+
+    def outcome(model: Any, kind: Any, part: Any) -> tuple[Any, Any]:
+        optimizer = kind(model.parameters(), lr=0.05)
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = loss_of(model, *(part(t) for t in batch(0)))
+            loss.backward()
+            return loss.detach() if part is whole else dist_mean(loss.detach())
+
+        for _ in range(3):
+            optimizer.step(closure)
+        return optimizer, values(model)
+
+    def dist_mean(loss: Any) -> Any:
+        dist.all_reduce(loss, dist.ReduceOp.AVG)
+        return loss
+
+    optim = torch.optim
+    for kind in (optim.Adam, optim.Adagrad, optim.Rprop, optim.Muon, optim.Adafactor, optim.LBFGS):
+        optimizer, ours = outcome(sharded(matrices()), kind, own)
+        agree(ours, outcome(matrices(), kind, whole)[1])
+        if kind not in (optim.Adafactor, optim.LBFGS):
+            for p in optimizer.param_groups[0]["params"]:
+                kept = {k: v for k, v in optimizer.state[p].items() if k != "step"}
+                assert kept and all(v.placements == (Shard(0),) for v in kept.values()), kind
+                assert all(v.shape == p.shape for v in kept.values())
+            saved = optimizer.state_dict()
+            optimizer.load_state_dict(saved)
+            assert all(isinstance(v, DTensor) for k, v in optimizer.state[p].items() if k != "step")
+
+
+def changed_in_place() -> None:
+    """What is changed otherwise than element by element is the same on all ranks."""
+    mesh = init_device_mesh("cpu", (2,))
+    start = torch.arange(12.0).reshape(6, 2)
+    whole, parts = start.clone(), distribute_tensor(start, mesh, [Shard(0)])
+    for x in (whole, parts):
+        x[1] = 5.0
+        x[4, 0] += 7
+        x[x > 9] = -1
+        x.index_fill_(0, torch.tensor([5]), 8.0)
+        x *= 2
+    same(parts.full_tensor(), whole)
+    assert parts.nbytes == whole.nbytes and parts.to_local().nbytes < whole.nbytes
+    torch.manual_seed(dist.get_rank())
+    nn.init.normal_(parts)
+    torch.manual_seed(0)
+    same(parts.full_tensor(), nn.init.normal_(whole))
+    with pytest.raises(NotImplementedError, match="unsqueeze_: this would change the shape"):
+        parts.unsqueeze_(0)
+
+
 def in_rows() -> None:
     """A mesh of two dimensions: parts along the second, the same in each row."""
     joined = train(net(), whole, clip=0.1)
@@ -240,6 +301,8 @@ def mistakes() -> None:
         fully_shard(Number())
     with pytest.raises(NotImplementedError, match="shard_placement_fn"):
         fully_shard(net(), shard_placement_fn=print)
+    with pytest.raises(AssertionError, match="FSDP does not support deepcopy"):
+        copy.deepcopy(sharded())
     with pytest.raises(AssertionError, match="sharded already"):
         fully_shard(sharded())
     with pytest.raises(ValueError, match="set_modules_to_forward_prefetch: got Linear"):

@@ -28,6 +28,7 @@ from tests.distributed.programs_fully_shard import (
     accumulated,
     after_an_error,
     agree,
+    changed_in_place,
     in_other_dtypes,
     in_parts,
     in_rows,
@@ -38,11 +39,12 @@ from tests.distributed.programs_fully_shard import (
     state_dicts,
     used_otherwise,
     values,
+    with_any_optimizer,
 )
 
 __all__ = [
-    "accumulated", "after_an_error", "in_other_dtypes", "in_parts", "in_rows", "killed", "mistakes",
-    "on_the_host", "start", "state_dicts", "used_otherwise",
+    "accumulated", "after_an_error", "changed_in_place", "in_other_dtypes", "in_parts", "in_rows", "killed", "mistakes",
+    "on_the_host", "start", "state_dicts", "used_otherwise", "with_any_optimizer",
 ]  # fmt: skip
 
 STEPS = 20

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.host_only
 STATES = ["redundancy", "redundancy_mistakes", "checkpoints"]
 PARAMETERS = [
     "in_parts", "accumulated", "used_otherwise", "in_other_dtypes", "on_the_host", "state_dicts",
-    "mistakes", "after_an_error",
+    "mistakes", "after_an_error", "with_any_optimizer", "changed_in_place",
 ]  # fmt: skip
 LAST = "killed"
 OF_FOUR = ["redundancy", "in_parts", "in_rows"]

@@ -51,9 +51,10 @@ class DTensor(Tensor):
     """A tensor of which each rank of a mesh has a part, or the whole.
 
     `shape` is that of the whole. What is computed element by element is computed of the parts, and
-    is a DTensor; all else gets the whole of all ranks first, and gives a Tensor. So all ranks make
-    the same calls, as of collectives. NotImplementedError for other changes in place, and where a
-    gradient would be lost: `distributed.fsdp` has modules compute.
+    is a DTensor; all else gets the whole of all ranks first, and gives a Tensor, or, where it
+    changes the DTensor in place, makes parts of what the first rank has then. So all ranks make the
+    same calls, as of collectives. NotImplementedError for `out=`, and where a gradient would be
+    lost: `distributed.fsdp` has modules compute.
 
     >>> import cugrad as torch
     >>> import cugrad.distributed as dist
@@ -142,6 +143,10 @@ class DTensor(Tensor):
 
     nelement = numel
 
+    @property
+    def nbytes(self) -> int:
+        return self.numel() * self.itemsize
+
     def stride(self, dim: int | None = None) -> Any:
         """That of the whole in rows; of the part: `to_local().stride()`."""
         steps = [1]
@@ -220,7 +225,7 @@ class DTensor(Tensor):
             with DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         first = parts[0]
-        is_changing = name.endswith("_") and not name.endswith("__") or name.startswith("__i")
+        is_changing = name.endswith("_") and not name.endswith("__") or name == "setitem"
         if name == "copy_" and args[0] is first and not isinstance(args[1], DTensor):
             args = (first, _part(args[1], first.device_mesh, first.placements), *args[2:])
             parts = [first, args[1]]
@@ -236,13 +241,29 @@ class DTensor(Tensor):
             if is_changing:
                 return args[0]
             return DTensor._of(result._array, first.device_mesh, first.placements, first._whole)
+        if is_changing and args and isinstance(args[0], DTensor):
+            return args[0]._changed(name, func, args[1:], kwargs)
         if is_changing or kwargs.get("out") is not None:
             raise NotImplementedError(
-                f"{name}: this changes a DTensor in place, but not element by element: use copy_, "
-                "or change to_local()"
+                f"{name}: this would change DTensors in place: call a method of each, or change "
+                "to_local()"
             )
         with DisableTorchFunctionSubclass():
             return func(*_mapped(args, _full), **_mapped(kwargs, _full))
+
+    def _changed(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Takes over this rank's part of a whole that is changed in place, by the first rank:
+        others may draw other numbers.
+        """
+        rest, named = _mapped(args, _full), _mapped(kwargs, _full)
+        with DisableTorchFunctionSubclass(), no_grad():
+            whole = self.full_tensor().clone()
+            func(whole, *rest, **named)
+            if whole.shape != self._whole or whole.dtype != self.dtype:
+                raise NotImplementedError(f"{name}: this would change the shape of a DTensor")
+            new = distribute_tensor(whole, self.device_mesh, self.placements)
+            self.to_local().copy_(new.to_local())
+        return self
 
     def _told(self, name: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """The norm of all ranks' parts, or whether one of them is not finite."""
@@ -263,6 +284,12 @@ class DTensor(Tensor):
                 return stack(values).max()
             _, p = name
             return stack(values).sum() if p == 0 else vector_norm(stack(values), p)
+
+    def _in_parts(self, local: Tensor) -> Any:
+        """A tensor of the shape of this rank's part as a DTensor in the same parts."""
+        if isinstance(local, DTensor):
+            return local
+        return DTensor._of(local._array, self.device_mesh, self.placements, self._whole)
 
     def _change_later(self, change: Callable[[Tensor], object]) -> None:
         """Changes this rank's part in place."""

@@ -73,10 +73,7 @@ def get_optimizer_state_dict(
             groups.append({**group, "params": [names[p] for p in group["params"]]})
             for param in group["params"]:
                 if param in optimizer.state:
-                    state[names[param]] = {
-                        key: _as_parameter(value, param)
-                        for key, value in optimizer.state[param].items()
-                    }
+                    state[names[param]] = dict(optimizer.state[param])
     return _shown({"state": state, "param_groups": groups}, how, _is_first(inner))
 
 
@@ -171,21 +168,15 @@ def _begin(optimizer: Any) -> None:
                 state["step"].zero_()
 
 
-def _as_parameter(value: Any, param: Any) -> Any:
-    """A state of a DTensor's part as a DTensor, which shares its memory."""
-    if isinstance(value, Tensor) and isinstance(param, DTensor) and not isinstance(value, DTensor):
-        if value.shape == param.to_local().shape and value.ndim:
-            return DTensor._of(value._array, param.device_mesh, param.placements, param.shape)
-    return value
-
-
 def _own(value: Any, param: Any) -> Any:
-    """A state as the optimizer of a parameter has it: this rank's part."""
+    """A state as the optimizer of a parameter has it: in the same parts."""
+    if not isinstance(value, Tensor) or not isinstance(param, DTensor):
+        return value.full_tensor() if isinstance(value, DTensor) else value
+    if value.shape != param.shape:
+        return value.full_tensor() if isinstance(value, DTensor) else value
     if isinstance(value, DTensor):
-        return value.to_local()
-    if isinstance(value, Tensor) and isinstance(param, DTensor) and value.shape == param.shape:
-        return _part(value, param.device_mesh, param.placements).to_local()
-    return value
+        return value.redistribute(param.device_mesh, param.placements)
+    return _part(value, param.device_mesh, param.placements)
 
 
 def _shown(value: Any, how: StateDictOptions, is_first: bool) -> Any:

@@ -203,13 +203,21 @@ def fully_shard(
     vars(sharded)["_sharding"] = _Sharding(group, mp_policy)
     kind = type(module)
     if kind not in _classes:
-        _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+        refusing = {"__deepcopy__": _not_copied, "__reduce_ex__": _not_copied}
+        _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), refusing)
     sharded.__class__ = _classes[kind]
     sharded.register_forward_pre_hook(_before_forward, prepend=True, with_kwargs=True)
     sharded.register_forward_hook(_after_forward, with_kwargs=False)
     sharded.register_state_dict_pre_hook(_in_parts)
     sharded.register_load_state_dict_pre_hook(_in_parts)
     return sharded
+
+
+def _not_copied(module: Any, *args: Any) -> Any:
+    raise AssertionError(
+        "FSDP does not support deepcopy. Please use state dict for serialization. (fully_shard: "
+        "make the module anew, and load what get_model_state_dict gives)"
+    )
 
 
 def _own_parameters(module: Module, ignored: set[Any]) -> list[ShardedParameter]:
