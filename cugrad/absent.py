@@ -372,8 +372,8 @@ PUBLIC = frozenset(
     distributed.algorithms.ddp_comm_hooks.default_hooks distributed.algorithms.join
     distributed.autograd distributed.checkpoint distributed.checkpoint.state_dict
     distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
-    distributed.optim distributed.rpc distributed.tensor distributions errors fft func
-    functional fx fx.immutable_collections jit linalg memory models multiprocessing nn
+    distributed.optim distributed.rpc distributed.run distributed.tensor distributions errors
+    fft func functional fx fx.immutable_collections jit linalg memory models multiprocessing nn
     nn.attention nn.functional nn.grad nn.init
     nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format

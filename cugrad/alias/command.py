@@ -33,7 +33,9 @@ def main(arguments: list[str]) -> int:
     sys.path[0] = "" if as_module else str(Path(arguments[0]).resolve().parent)
     try:
         if as_module:
-            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+            own = arguments[0].startswith("torch.")  # of this library: torch.distributed.run
+            module = "cugrad" + arguments[0].removeprefix("torch") if own else arguments[0]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit:

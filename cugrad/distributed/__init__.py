@@ -2,7 +2,8 @@
 
 `starting.py` makes groups of ranks (`groups.py`), `collectives.py`, `point_to_point.py` and
 `objects.py` are what they call; `collectives.py` is the file to begin with. `engines` moves the
-data, `meeting` is where ranks learn of each other. `simulate` is for more ranks than there are.
+data, `meeting` is where ranks learn of each other, `run` starts them. `simulate` is for more ranks
+than there are.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -17,17 +18,24 @@ from .checks import get_global_rank as get_global_rank
 from .checks import get_group_rank as get_group_rank
 from .checks import get_process_group_ranks as get_process_group_ranks
 from .collectives import *
+from .device_mesh import *
 from .errors import *
 from .groups import Backend as Backend
 from .groups import GroupMember as GroupMember
 from .groups import ProcessGroup as ProcessGroup
 from .groups import group as group
+from .meeting.stores import FileStore as FileStore
+from .meeting.stores import HashStore as HashStore
+from .meeting.stores import PrefixStore as PrefixStore
+from .meeting.stores import Store as Store
+from .meeting.stores import TCPStore as TCPStore
 from .objects import *
 from .point_to_point import *
 from .reduce_op import ReduceOp as ReduceOp
 from .reduce_op import reduce_op as reduce_op
 from .reduce_op import supports_complex as supports_complex
 from .starting import *
+from .subgroups import *
 from .work import Work as Work
 
 if _TYPE_CHECKING:  # what is imported when it is asked for

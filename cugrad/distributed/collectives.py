@@ -19,10 +19,10 @@ from .checks import (
     rank_in,
 )
 from .engines.protocol import Engine, Pending
+from .engines.wires import Wire
 from .groups import ProcessGroup
 from .reduce_op import ReduceOp, check_reduction
 from .starting import seconds_of
-from .wires import Wire
 from .work import Work
 
 __all__ = [

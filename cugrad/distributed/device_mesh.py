@@ -8,7 +8,8 @@ import numpy as np
 
 from ..tensor import Tensor, make
 from .groups import GroupMember, ProcessGroup, default_group, world
-from .starting import init_process_group, is_initialized, new_group
+from .starting import init_process_group, is_initialized
+from .subgroups import new_group
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..tensor import Tensor
 from .checks import check_tensor, get_global_rank, member_group, rank_in
+from .engines.wires import Wire
 from .groups import ProcessGroup, default_group
-from .wires import Wire
 from .work import Work
 
 __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import secrets
 import socket
@@ -18,14 +19,17 @@ from .engines.alone import Alone
 from .engines.protocol import Engine
 from .engines.streams import StreamEngine
 from .environment import RankPlace, is_under_mpi, local_rank, place_of
-from .groups import GroupMember, ProcessGroup, default_group, group_of, world
+from .groups import GroupMember, ProcessGroup, group_of, world
 from .meeting.member import Member, host_here
+from .meeting.stores import FileStore, Store
 
 __all__ = [
-    "default_pg_timeout", "destroy_process_group", "get_backend", "get_node_local_rank",
+    "default_pg_timeout", "destroy_process_group", "get_backend",
+    "get_default_backend_for_device", "get_node_local_rank",
     "get_pg_count", "get_rank", "get_world_size", "init_process_group", "is_available",
     "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available",
-    "is_nccl_available", "is_torchelastic_launched", "new_group",
+    "is_nccl_available", "is_torchelastic_launched", "is_ucc_available",
+    "is_xccl_available",
 ]  # fmt: skip
 
 default_pg_timeout = timedelta(minutes=30)
@@ -57,6 +61,21 @@ def is_nccl_available() -> bool:
 def is_gloo_available() -> bool:
     """False: MPI has its part."""
     return False
+
+
+def is_ucc_available() -> bool:
+    """False: MPI has its part."""
+    return False
+
+
+def is_xccl_available() -> bool:
+    """False: there are no such devices."""
+    return False
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The name of the backend for tensors of a device, such as "cuda:0": nccl, or mpi."""
+    return {"cuda": "nccl"}.get(str(device).partition(":")[0], "mpi")
 
 
 def is_backend_available(backend: str) -> bool:
@@ -144,7 +163,8 @@ def _address_of(init_method: str | None, size: int) -> tuple[str, int]:
             f"{absent[0]} expected, but not set: {START.format(size=size)}"
         )
     raise ValueError(
-        f"init_process_group: got init_method={method!r}, want 'env://' or 'tcp://HOST:PORT'"
+        f"init_process_group: got init_method={method!r}, want 'env://', 'tcp://HOST:PORT' or "
+        "'file://PATH'"
     )
 
 
@@ -164,10 +184,11 @@ def init_process_group(
     Args:
         backend: "nccl" between GPUs, "mpi" in host memory (tensors of a GPU pass through it), one
             for each type of device as "cpu:mpi,cuda:nccl", or None for what is there.
-        init_method: "env://" or "tcp://HOST:PORT", where rank 0 listens, if it is not MPI that
-            brings the ranks together.
+        init_method: "env://" or "tcp://HOST:PORT", where rank 0 listens, or "file://PATH" of a
+            file that is not there yet, if it is not MPI that brings the ranks together.
         timeout: after which a collective that does not end is an error; default 30 minutes.
         world_size, rank: default as the launcher says: RANK and WORLD_SIZE, MPI or Slurm.
+        store: in place of init_method, by which ranks find rank 0; with `rank` and `world_size`.
         device_id: the device that this rank computes on, which then is the current one.
 
     ValueError where no launcher says how many ranks there are, RuntimeError where what is needed
@@ -182,11 +203,12 @@ def init_process_group(
     """
     if world.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
-    for name, value in (("store", store), ("pg_options", pg_options)):
-        if value is not None:
-            raise NotImplementedError(
-                f"init_process_group: got {name}=, want None: ranks meet by MPI or init_method"
-            )
+    if pg_options is not None:
+        raise NotImplementedError("init_process_group: got pg_options=, want None")
+    if store is not None and init_method is not None:
+        raise AssertionError("Cannot specify both init_method and store.")
+    if store is not None and (rank < 0 or world_size < 1):
+        raise AssertionError("world_size and rank must be given, both, if using store")
     seconds, asked = seconds_of(timeout), engines_of(backend)
     place = place_of(rank, world_size)
     if place is None and "mpi" in asked.values() and is_mpi_available() and backend is not None:
@@ -204,10 +226,14 @@ def init_process_group(
         )
     world.rank, world.places = place.rank, world.places + 1
     communicator = _meet_by_mpi(place, asked) if place.size > 1 else None
-    member = _member(place, communicator, init_method, seconds) if place.size > 1 else None
+    member = None
+    if place.size > 1:
+        member = _member(
+            place, communicator, store or _file_store(init_method), init_method, seconds
+        )
     world.communicator, world.member, world.count = communicator, member, 0
     try:
-        world.default = _group(
+        world.default = make_group(
             list(range(place.size)), asked, seconds, str(backend or "undefined").lower(),
             communicator, group_name,
         )  # fmt: skip
@@ -247,8 +273,26 @@ def _meet_by_mpi(place: RankPlace, asked: dict[str, str]) -> Any:
     return everyone.Split(0, place.rank)
 
 
-def _member(place: RankPlace, communicator: Any, init_method: str | None, seconds: float) -> Member:
+def _file_store(init_method: str | None) -> Store | None:
+    """The store that "file://PATH" names."""
+    scheme, _, path = (init_method or "").partition("://")
+    return FileStore(path) if scheme == "file" and path else None
+
+
+def _member(
+    place: RankPlace, communicator: Any, store: Any, init_method: str | None, seconds: float
+) -> Member:
     """Brings this rank to the meeting, which rank 0 begins."""
+    if communicator is None and store is not None:
+        key = f"cugrad/job {world.places}"
+        if place.rank == 0:
+            token = secrets.token_hex(16)
+            port = host_here("", 0, place.size, token)
+            host = os.environ.get("MASTER_ADDR", socket.gethostname())
+            store.set(key, json.dumps([host, port, token]))
+        store.wait([key], timedelta(seconds=seconds))
+        host, port, token = json.loads(store.get(key))
+        return Member(place.rank, place.size, (host, port), token, seconds)
     if communicator is None:
         address, token = _address_of(init_method, place.size), ""
         if place.rank == 0:
@@ -265,7 +309,7 @@ def _member(place: RankPlace, communicator: Any, init_method: str | None, second
     return Member(place.rank, place.size, address, token, seconds)
 
 
-def _group(
+def make_group(
     ranks: list[int], asked: dict[str, str], seconds: float, backend: str, communicator: Any,
     description: str = "",
 ) -> ProcessGroup:  # fmt: skip
@@ -303,66 +347,7 @@ def _between_gpus(name: str, ranks: list[int], device_type: str, seconds: float)
     return StreamEngine(device, communicator, len(ranks), index)
 
 
-# ---------------------------------------------------------------------- further groups
-
-
-def new_group(
-    ranks: Any = None,
-    timeout: timedelta | None = None,
-    backend: str | None = None,
-    pg_options: Any = None,
-    use_local_synchronization: bool = False,
-    group_desc: str | None = None,
-    device_id: Any = None,
-    sort_ranks: bool = True,
-) -> Any:
-    """A group of some ranks. All ranks of the job call this, in the same order.
-
-    Returns `GroupMember.NON_GROUP_MEMBER` on ranks that are not in it. ValueError for ranks that
-    are not there, or are named twice.
-    """
-    whole = default_group()
-    if pg_options is not None or use_local_synchronization:
-        raise NotImplementedError(
-            "new_group: got pg_options= or use_local_synchronization=True, want all ranks to call "
-            "it, without options"
-        )
-    chosen = list(whole.ranks) if ranks is None else [int(r) for r in ranks]
-    if len(set(chosen)) != len(chosen):
-        raise ValueError(f"new_group: got ranks={chosen}, want each of them once")
-    for r in chosen:
-        if not 0 <= r < whole.size():
-            raise ValueError(
-                "The new group's rank should be within the world_size set by init_process_group "
-                f"(got rank {r} of {whole.size()})"
-            )
-    if len(chosen) > whole.size() or not chosen:
-        raise ValueError("the new group's world size should be from 1 to that of the job")
-    if sort_ranks:
-        chosen.sort()
-    seconds = whole.timeout if timeout is None else seconds_of(timeout)
-    asked = {d: e.name for d, e in whole.engines.items()} if backend is None else engines_of(
-        backend
-    )  # fmt: skip
-    if world.rank not in chosen:
-        world.count += 1
-        return GroupMember.NON_GROUP_MEMBER
-    communicator = None
-    if world.communicator is not None and "mpi" in asked.values() and len(chosen) > 1:
-        everyone = world.communicator
-        communicator = everyone.Create_group(
-            everyone.Get_group().Incl(chosen), world.count % 32768
-        )  # fmt: skip
-    elif "mpi" in asked.values() and len(chosen) > 1:
-        raise RuntimeError(
-            "new_group: backend 'mpi' needs a job whose init_process_group asked for it"
-        )
-    group = _group(
-        chosen, asked, seconds, whole.backend if backend is None else backend.lower(),
-        communicator, group_desc or "",
-    )  # fmt: skip
-    group.bound_device_id = device_id
-    return group
+# ---------------------------------------------------------------------- the end
 
 
 def destroy_process_group(group: Any = None) -> None:

@@ -269,6 +269,20 @@ def groups() -> None:
         dist.destroy_process_group(evens)
         with pytest.raises(ValueError, match="Invalid process group"):
             dist.all_reduce(y, group=evens)
+    own, all_of_them = dist.new_subgroups(1)
+    assert own is all_of_them[rank] and dist.get_world_size(own) == 1
+    own, _ = dist.new_subgroups_by_enumeration([[0, n - 1]])
+    assert own is (None if 0 < rank < n - 1 else dist.groups.world.groups[str(own.group_name)])
+    if own is not None:
+        y = torch.tensor(1.0)
+        dist.all_reduce(y, group=own)
+        assert y.item() == 2
+    for size, text in ((0, "must be positive"), (n + 1, "must not exceed"), (n - 1, "divisible")):
+        if size != 1:
+            with pytest.raises(ValueError, match=text):
+                dist.new_subgroups(size)
+    with pytest.raises(ValueError, match="Rank 0 has appeared in both subgroup"):
+        dist.new_subgroups_by_enumeration([[0], [0, 1]])
     dist.barrier()
     dist.monitored_barrier(timeout=timedelta(seconds=100))
 

@@ -43,7 +43,8 @@ from tests.distributed.programs_fully_shard import (
 )
 
 __all__ = [
-    "accumulated", "after_an_error", "changed_in_place", "in_other_dtypes", "in_parts", "in_rows", "killed", "mistakes",
+    "accumulated", "after_an_error", "changed_in_place", "in_other_dtypes", "in_parts", "in_rows",
+    "killed", "mistakes",
     "on_the_host", "start", "state_dicts", "used_otherwise", "with_any_optimizer",
 ]  # fmt: skip
 

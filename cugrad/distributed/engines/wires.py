@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.mode import will_change
-from ..backends import backend_of
-from ..tensor import Tensor
+from ...autograd.mode import will_change
+from ...backends import backend_of
+from ...tensor import Tensor
 
 __all__ = ["Wire"]
 

@@ -1,0 +1,177 @@
+"""How ranks start and find each other: the launcher, and stores of keys and values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cugrad.distributed as dist
+from cugrad.distributed import starting
+from cugrad.distributed.environment import RankPlace
+from cugrad.distributed.run import launch
+from cugrad.distributed.run.options import job_of
+from tests.distributed.ranks import skip_without_mpi
+from tests.support import ROOT
+
+pytestmark = pytest.mark.host_only
+
+# ---------------------------------------------------------------------- the launcher
+
+SCRIPT = """
+import json, os, sys
+import cugrad as torch, cugrad.distributed as dist
+dist.init_process_group()
+x = torch.tensor(float(os.environ["RANK"]) + 1)
+dist.all_reduce(x)
+names = "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"
+said = [x.item(), *[os.environ[n] for n in names], dist.is_torchelastic_launched(), sys.argv[1:]]
+with open(f"{os.environ['RANK']}.json", "w") as file:
+    json.dump(said, file)
+"""
+
+
+def test_a_script_is_started_in_several_processes(tmp_path: Path) -> None:
+    skip_without_mpi()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "cugrad.distributed.run", "--nproc_per_node=2", "script.py",
+               "--epochs", "2"]  # fmt: skip
+    variables = {**launch.environment(job_of(["-m", "x"]), 0), "PYTHONPATH": str(ROOT),
+                 "CUGRAD_DEVICE": "cpu"}  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert said == [[3.0, str(r), "2", "2", "0", True, ["--epochs", "2"]] for r in range(2)]
+
+
+def test_a_script_is_started_again_when_it_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    ends = "exit $((5 - $TORCHELASTIC_RESTART_COUNT))"
+    assert launch.main(["--max-restarts=5", "--no-python", "sh", "-c", ends]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5 and lines[0].endswith("rank 0 of sh ended with exit code 5, and starts "
+                                                 "again")  # fmt: skip
+
+
+def test_processes_that_are_started_here_end_when_one_of_them_fails() -> None:
+    """Without MPI, as GPUs need none: the first that fails is named."""
+    script = ["sh", "-c", "[ $RANK = 2 ] || exec sleep 1000; exit 7"]
+    job = job_of(["--no-python", "--nnodes=2", "--node-rank=1", "--master-addr=here",
+                  "--nproc-per-node=2", *script])  # fmt: skip
+    variables = launch.environment(job, 0)
+    assert variables["MASTER_ADDR"] == "here" and variables["MASTER_PORT"] == "29500"
+    assert variables["WORLD_SIZE"] == "4" and variables["GROUP_RANK"] == "1"
+    assert launch._run_each(job, variables) == (7, "rank 2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nowhere.py"], "can't open file 'nowhere.py'"),
+        (["--nproc-per-node", "many", "x.py"], "--nproc-per-node: got many, want a number"),
+        (["--nproc-per-node=gpu", "x.py"], "there is no GPU that can be used"),
+        (["--nnodes=1:4", "x.py"], "--nnodes: got 1:4, want a number"),
+        (["--nnodes=2", "-m", "x"], "--master-addr: want the address of machine 0"),
+        (["--nnodes=2", "--rdzv-endpoint=h:1", "-m", "x"], "--node-rank: got -1, want"),
+        (["--tee=3", "-m", "x"], "--tee is not here: redirect"),
+        ([], "the following arguments are required: script"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("SLURM_NODEID", raising=False)
+    with pytest.raises(SystemExit) as end:
+        launch.main(arguments)
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and said.count("\n") == 1
+    assert said.startswith("python -m cugrad.distributed.run: ") and text in said
+
+
+# ---------------------------------------------------------------------- stores
+
+
+def said_by(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except (RuntimeError, TypeError) as error:
+        return type(error).__name__
+
+
+def told(store: Any, short: timedelta) -> list[Any]:
+    """What a store answers to some questions, one after the other."""
+    calls: list[Callable[[], Any]] = [
+        lambda: store.set("a", "1"), lambda: store.get("a"), lambda: store.add("n", 5),
+        lambda: store.add("n", -2), lambda: store.get("n"),
+        lambda: store.compare_set("a", "1", "2"), lambda: store.compare_set("a", "1", "3"),
+        lambda: store.compare_set("b", "", "3"), lambda: store.compare_set("c", "x", "3"),
+        lambda: store.num_keys(), lambda: store.delete_key("a"), lambda: store.delete_key("a"),
+        lambda: store.check(["a"]), lambda: store.check(["b", "n"]),
+        lambda: store.set_timeout(short), lambda: store.timeout, lambda: store.get("nowhere"),
+        lambda: store.wait(["b", "nowhere"], short), lambda: store.wait(["b"]),
+        lambda: store.multi_set(["k", "l"], ["1", "2"]), lambda: store.multi_get(["l", "k"]),
+        lambda: store.append("k", "9"), lambda: store.get("k"),
+        lambda: store.set("bytes", b"\xff\0"), lambda: store.get("bytes"),
+        lambda: sorted(store.list_keys()), lambda: store.set("a", 3),
+    ]  # fmt: skip
+    return [said_by(call) for call in calls]
+
+
+def stores(folder: Path) -> dict[str, Any]:
+    master = dist.TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)
+    worker = dist.TCPStore("127.0.0.1", master.port, 2)
+    return {"HashStore": dist.HashStore(), "FileStore": dist.FileStore(folder / "store"),
+            "TCPStore": master, "PrefixStore": dist.PrefixStore("rank", worker)}  # fmt: skip
+
+
+def test_stores_answer_as_those_of_pytorch(tmp_path: Path) -> None:
+    theirs = pytest.importorskip("torch.distributed", reason="PyTorch is not installed")
+    short = timedelta(milliseconds=20)
+    expected = told(theirs.HashStore(), short)
+    for name, store in stores(tmp_path).items():
+        assert told(store, short) == expected, name
+
+
+def test_stores_are_shared_and_wait_for_what_others_write(tmp_path: Path) -> None:
+    of = stores(tmp_path)
+    master, worker = of["TCPStore"], of["PrefixStore"]
+    pairs = [(of["FileStore"], dist.FileStore(tmp_path / "store")),
+             (dist.PrefixStore("rank", master), worker)]  # fmt: skip
+    for one, other in pairs:
+        with ThreadPoolExecutor(1) as threads:
+            waits = threads.submit(one.get, "late")
+            other.set("late", "there")
+            assert waits.result() == b"there"
+    assert master.get("rank/late") == b"there"
+    with pytest.raises(dist.DistNetworkError, match="no connection with 127.0.0.1:"):
+        dist.TCPStore("127.0.0.1", 1, timeout=timedelta(seconds=0.01))
+    with pytest.raises(NotImplementedError, match="multi_tenant"):
+        dist.TCPStore("127.0.0.1", 0, multi_tenant=True)
+
+
+def test_ranks_without_mpi_meet_by_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    method = f"file://{tmp_path / 'meeting'}"
+
+    def meet(rank: int) -> Any:
+        place = RankPlace(rank, 2, "the arguments")
+        return starting._member(place, None, starting._file_store(method), method, 90.0)
+
+    with ThreadPoolExecutor(2) as threads:
+        members = list(threads.map(meet, range(2)))
+        answers = threads.map(lambda m: m.gather("key", m.rank, 2, m.rank, 90.0), members)
+        assert list(answers) == [[0, 1], [0, 1]]
+        list(threads.map(lambda m: m.leave("", 90.0), members))
+    with pytest.raises(AssertionError, match="Cannot specify both init_method and store"):
+        dist.init_process_group("mpi", "env://", rank=0, world_size=1, store=dist.HashStore())
+    with pytest.raises(AssertionError, match="world_size and rank must be given"):
+        dist.init_process_group("mpi", store=dist.HashStore())
+    dist.init_process_group("mpi", rank=0, world_size=1, store=dist.HashStore())
+    dist.destroy_process_group()
