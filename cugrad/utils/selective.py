@@ -92,7 +92,7 @@ class _Observing(Switch):
     def node_end(self, node: Any) -> None: ...
 
 
-class Store(defaultdict[str, list[Any]]):
+class KeptResults(defaultdict[str, list[Any]]):
     """By op: of each call the results, or None."""
 
     is_complete = False  # forward has ended
@@ -101,7 +101,9 @@ class Store(defaultdict[str, list[Any]]):
 class _Forward(_Observing):
     """Keeps what the policy says."""
 
-    def __init__(self, policy: Callable[..., Any], store: Store, moving: memory.offload) -> None:
+    def __init__(
+        self, policy: Callable[..., Any], store: KeptResults, moving: memory.offload
+    ) -> None:
         self._policy, self._store, self._moving = policy, store, moving
         self._calls: list[tuple[Any, ...] | None] = []
 
@@ -156,7 +158,7 @@ def _is_of_others(out: Tensor, args: tuple[Any, ...]) -> bool:
 class _SecondRun(_Observing):
     """Puts what was kept in the place of the ops' results."""
 
-    def __init__(self, store: Store, may_have_changed: bool) -> None:
+    def __init__(self, store: KeptResults, may_have_changed: bool) -> None:
         self._store, self._may_have_changed = store, may_have_changed
         self._counts: defaultdict[str, int] = defaultdict(int)
 
@@ -227,7 +229,7 @@ def create_selective_checkpoint_contexts(
         policy = policy_fn_or_list
     else:
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    store = Store(list)
+    store = KeptResults(list)
     moving = memory.offload(min_bytes=0, keep_last=0, timing=False) if offload is None else offload
     if not isinstance(moving, memory.offload):
         raise TypeError(f"offload: got {offload!r}, want None or a memory.offload")

@@ -17,7 +17,7 @@ from typing import Any
 from ...absent import Asked
 from ..engines import mpi
 from ..starting import is_nccl_available
-from .options import PROG, Job, job_of
+from .options import PROG, Launch, job_of
 
 __all__ = ["main"]
 
@@ -62,7 +62,7 @@ def mpiexec() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-def environment(job: Job, restart: int) -> dict[str, str]:
+def environment(job: Launch, restart: int) -> dict[str, str]:
     """The variables of all processes."""
     size = job.here * job.machines
     variables = {k: v for k, v in os.environ.items() if not k.startswith(PLACES)}
@@ -78,13 +78,13 @@ def environment(job: Job, restart: int) -> dict[str, str]:
     return variables
 
 
-def _own(job: Job, local: int) -> dict[str, str]:
+def _own(job: Launch, local: int) -> dict[str, str]:
     """The variables of one process."""
     rank = str(job.machine * job.here + local)
     return {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": str(local)}
 
 
-def _command(job: Job) -> list[str]:
+def _command(job: Launch) -> list[str]:
     if not job.is_python:
         return job.command
     python = [sys.executable, "-u"]
@@ -93,7 +93,7 @@ def _command(job: Job) -> list[str]:
     return [*python, *(["-m"] if job.is_module else []), *job.command]
 
 
-def _run_by_mpi(launcher: str, job: Job, variables: dict[str, str]) -> int:
+def _run_by_mpi(launcher: str, job: Launch, variables: dict[str, str]) -> int:
     """The status of MPI's launcher, which ends all processes when one fails."""
     command = [launcher]
     for local in range(job.here):
@@ -102,7 +102,7 @@ def _run_by_mpi(launcher: str, job: Job, variables: dict[str, str]) -> int:
     return _wait([subprocess.Popen(command, env=variables)])[0]
 
 
-def _run_each(job: Job, variables: dict[str, str]) -> tuple[int, str]:
+def _run_each(job: Launch, variables: dict[str, str]) -> tuple[int, str]:
     """The status of the first process that fails, and which one it was."""
     processes = [
         subprocess.Popen(_command(job), env={**variables, **_own(job, local)})

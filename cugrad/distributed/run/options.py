@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn
 
 from ... import backends
 
-__all__ = ["Job", "get_args_parser", "job_of"]
+__all__ = ["Launch", "get_args_parser", "job_of"]
 
 PROG = "python -m cugrad.distributed.run"
 # Options of torchrun's that are not here, and what to do.
@@ -22,7 +22,7 @@ REFUSED = {
 }
 
 
-class Job(NamedTuple):
+class Launch(NamedTuple):
     """What is started: which command, in how many processes here, of how many machines."""
 
     command: list[str]  # of one process; a script, or a module behind "-m"
@@ -75,7 +75,7 @@ def get_args_parser() -> ArgumentParser:
     return parser
 
 
-def job_of(arguments: list[str]) -> Job:
+def job_of(arguments: list[str]) -> Launch:
     """What a command line asks for; SystemExit, with a line that says why, if it is none."""
     parser = get_args_parser()
     given = parser.parse_args(arguments)
@@ -103,7 +103,7 @@ def job_of(arguments: list[str]) -> Job:
         parser.error(f"--node-rank: got {machine}, want a number from 0 to {machines - 1}")
     if given.max_restarts and machines > 1:
         parser.error("--max-restarts is not here for several machines: have the scheduler restart")
-    return Job(
+    return Launch(
         [given.script, *given.arguments], given.module, not given.no_python, here, machines,
         machine, address, port, given.max_restarts, given.rdzv_id, given.role,
     )  # fmt: skip
