@@ -78,34 +78,34 @@ def get_args_parser() -> ArgumentParser:
 def job_of(arguments: list[str]) -> Launch:
     """What a command line asks for; SystemExit, with a line that says why, if it is none."""
     parser = get_args_parser()
-    given = parser.parse_args(arguments)
+    words = parser.parse_args(arguments)
     for name, instead in REFUSED.items():
-        if getattr(given, name[2:].replace("-", "_")) is not None:
+        if getattr(words, name[2:].replace("-", "_")) is not None:
             parser.error(f"{name} is not here: {instead}")
-    low, _, high = given.nnodes.partition(":")
+    low, _, high = words.nnodes.partition(":")
     if not low.isdigit() or high not in ("", low) or int(low) < 1:
         parser.error(
-            f"--nnodes: got {given.nnodes}, want a number of machines, which does not change"
+            f"--nnodes: got {words.nnodes}, want a number of machines, which does not change"
         )
-    machines = 1 if given.standalone else int(low)
-    here = _processes(parser, given.nproc_per_node)
-    address, port = _address(parser, given, machines)
-    if given.module and given.no_python:
+    machines = 1 if words.standalone else int(low)
+    here = _processes(parser, words.nproc_per_node)
+    address, port = _address(parser, words, machines)
+    if words.module and words.no_python:
         parser.error(
             "Don't use both the '--no-python' flag and the '--module' flag at the same time."
         )
-    if not given.module and not given.no_python and not os.path.exists(given.script):
-        parser.error(f"can't open file {given.script!r}: there is no such file")
-    machine = given.node_rank
+    if not words.module and not words.no_python and not os.path.exists(words.script):
+        parser.error(f"can't open file {words.script!r}: there is no such file")
+    machine = words.node_rank
     if machine is None:
         machine = int(os.environ.get("SLURM_NODEID", "-1" if machines > 1 else "0"))
     if not 0 <= machine < machines:
         parser.error(f"--node-rank: got {machine}, want a number from 0 to {machines - 1}")
-    if given.max_restarts and machines > 1:
+    if words.max_restarts and machines > 1:
         parser.error("--max-restarts is not here for several machines: have the scheduler restart")
     return Launch(
-        [given.script, *given.arguments], given.module, not given.no_python, here, machines,
-        machine, address, port, given.max_restarts, given.rdzv_id, given.role,
+        [words.script, *words.arguments], words.module, not words.no_python, here, machines,
+        machine, address, port, words.max_restarts, words.rdzv_id, words.role,
     )  # fmt: skip
 
 
@@ -122,12 +122,12 @@ def _processes(parser: ArgumentParser, text: str) -> int:
     return int(text)
 
 
-def _address(parser: ArgumentParser, given: Namespace, machines: int) -> tuple[str, int | None]:
+def _address(parser: ArgumentParser, words: Namespace, machines: int) -> tuple[str, int | None]:
     """Where machine 0 listens; no port where any that is free will do."""
-    address, port = given.master_addr, given.master_port
-    if given.rdzv_endpoint and machines > 1:
-        host, _, number = given.rdzv_endpoint.rpartition(":")
-        address, port = address or host or given.rdzv_endpoint, port or int(number or 29500)
+    address, port = words.master_addr, words.master_port
+    if words.rdzv_endpoint and machines > 1:
+        host, _, number = words.rdzv_endpoint.rpartition(":")
+        address, port = address or host or words.rdzv_endpoint, port or int(number or 29500)
     if machines > 1 and not address:
         parser.error("--master-addr: want the address of machine 0, where there are several")
     return address or "127.0.0.1", port or (29500 if machines > 1 else None)
