@@ -136,6 +136,56 @@ def unused() -> None:
         plain(own(x), "a")
 
 
+class Words(nn.Module):
+    """Two tables of which a step uses a few rows, and one that only the first rank uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(12, 3, sparse=True)
+        self.bag = nn.EmbeddingBag(12, 3, sparse=True, mode="sum")
+        self.rare = nn.Embedding(4, 3, sparse=True)
+        self.last = nn.Linear(3, 2)
+        self.double()
+
+    def forward(self, x: Any, rare: bool) -> Any:
+        y = self.words(x).sum(1) + self.bag(x)
+        return self.last(y + self.rare(x[:, 0] % 4) if rare else y)
+
+
+def sparse() -> None:
+    """The mean of all ranks' sparse gradients, coalesced, as PyTorch's is."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    rng = np.random.default_rng(7)
+    for views in (False, True):
+        torch.manual_seed(0)
+        reference, module = Words(), Words()
+        module.load_state_dict(reference.state_dict())
+        model = DDP(module, find_unused_parameters=True, bucket_cap_mb=0.0001,
+                    gradient_as_bucket_view=views)  # fmt: skip
+        ours, joined = ([torch.optim.SGD(m.parameters(), lr=0.1)] for m in (model, reference))
+        for _ in range(5):
+            x = torch.tensor(rng.integers(0, 12, (n * ROWS, 2 if _ != 3 else 5)))
+            for optimizer in (*ours, *joined):
+                optimizer.zero_grad()
+            with model.no_sync():
+                model(own(x), rank == 0).sum().backward()
+            model(own(x), rank == 0).square().mean().backward()
+            for r in range(n):
+                rows = x[r * ROWS : (r + 1) * ROWS]
+                (reference(rows, r == 0).sum() / n).backward()
+                (reference(rows, r == 0).square().mean() / n).backward()
+            for p, q in zip(module.parameters(), reference.parameters(), strict=True):
+                assert p.grad.is_sparse == q.grad.is_sparse
+                if p.grad.is_sparse:
+                    assert p.grad.is_coalesced()
+                    same(p.grad.indices(), q.grad.coalesce().indices())
+                torch.testing.assert_close(p.grad.to_dense(), q.grad.to_dense())
+            for optimizer in (*ours, *joined):
+                optimizer.step()
+    with pytest.raises(NotImplementedError, match="register_comm_hook.*sparse gradients"):
+        model.register_comm_hook(None, default_hooks.allreduce_hook)
+
+
 class Checkpointed(nn.Module):
     def __init__(self, reentrant: bool) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from tests.distributed.ranks import Outcome, run_ranks
 pytestmark = pytest.mark.host_only
 
 CASES = ["plain", "accumulated", "unused", "placed", "scaled", "hooked", "normed", "mistakes",
-         "gradients", "sampled", "uneven"]  # fmt: skip
+         "gradients", "sampled", "uneven", "sparse"]  # fmt: skip
 OF_FOUR = ["plain", "unused", "gradients", "uneven"]
 
 

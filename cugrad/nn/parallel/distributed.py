@@ -16,6 +16,7 @@ from ...tensor import Tensor
 from ..modules.module import Module
 from .reducer import Reducer
 from .scatter_gather import device_of
+from .sparse_bucket import sparse_parameters
 
 __all__ = ["DistributedDataParallel"]
 
@@ -61,6 +62,7 @@ class DistributedDataParallel(Module, Joinable):
         static_graph: the graph is the same in each step, which allows for reentrant checkpoints;
             the first step reduces gradients at its end.
 
+    Sparse gradients, of an Embedding with sparse=True, become the coalesced mean of all ranks'.
     `register_comm_hook` reduces otherwise, in half precision for one; `no_sync` accumulates.
 
     >>> import cugrad as torch
@@ -136,7 +138,7 @@ class DistributedDataParallel(Module, Joinable):
         size = 25 if bucket_cap_mb is None else bucket_cap_mb
         self.reducer = Reducer(
             trained.items(), self.process_group, int(size * (1 << 20)), find_unused_parameters,
-            static_graph, gradient_as_bucket_view,
+            static_graph, gradient_as_bucket_view, sparse_parameters(module),
         )  # fmt: skip
 
     @staticmethod
@@ -232,6 +234,11 @@ class DistributedDataParallel(Module, Joinable):
             raise TypeError("Communication hook must be callable.")
         if self.reducer.hook is not None:
             raise RuntimeError("register_comm_hook can only be called once.")
+        if self.reducer.sparse:
+            raise NotImplementedError(
+                "register_comm_hook: got a module with sparse gradients, want dense ones: make its "
+                "Embeddings with sparse=False"
+            )
         self.reducer.hook = state, hook
 
     def join(

@@ -13,6 +13,7 @@ from ...backends import backend_of
 from ...distributed.groups import ProcessGroup
 from ...functions.creation.factories import zeros
 from ...tensor import Tensor, make
+from .sparse_bucket import SparseBucket
 
 __all__ = ["Bucket", "GradBucket", "Reducer"]
 
@@ -97,8 +98,8 @@ class Bucket:
                 continue
             if p._grad.is_sparse:
                 raise RuntimeError(
-                    "DistributedDataParallel: got a sparse gradient, want dense ones: make the "
-                    "Embedding with sparse=False"
+                    "DistributedDataParallel: got a sparse gradient of a parameter that is in no "
+                    "Embedding or EmbeddingBag with sparse=True, want a dense one"
                 )
             if p._grad._array is not piece:
                 xp.copyto(piece, p._grad._array)
@@ -130,7 +131,7 @@ class Reducer:
 
     def __init__(
         self, parameters: Iterable[tuple[str, Tensor]], group: ProcessGroup, bucket_bytes: int,
-        find_unused: bool, static: bool, as_views: bool,
+        find_unused: bool, static: bool, as_views: bool, sparse: Iterable[Tensor] = (),
     ) -> None:  # fmt: skip
         self.names, self.parameters = [], []
         for name, p in parameters:
@@ -138,9 +139,10 @@ class Reducer:
             self.parameters.append(p)
         self.group, self.bucket_bytes = group, bucket_bytes
         self.find_unused, self.static, self.as_views = find_unused, static, as_views
+        self.sparse = {id(p) for p in sparse}  # whose gradients are
         self.hook: tuple[Any, Callable[..., Any]] | None = None
-        self.buckets: list[Bucket] = []
-        self.home: list[Bucket] = []  # by the number of the parameter
+        self.buckets: list[Bucket | SparseBucket] = []
+        self.home: list[Bucket | SparseBucket] = []  # by the number of the parameter
         self.order: list[int] | None = []  # in which gradients became whole; None: buckets have it
         self.times: list[int] | None = None  # that each is reached, of a static graph
         self.is_armed = self.is_queued = False
@@ -164,6 +166,9 @@ class Reducer:
         whole: list[list[tuple[int, Tensor]]] = []
         for i in order:
             p = self.parameters[i]
+            if id(p) in self.sparse:
+                whole.append([(i, p)])
+                continue
             kind = p.dtype, p.device
             members, size = open_ones.get(kind, ([], 0))
             members.append((i, p))
@@ -174,7 +179,10 @@ class Reducer:
                 del open_ones[kind]
                 limit = self.bucket_bytes
         whole += [members for members, _ in open_ones.values()]
-        self.buckets = [Bucket(members) for members in whole]
+        self.buckets = [
+            (SparseBucket if id(members[0][1]) in self.sparse else Bucket)(members)
+            for members in whole
+        ]
         homes = {i: bucket for bucket in self.buckets for i, _ in bucket.parameters}
         self.home = [homes[i] for i in range(len(self.parameters))]
 
@@ -228,10 +236,13 @@ class Reducer:
         """Begins to reduce buckets that are whole, in the order that all ranks keep."""
         while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
             bucket = self.buckets[self.launched]
-            bucket.fill(self.as_views)
-            last = self.launched == len(self.buckets) - 1
-            state, hook = self.hook or ((self.group, self.divisor), _average)
-            bucket.future = hook(state, GradBucket(bucket, self.launched, last))
+            if isinstance(bucket, SparseBucket):
+                bucket.future = bucket.begin(self.group, self.divisor)
+            else:
+                bucket.fill(self.as_views)
+                last = self.launched == len(self.buckets) - 1
+                state, hook = self.hook or ((self.group, self.divisor), _average)
+                bucket.future = hook(state, GradBucket(bucket, self.launched, last))
             self.launched += 1
 
     def finish(self) -> None:
