@@ -17,12 +17,14 @@ from cugrad import backends, nn
 from cugrad.backends import simulated
 from cugrad.distributed.device_mesh import DeviceMesh
 from cugrad.distributed.engines.streams import StreamEngine, StreamPending
-from cugrad.distributed.fsdp import fully_shard
+from cugrad.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from cugrad.distributed.groups import ProcessGroup, world
 from cugrad.errors import RaceError
 from cugrad.nn.parallel import DistributedDataParallel as DDP
+from cugrad.nn.parallel.sharding import group as sharding_group
 
 SIZE, RANK = 4, 0
+STEPS = 2  # of training: in the second one DDP's buckets have their order
 SCHEDULES = [("earliest", 0), ("latest", 0), *[("random", seed) for seed in range(48)]]
 
 
@@ -91,7 +93,7 @@ def inputs(step: int) -> Any:
 
 def trained(model: Any) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
+    for step in range(STEPS):
         optimizer.zero_grad()
         model(inputs(step)).square().mean().backward()
         optimizer.step()
@@ -105,33 +107,42 @@ def training(group: ProcessGroup) -> None:
         torch.testing.assert_close(ours, alone)
 
 
-def sharding(group: ProcessGroup) -> None:
+def sharding(group: ProcessGroup, **how: Any) -> None:
     """What mirrors have is this rank's part: a whole is that, as often as there are ranks."""
     model, mesh = net(), DeviceMesh.from_group(group, "simulated")
     for part in (model[0], model[2], model):
-        fully_shard(part, mesh=mesh)
+        fully_shard(part, mesh=mesh, **how)
+    model[0].set_modules_to_forward_prefetch([model[2]])
     trained(model)
     alone = net()
     optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
-    for step in range(4):
+    for step in range(STEPS + 1):
         with torch.no_grad():
             for p in alone.parameters():
                 part = p[: -(-len(p) // SIZE)].clone()
                 p.copy_(torch.cat([part] * SIZE)[: len(p)])
-        if step < 3:
+        if step < STEPS:
             optimizer.zero_grad()
             alone(inputs(step)).square().mean().backward()
             optimizer.step()
     for ours, whole in zip(model.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(ours.full_tensor(), whole.detach())
+        local = whole.detach()[: len(ours.to_local())]
+        torch.testing.assert_close(ours.to_local().cpu(), local.cpu())
 
 
-PROGRAMS: list[Callable[[ProcessGroup], None]] = [sums, copies, training, sharding]
+def sharding_on_the_host(group: ProcessGroup) -> None:
+    """Parts, gradients and steps are in page-locked memory."""
+    sharding(group, offload_policy=CPUOffloadPolicy(), reshard_after_forward=True)
+
+
+PROGRAMS: list[Callable[[ProcessGroup], None]] = [
+    sums, copies, training, sharding, sharding_on_the_host,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_streams_wait_for_each_other_under_every_schedule(program: Any) -> None:
-    for policy, seed in SCHEDULES[:: 1 if program in (sums, copies) else 8]:
+    for policy, seed in SCHEDULES:
         with simulated.configured(policy=policy, seed=seed), mirrored() as group:
             program(group)
 
@@ -175,16 +186,39 @@ def dropped(group: ProcessGroup) -> None:
     "kind, program",
     [(BeginsEarly, sums), (BeginsEarly, copies), (BeginsEarly, training), (EndsEarly, sums),
      (EndsEarly, copies), (EndsEarly, training), (GivesBackEarly, dropped),
-     (BeginsEarly, sharding), (EndsEarly, sharding)],
+     (BeginsEarly, sharding), (EndsEarly, sharding),
+     (BeginsEarly, sharding_on_the_host), (EndsEarly, sharding_on_the_host)],
 )  # fmt: skip
 def test_a_step_left_out_is_found_under_every_schedule(kind: Any, program: Any) -> None:
-    for policy, seed in SCHEDULES if program is dropped else SCHEDULES[::8]:
+    for policy, seed in SCHEDULES:
         with simulated.configured(policy=policy, seed=seed):
             with pytest.raises(RaceError), mirrored(kind) as group:
                 program(group)
             if program is dropped:
                 with mirrored() as group:
                     program(group)
+
+
+@pytest.mark.parametrize("flights", ["gathering", "reducing"])
+def test_a_group_that_does_not_wait_is_found_under_every_schedule(
+    flights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole, or a gradient, is taken for there before the call that brings it has ended."""
+
+    def hasty(flight: Any) -> None:
+        is_gather = "._gather." in flight.land.__qualname__
+        if is_gather is not (flights == "gathering"):
+            flight.work.wait()
+        flight.land()
+
+    monkeypatch.setattr(sharding_group.Flight, "wait", hasty)
+    for policy, seed in SCHEDULES:
+        with (
+            simulated.configured(policy=policy, seed=seed),
+            pytest.raises(RaceError),
+            mirrored() as group,
+        ):
+            sharding(group)
 
 
 def test_reductions_overlap_with_backward() -> None:
