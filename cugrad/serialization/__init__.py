@@ -2,8 +2,9 @@
 
 `archive.py` writes and reads PyTorch's zip files, `unpickling.py` their pickles without running
 what stands in them: begin there. `safetensors.py` has files of tensors alone, `sharded.py`
-checkpoints of several files. Programs use `cugrad.save`, `cugrad.load`, `cugrad.save_file` and
-`cugrad.load_file`; no other room imports from here.
+checkpoints of several files, `ranks` those of several processes. Programs use `cugrad.save`,
+`cugrad.load`, `cugrad.save_file`, `cugrad.load_file` and `cugrad.distributed.checkpoint`; no other
+room computes with what is here.
 """
 
 from __future__ import annotations

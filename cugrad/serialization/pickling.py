@@ -7,6 +7,7 @@ import io
 import pickle
 import warnings
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 from .. import dtypes
@@ -23,12 +24,18 @@ __all__ = ["pickled"]
 
 _PLAIN = {str, int, float, bool, type(None), list, dict, tuple, bytes}
 _UTILS = "torch._utils"
+EMPTY: Mapping[type, TorchName] = {}
 
 
-def pickled(obj: Any, storages: StorageCollector, protocol: int) -> bytes:
-    """The pickle of an object, whose tensors name storages by their keys."""
+def pickled(
+    obj: Any, storages: StorageCollector, protocol: int, names: Mapping[type, TorchName] = EMPTY
+) -> bytes:
+    """The pickle of an object, whose tensors name storages by their keys.
+
+    `names` has classes that are called otherwise in the file.
+    """
     out = io.BytesIO()
-    _Pickler(out, storages, protocol).dump(obj)
+    _Pickler(out, storages, protocol, names).dump(obj)
     return out.getvalue()
 
 
@@ -55,16 +62,19 @@ def _global_of(obj: Any) -> TorchName | None:
 class _Pickler(pickle._Pickler):
     # Python's own, as C's looks up what it writes the name of
 
-    def __init__(self, out: Any, storages: StorageCollector, protocol: int) -> None:
+    def __init__(
+        self, out: Any, storages: StorageCollector, protocol: int, names: Mapping[type, TorchName]
+    ) -> None:  # fmt: skip
         super().__init__(out, protocol)
-        self._storages = storages
+        self._storages, self._further = storages, names
         self._names: dict[tuple[str, str], TorchName] = {}
 
     def persistent_id(self, obj: Any) -> Any:
         return obj.name if type(obj) is _StorageName else None
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
-        entry = _global_of(obj)
+        entry = self._further.get(obj) if isinstance(obj, type) else None
+        entry = entry or _global_of(obj)
         if entry is None:
             super().save_global(obj, name)  # type: ignore[misc]
             return

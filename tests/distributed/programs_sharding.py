@@ -18,9 +18,10 @@ from cugrad.distributed.checkpoint.state_dict import (
     get_state_dict,
     set_state_dict,
 )
-from cugrad.distributed.device_mesh import init_device_mesh
+from cugrad.distributed.device_mesh import DeviceMesh, init_device_mesh
 from cugrad.distributed.fsdp import fully_shard
 from cugrad.distributed.optim import ZeroRedundancyOptimizer
+from cugrad.distributed.tensor import Shard, distribute_tensor
 from cugrad.nn.parallel import DistributedDataParallel as DDP
 from tests.distributed.programs import same, start
 from tests.distributed.programs_ddp import batch, loss_of, net, own
@@ -175,7 +176,8 @@ def checkpoints() -> None:
         dcp.save({**app, **({"bad": lambda: 0} if rank else {})}, checkpoint_id=folder)
     assert list(failure.value.failures) == [1]
     assert (folder / ".metadata").read_bytes() == before and len(list(folder.iterdir())) >= 3
-    with pytest.raises(ValueError, match=r"'x' is torch.float32 \[1\] on rank 0, and .*\[2\] on"):
+    with pytest.raises(dcp.CheckpointException, match=r"rank 0: ValueError: save: 'x' is "
+                       r"torch.float32 \[1\] on rank 0, and .*\[2\] on"):  # fmt: skip
         dcp.save({"x": torch.ones(1 + rank)}, checkpoint_id=folder)
     with pytest.raises(dcp.CheckpointException, match="Missing key .*other"):
         dcp.load({"other": 1}, checkpoint_id=folder)
@@ -183,3 +185,55 @@ def checkpoints() -> None:
         dcp.load({"model": {"0.weight": torch.ones(1)}}, checkpoint_id=folder)
     with pytest.raises(dcp.CheckpointException, match="has no checkpoint"):
         dcp.load({}, checkpoint_id=folder / "nowhere")
+
+
+def checkpoints_meanwhile() -> None:
+    """What is saved is what was there at the call, whatever ranks train and tell meanwhile."""
+    folder = Path(os.environ["CUGRAD_RANKS_FOLDER"]) / "meanwhile"
+    rank, model = dist.get_rank(), sharded()
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    futures, wanted = [], []
+    for i in range(3):
+        steps(model, adam, 2 * i, 2 * i + 2)
+        wanted.append([v.clone() for v in values(model)])
+        state, states = get_state_dict(model, adam)
+        futures.append(dcp.async_save({"model": state, "optimizer": states, "i": [i]},
+                                      checkpoint_id=folder / str(i)))  # fmt: skip
+    futures.append(dcp.async_save({"x": torch.ones(1 + rank)}, checkpoint_id=folder / "bad"))
+    steps(model, adam, 6, 9)
+    for i, future in enumerate(futures[:3]):
+        assert isinstance(future.result(), dcp.Metadata)
+        other = sharded(net(1))
+        read = {"model": get_model_state_dict(other), "i": [9]}
+        dcp.load(read, checkpoint_id=folder / str(i))
+        assert read["i"] == [i]
+        agree(values(other), wanted[i])
+    with pytest.raises(dcp.CheckpointException, match="'x' is"):
+        futures[3].result()
+
+
+def checkpoints_of_other_numbers() -> None:
+    """Written by two ranks and read by four, and the other way."""
+    folder, rank = Path(os.environ["CUGRAD_RANKS_FOLDER"]), dist.get_rank()
+    whole = {"matrix": torch.arange(35.0).reshape(7, 5), "vector": torch.arange(3.0)}
+    pair, everyone = DeviceMesh("cpu", [0, 1]), DeviceMesh("cpu", [0, 1, 2, 3])
+
+    def parts(mesh: DeviceMesh, dim: int, factor: float = 1.0) -> dict[str, Any]:
+        return {name: distribute_tensor(x * factor, mesh, [Shard(min(dim, x.ndim - 1))])
+                for name, x in whole.items()}  # fmt: skip
+
+    group = pair.get_group() if rank < 2 else None
+    if rank < 2:
+        dcp.save({"x": parts(pair, 0)}, checkpoint_id=folder / "of two", process_group=group)
+    dcp.save({"x": parts(everyone, 0)}, checkpoint_id=folder / "of four")
+    dist.barrier()
+    for dim in (0, 1):
+        read = {"x": parts(everyone, dim, 0.0)}
+        dcp.load(read, checkpoint_id=folder / "of two")
+        for name, x in whole.items():
+            same(read["x"][name].full_tensor(), x)
+        if rank < 2:
+            read = {"x": parts(pair, dim, 0.0)}
+            dcp.load(read, checkpoint_id=folder / "of four", process_group=group)
+            for name, x in whole.items():
+                same(read["x"][name].full_tensor(), x)

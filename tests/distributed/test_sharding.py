@@ -10,13 +10,13 @@ from tests.distributed.ranks import Outcome, run_ranks
 
 pytestmark = pytest.mark.host_only
 
-STATES = ["redundancy", "redundancy_mistakes", "checkpoints"]
+STATES = ["redundancy", "redundancy_mistakes", "checkpoints", "checkpoints_meanwhile"]
 PARAMETERS = [
     "in_parts", "accumulated", "used_otherwise", "in_other_dtypes", "on_the_host", "state_dicts",
     "mistakes", "after_an_error", "with_any_optimizer", "changed_in_place",
 ]  # fmt: skip
 LAST = "killed"
-OF_FOUR = ["redundancy", "in_parts", "in_rows"]
+OF_FOUR = ["redundancy", "in_parts", "in_rows", "checkpoints_of_other_numbers"]
 
 
 @functools.cache

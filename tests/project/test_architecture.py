@@ -78,6 +78,10 @@ FACES: dict[str, set[str]] = {
     "cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}, "distributed.optim": {"optim"},
     "distributed.fsdp": {"nn"}, "distributed.checkpoint.state_dict": {"nn"},
     "distributed.simulation": {"nn"},
+    **{f"distributed.checkpoint.{name}": {"serialization"} for name in (
+        "api", "default_planner", "filesystem", "metadata", "planner", "state_dict_loader",
+        "state_dict_saver", "storage",
+    )},
 }  # fmt: skip
 
 # Who may import a package that is not always there; "torch" is for tests and benchmarks only.

@@ -1,0 +1,11 @@
+"""PyTorch's path `torch.distributed.checkpoint.default_planner`, of a higher room."""
+
+from ...serialization.ranks.default_planner import (
+    DefaultLoadPlanner,
+    DefaultSavePlanner,
+)
+
+__all__ = [
+    "DefaultLoadPlanner",
+    "DefaultSavePlanner",
+]
