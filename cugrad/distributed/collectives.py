@@ -144,7 +144,7 @@ def all_gather(
     """Writes the tensor of each rank to a tensor of `tensor_list`, on all ranks."""
     check_list(tensor_list, "tensor_list")
     check_tensor(tensor, "tensor")
-    check_same_dtype(tensor, *tensor_list)
+    check_same_dtype(*tensor_list, tensor)
     chosen = member_group(group, "all_gather")
     if chosen is None:
         return None

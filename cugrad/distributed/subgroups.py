@@ -40,8 +40,8 @@ def new_group(
     for r in chosen:
         if not 0 <= r < whole.size():
             raise ValueError(
-                "The new group's rank should be within the world_size set by init_process_group "
-                f"(got rank {r} of {whole.size()})"
+                f"Rank {r} is out of range. Valid ranks are 0 to {whole.size() - 1} "
+                f"(world_size={whole.size()})"
             )
     if len(chosen) > whole.size() or not chosen:
         raise ValueError("the new group's world size should be from 1 to that of the job")

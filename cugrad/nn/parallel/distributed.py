@@ -125,8 +125,8 @@ class DistributedDataParallel(Module, Joinable):
         }  # fmt: skip
         if not trained:
             raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameters "
-                "that require a gradient."
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
             )
         self._buffers_of_module = {n: b for n, b in module.named_buffers() if n not in skipped}
         self.device = next(iter(trained.values())).device
@@ -233,7 +233,9 @@ class DistributedDataParallel(Module, Joinable):
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
         if self.reducer.hook is not None:
-            raise RuntimeError("register_comm_hook can only be called once.")
+            raise RuntimeError(
+                "register_comm_hook or register_builtin_comm_hook can only be called once."
+            )
         if self.reducer.sparse:
             raise NotImplementedError(
                 "register_comm_hook: got a module with sparse gradients, want dense ones: make its "

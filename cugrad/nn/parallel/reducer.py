@@ -24,8 +24,8 @@ UNFINISHED = (
     "error indicates that your module has parameters that were not used in producing loss. You can "
     "enable unused parameter detection by passing the keyword argument "
     "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by making "
-    "sure all `forward` function outputs participate in calculating loss. Parameters without a "
-    "gradient: "
+    "sure all `forward` function outputs participate in calculating loss.\nParameter indices which "
+    "did not receive grad"
 )
 TWICE = (
     "Expected to mark a variable ready only once. The parameter {name!r} was reached twice in one "
@@ -190,10 +190,12 @@ class Reducer:
 
     def prepare(self, outputs: Iterable[Tensor]) -> None:
         """Before a backward whose gradients are to be reduced."""
-        if self.is_armed and self.arrived and self.launched < len(self.buckets):
-            names = [n for n, count in zip(self.names, self.arrived, strict=True) if not count]
+        if self.is_armed and self.is_queued and self.launched < len(self.buckets):
+            absent = [i for i, count in enumerate(self.arrived) if not count]
             self.is_armed = False
-            raise RuntimeError(UNFINISHED + ", ".join(names))
+            numbers = f"for rank {self.group.rank()}: {' '.join(map(str, absent))}"
+            names = ", ".join(self.names[i] for i in absent)
+            raise RuntimeError(f"{UNFINISHED} {numbers} ({names})")
         self.rebuild()
         for bucket in self.buckets:
             bucket.missing, bucket.future = len(bucket.parameters), None

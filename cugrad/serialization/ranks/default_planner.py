@@ -38,7 +38,7 @@ __all__ = ["DefaultLoadPlanner", "DefaultSavePlanner", "entries_of"]
 Path = tuple[str | int, ...]
 
 
-class Entry:
+class StateEntry:
     """A tensor or object of a state dict: the keys on the way to it, and where it is."""
 
     def __init__(self, path: Path, holder: Any, key: Any) -> None:
@@ -49,20 +49,20 @@ class Entry:
         return self.holder[self.key]
 
 
-def entries_of(state_dict: Mapping[str, Any]) -> dict[str, Entry]:
+def entries_of(state_dict: Mapping[str, Any]) -> dict[str, StateEntry]:
     """What is in nested dicts, and in lists with tensors or dicts in them, by joined keys.
 
     ValueError where two have one name.
     """
-    entries: dict[str, Entry] = {}
-    waiting = [Entry((str(key),), state_dict, key) for key in reversed(list(state_dict))]
+    entries: dict[str, StateEntry] = {}
+    waiting = [StateEntry((str(key),), state_dict, key) for key in reversed(list(state_dict))]
     while waiting:
         entry = waiting.pop()
         value, below = entry.value, None
         if isinstance(value, Mapping):
-            below = [Entry((*entry.path, str(key)), value, key) for key in value]
+            below = [StateEntry((*entry.path, str(key)), value, key) for key in value]
         elif isinstance(value, list) and _is_deep(value):
-            below = [Entry((*entry.path, i), value, i) for i in range(len(value))]
+            below = [StateEntry((*entry.path, i), value, i) for i in range(len(value))]
         if below is not None:
             waiting.extend(reversed(below))
             continue
@@ -290,7 +290,7 @@ class DefaultLoadPlanner(LoadPlanner):
         is_coordinator: bool = False,
     ) -> None:  # fmt: skip
         self.original_state_dict = state_dict
-        self._entries = {name: Entry((name,), state_dict, name) for name in state_dict}
+        self._entries = {name: StateEntry((name,), state_dict, name) for name in state_dict}
         if self.flatten_state_dict:
             self._entries = entries_of(state_dict)
             self.mappings = {name: entry.path for name, entry in self._entries.items()}
