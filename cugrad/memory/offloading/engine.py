@@ -102,7 +102,7 @@ class CopyEngine(StateSpans):
         """Sends the tensor's storage out, unless that has been done; None for one too small."""
         array, counter = tensor._array, tensor.counter
         backend = self.backend
-        self._refuse_capture()
+        stream = self._refuse_capture()
         if type(array) is BatchedArray:
             array, backend = plain(array), backend_of(array)
         root, size, first, low, high = span_of(array, root_of(array))
@@ -118,7 +118,9 @@ class CopyEngine(StateSpans):
             geometry = (low, high, first, array.dtype, array.shape, array.strides)
         span = self.storages.known(root, counter, low, high, geometry, array.dtype)
         if span is None:
-            span = self._store(session, options, array, counter, root, size, low, high, geometry)
+            span = self._store(
+                session, options, array, counter, stream, root, size, low, high, geometry
+            )
             self._release(options, session)
         elif span.family is not None and span.session is session:
             span.family.see(low, high, geometry, array.nbytes, span.index)
@@ -130,8 +132,8 @@ class CopyEngine(StateSpans):
         return SavedView(self, span, first, array, backend, label)
 
     def _store(
-        self, session: Session, options: OffloadOptions, array: Any, counter: list[int], root: Any,
-        size: int, low: int, high: int, geometry: Any,
+        self, session: Session, options: OffloadOptions, array: Any, counter: list[int], stream: Any,
+        root: Any, size: int, low: int, high: int, geometry: Any,
     ) -> Span:  # fmt: skip
         """A new span, on its way out."""
         asked, codec, meter = array.nbytes, options.codec, session.meter
@@ -146,7 +148,7 @@ class CopyEngine(StateSpans):
         alone = Part(low, high, geometry, asked, len(session.sizes)) if others or hull else None
         if hull is not None and codec is None:
             low, high, geometry = hull.low, hull.high, None
-        source, stream = root, self.backend.current_stream()
+        source = root
         if geometry is not None:
             source = root_of(array.copy(order="C"))
             low, high = 0, source.nbytes
@@ -248,9 +250,10 @@ class CopyEngine(StateSpans):
         offset, strides = view.offset, view.strides
         if meter is not None:
             meter.begin_backward(compute)
-        if task.running and session.run() is not task.running[-1]:
-            session.run = weakref.ref(task.running[-1])
-            task.running[-1].callbacks.append(self._backward_has_ended)
+        running = task.running
+        if running and session.run() is not running[-1]:
+            session.run = weakref.ref(running[-1])
+            running[-1].callbacks.append(self._backward_has_ended)
         self._release(options, session)
         if span.ahead:
             span.asked_for()
