@@ -114,13 +114,12 @@ class BackwardPass:
             before = waiting[edge.output_nr]
             waiting[edge.output_nr] = g if before is None else before + g
         else:
-            self.add(node, g)
+            self.add(node, waiting, g)
         if self.leaves.awaited and isinstance(node, Tensor):
             self.count(node)
 
-    def add(self, node: Any, g: Any) -> None:
+    def add(self, node: Any, waiting: Any, g: Any) -> None:
         """Adds to the gradient that waits at a leaf, or at a node that has one output."""
-        waiting = self.grads[node]
         if node in self.owned and not isinstance(g, Tensor):  # as sparse ones are
             waiting += g
             self.grads[node] = waiting
@@ -204,7 +203,7 @@ class BackwardPass:
                                 else:
                                     heappush(heap, (-edge.seq, edge))
                             elif edge in owned:
-                                add(edge, g)
+                                add(edge, waiting, g)
                             else:
                                 grads[edge] = waiting + g
                                 if not recording:
