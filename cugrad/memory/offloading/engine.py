@@ -132,8 +132,8 @@ class CopyEngine(StateSpans):
         return SavedView(self, span, first, array, backend, label)
 
     def _store(
-        self, session: Session, options: OffloadOptions, array: Any, counter: list[int], stream: Any,
-        root: Any, size: int, low: int, high: int, geometry: Any,
+        self, session: Session, options: OffloadOptions, array: Any, counter: list[int],
+        stream: Any, root: Any, size: int, low: int, high: int, geometry: Any,
     ) -> Span:  # fmt: skip
         """A new span, on its way out."""
         asked, codec, meter = array.nbytes, options.codec, session.meter
