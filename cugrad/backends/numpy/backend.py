@@ -104,11 +104,11 @@ class NumpyNamespace:
         return np.asarray(_vector_erfc(x)).astype(x.dtype)
 
     @staticmethod
-    def matmul(a: Array, b: Array) -> Array:
+    def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
         if is_half(a.dtype):
             wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
             return wide.astype(a.dtype)
-        return np.matmul(a, b)
+        return np.matmul(a, b, out=out)
 
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:

@@ -11,6 +11,7 @@ from ...dtypes import is_half
 from ..flops import convolution_flops, convolution_input_flops, convolution_weight_flops
 from ..table import CONVOLUTION, LINEAR, SAME, row
 from .depthwise import depthwise, depthwise_input, depthwise_weight, is_depthwise
+from .lines import by_lines, by_lines_input, by_lines_weight, goes_by_lines
 
 Array = Any
 Geometry = tuple[tuple[int, ...], ...]
@@ -114,6 +115,8 @@ def _convolution(
         result = xp.matmul(xp.reshape(weight, (out_channels, channels)), flat)
     elif is_depthwise(xp, channels, out_channels, groups, geometry):
         result = depthwise(xp, input, weight, geometry[2], geometry[3])
+    elif goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
+        result = by_lines(xp, input, weight, outputs, geometry, groups)
     else:
         result = xp.empty((images, out_channels, *outputs), input.dtype)
         swapped, target = xp.swapaxes(input, 0, 1), xp.swapaxes(result, 0, 1)
@@ -146,6 +149,13 @@ def _outputs(size: tuple[int, ...], geometry: Geometry) -> tuple[int, ...]:
     return outputs
 
 
+def _turns(size: tuple[int, ...], outputs: tuple[int, ...], geometry: Geometry) -> bool:
+    """Whether the adjoint is a convolution, too: with the kernels turned round."""
+    kernel, stride, padding, dilation = geometry
+    small = all(p <= d * (k - 1) for k, p, d in zip(kernel, padding, dilation))
+    return small and set(stride) == {1} and _outputs(size, geometry) == outputs
+
+
 def _convolution_input(
     xp: Any, grad_output: Array, weight: Array, input_size: tuple[int, ...], stride: Ints = 1,
     padding: Ints = 0, dilation: Ints = 1, groups: int = 1,
@@ -157,9 +167,12 @@ def _convolution_input(
         flat = xp.reshape(grad_output, (images, out_channels, prod(outputs)))
         result = xp.matmul(xp.reshape(weight, (out_channels, channels)).T, flat)
         return xp.reshape(result, (images, channels, *input_size))
-    if is_depthwise(xp, channels, out_channels, groups, geometry):
-        if _outputs(tuple(input_size), geometry) == outputs:
+    if _turns(tuple(input_size), outputs, geometry):
+        if is_depthwise(xp, channels, out_channels, groups, geometry):
             return depthwise_input(xp, grad_output, weight, geometry[2], geometry[3])
+        size = tuple(input_size)
+        if goes_by_lines(xp, grad_output, size, geometry, channels, groups):
+            return by_lines_input(xp, grad_output, weight, size, geometry, groups)
     result = xp.empty((images, channels, *input_size), grad_output.dtype)
     swapped, target = xp.swapaxes(grad_output, 0, 1), xp.swapaxes(result, 0, 1)
     kernels = _kernels(xp, weight, groups)
@@ -184,6 +197,8 @@ def _convolution_weight(
     geometry = _geometry(len(outputs), kernel_size, stride, padding, dilation)
     if is_depthwise(xp, channels, out_channels, groups, geometry):
         return depthwise_weight(xp, grad_output, input, *geometry[:1], *geometry[2:])
+    if goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
+        return by_lines_weight(xp, grad_output, input, geometry, groups)
     rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input)
     result = xp.zeros((groups, out_channels // groups, rows), wide)
     swapped, swapped_grad = xp.swapaxes(input, 0, 1), xp.swapaxes(grad_output, 0, 1)
