@@ -9,6 +9,7 @@ import pytest
 
 import cugrad
 from cugrad.backends import get
+from cugrad.ops.nn import bands
 
 oracle = pytest.importorskip("torch")
 
@@ -16,6 +17,8 @@ GEOMETRIES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
     "a line": ((3, 4, 9), (3,), {}),
     "padded": ((2, 4, 5, 6), (3, 3), {"padding": 1}),
     "padded to the full": ((2, 4, 5, 6), (3, 2), {"padding": (2, 1)}),
+    "dilated along lines": ((2, 4, 5, 9), (3, 3), {"dilation": (1, 3), "padding": (1, 2)}),
+    "reaching beyond lines": ((2, 4, 5, 2), (2, 5), {"padding": (0, 4)}),
     "dilated": ((2, 4, 9, 8), (3, 2), {"dilation": (2, 3), "padding": (1, 0)}),
     "a volume": ((2, 4, 4, 5, 3), (2, 3, 1), {"padding": (0, 1, 0)}),
     "one by one": ((2, 4, 3, 3), (1, 1), {}),
@@ -23,10 +26,14 @@ GEOMETRIES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
 }
 
 
+@pytest.mark.parametrize("widest", [0, 16], ids=["runs", "bands"])
 @pytest.mark.parametrize("room", [20, 1 << 16])
 @pytest.mark.parametrize("case", GEOMETRIES.values(), ids=GEOMETRIES)
-def test_values_and_two_gradients(case: Any, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_and_two_gradients(
+    case: Any, room: int, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(get("cpu").xp, "cache_elements", room)
+    monkeypatch.setattr(bands, "WIDEST", widest)
     size, kernel, how = case
     rng, results = np.random.default_rng(0), []
     x, w = rng.standard_normal(size), rng.standard_normal((size[1], 1, *kernel))

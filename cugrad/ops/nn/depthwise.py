@@ -3,7 +3,7 @@
 A padded plane is one run of numbers. The elements that a position of the kernel reads, one for each
 output, are a part of that run, which begins later by as much as the position is behind the first.
 So each position is one product and one sum of long runs. What they compute between two lines of
-outputs is thrown away. Strides are 1.
+outputs is thrown away. Strides are 1. Images of short lines are computed in another way, by bands.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from ...dtypes import is_half
 from ..apart import dots
+from .bands import by_bands, by_bands_weight, goes_by_bands
 
 __all__ = ["depthwise", "depthwise_input", "depthwise_weight", "is_depthwise"]
 
@@ -76,6 +77,8 @@ def _wide(x: Array) -> Any:
 
 def depthwise(xp: Any, input: Array, weight: Array, padding: Sizes, dilation: Sizes) -> Array:
     """The convolution, without a bias."""
+    if goes_by_bands(input, weight.shape[2:], dilation):
+        return by_bands(xp, input, weight, padding, dilation)
     layout = Runs(input.shape[2:], weight.shape[2:], padding, dilation)
     elements = prod(layout.padded)
     factors = weight.reshape(len(weight), -1).T.astype(_wide(input))
@@ -114,6 +117,8 @@ def depthwise_weight(
     xp: Any, grad_output: Array, input: Array, kernel: Sizes, padding: Sizes, dilation: Sizes
 ) -> Array:
     """The adjoint in the weight: products of the runs of the gradient and of the input."""
+    if goes_by_bands(input, kernel, dilation):
+        return by_bands_weight(xp, grad_output, input, kernel, padding, dilation)
     layout = Runs(input.shape[2:], kernel, padding, dilation)
     total = xp.zeros((len(layout.starts), input.shape[1]), _wide(input))
     for images, channels in layout.pieces(xp, input):
