@@ -150,6 +150,40 @@ extern "C" __global__ void locked(int* x, int* lock)
     atomicExch(lock, 0);
 }
 
+// One warp: d of 16 x 8 is c and a · b, with each number where the PTX ISA has it.
+extern "C" __global__ void product(const __half* a, const __half* b, float* d)
+{
+    const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+    unsigned left[4], right[2];
+    for (int r = 0; r < 4; r++) {
+        const __half* from = a + (g + r % 2 * 8) * 16 + t * 2 + r / 2 * 8;
+        left[r] = pair_of<__half>(from[0], from[1]);
+    }
+    for (int r = 0; r < 2; r++)
+        right[r] = pair_of<__half>(b[(t * 2 + r * 8) * 8 + g], b[(t * 2 + r * 8 + 1) * 8 + g]);
+    float sum[4];
+    for (int i = 0; i < 4; i++) sum[i] = d[(g + i / 2 * 8) * 8 + t * 2 + i % 2];
+    add_product<__half>(sum, left, right[0], right[1]);
+    for (int i = 0; i < 4; i++) d[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sum[i];
+}
+
+// The same, whose operands are loaded from shared memory: b as it lies, so turned.
+extern "C" __global__ void loaded_product(const __half* a, const __half* b, float* d)
+{
+    __shared__ uint4 shared[48];  // 16 rows of 16 + 8 numbers, and 16 of 8
+    __half *rows = (__half*)shared, *turned = rows + 256;
+    const int lane = threadIdx.x;
+    for (int e = lane; e < 256; e += 32) rows[e] = a[e];
+    for (int e = lane; e < 128; e += 32) turned[e] = b[e];
+    __syncthreads();
+    unsigned left[4], right[4];
+    load_matrices(left, rows + lane % 16 * 16 + lane / 16 * 8);
+    load_turned(right, turned + lane % 16 * 8);
+    float sum[4] = {};
+    add_product<__half>(sum, left, right[0], right[1]);
+    for (int i = 0; i < 4; i++) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
+}
+
 struct Pair { const float* from; float* to; };
 extern "C" __global__ void copy_of(Pair p, int n)
 { if (threadIdx.x < n) p.to[threadIdx.x] = p.from[threadIdx.x]; }
@@ -199,6 +233,19 @@ WRONG = {
                        "else\n x[t] = __shfl_sync(~0u, 2.0f, 0);  // here"),
     "a_mask_without_the_caller": ("lacks the lane", "\n x[t] = __shfl_sync(0xFFFFu, 1.0f, 0);"
                                   "  // here"),
+    "a_part_of_a_warp_multiplies": (
+        "do not meet", "float d[4] = {}; unsigned a[4] = {};\n"
+        "if (t < 16)\n add_product<__half>(d, a, 0, 0);  // here\n else\n __syncwarp();  // here\n"
+        "x[t] = d[0];"),
+    "matrices_of_global_memory": ("not of shared memory", "unsigned r[4];\n"
+                                  "load_matrices(r, x);  // here\n x[t] = r[0];"),
+    "a_row_of_matrices_at_8_bytes": (
+        "not at 16 bytes", "__shared__ uint2 s[130]; unsigned r[4];\n"
+        "load_matrices(r, s + 1);  // here\n x[t] = r[0];"),
+    "matrices_before_a_barrier": (
+        "race in shared memory", "__shared__ uint4 s[64]; unsigned r[4];\n"
+        "s[t] = uint4{};  // here\n"
+        "load_matrices(r, s + (63 - t));  // here\n x[t] = r[0];"),
     "an_overflow": ("mul_overflow", "\n x[t] = n * 40000000;  // here"),
     "a_wide_shift": ("shift_out_of_bounds", "\n x[t] = n << n;  // here"),
 }  # fmt: skip
@@ -271,6 +318,18 @@ def test_dynamic_memory_and_shuffles(right: Program, dtype: str, tolerance: floa
     y, e = np.zeros_like(x), np.exp(x.astype("f8") - x.max(1, keepdims=True))
     kernel(right, f"softmax_{dtype}")((3,), (32,), (x, y, np.int32(77)), 77 * 4)
     np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), atol=tolerance)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_products_of_tensor_cores(right: Program, seed: int) -> None:
+    a, b = random(256, "f2").reshape(16, 16), random(128, "f2").reshape(16, 8)
+    before = random(128).reshape(16, 8)
+    d, loaded = before.copy(), np.zeros((16, 8), np.float32)
+    kernel(right, "product")((1,), (32,), (a, b, d), seed=seed)
+    kernel(right, "loaded_product")((1,), (32,), (a, b, loaded), seed=seed)
+    expected = a.astype("f4") @ b.astype("f4")
+    np.testing.assert_allclose(d, before + expected, atol=1e-5)
+    np.testing.assert_allclose(loaded, expected, atol=1e-5)
 
 
 def test_atomics_votes_tiles_and_locks(right: Program) -> None:

@@ -707,6 +707,8 @@ COUNT = int(os.environ.get("CUGRAD_FAKE_DEVICES", "1"))
 class Device:
     """One of the devices."""
 
+    compute_capability = "90"
+
     def __init__(self, device: int | None = None) -> None:
         self.id = HERE.device if device is None else device
         if not 0 <= self.id < COUNT:

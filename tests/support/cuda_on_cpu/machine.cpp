@@ -79,6 +79,10 @@ extern "C" void on_cpu_fail(const char* format, ...)  // a launch ends with its 
 }
 extern "C" int on_cpu_lane() { return current % 32; }
 extern "C" void* on_cpu_dynamic() { return dynamic_memory; }
+extern "C" int on_cpu_is_shared(const void* p)
+{
+    return (const char*)p >= fixed.low && (const char*)p < fixed.low + fixed.size;
+}
 extern "C" void on_cpu_fence() { fenced[current] = true; }
 extern "C" unsigned on_cpu_active()
 {

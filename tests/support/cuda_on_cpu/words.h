@@ -51,7 +51,7 @@ constexpr int warpSize = 32;
 // What the machine answers --------------------------------------------------------------------------
 
 enum { READS, WRITES, UPDATES };
-struct Brought { alignas(8) unsigned char bytes[16]; };  // what one lane shows its warp
+struct Brought { alignas(8) unsigned char bytes[24]; };  // what one lane shows its warp
 extern "C" {
 void on_cpu_access(const void* p, size_t n, int how, void* pc);
 void on_cpu_fail(const char* format, ...);
@@ -59,6 +59,7 @@ int on_cpu_barrier(int line, int holds);  // how many threads said that it holds
 const Brought* on_cpu_meet(unsigned mask, const char* what, int line, const void* value, size_t n,
                            unsigned* present);
 int on_cpu_lane();
+int on_cpu_is_shared(const void* p);
 unsigned on_cpu_active();
 void on_cpu_fence();
 void* on_cpu_dynamic();  // memory of `extern __shared__ T name[]`
@@ -85,7 +86,7 @@ ON_CPU_CALL void __syncwarp(unsigned mask = ~0u, ON_CPU_LINE)
 template <class T>
 ON_CPU_CALL T on_cpu_take(unsigned mask, T value, int from, const char* what, int line)
 {
-    static_assert(sizeof(T) <= 16, "a lane brings at most 16 bytes");
+    static_assert(sizeof(T) <= 16, "a lane shuffles at most 16 bytes");
     unsigned present;
     const Brought* brought = on_cpu_meet(mask, what, line, &value, sizeof value, &present);
     if (present >> from & 1) memcpy((void*)&value, brought[from].bytes, sizeof value);
@@ -238,6 +239,68 @@ inline __half __float2half_rn(float x) { return x; }
 inline float __bfloat162float(__nv_bfloat16 h) { return h; }
 inline __nv_bfloat16 __float2bfloat16(float x) { return x; }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
+
+// Tensor cores: what kernels say in PTX where CUDA_ON_CPU is not defined. Lanes hold fragments as
+// in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix".
+
+template <class T> ON_CPU_PLAIN unsigned pair_of(float first, float second)  // `first` is the lower
+{
+    return on_cpu_bits<uint16_t>(T(first)) | (unsigned)on_cpu_bits<uint16_t>(T(second)) << 16;
+}
+template <class T>
+ON_CPU_PLAIN float on_cpu_element(const Brought& from, int in_register, int upper)
+{
+    uint16_t bits;
+    memcpy(&bits, from.bytes + in_register * 4 + upper * 2, 2);
+    return (float)on_cpu_bits<T>(bits);
+}
+template <class T>  // d += a · b, of 16 x 16 and 16 x 8
+ON_CPU_CALL void add_product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                             ON_CPU_LINE)
+{
+    unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1}, present;
+    const Brought* brought = on_cpu_meet(~0u, "mma.sync", line, mine, sizeof mine, &present);
+    if (~present) on_cpu_fail("mma.sync at line %d: only the lanes %08x call it", line, present);
+    for (int i = 0; i < 4; i++) {
+        const int row = on_cpu_lane() / 4 + i / 2 * 8, column = on_cpu_lane() % 4 * 2 + i % 2;
+        double sum = d[i];  // a GPU adds up in float, in an order of its own
+        for (int k = 0; k < 16; k++) {
+            const Brought& left = brought[row % 8 * 4 + k % 8 / 2];
+            const Brought& right = brought[column * 4 + k % 8 / 2];
+            sum += (double)on_cpu_element<T>(left, row / 8 + k / 8 * 2, k % 2) *
+                   on_cpu_element<T>(right, 4 + k / 8, k % 2);
+        }
+        d[i] = (float)sum;
+    }
+}
+ON_CPU_CALL void on_cpu_matrices(unsigned (&to)[4], const void* row, bool turned, int line,
+                                 void* pc)
+{
+    unsigned present;
+    if (!on_cpu_is_shared(row)) on_cpu_fail("ldmatrix at line %d: not of shared memory", line);
+    if ((uintptr_t)row % 16) on_cpu_fail("ldmatrix at line %d: a row is not at 16 bytes", line);
+    const Brought* brought = on_cpu_meet(~0u, "ldmatrix", line, &row, sizeof row, &present);
+    if (~present) on_cpu_fail("ldmatrix at line %d: only the lanes %08x call it", line, present);
+    const uint16_t* rows[32];
+    for (int i = 0; i < 32; i++) memcpy(&rows[i], brought[i].bytes, sizeof rows[i]);
+    const int g = on_cpu_lane() / 4, t = on_cpu_lane() % 4;
+    for (int m = 0; m < 4; m++) {
+        to[m] = 0;
+        for (int upper = 0; upper < 2; upper++) {
+            const int r = turned ? t * 2 + upper : g, c = turned ? g : t * 2 + upper;
+            on_cpu_access(rows[m * 8 + r] + c, 2, READS, pc);
+            to[m] |= (unsigned)rows[m * 8 + r][c] << 16 * upper;
+        }
+    }
+}
+ON_CPU_CALL void load_matrices(unsigned (&to)[4], const void* row, ON_CPU_LINE)
+{
+    on_cpu_matrices(to, row, false, line, __builtin_return_address(0));
+}
+ON_CPU_CALL void load_turned(unsigned (&to)[4], const void* row, ON_CPU_LINE)
+{
+    on_cpu_matrices(to, row, true, line, __builtin_return_address(0));
+}
 
 // The door for Python: a kernel by its own signature, which is told as text ---------------------------
 

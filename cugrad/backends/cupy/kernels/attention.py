@@ -1,5 +1,6 @@
 """Kernels of attention, which never hold all scores: tile by tile, as in FlashAttention (Dao et
-al., 2022, https://arxiv.org/abs/2205.14135). Products are of float32, without tensor cores.
+al., 2022, https://arxiv.org/abs/2205.14135). Products are of float32 or float64; those of half
+precision are for tensor cores, see `tensor_cores.py`, where a device has them.
 
 A block of 16 x 16 threads has BQ queries, or BK keys, and walks over the others; D is the width of
 a head, rounded up. Operands lie turned in shared memory, width by number, with one number to spare
@@ -10,17 +11,43 @@ from __future__ import annotations
 
 from . import PART, whole
 
-__all__ = ["KERNELS", "NAMES", "SOURCE"]
+__all__ = ["ATTENTION", "KERNELS", "NAMES", "SOURCE"]
 
-_TILES = r"""
+ATTENTION = r"""
 struct Attention {  // steps from batch to batch, head to head, row to row, in elements
     i64 q[3], k[3], v[3], o[3], g[3], mask[4];
     int heads, groups, length, keys, width, value_width, causal, start, dropped, tiles;
     A scale, kept;
 };
-constexpr int RQ = BQ / 16, RK = BK / 16, RD = D / 16;
-
 __device__ __forceinline__ A infinite() { return (A)__int_as_float(0x7F800000); }
+
+// The score of a query and a key from their product; -infinity where the query does not see it.
+__device__ __forceinline__ A score_of(
+    const Attention& a, const W* mask, A product, int query, int key)
+{
+    if (query >= a.length || key >= a.keys || (a.causal && key > query + a.start))
+        return -infinite();
+    product *= a.scale;
+    if constexpr (MASK != 0) {
+        const W m = mask[query * a.mask[2] + key * a.mask[3]];
+        if constexpr (MASK == 1) return m ? product : -infinite();
+        return product + (A)m;
+    }
+    return product;
+}
+
+// What the weight of a query and a key is multiplied with: 0 where it is dropped.
+__device__ __forceinline__ A kept_of(
+    const Attention& a, const unsigned char* bits, i64 plane, int query, int key)
+{
+    if (!a.dropped || query >= a.length || key >= a.keys) return 1;
+    const i64 at = (plane * a.length + query) * a.keys + key;
+    return bits[at / 8] >> (7 - at % 8) & 1 ? a.kept : A(0);
+}
+"""
+
+_TILES = r"""
+constexpr int RQ = BQ / 16, RK = BK / 16, RD = D / 16;
 
 template <int N> __device__ __forceinline__ void turn(
     A* to, const T* from, i64 step, int first, int count, int width)
@@ -69,30 +96,6 @@ template <int NA, int NB> __device__ __forceinline__ void add_rows(
     }
 }
 
-// The score of a query and a key from their product; -infinity where the query does not see it.
-__device__ __forceinline__ A score_of(
-    const Attention& a, const W* mask, A product, int query, int key)
-{
-    if (query >= a.length || key >= a.keys || (a.causal && key > query + a.start))
-        return -infinite();
-    product *= a.scale;
-    if constexpr (MASK != 0) {
-        const W m = mask[query * a.mask[2] + key * a.mask[3]];
-        if constexpr (MASK == 1) return m ? product : -infinite();
-        return product + (A)m;
-    }
-    return product;
-}
-
-// What the weight of a query and a key is multiplied with: 0 where it is dropped.
-__device__ __forceinline__ A kept_of(
-    const Attention& a, const unsigned char* bits, i64 plane, int query, int key)
-{
-    if (!a.dropped || query >= a.length || key >= a.keys) return 1;
-    const i64 at = (plane * a.length + query) * a.keys + key;
-    return bits[at / 8] >> (7 - at % 8) & 1 ? a.kept : A(0);
-}
-
 template <class Join> __device__ __forceinline__ A of_sixteen(A value, Join join)
 {
     for (int d = 8; d > 0; d /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, d));
@@ -102,7 +105,7 @@ template <class Join> __device__ __forceinline__ A of_sixteen(A value, Join join
 
 KERNELS = {
     # softmax(q kᵀ scale + mask) v, and of each query the logarithm of the sum of its exponentials.
-    "attention": _TILES + PART + r"""
+    "attention": ATTENTION + PART + _TILES + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) attention(
     const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits, T* o, A* logs,
     const Attention a)
@@ -168,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(256) attention(
 }
 """,
     # The gradient of the queries, and g · o of each of them.
-    "attention_queries": _TILES + PART + r"""
+    "attention_queries": ATTENTION + PART + _TILES + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) attention_queries(
     const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
     const T* o, const A* logs, T* dq, A* deltas, const Attention a)
@@ -232,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
 }
 """,
     # The gradients of keys and values, of all heads of queries that have them.
-    "attention_keys": _TILES + PART + r"""
+    "attention_keys": ATTENTION + PART + _TILES + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) attention_keys(
     const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
     const A* logs, const A* deltas, T* dk, T* dv, const Attention a)

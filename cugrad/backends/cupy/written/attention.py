@@ -1,4 +1,5 @@
-"""Attention without its scores: a kernel forward, two backward; see `kernels/attention.py`.
+"""Attention without its scores: a kernel forward, two backward, on tensor cores where operands are
+in half precision; see `kernels/tensor_cores.py` and `kernels/attention.py`.
 
 It has no row: `nn/functional/dot_product_attention.py` asks the backend for it, and says what is
 computed.
@@ -7,6 +8,7 @@ computed.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,7 +16,8 @@ import cupy
 import numpy as np
 
 from ...wanted import wanted
-from ..kernels.attention import KERNELS
+from ..kernels import attention as plain
+from ..kernels import tensor_cores
 from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel
 
 __all__ = ["attention", "attention_backward"]
@@ -23,6 +26,10 @@ Array = Any  # cupy.ndarray
 Steps = tuple[int, ...]
 ndarray = cupy.ndarray
 NO_MASK, SEEN, ADDED = 0, 1, 2
+WIDTHS = range(16, 129, 16)
+OWN, CORES = 64, 128  # rows that a block on tensor cores has, and its threads
+# Rows that it walks over at a time: of narrow heads, and of wide ones, whose sums take registers.
+TILES = {"attention": (64, 32), "attention_queries": (64, 32), "attention_keys": (32, 32)}
 
 
 class Heads(NamedTuple):
@@ -55,6 +62,7 @@ class Setting(NamedTuple):
     bits: Array | None
     how: Any  # AttentionSettings
     width: int  # of a head, rounded up: D
+    on_cores: bool  # whether products are those of tensor cores
 
     @property
     def mask_kind(self) -> int:
@@ -62,12 +70,18 @@ class Setting(NamedTuple):
             return NO_MASK
         return SEEN if self.mask.dtype.name == "bool" else ADDED
 
-    def tiles(self, forward: bool) -> tuple[int, int]:
-        """How many queries, and keys, a tile has, so that all fit in 48 KB."""
-        wide = self.q.array.dtype.name == "float64"
-        if forward:
-            return (32, 32) if wide or self.width > 64 else (64, 32)
-        return (16, 16) if wide or self.width > 64 else (32, 32)
+    def owned(self, name: str) -> int:
+        """How many queries, or keys, a block of a kernel has."""
+        if self.on_cores:
+            return OWN
+        return self.tiles(name)[name == "attention_keys"]
+
+    def tiles(self, name: str) -> tuple[int, int]:
+        """How many queries, and keys, a tile of a plain kernel has, so that all fit in 48 KB."""
+        wide = self.q.array.dtype.name == "float64" or self.width > 64
+        if name == "attention":
+            return (32, 32) if wide else (64, 32)
+        return (16, 16) if wide else (32, 32)
 
     def mask_steps(self) -> Steps:
         if self.mask is None:
@@ -75,29 +89,49 @@ class Setting(NamedTuple):
         lying = cupy.broadcast_to(self.mask, (*self.q.shape[:3], self.k.shape[2]))
         return tuple([s // self.mask.itemsize for s in lying.strides])
 
-    def packed(self, forward: bool, o: Heads, g: Heads) -> bytes:
+    def packed(self, name: str, o: Heads, g: Heads) -> bytes:
         """The struct that kernels get."""
-        how, queries = self.how, self.tiles(forward)[0]
+        how = self.how
         steps = [s for x in (self.q, self.k, self.v, o, g) for s in x.steps[:3]]
         numbers = [
             self.q.shape[1], how.groups, self.q.shape[2], self.k.shape[2], self.q.shape[3],
             self.v.shape[3], int(how.causal), how.start, int(self.bits is not None),
-            blocks(self.q.shape[2], queries),
+            blocks(self.q.shape[2], self.owned(name)),
         ]  # fmt: skip
         kept = 1 / (1 - how.p) if how.p < 1 else 0.0
         letter = "d" if self.q.array.dtype.name == "float64" else "f"
         return struct.pack(f"19q10i2{letter}0q", *steps, *self.mask_steps(), *numbers, how.scale,
                            kept)  # fmt: skip
 
-    def launch(
-        self, name: str, forward: bool, count: int, arrays: list[Array], packed: Any
-    ) -> None:
-        """Starts a kernel of so many blocks."""
-        queries, keys = self.tiles(forward)
+    def launch(self, name: str, count: int, arrays: list[Array], o: Heads, g: Heads) -> None:
+        """Starts a kernel for so many planes of as many rows as the operand that it walks along."""
+        rows = self.k.shape[2] if name == "attention_keys" else self.q.shape[2]
+        grid = (count * blocks(rows, self.owned(name)),)
+        run = self.kernel(name, o, g)
+        run(grid, (CORES if self.on_cores else BLOCK,), (*arrays, self.packed(name, o, g)))
+
+    def kernel(self, name: str, o: Heads, g: Heads) -> Any:
+        dtype = self.q.array.dtype.name
         mask = None if self.mask is None else self.mask.dtype.name
-        run = kernel(KERNELS[name], name, self.q.array.dtype.name, mask, 1, D=self.width,
-                     BQ=queries, BK=keys, MASK=self.mask_kind)  # fmt: skip
-        run((count,), (BLOCK,), (*arrays, packed))
+        if not self.on_cores:
+            queries, keys = self.tiles(name)
+            return kernel(plain.KERNELS[name], name, dtype, mask, 1, D=self.width, BQ=queries,
+                          BK=keys, MASK=self.mask_kind)  # fmt: skip
+        tile, name = TILES[name][self.width > 64], f"tensor_{name}"
+        return kernel(
+            tensor_cores.KERNELS[name], name, dtype, mask, self.pack(o, g), D=self.width,
+            TILE=tile, MASK=self.mask_kind, DROPPED=int(self.bits is not None),
+            BFLOAT=int(dtype == "bfloat16"),
+        )  # fmt: skip
+
+    def pack(self, *others: Heads) -> int:
+        """How many neighbours of all operands are read at a time."""
+        pack = 8
+        for x in (self.q, self.k, self.v, *others):
+            sizes = (x.array.data.ptr // 2, x.shape[3], *x.steps[:3])
+            while any(n % pack for n in sizes):
+                pack //= 2
+        return pack
 
     def operands(self) -> list[Array]:
         """Queries, keys and values, mask and bits; others stand for what is absent."""
@@ -105,6 +139,12 @@ class Setting(NamedTuple):
         mask = q if self.mask is None else self.mask
         bits = ndarray((1,), np.uint8) if self.bits is None else self.bits
         return [q, self.k.array, self.v.array, mask, bits]
+
+
+@cache
+def has_tensor_cores(device: int) -> bool:
+    """Whether a device knows the instructions of `kernels/tensor_cores.py`."""
+    return int(cupy.cuda.Device(device).compute_capability) >= int(tensor_cores.LEAST)
 
 
 def _setting(
@@ -123,7 +163,9 @@ def _setting(
     other = lead if groups == 1 else (*lead[:-1], lead[-1] // groups)
     if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
         return None
-    width = next((d for d in (32, 64, 128) if d >= max(query.shape[-1], value.shape[-1])), 0)
+    widest = max(query.shape[-1], value.shape[-1])
+    on_cores = query.dtype.itemsize == 2 and has_tensor_cores(query.device.id)
+    width = next((d for d in (WIDTHS if on_cores else (32, 64, 128)) if d >= widest), 0)
     rows = query.shape[-2], key.shape[-2]
     if not width or (name == "float64" and width > 64) or max(rows) >= LIMIT or how.start < 0:
         return None
@@ -132,7 +174,8 @@ def _setting(
         return None
     if bits is not None and bits.size != blocks(prod(whole), 8):
         return None
-    return Setting(_heads(query), _heads(key), _heads(value), mask, bits, how, width)
+    return Setting(_heads(query), _heads(key), _heads(value), mask, bits, how, width,
+                   on_cores)  # fmt: skip
 
 
 def _broadcasts(shape: Steps, whole: Steps) -> bool:
@@ -157,9 +200,7 @@ def attention(
     result = block.transpose(0, 2, 1, 3)
     logs = ndarray((batch, heads, length), accumulator(query.dtype))
     o = _heads(result)
-    count = batch * heads * blocks(length, setting.tiles(True)[0])
-    setting.launch("attention", True, count, [*setting.operands(), block, logs],
-                   setting.packed(True, o, o))  # fmt: skip
+    setting.launch("attention", batch * heads, [*setting.operands(), block, logs], o, o)
     return result.reshape(*query.shape[:-1], width), logs
 
 
@@ -172,19 +213,17 @@ def attention_backward(
     if setting is None or g.dtype != query.dtype or type(g) is not ndarray:
         return None
     o, slopes = _heads(result), _heads(g)
-    (batch, heads, length, _), keys = setting.q.shape, setting.k.shape[2]
+    batch, heads, _, _ = setting.q.shape
     dq, dk, dv = (ndarray(x.shape, x.dtype) for x in (query, key, value))
     deltas = ndarray(logs.shape, logs.dtype)
-    packed = setting.packed(False, o, slopes)
     q, k, v, masks, packed_bits = setting.operands()
-    queries_in_tile, keys_in_tile = setting.tiles(False)
     logs = dense(logs)
     setting.launch(
-        "attention_queries", False, batch * heads * blocks(length, queries_in_tile),
-        [slopes.array, q, k, v, masks, packed_bits, o.array, logs, dq, deltas], packed,
+        "attention_queries", batch * heads,
+        [slopes.array, q, k, v, masks, packed_bits, o.array, logs, dq, deltas], o, slopes,
     )  # fmt: skip
     setting.launch(
-        "attention_keys", False, batch * heads // how.groups * blocks(keys, keys_in_tile),
-        [slopes.array, q, k, v, masks, packed_bits, logs, deltas, dk, dv], packed,
+        "attention_keys", batch * heads // how.groups,
+        [slopes.array, q, k, v, masks, packed_bits, logs, deltas, dk, dv], o, slopes,
     )  # fmt: skip
     return dq, dk, dv
