@@ -72,16 +72,11 @@ __device__ __forceinline__ A divisor_of(const Window& w, int a, int b, int c, in
 }
 """
 
-KERNELS = {
-    # What each output reads at each position of the kernel, 0 beyond the plane: element
-    # (image, channel, position, output) of columns with these steps. Planes are (images, channels).
-    "unfold": WINDOW + PART + r"""
-extern "C" __global__ void __launch_bounds__(256) unfold(
-    const T* x, T* columns, const Window w, i64 count, int channels, i64 per_image,
-    i64 per_channel, i64 per_position)
+_COLUMNS = r"""
+__device__ __forceinline__ void read_column(
+    const T* x, T* columns, const Window& w, i64 i, int channels, i64 per_image, i64 per_channel,
+    i64 per_position)
 {
-    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= count) return;
     const Place o = place_in(i, w.outputs);
     const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2];
     T* to = columns + o.plane / channels * per_image + o.plane % channels * per_channel +
@@ -91,6 +86,37 @@ extern "C" __global__ void __launch_bounds__(256) unfold(
         const int c = read_by(w, 2, o.at[2], k2);
         const bool inside = a >= 0 && b >= 0 && c >= 0;
         to[k * per_position] = inside ? from[offset_in(w.size, a, b, c)] : (T)0.0f;
+    }
+}
+"""
+
+KERNELS = {
+    # What each output reads at each position of the kernel, 0 beyond the plane: element
+    # (image, channel, position, output) of columns with these steps. Planes are (images, channels).
+    "unfold": WINDOW + PART + _COLUMNS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) unfold(
+    const T* x, T* columns, const Window w, i64 count, int channels, i64 per_image,
+    i64 per_channel, i64 per_position)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) read_column(x, columns, w, i, channels, per_image, per_channel, per_position);
+}
+""",
+    # The same with the places of all images in a row of `width`, and slopes (images, outputs,
+    # places) in such rows.
+    "unfold_beside": WINDOW + PART + _COLUMNS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) unfold_beside(
+    const T* x, const T* slopes, T* columns, T* turned, const Window w, i64 count, i64 others,
+    int channels, int outputs, i64 width)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x, j = i - count;
+    const i64 area = (i64)w.outputs[0] * w.outputs[1] * w.outputs[2];
+    if (j < 0) {
+        const i64 taps = (i64)w.kernel[0] * w.kernel[1] * w.kernel[2];
+        read_column(x, columns, w, i, channels, area, taps * width, width);
+    } else if (j < others) {
+        const i64 plane = j / area;
+        turned[plane % outputs * width + plane / outputs * area + j % area] = slopes[j];
     }
 }
 """,

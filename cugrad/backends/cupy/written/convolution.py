@@ -83,12 +83,17 @@ def convolution(
         return result
     matrix = weight.reshape(weight.shape[0], -1)
     if _is_pointwise(windows):
-        result = matmul(matrix, x.reshape(*x.shape[:2], -1)).reshape(shape)
+        result = _shaped(matmul(matrix, x.reshape(*x.shape[:2], -1)), shape)
     else:
         result = _by_columns(x, windows, lambda columns: matmul(matrix, columns), shape)
     if bias is not None:
         _add(result, dense(bias))
     return result
+
+
+def _shaped(x: Array, shape: tuple[int, ...]) -> Array:
+    """A new product in another shape: not a view, which a gradient would be copied from."""
+    return ndarray(shape, x.dtype, x.data)
 
 
 def _is_direct(windows: Windows, weight: tuple[int, ...], images: int, groups: int) -> bool:
@@ -112,7 +117,7 @@ def _by_columns(
     for start in range(0, images, step):
         some = x[start : start + step]
         _columns("unfold", some, columns, windows, (rows * length, windows.taps * length, length))
-        part = product(columns[: len(some)]).reshape(len(some), *shape[1:])
+        part = _shaped(product(columns[: len(some)]), (len(some), *shape[1:]))
         if result is None:
             return part
         result[start : start + step] = part
@@ -148,16 +153,17 @@ def convolution_input(
     alone = groups > 1 and weight.shape[1] == 1
     if not alone and _is_direct(windows, weight.shape, images, groups):
         return direct.convolve(g, weight, None, windows, groups, True)
-    result = ndarray((images, channels, *size), g.dtype)
     if groups > 1:
         if not alone:
             return None
+        result = ndarray((images, channels, *size), g.dtype)
         launch("depthwise_input", windows, result.size, [g, weight, result], int32(channels),
                int32(weight.shape[0] // groups))  # fmt: skip
         return result
     matrix, length = weight.reshape(weight.shape[0], -1).T, prod(windows.outputs)
     if _is_pointwise(windows):
-        return matmul(matrix, g.reshape(images, -1, length)).reshape(result.shape)
+        return _shaped(matmul(matrix, g.reshape(images, -1, length)), (images, channels, *size))
+    result = ndarray((images, channels, *size), g.dtype)
     rows = channels * windows.taps
     step = _batch(images, rows * length, g.dtype.itemsize)
     for start in range(0, images, step):
@@ -196,16 +202,26 @@ def convolution_weight(
     total: Array = None
     step = _batch(images, (rows + outputs) * length, g.dtype.itemsize)
     for start in range(0, images, step):
-        some = x[start : start + step]
-        width = len(some) * length
-        columns = ndarray((rows, width), g.dtype)
-        _columns("unfold", some, columns, windows, (length, windows.taps * width, width))
-        slopes = dense(g[start : start + step].swapaxes(0, 1)).reshape(outputs, width)
+        columns, slopes = _rows_of_places(x[start : start + step], g[start : start + step], windows)
         product = matmul(slopes, columns.T)
         if step < images:
             product = product.astype(cupy.float32 if g.dtype.itemsize == 2 else g.dtype, copy=False)
         total = product if total is None else total + product
-    return total.astype(g.dtype, copy=False).reshape(outputs, channels, *kernel_size)
+    return _shaped(total.astype(g.dtype, copy=False), (outputs, channels, *kernel_size))
+
+
+def _rows_of_places(x: Array, g: Array, windows: Windows) -> tuple[Array, Array]:
+    """Columns of images, and slopes of their outputs, whose rows have the places of all images."""
+    (images, channels), outputs = x.shape[:2], g.shape[1]
+    width = images * prod(windows.outputs)
+    columns = ndarray((channels * windows.taps, width), g.dtype)
+    slopes, count = ndarray((outputs, width), g.dtype), channels * width
+    name = "unfold_beside"
+    run = kernel(KERNELS[name], name, name_of(g.dtype))
+    run((blocks(count + g.size),), (BLOCK,),
+        (x, g, columns, slopes, windows.packed, int64(count), int64(g.size), int32(channels),
+         int32(outputs), int64(width)))  # fmt: skip
+    return columns, slopes
 
 
 def _depthwise_weight(g: Array, x: Array, windows: Windows, groups: int) -> Array | None:
