@@ -134,6 +134,7 @@ def ops() -> list[Case]:
     """The ops of networks."""
     index = torch.tensor(np.random.default_rng(0).integers(0, 8, (8,)))
     places = torch.tensor(np.random.default_rng(0).integers(0, 8, (4, 4)))
+    wide = places.repeat(1, 2)
     mean, var = torch.zeros(4), torch.ones(4)
     square = lambda dtype=None: lambda: (tensor(8, 8, dtype=dtype),)
     heads = lambda dtype=None: lambda: tuple([tensor(2, 3, 8, 16, dtype=dtype) for _ in range(3)])
@@ -175,6 +176,22 @@ def ops() -> list[Case]:
         Case("dropout", square(), lambda a: F.dropout(a, 0.1, True), "1/1", 2, 1),
         Case("embedding", lambda: (tensor(8, 16),), lambda w: F.embedding(places, w), "1/1", 1, 2),
         Case("gather", square(), lambda a: a.gather(1, places[:, :4]), "1/2", 1, 1),
+        Case("cumsum", square(), lambda a: a.cumsum(-1), "1/3", 1, 1),
+        Case("cumprod", square(), lambda a: a.cumprod(-1), "1/many", 1, 1),
+        Case("logcumsumexp", square(), lambda a: a.logcumsumexp(-1), "1/many", 1, 1),
+        Case("cummax", square(), lambda a: a.cummax(-1), "1/2", 1, 1),
+        Case("sort", square(), torch.sort, "1/2", 1, 1),
+        Case("topk", square(), lambda a: a.topk(3), "1-2/2", 1, 1),
+        Case("topk of a long row", lambda: (tensor(2, 4100),), lambda a: a.topk(3), "1-2/2", 2, 1),
+        Case("kthvalue", square(), lambda a: a.kthvalue(3), "1/2", 1, 1),
+        Case("median", square(), lambda a: a.median(-1), "1/2", 1, 1),
+        Case("max of a dim", square(), lambda a: a.max(-1), "1/2", 1, 1),
+        Case("scatter_add", lambda: (tensor(8, 8), tensor(4, 8)),
+             lambda a, b: a.scatter_add(0, wide, b), "2/1", 1, 1),
+        Case("index_add", lambda: (tensor(8, 8), tensor(8, 8)),
+             lambda a, b: a.index_add(0, index, b), "2/1", 2, 2),
+        Case("index_select", square(), lambda a: a.index_select(0, index), "1/2", 1, 2),
+        Case("nll_loss", square(), lambda a: F.nll_loss(a, index), "1/2", 1, 2),
         Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1", 1, 1),
         Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1", 3, 4),
         Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28", 14, 24),

@@ -110,6 +110,8 @@ def on_device(x: Any, layout: str = "dense") -> Any:
     """An array of the device: dense, its dims turned around in memory, a memory's later part, or,
     of four dims, with its channels last.
     """
+    if isinstance(x, tuple):
+        return tuple([on_device(part) for part in x])
     if not isinstance(x, np.ndarray):
         return x
     if layout == "last" and x.ndim == 4:
@@ -154,7 +156,8 @@ else:
         op = TABLE[run.case.name]
         full_args = [on_device(x, run.layout) for x in args]
         params = {**op.defaults, **run.case.params}
-        value = registry.FORWARDS[op.name](*full_args, *[params[n] for n in op.params])
+        rest = [on_device(params[n]) for n in op.params]
+        value = registry.FORWARDS[op.name](*full_args, *rest)
         assert value is not None, f"{run}: declined"
         return value if isinstance(value, tuple) else (value,)
 

@@ -108,6 +108,18 @@ def with_ties(*shape: int) -> Callable[[Any], Any]:
     return lambda rng: rng.choice(values, shape)
 
 
+def few_nan(*shape: int) -> Callable[[Any], Any]:
+    """Different numbers, in every third line a nan or two."""
+
+    def make(rng: Any) -> Any:
+        values = np.asarray(rng.permutation(int(np.prod(shape))).reshape(shape), np.float64)
+        values[::3, -1] = np.nan
+        values[::6, 0] = np.nan
+        return values
+
+    return make
+
+
 # images, channels, size; output channels, kernel, stride, padding, dilation, groups
 CONVOLUTIONS = [
     ((2, 3, 8, 9), (4, 3, 3, 3), 1, 1, 1, 1),
@@ -193,6 +205,10 @@ for shape, classes, weighed in ENTROPIES:
         case("cross_entropy", f"{shape} {reduction}", drawn(*operands), how, slack=20)
         g = normal(*lead, *shape[2:]) if reduction == "none" else normal()
         rows = shape[0] if lead else 1, 1, prod(shape[2:])
+        case("nll_loss", f"{shape} {reduction}", drawn(*operands), {"reduction": reduction},
+             slack=20)  # fmt: skip
+        case("nll_loss_backward", f"{shape} {reduction}", drawn(g, *operands[1:], normal()),
+             {"reduction": reduction, "input_shape": shape})  # fmt: skip
         case(
             "cross_entropy_backward",
             f"{shape} {reduction}",
@@ -229,3 +245,69 @@ for shape, width, n, padding in (((3, 4), 5, 6, -1), ((600,), 8, 20, 3), ((2,), 
     case("embedding_dense_backward", f"{shape}",
          drawn(normal(*shape, width), whole_numbers(n, *shape)),
          {"num_weights": n, "padding_idx": padding}, slack=20)  # fmt: skip
+
+# Scans --------------------------------------------------------------------------------------------
+
+# lines of a warp's width and of some, of a block's, and side by side
+SCANS = [((3, 40), 1), ((2, 1), 1), ((2, 2300), 1), ((3, 5, 7), 1), ((33, 4), 0), ((600, 2), 0)]
+for shape, dim in SCANS:
+    for name in ("cumsum", "cumprod", "logcumsumexp"):
+        near_one: Any = lambda rng, s=shape: rng.random(s) * 0.4 + 0.8
+        values = near_one if name == "cumprod" else normal(*shape)
+        case(name, f"{shape} {dim}", drawn(values), {"dim": dim}, (("self",),), slack=300)
+    for name in ("cummax", "cummin"):
+        case(name, f"{shape} {dim}", drawn(with_ties(*shape)), {"dim": dim})
+    for name in ("max", "min", "argmax", "argmin"):
+        case(name, f"{shape} {dim}", drawn(with_ties(*shape)),
+             {"dim": dim, "keepdim": shape[dim] == 40})  # fmt: skip
+case("cumprod", "zeros", lambda rng: [np.array([[2.0, 0.0, 3.0, 0.0, 5.0]])], {"dim": 1},
+     (("self",),))  # fmt: skip
+case("logcumsumexp", "infinite", lambda rng: [np.array([[-np.inf, -np.inf, 1.0, np.inf, 2.0]])],
+     {"dim": 1})  # fmt: skip
+
+# Order --------------------------------------------------------------------------------------------
+
+# lines of one element, of fewer than a warp has threads, of a block's, and side by side
+ORDERS = [((5, 1), 1), ((300, 3), 1), ((3, 70), 1), ((2, 2000), 1), ((3, 9, 4), 1), ((40, 5), 0)]
+for shape, dim in ORDERS:
+    for down in (False, True):
+        how = {"dim": dim, "descending": down, "stable": True}
+        for name in ("sort", "argsort"):
+            case(name, f"{shape} {dim} {down}", drawn(with_ties(*shape)), how)
+        k = (shape[dim] + 2) // 3
+        case("topk", f"{shape} {dim} {down}", drawn(normal(*shape)),
+             {"k": k, "dim": dim, "largest": down})  # fmt: skip
+    for keepdim in (False, True):
+        case("kthvalue", f"{shape} {dim} {keepdim}", drawn(normal(*shape)),
+             {"k": (shape[dim] + 2) // 3, "dim": dim, "keepdim": keepdim})  # fmt: skip
+        case("median", f"{shape} {dim} {keepdim}", drawn(few_nan(*shape)),
+             {"dim": dim, "keepdim": keepdim})  # fmt: skip
+for dtype in ("int64", "int32", "uint8", "bool"):
+    few: Any = lambda rng, kind=dtype: rng.integers(0, 5, (3, 50)).astype(kind)
+    case("sort", dtype, drawn(few), {"dim": 1, "descending": True, "stable": True})
+    case("max", dtype, drawn(few), {"dim": 1})
+for largest in (False, True):  # of parts, the last of which has fewer elements than are wanted
+    case("topk", f"long {largest}", drawn(normal(2, 4098)), {"k": 5, "dim": 1, "largest": largest})
+
+# Sums by indices ----------------------------------------------------------------------------------
+
+for shape, few, dim in (((5, 9), (5, 70), 1), ((3, 4, 2), (3, 50, 2), 1), ((7, 3), (40, 3), 0),
+                        ((9, 2), (2100, 2), 0), ((4, 3), (2, 3), 0)):  # fmt: skip
+    operands = [normal(*few), whole_numbers(shape[dim], *few)]
+    if few[dim] > 32:
+        case("gather_backward", f"{few} {dim}", drawn(*operands), {"shape": shape, "dim": dim},
+             slack=40)  # fmt: skip
+    case("scatter_add", f"{few} {dim}", drawn(normal(*shape), *reversed(operands)), {"dim": dim},
+         slack=40)  # fmt: skip
+for shape, dim, count in (((9, 5), 0, 40), ((3, 6, 4), 1, 9), ((2, 7), 1, 1)):
+    few = (*shape[:dim], count, *shape[dim + 1 :])
+    index = whole_numbers(shape[dim], count, least=-shape[dim] if dim else 0)
+    case("index_select_backward", f"{few}", drawn(normal(*few), index),
+         {"shape": shape, "dim": dim}, slack=20)  # fmt: skip
+    for alpha in (1, -0.5):
+        case("index_add", f"{few} {alpha}", drawn(normal(*shape), index, normal(*few)),
+             {"dim": dim, "alpha": alpha}, slack=20)  # fmt: skip
+case("index_backward", "a matrix of indices", drawn(normal(3, 2, 2, 4)),
+     {"shape": (3, 5, 4), "indices": (slice(None), np.array([[0, 4], [0, 2]]))})  # fmt: skip
+case("index_backward", "one index", drawn(normal(4)),
+     {"shape": (5, 4), "indices": (np.array(3),)})  # fmt: skip

@@ -53,17 +53,21 @@ extern "C" __global__ void __launch_bounds__(256) gather_backward(
     x[i] = (T)sum;
 }
 """,
-    # Rows of g are added up by the index that they go to, in their order, by one block each: that
-    # of the first row of an index. Sums are begun with 0 and rounded once.
+    # Rows of g, times a factor, are added up by the index that they go to, in their order, by one
+    # block each: that of the first row of an index; `begun`, to what is there. Rounded once.
+    # Planes of `count` rows, in blockIdx.z, go to planes of n.
     "add_rows_by_index": r"""
 extern "C" __global__ void __launch_bounds__(256) add_rows_by_index(
-    const T* g, const W* indices, T* x, int count, int width, i64 n, i64 left_out)
+    const T* g, const W* indices, T* x, int count, i64 width, i64 n, i64 left_out, int begun,
+    A factor)
 {
     __shared__ bool alike[256];
     i64 own = (i64)indices[blockIdx.x];
     if (own < 0 || own >= n) own = (own % n + n) % n;
     if (own == left_out) return;
-    const int column = blockIdx.y * 1024 + threadIdx.x;
+    const i64 column = (i64)blockIdx.y * 1024 + threadIdx.x;
+    g += blockIdx.z * count * width;
+    x += (blockIdx.z * n + own) * width;
     A sums[4] = {};
     for (int start = 0; start < count; start += 256) {
         const int row = start + threadIdx.x;
@@ -77,10 +81,31 @@ extern "C" __global__ void __launch_bounds__(256) add_rows_by_index(
             if (alike[k])
                 for (int j = 0; j < 4; ++j)
                     if (column + 256 * j < width)
-                        sums[j] += (A)g[(i64)(start + k) * width + column + 256 * j];
+                        sums[j] += (A)g[(start + k) * width + column + 256 * j] * factor;
     }
     for (int j = 0; j < 4; ++j)
-        if (column + 256 * j < width) x[own * width + column + 256 * j] = (T)sums[j];
+        if (column + 256 * j < width)
+            x[column + 256 * j] = (T)(begun ? (A)x[column + 256 * j] + sums[j] : sums[j]);
+}
+""",
+    # A copy of x, or zeros.
+    "begin_with": r"""
+extern "C" __global__ void __launch_bounds__(256) begin_with(const T* x, T* y, i64 size)
+{
+    const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i < size) save(y + i, x ? load(x + i) : Pack<T, PACK>{});
+}
+""",
+    # x, (outer, n, inner), += g where indices, (outer, count, inner), say, in any order.
+    "add_by_index": r"""
+extern "C" __global__ void __launch_bounds__(256) add_by_index(
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= size) return;
+    i64 index = (i64)indices[i];
+    if (index < 0 || index >= n) index = (index % n + n) % n;
+    atomicAdd(x + (i / (count * inner) * n + index) * inner + i % inner, g[i]);
 }
 """,
 }  # fmt: skip

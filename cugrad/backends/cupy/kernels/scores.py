@@ -58,6 +58,29 @@ __device__ __forceinline__ Class class_of(
 }
 """
 
+_TOTAL = r"""
+// The sums of losses and weights over all threads: the block that comes last has them.
+__device__ __forceinline__ void add_up(
+    A mine, A size, T* loss, T* total_weight, A* partial, unsigned* tickets, int how)
+{
+    mine = of_team(mine, blockDim.x, Sum());
+    size = of_team(size, blockDim.x, Sum());
+    if (threadIdx.x == 0) partial[blockIdx.x] = mine, partial[gridDim.x + blockIdx.x] = size;
+    if (!comes_last(tickets, gridDim.x)) return;
+    mine = size = 0;
+    for (int k = threadIdx.x; k < (int)gridDim.x; k += blockDim.x) {
+        mine += ((const volatile A*)partial)[k];
+        size += ((const volatile A*)partial)[gridDim.x + k];
+    }
+    mine = of_team(mine, blockDim.x, Sum());
+    size = of_team(size, blockDim.x, Sum());
+    if (threadIdx.x == 0) {
+        *loss = (T)(how == 2 ? mine / size : mine);
+        *total_weight = (T)size;
+    }
+}
+"""
+
 KERNELS = {
     # exp(x - maximum) over its sum; LOG: the logarithm of that.
     "softmax": _ROW + PART + r"""
@@ -113,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(1024) softmax_backward(
 """,
     # The loss of each row; how: 0 as they are, 1 their sum, 2 that over the sum of the weights.
     # `tops` and `logs` are the maximum of each row and log sum exp(x - maximum).
-    "cross_entropy": _ROW + PART + _CLASS + PART + r"""
+    "cross_entropy": _ROW + PART + _CLASS + PART + _TOTAL + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
     const T* x, const i64* target, const W* weight, T* loss, T* total_weight, A* tops, A* logs,
     A* partial, unsigned* tickets, i64 rows, int n, int inner, int team, int how, int weighed,
@@ -160,21 +183,7 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
         if (blockIdx.x == 0 && threadIdx.x == 0) *total_weight = (T)0.0f;
         return;
     }
-    mine = of_team(mine, blockDim.x, Sum());
-    size = of_team(size, blockDim.x, Sum());
-    if (threadIdx.x == 0) partial[blockIdx.x] = mine, partial[gridDim.x + blockIdx.x] = size;
-    if (!comes_last(tickets, gridDim.x)) return;
-    mine = size = 0;
-    for (int k = threadIdx.x; k < (int)gridDim.x; k += blockDim.x) {
-        mine += ((const volatile A*)partial)[k];
-        size += ((const volatile A*)partial)[gridDim.x + k];
-    }
-    mine = of_team(mine, blockDim.x, Sum());
-    size = of_team(size, blockDim.x, Sum());
-    if (threadIdx.x == 0) {
-        *loss = (T)(how == 2 ? mine / size : mine);
-        *total_weight = (T)size;
-    }
+    add_up(mine, size, loss, total_weight, partial, tickets, how);
 }
 """,
     # The gradient in x: g of each row, or one for all.
@@ -207,6 +216,43 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_backward(
         }
         save(out + r.base + (i64)j * inner, v);
     }
+}
+""",
+    # -weight[target] x[target] of each row, as `cross_entropy` has them: a thread has a row.
+    "nll_loss": _ROW + PART + _CLASS + PART + _TOTAL + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) nll_loss(
+    const T* x, const i64* target, const W* weight, T* loss, T* total_weight, A* partial,
+    unsigned* tickets, i64 rows, int n, int inner, int how, int weighed, i64 ignore_index)
+{
+    const Row r = row_of(rows, n, inner, 1);
+    const Class c = class_of(r, target, weight, n, ignore_index, weighed);
+    A mine = 0;
+    if (!c.ignored && c.weight != 0)
+        mine = -(A)x[r.base + (c.label >= 0 && c.label < n ? c.label : 0) * inner] * c.weight;
+    if (how == 0) {
+        if (r.is_there) loss[r.number] = (T)mine;
+        if (r.number == 0) *total_weight = (T)0.0f;
+        return;
+    }
+    add_up(mine, c.weight, loss, total_weight, partial, tickets, how);
+}
+""",
+    # Its gradient in x: a thread has an element.
+    "nll_loss_backward": _ROW + PART + _CLASS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) nll_loss_backward(
+    const T* g, const i64* target, const W* weight, const T* total_weight, T* out, i64 rows, int n,
+    int inner, int how, int weighed, i64 ignore_index)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    Row r = {};
+    r.number = i / ((i64)n * inner) * inner + i % inner;
+    r.is_there = r.number < rows && i < rows * n;
+    const Class c = class_of(r, target, weight, n, ignore_index, weighed);
+    if (!r.is_there) return;
+    const bool own = !c.ignored && c.weight != 0 &&
+                     i / inner % n == (c.label >= 0 && c.label < n ? c.label : 0);
+    const A slope = (A)g[how == 0 ? r.number : 0] / (how == 2 ? (A)*total_weight : A(1));
+    out[i] = own ? (T)(-slope * c.weight) : (T)0.0f;
 }
 """,
 }  # fmt: skip

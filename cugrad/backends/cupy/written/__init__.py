@@ -8,7 +8,7 @@ functions. The row says what is computed, and is compared with the kernel in
 `cugrad/backends/cupy` imports from here.
 """
 
-from . import convolution, norms, places, pooling, products, scores
+from . import convolution, norms, ordering, places, pooling, products, scans, scores
 from .attention import attention, attention_backward
 from .registry import backward_of, forward_of
 
@@ -19,7 +19,9 @@ __all__ = [
     "convolution",
     "forward_of",
     "norms",
+    "ordering",
     "pooling",
     "products",
+    "scans",
     "scores",
 ]

@@ -1,4 +1,4 @@
-"""Dropout from kept bits, gather, and the sums that lead back from gather and embedding."""
+"""Dropout from kept bits, gather, and sums where indices say."""
 
 from __future__ import annotations
 
@@ -7,8 +7,21 @@ from typing import Any
 
 import cupy
 
+from ...wanted import wanted
+from ..kernels.ordering import KERNELS as ORDER
 from ..kernels.places import KERNELS
-from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, int32, int64, kernel, pack_of
+from .launch import (
+    BLOCK,
+    FLOATS,
+    accumulator,
+    blocks,
+    dense,
+    int32,
+    int64,
+    kernel,
+    pack_of,
+)
+from .ordering import MOST, places_for
 from .registry import forward
 
 __all__: list[str] = []
@@ -19,6 +32,7 @@ ndarray = cupy.ndarray
 INDICES = ("int64", "int32")
 FEW = 32  # indices that a thread looks through
 SEVERAL = 8192  # indices that a block looks through: more are sorted
+MOST_Y = 65535  # blocks in the second and third dim of a grid
 STORED_AS = {1: "uint8", 2: "uint16", 4: "int32", 8: "int64"}  # what only moves, by its bytes
 
 
@@ -73,17 +87,76 @@ def gather(self: Array, index: Array, dim: int) -> Array | None:
 
 @forward("gather_backward", keeps=True)
 def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int) -> Array | None:
-    """In one kernel, in an order that is always the same, where there are few indices."""
+    """In one kernel, in an order that is always the same, where there are few indices; by zeros and
+    a kernel of atomic sums, where there are many.
+    """
     if grad.dtype.name not in FLOATS or grad.shape != index.shape or 0 in shape:
         return None
     result = ndarray(tuple(shape), grad.dtype)
     lines = _lines(result, index, dim)
-    if lines is None or lines[1] > FEW:
+    if lines is None:
         return None
+    if lines[1] > FEW:
+        return _added(None, grad, index, result, dim, lines)
     run = kernel(KERNELS["gather_backward"], "gather_backward", grad.dtype.name, index.dtype.name)
     run((blocks(result.size),), (BLOCK,),
         (dense(grad), dense(index), result, int64(result.size), *map(int64, lines),
          int64(prod(index.shape[:dim]))))  # fmt: skip
+    return result
+
+
+@forward("scatter_add")
+def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None:
+    """As `gather_backward`, to what is there."""
+    if self.dtype.name not in FLOATS or src.dtype != self.dtype or src.shape != index.shape:
+        return None
+    lines = _lines(self, index, dim)
+    if lines is None:
+        return None
+    return _added(dense(self), src, index, ndarray(self.shape, self.dtype), dim, lines)
+
+
+def _added(
+    x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: tuple[int, int, int]
+) -> Array | None:
+    """`result`, into which x and the sums of g are written; without x there are zeros."""
+    (n, count, inner), dtype = lines, result.dtype.name
+    if count <= MOST:
+        places, name = places_for(count), "add_in_order"
+        run = kernel(ORDER[name], name, dtype, index.dtype.name, 1, P=places, R=1)
+        run((result.size // n,), (max(1, places // 2),),
+            (x, dense(g), dense(index), result, int64(n), int32(count), int64(inner),
+             int64(prod(index.shape[:dim]) * inner)))  # fmt: skip
+        return result
+    if dtype not in ("float32", "float64") or wanted.deterministic:
+        return None
+    pack = pack_of(result.size, result, *([] if x is None else [x]))
+    kernel(KERNELS["begin_with"], "begin_with", dtype, None, pack)(
+        (blocks(result.size // pack),), (BLOCK,), (x, result, int64(result.size)))  # fmt: skip
+    run = kernel(KERNELS["add_by_index"], "add_by_index", dtype, index.dtype.name)
+    run((blocks(g.size),), (BLOCK,),
+        (dense(g), dense(index), result, int64(g.size), *map(int64, lines)))  # fmt: skip
+    return result
+
+
+# Rows of planes -----------------------------------------------------------------------------------
+
+
+def _add_rows(
+    g: Array, index: Array, result: Array, planes: int, n: int, begun: bool, factor: float = 1.0,
+    left_out: int = -1,
+) -> Array | None:  # fmt: skip
+    """`result`, (planes, n, width), += rows of g, (planes, count, width), in their order."""
+    width, count = result.size // (planes * n or 1), index.size
+    if g.dtype.name not in FLOATS or index.dtype.name not in INDICES or planes > MOST_Y:
+        return None
+    if not 0 < count <= SEVERAL or not 0 < width <= MOST_Y * 1024:
+        return None
+    name = "add_rows_by_index"
+    run = kernel(KERNELS[name], name, g.dtype.name, index.dtype.name)
+    run((count, blocks(width, 1024), planes), (BLOCK,),
+        (dense(g), dense(index), result, int32(count), int64(width), int64(n), int64(left_out),
+         int32(begun), accumulator(g.dtype)(factor)))  # fmt: skip
     return result
 
 
@@ -92,15 +165,47 @@ def embedding_backward(
     grad_output: Array, indices: Array, num_weights: int, padding_idx: int
 ) -> Array | None:
     """Zeros, and one kernel that adds up rows in their order: the same bits in each run."""
-    width, count = grad_output.shape[-1], indices.size
-    if grad_output.dtype.name not in FLOATS or indices.dtype.name not in INDICES:
+    if not 0 < indices.size <= SEVERAL or not num_weights:
         return None
-    if not 0 < count <= SEVERAL or not 0 < width < LIMIT or not num_weights:
+    result = cupy.zeros((num_weights, grad_output.shape[-1]), grad_output.dtype)
+    return _add_rows(grad_output, indices, result, 1, num_weights, False, left_out=padding_idx)
+
+
+@forward("index_select_backward")
+def index_select_backward(
+    grad: Array, index: Array, shape: tuple[int, ...], dim: int
+) -> Array | None:
+    """Zeros, and one kernel as that of `embedding_backward`."""
+    if not 0 < index.size <= SEVERAL or index.ndim > 1 or not 0 <= dim < len(shape):
         return None
-    result = cupy.zeros((num_weights, width), grad_output.dtype)
-    name = "add_rows_by_index"
-    run = kernel(KERNELS[name], name, grad_output.dtype.name, indices.dtype.name)
-    run((count, blocks(width, 1024)), (BLOCK,),
-        (dense(grad_output), dense(indices), result, int32(count), int32(width),
-         int64(num_weights), int64(padding_idx)))  # fmt: skip
-    return result
+    result = cupy.zeros(tuple(shape), grad.dtype)
+    return _add_rows(grad, index, result, prod(shape[:dim]), shape[dim], False)
+
+
+@forward("index_add")
+def index_add(
+    self: Array, index: Array, source: Array, dim: int, alpha: Any = 1
+) -> Array | None:  # fmt: skip
+    """A copy, to which one kernel adds rows in their order."""
+    if type(alpha) not in (int, float) or source.dtype != self.dtype or index.ndim > 1:
+        return None
+    if not 0 < index.size <= SEVERAL or not 0 <= dim < self.ndim or source.ndim != self.ndim:
+        return None
+    result = self.copy("C")
+    return _add_rows(source, index, result, prod(self.shape[:dim]), self.shape[dim], True,
+                     float(alpha))  # fmt: skip
+
+
+@forward("index_backward")
+def index_backward(grad: Array, shape: tuple[int, ...], indices: Any) -> Array | None:
+    """That of an array of indices along one dim, with all of the dims beside it."""
+    if type(indices) is not tuple:
+        return None
+    whole = slice(None)
+    places = [d for d, i in enumerate(indices) if not (type(i) is slice and i == whole)]
+    if len(places) != 1 or type(indices[places[0]]) is not ndarray:
+        return None
+    dim, index = places[0], indices[places[0]]
+    if index.dtype.name not in INDICES:  # a mask has other dims
+        return None
+    return index_select_backward(grad, index.reshape(-1), shape, dim)

@@ -1,4 +1,4 @@
-"""Softmax, its logarithm and cross entropy: a kernel forward and a kernel backward."""
+"""Softmax, its logarithm, and losses of classes: a kernel forward and a kernel backward."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def log_softmax_backward(grad_output: Array, output: Array, dim: int) -> Array |
     return _softmax("softmax_backward", True, [grad_output, output], dim)
 
 
-# Cross entropy ------------------------------------------------------------------------------------
+# Losses -------------------------------------------------------------------------------------------
 
 
 def _scores(x: Array, target: Array, weight: Array | None, reduction: str) -> Scores | None:
@@ -180,5 +180,52 @@ def cross_entropy_backward(
         total_weight, dense(top), dense(log_sum), result, int64(rows.number), int32(rows.n),
         int32(rows.inner), int32(team), int32(HOW[reduction]), int32(weight is not None),
         int64(ignore_index), kind(label_smoothing),
+    ))  # fmt: skip
+    return result
+
+
+@forward("nll_loss", keeps=True)
+def nll_loss(
+    self: Array, target: Array, weight: Array | None, reduction: str, ignore_index: int
+) -> tuple[Array, Array] | None:
+    """In one kernel, the sum over all rows included."""
+    rows = _scores(self, target, weight, reduction)
+    if rows is None:
+        return None
+    x, kind = dense(self), accumulator(self.dtype)
+    loss = ndarray(target.shape if reduction == "none" else (), x.dtype)
+    total, grid = ndarray((), x.dtype), blocks(rows.number)
+    partial = ndarray((2, grid) if reduction != "none" else (0,), kind)
+    dtype = None if weight is None else name_of(weight.dtype)
+    run = kernel(KERNELS["nll_loss"], "nll_loss", name_of(x.dtype), dtype, ACROSS=0)
+    run((grid,), (BLOCK,), (
+        x, dense(target), x if weight is None else dense(weight), loss, total, partial,
+        tickets_of_stream(), int64(rows.number), int32(rows.n), int32(rows.inner),
+        int32(HOW[reduction]), int32(weight is not None), int64(ignore_index),
+    ))  # fmt: skip
+    return loss, total
+
+
+@forward("nll_loss_backward", keeps=True)
+def nll_loss_backward(
+    grad_output: Array, target: Array, weight: Array | None, total_weight: Array,
+    input_shape: tuple[int, ...], reduction: str, ignore_index: int,
+) -> Array | None:  # fmt: skip
+    """In one kernel."""
+    if name_of(grad_output.dtype) not in FLOATS or 0 in input_shape:
+        return None
+    result = ndarray(tuple(input_shape), grad_output.dtype)
+    rows = _scores(result, target, weight, reduction)
+    if rows is None or total_weight.dtype != grad_output.dtype:
+        return None
+    if grad_output.size != (rows.number if reduction == "none" else 1):
+        return None
+    name = "nll_loss_backward"
+    dtype = None if weight is None else name_of(weight.dtype)
+    run = kernel(KERNELS[name], name, name_of(result.dtype), dtype, ACROSS=0)
+    run((blocks(result.size),), (BLOCK,), (
+        dense(grad_output), dense(target), grad_output if weight is None else dense(weight),
+        total_weight, result, int64(rows.number), int32(rows.n), int32(rows.inner),
+        int32(HOW[reduction]), int32(weight is not None), int64(ignore_index),
     ))  # fmt: skip
     return result
