@@ -222,7 +222,7 @@ def count_plans() -> None:
 
     def without_short_cut(self: Any, *args: Any) -> None:
         make(self, *args)
-        self.simple = False  # so that it is run where it is counted
+        self.direct = None  # so that it is run where it is counted
 
     def counting_change(self: Any, *arrays: Any) -> None:
         if _now is not None:
