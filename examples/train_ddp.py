@@ -2,6 +2,7 @@
 
 mpiexec -n 4 python examples/train_ddp.py            # on this machine
 srun python examples/train_ddp.py                    # under Slurm
+python -m cugrad.distributed.run --nproc-per-node 4 examples/train_ddp.py    # as torchrun would
 RANK=0 WORLD_SIZE=1 python examples/train_ddp.py     # in one process
 """
 

@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
             if _users(error.__traceback__) is None:
                 return _wrong(str(error))
         error.__traceback__ = _users(error.__traceback__)
+        sys.last_value = error  # as Python notes it, for what runs at exit
         sys.excepthook(type(error), error, error.__traceback__)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0

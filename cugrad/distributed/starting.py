@@ -264,7 +264,9 @@ def _meet_by_mpi(place: RankPlace, asked: dict[str, str]) -> Any:
         f"init_process_group: {place.said_by} says rank {place.rank} of {place.size}, and MPI sees "
         "{seen} of its own; backend 'mpi' reaches processes that MPI has started: "
         + START.format(size=place.size)
-    )
+        + ("; if srun has started it, it is of another MPI: try srun --mpi=pmi2, or --mpi=pmix"
+           if place.said_by == "Slurm" else "")
+    )  # fmt: skip
     if not is_under_mpi():
         raise RuntimeError(alone.format(seen="no process but this one"))
     everyone = mpi.mpi().COMM_WORLD

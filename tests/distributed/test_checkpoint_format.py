@@ -10,6 +10,8 @@ import pytest
 
 import cugrad as torch
 import cugrad.distributed.checkpoint as dcp
+from cugrad.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from cugrad.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from cugrad.distributed.checkpoint.metadata import MetadataIndex, TensorProperties
 from cugrad.distributed.checkpoint.planner import TensorWriteData, WriteItemType
 
@@ -108,6 +110,24 @@ def test_planners_and_writers_are_the_users(tmp_path: Path) -> None:
         dcp.save(x, checkpoint_id=tmp_path, planner=Missing())
     with pytest.raises(ValueError, match="expected BytesStorageMetadata but found"):
         dcp.load({"x": 1}, checkpoint_id=tmp_path)
+
+
+def test_files_of_one_process_become_checkpoints_and_the_other_way(tmp_path: Path) -> None:
+    whole = state(torch)
+    torch.save(whole, tmp_path / "file.pt")
+    torch_save_to_dcp(tmp_path / "file.pt", tmp_path / "folder")
+    read = state(torch, 1)
+    dcp.load(read, checkpoint_id=tmp_path / "folder")
+    assert flat(read) == flat(whole)
+    dcp_to_torch_save(tmp_path / "folder", tmp_path / "again.pt")
+    again = torch.load(tmp_path / "again.pt", weights_only=False)
+    assert flat(again) == flat(whole)
+    groups = again["optimizer"]["param_groups"]
+    assert groups == whole["optimizer"]["param_groups"]
+    some: dict[str, Any] = {}
+    planner = _EmptyStateDictLoadPlanner(keys={"model.part", "optimizer"})
+    dcp.load(some, checkpoint_id=tmp_path / "folder", planner=planner)
+    assert list(some) == ["model", "optimizer"] and list(some["model"]) == ["part"]
 
 
 def test_what_was_damaged_is_told(tmp_path: Path) -> None:

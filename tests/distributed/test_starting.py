@@ -15,6 +15,7 @@ import pytest
 
 import cugrad.distributed as dist
 from cugrad.distributed import starting
+from cugrad.distributed.elastic.multiprocessing.errors import record
 from cugrad.distributed.environment import RankPlace
 from cugrad.distributed.run import launch
 from cugrad.distributed.run.options import job_of
@@ -59,6 +60,28 @@ def test_a_script_is_started_again_when_it_fails(capsys: pytest.CaptureFixture[s
                                                  "again")  # fmt: skip
 
 
+def test_what_a_program_records_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @record
+    def main(error: Any = None) -> str:
+        if error is not None:
+            raise error
+        return "done"
+
+    assert main() == "done" == main.__wrapped__() and main(SystemExit(0)) is None
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "5"))
+    with pytest.raises(SystemExit):
+        main(SystemExit(1))
+    assert launch._recorded(str(tmp_path)) is None
+    with pytest.raises(ValueError):
+        main(ValueError("bad data\nin line 2"))
+    assert launch._recorded(str(tmp_path)) == ("rank 5", "ValueError: bad data")
+    ends = f"cp '{tmp_path / '5'}' $TORCHELASTIC_ERROR_FILE; exit 3"
+    assert launch.main(["--no-python", "sh", "-c", ends]) == 3
+    assert capsys.readouterr().err.endswith("rank 0 of sh ended with ValueError: bad data\n")
+
+
 def test_processes_that_are_started_here_end_when_one_of_them_fails() -> None:
     """Without MPI, as GPUs need none: the first that fails is named."""
     script = ["sh", "-c", "[ $RANK = 2 ] || exec sleep 1000; exit 7"]
@@ -67,7 +90,7 @@ def test_processes_that_are_started_here_end_when_one_of_them_fails() -> None:
     variables = launch.environment(job, 0)
     assert variables["MASTER_ADDR"] == "here" and variables["MASTER_PORT"] == "29500"
     assert variables["WORLD_SIZE"] == "4" and variables["GROUP_RANK"] == "1"
-    assert launch._run_each(job, variables) == (7, "rank 2")
+    assert launch._run_each(job, variables, "") == (7, "rank 2")
 
 
 @pytest.mark.parametrize(

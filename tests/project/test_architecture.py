@@ -79,8 +79,8 @@ FACES: dict[str, set[str]] = {
     "distributed.fsdp": {"nn"}, "distributed.checkpoint.state_dict": {"nn"},
     "distributed.simulation": {"nn"},
     **{f"distributed.checkpoint.{name}": {"serialization"} for name in (
-        "api", "default_planner", "filesystem", "metadata", "planner", "state_dict_loader",
-        "state_dict_saver", "storage",
+        "api", "default_planner", "filesystem", "format_utils", "metadata", "planner",
+        "state_dict_loader", "state_dict_saver", "storage",
     )},
 }  # fmt: skip
 

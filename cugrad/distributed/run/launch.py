@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,15 +45,29 @@ def main(args: Sequence[str] | None = None) -> int:
         return _said(f"ranks on CPUs meet by MPI: {how}", 2)
     for restart in range(job.restarts + 1):
         variables = environment(job, restart)
-        if launcher is None:
-            status, who = _run_each(job, variables)
-        else:
-            status, who = _run_by_mpi(launcher, job, variables), "a rank"
-        if status == 0:
-            return 0
-        again = ", and starts again" if restart < job.restarts else ""
-        _said(f"{who} of {job.command[0]} ended with {_shown(status)}{again}", 0)
+        with tempfile.TemporaryDirectory() as folder:
+            if launcher is None:
+                status, who = _run_each(job, variables, folder)
+            else:
+                status, who = _run_by_mpi(launcher, job, variables, folder), "a rank"
+            if status == 0:
+                return 0
+            again = ", and starts again" if restart < job.restarts else ""
+            who, why = _recorded(folder) or (who, _shown(status))
+            _said(f"{who} of {job.command[0]} ended with {why}{again}", 0)
     return status if status > 0 else 128 - status
+
+
+def _recorded(folder: str) -> tuple[str, str] | None:
+    """Which rank failed first, and of what, where its program notes that by `record`."""
+    notes = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    for path in notes:
+        try:
+            message = json.loads(path.read_text())["message"]["message"]
+        except ValueError:  # its program was ended as it wrote
+            continue
+        return f"rank {path.name}", message.partition("\n")[0]
+    return None
 
 
 def mpiexec() -> str | None:
@@ -78,10 +94,11 @@ def environment(job: Launch, restart: int) -> dict[str, str]:
     return variables
 
 
-def _own(job: Launch, local: int) -> dict[str, str]:
+def _own(job: Launch, local: int, folder: str) -> dict[str, str]:
     """The variables of one process."""
     rank = str(job.machine * job.here + local)
-    return {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": str(local)}
+    return {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": str(local),
+            "TORCHELASTIC_ERROR_FILE": os.path.join(folder, rank)}  # fmt: skip
 
 
 def _command(job: Launch) -> list[str]:
@@ -93,19 +110,19 @@ def _command(job: Launch) -> list[str]:
     return [*python, *(["-m"] if job.is_module else []), *job.command]
 
 
-def _run_by_mpi(launcher: str, job: Launch, variables: dict[str, str]) -> int:
+def _run_by_mpi(launcher: str, job: Launch, variables: dict[str, str], folder: str) -> int:
     """The status of MPI's launcher, which ends all processes when one fails."""
     command = [launcher]
     for local in range(job.here):
-        own = [f"{name}={value}" for name, value in _own(job, local).items()]
+        own = [f"{name}={value}" for name, value in _own(job, local, folder).items()]
         command += [*([":"] if local else []), "-n", "1", "env", *own, *_command(job)]
     return _wait([subprocess.Popen(command, env=variables)])[0]
 
 
-def _run_each(job: Launch, variables: dict[str, str]) -> tuple[int, str]:
+def _run_each(job: Launch, variables: dict[str, str], folder: str) -> tuple[int, str]:
     """The status of the first process that fails, and which one it was."""
     processes = [
-        subprocess.Popen(_command(job), env={**variables, **_own(job, local)})
+        subprocess.Popen(_command(job), env={**variables, **_own(job, local, folder)})
         for local in range(job.here)
     ]
     status, local = _wait(processes)
