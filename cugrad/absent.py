@@ -153,7 +153,7 @@ ABSENT: dict[str, dict[str, str]] = {
         ENGINE: """
             SDPAParams *reduction_math_sdp* can_use_* cu*Module cuFFTPlanCache* cufft_plan_cache
             cublas*_workspace_size blas_workspace_size is_ck_sdpa_available
-            preferred_blas_library preferred_rocm_fa_library
+            preferred_rocm_fa_library
         """,
         OLD: "sdp_kernel",
     },

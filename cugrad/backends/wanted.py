@@ -16,15 +16,17 @@ class Wanted:
     `tf32`: products of float32 on CUDA may round their operands to TF32; off, as in PyTorch, unless
     the environment variable CUPY_TF32 says so. `deterministic`: sums come out alike in every run,
     and new memory has known contents. `fused`: on CUDA an elementwise row is one kernel; with
-    CUGRAD_FUSED=0 in the environment it is a chain of CuPy's, to compare with.
+    CUGRAD_FUSED=0 in the environment it is a chain of CuPy's, to compare with. `cublaslt`: affine
+    maps on CUDA are products of cuBLASLt, which add the bias; with TORCH_BLAS_PREFER_CUBLASLT=1.
     """
 
-    __slots__ = ("tf32", "deterministic", "fused")
+    __slots__ = ("tf32", "deterministic", "fused", "cublaslt")
 
     def __init__(self) -> None:
         self.tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
         self.deterministic = False
         self.fused = os.environ.get("CUGRAD_FUSED", "1") not in ("", "0")
+        self.cublaslt = os.environ.get("TORCH_BLAS_PREFER_CUBLASLT", "0") not in ("", "0")
 
 
 wanted = Wanted()

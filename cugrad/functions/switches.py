@@ -289,6 +289,28 @@ class cuda(Switches):
         return "cusolver"
 
     @staticmethod
+    def preferred_blas_library(backend: str | None = None) -> str:
+        """What multiplies on CUDA: "cublas", which "default" is; or "cublaslt" for affine maps.
+
+        cuBLASLt adds the bias, and sums up its gradient, within the product. What it cannot do, and
+        all other products, are cuBLAS's.
+
+        TORCH_BLAS_PREFER_CUBLASLT=1 in the environment prefers it from the start. RuntimeError for
+        another word, and for AMD's libraries.
+
+        >>> cugrad.backends.cuda.preferred_blas_library()
+        'cublas'
+        """
+        names = "default", "cublas", "cublaslt"
+        if backend is not None and backend not in names:
+            raise RuntimeError(
+                f"Unknown input value. Choose from: {', '.join(names)}; got {backend!r}"
+            )
+        if backend is not None:
+            wanted.cublaslt = backend == "cublaslt"
+        return "cublaslt" if wanted.cublaslt else "cublas"
+
+    @staticmethod
     def is_built() -> bool:
         """Whether CUDA can be used here."""
         return backends.is_usable("cuda")

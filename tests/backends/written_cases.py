@@ -91,9 +91,12 @@ case("native_batch_norm", "without weights", drawn(normal(2, 3, 4), None, None),
 for shape, outputs, has_bias in (((3, 5), 4, True), ((2, 3, 7), 70, True), ((2, 3, 4, 2), 1, True),
                                  ((9, 33), 8, False)):  # fmt: skip
     vector = normal(outputs) if has_bias else None
+    operands = drawn(normal(*shape), normal(outputs, shape[-1]), vector)
     case(
-        "linear", f"{shape} to {outputs}", drawn(normal(*shape), normal(outputs, shape[-1]), vector)
-    )
+        "linear", f"{shape} to {outputs}", operands,
+        gradients=((("input", "weight", "bias"), ("weight", "bias")) if has_bias
+                   else (("input", "weight"), ("input",))),
+    )  # fmt: skip
 
 # Windows ------------------------------------------------------------------------------------------
 

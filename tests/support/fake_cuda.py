@@ -160,7 +160,8 @@ class MemoryPointer:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
 
-NEW = object()  # what `alloc` gives: memory that none but the next array will have
+# What `alloc` gives: memory that none but the next array will have.
+NEW = SimpleNamespace(ptr=2**40)
 
 
 class ndarray:
@@ -802,14 +803,14 @@ def _gemm(
 ) -> None:  # fmt: skip
     device_is_used()
     wide = np.float64 if how == 70 else np.float32
-    a = _matrices(A, At, (k, m) if ta else (m, k), lda, sa, batch).astype(wide)
-    b = _matrices(B, Bt, (n, k) if tb else (k, n), ldb, sb, batch).astype(wide)
+    a = matrices(A, At, (k, m) if ta else (m, k), lda, sa, batch).astype(wide)
+    b = matrices(B, Bt, (n, k) if tb else (k, n), ldb, sb, batch).astype(wide)
     a, b = a.swapaxes(1, 2) if ta else a, b.swapaxes(1, 2) if tb else b
     with np.errstate(all="ignore"):
-        _matrices(C, Ct, (m, n), ldc, sc, batch)[...] = a @ b
+        matrices(C, Ct, (m, n), ldc, sc, batch)[...] = a @ b
 
 
-def _matrices(
+def matrices(
     pointer: int, kind: int, shape: tuple[int, int], ld: int, stride: int, batch: int
 ) -> Host:
     """A stack of column-major matrices at an address."""

@@ -21,7 +21,7 @@ from .arrays import form_of, new_array
 from .gemm_plan import Copy, Gemm, plan
 from .memory import made_room
 
-__all__ = ["Product", "matmul", "product_of"]
+__all__ = ["Product", "gemm_of", "handle_of_thread", "matmul", "product_of"]
 
 Array = Any  # cupy.ndarray
 Ints = tuple[int, ...]
@@ -71,6 +71,14 @@ def product_of(
     dtype: Any, a_shape: Ints, a_strides: Ints, b_shape: Ints, b_strides: Ints
 ) -> Product | None:
     """The one GEMM for operands that lie so; None where it takes more, or none is to be called."""
+    gemm = gemm_of(dtype, a_shape, a_strides, b_shape, b_strides)
+    return None if gemm is None else Product(gemm[0], dtype, gemm[1])
+
+
+def gemm_of(
+    dtype: Any, a_shape: Ints, a_strides: Ints, b_shape: Ints, b_strides: Ints
+) -> tuple[Gemm, Ints] | None:
+    """What `product_of` calls, and the shape of the result."""
     if dtype.name not in _KINDS or min(len(a_shape), len(b_shape)) < 2:
         return None
     if a_shape[-1] != b_shape[-2]:
@@ -83,7 +91,7 @@ def product_of(
     if a_shape[-1] == 0 or prod(shape) == 0:
         return None
     step = plan(a_shape, _elements(a_strides, dtype), b_shape, _elements(b_strides, dtype), batch)
-    return Product(step, dtype, shape) if isinstance(step, Gemm) and step.fits else None
+    return (step, shape) if isinstance(step, Gemm) and step.fits else None
 
 
 def _elements(strides: Ints, dtype: Any) -> Ints:

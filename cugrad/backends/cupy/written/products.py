@@ -1,22 +1,38 @@
-"""Affine maps: one product by cuBLAS, and one kernel that adds the bias where it lies."""
+"""Affine maps: one product by cuBLAS, and one kernel that adds the bias where it lies; or one
+product by cuBLASLt for both.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 
 from ...traced.arrays import Trace
+from ...wanted import wanted
 from ..arrays import new_array
-from ..fused.rows import plan_of
-from ..gemm import MOST_PLANS, Product, product_of
-from .registry import forward
+from ..cublaslt.products import BIAS, BIAS_GRADIENT, EpilogueProduct
+from ..fused.launch import KernelPlan
+from ..fused.rows import column_sum, plan_of
+from ..gemm import MOST_PLANS, Product, gemm_of, matmul
+from .launch import FLOATS, name_of
+from .registry import NodeCall, backward, forward
 
 __all__: list[str] = []
 
 Array = Any  # cupy.ndarray
 
-_plans: dict[Any, Any] = {}  # by how the operands lie: a product and a kernel, or None
+
+class AffinePlan(NamedTuple):
+    """How an affine map is computed: without a bias the product is all of it."""
+
+    product: Product
+    kernel: KernelPlan | None = None
+    whole: EpilogueProduct | None = None
+
+
+_plans: dict[Any, AffinePlan | None] = {}  # by how the operands lie
+_sums: dict[Any, EpilogueProduct | None] = {}
 
 
 @forward("linear")
@@ -30,12 +46,14 @@ def linear(input: Array, weight: Array, bias: Array | None) -> Array | None:
     try:
         plan = _plans[key]
     except KeyError:
-        if len(_plans) >= MOST_PLANS:
-            _plans.clear()
-        plan = _plans[key] = _plan(input, weight, bias)
+        plan = _kept(_plans, key, _plan(input, weight, bias))
     if plan is None:
         return None
-    product, kernel = plan
+    product, kernel, whole = plan
+    if wanted.cublaslt and whole is not None:
+        out = whole.run(input, weight, bias)
+        if out is not None:
+            return out
     out = new_array(product.form)
     product.into(input, weight, out)
     if kernel is not None:
@@ -43,17 +61,70 @@ def linear(input: Array, weight: Array, bias: Array | None) -> Array | None:
     return out
 
 
-def _plan(input: Array, weight: Array, bias: Array | None) -> tuple[Product, Any] | None:
+def _kept(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
+    if len(plans) >= MOST_PLANS:
+        plans.clear()
+    plans[key] = plan
+    return plan
+
+
+def _plan(input: Array, weight: Array, bias: Array | None) -> AffinePlan | None:
     """The product for a weight that is read as its transpose, and the kernel for the bias."""
     if input.dtype != weight.dtype or weight.ndim != 2 or input.ndim < 2:
         return None
-    product = product_of(
-        input.dtype, input.shape, input.strides, weight.shape[::-1], weight.strides[::-1]
-    )
-    if product is None or bias is None:
-        return None if product is None else (product, None)
-    if bias.dtype != input.dtype or bias.shape != product.shape[-1:]:
+    dtype = input.dtype
+    gemm = gemm_of(dtype, input.shape, input.strides, weight.shape[::-1], weight.strides[::-1])
+    if gemm is None:
         return None
-    trace, out = Trace(), cupy.ndarray(product.shape, product.dtype)
-    term = trace.apply("add", trace.input(0, out.dtype), trace.input(1, bias.dtype))
-    return product, plan_of("add_bias", trace, [term], [out, bias], False)
+    product = Product(gemm[0], dtype, gemm[1])
+    if bias is None:
+        return AffinePlan(product)
+    if bias.dtype != dtype or bias.shape != product.shape[-1:]:
+        return None
+    trace, out = Trace(), cupy.ndarray(product.shape, dtype)
+    term = trace.apply("add", trace.input(0, dtype), trace.input(1, dtype))
+    kernel = plan_of("add_bias", trace, [term], [out, bias], False)
+    whole = EpilogueProduct(*gemm, dtype, BIAS) if bias._c_contiguous else None
+    return AffinePlan(product, kernel, whole)
+
+
+@backward("linear")
+def gradients_of_linear(call: NodeCall) -> tuple[Array | None, ...] | None:
+    """Two products, and the sum for the bias, which cuBLASLt adds up in the second of them."""
+    g, x, weight = call.g, call["input"], call["weight"]
+    operands = [a for a in (x, weight) if a is not None]
+    if g.ndim < 2 or not g.size or name_of(g.dtype) not in FLOATS:
+        return None
+    if any(a.dtype != g.dtype or not a.size for a in operands):
+        return None
+    rows = g if g.ndim == 2 else g.reshape(-1, g.shape[-1])
+    slopes = offsets = None
+    if call.wants("weight"):
+        columns = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+        if call.wants("bias") and wanted.cublaslt:
+            slopes, offsets = _with_bias(rows, columns)
+        if slopes is None:
+            slopes = matmul(rows.T, columns)
+    if call.wants("bias") and offsets is None:
+        offsets = column_sum(rows, 0, False)
+        if offsets is None:
+            return None
+    of_input = matmul(g, weight) if call.wants("input") else None
+    return call.answer(input=of_input, weight=slopes, bias=offsets)
+
+
+def _with_bias(rows: Array, columns: Array) -> tuple[Array | None, Array | None]:
+    """`rows.T @ columns` and the sums of the rows; None where cuBLASLt does not have both."""
+    key = rows.dtype.num, rows.shape, rows.strides, columns.shape, columns.strides
+    try:
+        product = _sums[key]
+    except KeyError:
+        gemm = gemm_of(rows.dtype, rows.shape[::-1], rows.strides[::-1], columns.shape,
+                       columns.strides)  # fmt: skip
+        whole = None if gemm is None else EpilogueProduct(*gemm, rows.dtype, BIAS_GRADIENT)
+        product = _kept(_sums, key, whole)
+    if product is None:
+        return None, None
+    sums = cupy.ndarray(rows.shape[1:], rows.dtype)
+    slopes = product.run(rows.T, columns, sums)
+    return slopes, None if slopes is None else sums
