@@ -70,7 +70,7 @@ class Storages:
         if len(self._live) > self._sweep:
             self._live = {
                 key: refs for key, refs in self._live.items()
-                if refs[-1]() is not None or len(refs) > 1 and any(r() is not None for r in refs)
+                if refs and (refs[-1]() is not None or any(r() is not None for r in refs))
             }  # fmt: skip
             self._many = {key: spans for key, spans in self._many.items() if key in self._live}
             self._sweep = max(64, 2 * len(self._live))
