@@ -5,6 +5,7 @@
 #   bash ci/fuzz.sh            for a minute
 #   bash ci/fuzz.sh 3600       for an hour; each difference is printed as a short script
 #   bash ci/fuzz.sh 60 1234    from a seed
+#   bash ci/fuzz.sh interrupts interrupts small programs before each of their instructions, for minutes
 #   PYTHON=python3.12          the interpreter to use instead of that of ci/test.sh, or of python3
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,6 +16,9 @@ python=${PYTHON:-.venv-test/bin/python}
   { echo "fuzz.sh: $python has no PyTorch to compare with: run ci/test.sh first, or set PYTHON=..." >&2; exit 1; }
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONPATH=$PWD
 
+if [ "$seconds" = interrupts ]; then
+  CUGRAD_INTERRUPTS=every exec "$python" -m pytest -q -n0 tests/combinations/test_interrupts.py -k small
+fi
 status=0
 echo "== programs, from seed $seed"
 "$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 9 / 10))" || status=1

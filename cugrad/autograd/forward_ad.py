@@ -123,7 +123,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     current = state.dual
     if level is not None and level < 0 or level is None and current is None:
         return UnpackedDualTensor(tensor, None)
-    tangent = None if current is None else tangent_of(tensor, current)
+    tangent = None if current not in state.levels else tangent_of(tensor, current)
     if tangent is None:
         return UnpackedDualTensor(tensor.view_as(tensor), None)
     if level:

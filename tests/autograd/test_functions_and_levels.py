@@ -177,9 +177,14 @@ def levels(lib: Lib) -> Any:
 
 
 def switched_off(lib: Lib, fw: Any, d: Any) -> Any:
+    z = lib.zeros(2, dtype=lib.float64)
     with fw._set_fwd_grad_enabled(False):
-        y = d * 2
-    return pair(lib, y), pair(lib, d)
+        y, hidden = d * 2, pair(lib, d)
+        made = fw.make_dual(lib.ones(2), lib.ones(2))
+        seen = pair(lib, made)
+        d.mul_(2)
+        z.mul_(d)
+    return [pair(lib, a) for a in (y, d, z, made)], hidden, seen
 
 
 def layouts(lib: Lib, fw: Any, d: Any) -> Any:

@@ -2,7 +2,7 @@
 
 CUGRAD_INTERRUPTS=1000 interrupts each program so many times where CPython looks for signals, and so
 many times before any instruction (see interrupts.py beside this file); `all`, wherever it looks for
-signals.
+signals. `bash ci/fuzz.sh interrupts` does so for SMALL programs before every instruction there is.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def numbers_for(name: str) -> Callable[[list[int], int], list[int]]:
     """As many points of signals, and as many of all."""
 
     def numbers(signals: list[int], count: int) -> list[int]:
-        if TIMES == "all":
-            return signals
-        drawn, times = random.Random(zlib.crc32(name.encode())), int(TIMES)
         if sys.version_info < (3, 11):  # a function says which instructions a `try` covers
             count = 0
+        if TIMES in ("all", "every"):
+            return list(range(1, count + 1)) if count and TIMES == "every" else signals
+        drawn, times = random.Random(zlib.crc32(name.encode())), int(TIMES)
         return sorted(
             drawn.sample(signals, min(times, len(signals)))
             + drawn.sample(range(1, count + 1), min(times, count))
@@ -391,7 +391,41 @@ def cuda_streams() -> Any:
     return (x.grad,)
 
 
-PROGRAMS = [
+X, W = leaf(0.3, 0.4), leaf(0.3, 0.4)
+START = W.detach().clone()
+OPTIMIZER = t.optim.SGD([W], lr=0.5, momentum=0.5)
+
+
+def small_forward() -> Any:
+    return (X * X,)
+
+
+def small_backward() -> Any:
+    X.grad = None
+    (X * X).backward(START)
+    return (X.grad,)
+
+
+def small_grad() -> Any:
+    return t.autograd.grad(X * X, X, START, create_graph=True)
+
+
+def small_packed() -> Any:
+    with t.autograd.graph.saved_tensors_hooks(lambda a: a.detach(), lambda a: a):
+        y = X * X
+    return t.autograd.grad(y, X, START)
+
+
+def small_step() -> Any:
+    W.data.copy_(START)
+    W.grad = START
+    OPTIMIZER.state.clear()
+    OPTIMIZER.step()
+    return (W,)
+
+
+SMALL = [small_forward, small_backward, small_grad, small_packed, small_step]
+PROGRAMS = SMALL + [
     views_and_changes, twice, hooks, function, checkpointed, transforms, dual, step, modes,
     observed, offloaded, saved_on_disk, spilled, encoded, streams, budgeted, nested, timelines,
     grouped, mutations, functional, forked, ranges, cuda_streams,

@@ -57,7 +57,8 @@ class below(Switch):
         return state.levels
 
     def change(self, before: tuple[Level, ...]) -> None:
-        state.switch(levels=before[: before.index(self._level)])
+        if self._level in before:  # else it is hidden, as all may be
+            state.switch(levels=before[: before.index(self._level)])
 
     def put_back(self, before: tuple[Level, ...]) -> None:
         state.switch(levels=before)
