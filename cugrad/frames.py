@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["LAYERS", "is_ours", "users_frames", "warn_user"]
+__all__ = ["LAYERS", "called", "is_ours", "users_frames", "warn_user"]
 
 PACKAGE = __name__.partition(".")[0]
+WRAPPERS = ("call", "function", "run")  # what stands around many functions
 # What reads like a program of the user's: which layer it was.
 LAYERS = tuple([f"{PACKAGE}.{room}." for room in ("nn", "optim", "models")])
 
@@ -25,6 +26,20 @@ def users_frames(shown: tuple[str, ...] = ()) -> Iterator[FrameType]:
         if not is_ours(frame, shown):
             yield frame
         frame = frame.f_back
+
+
+def called() -> str:
+    """The function of the library that the user, or a layer, has called; "" where it has no name.
+
+    For errors that arise far below it.
+    """
+    name, frame = "", sys._getframe(1)
+    while frame.f_back is not None and is_ours(frame, LAYERS):
+        at = frame.f_code.co_name
+        if at not in WRAPPERS and not at.startswith(("__", "<")):
+            name = at.removeprefix("_")
+        frame = frame.f_back
+    return name
 
 
 def is_ours(frame: FrameType, shown: tuple[str, ...] = ()) -> bool:

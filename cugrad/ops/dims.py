@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
+from ..frames import called
+
 __all__ = [
     "broadcast_shapes", "canonical_dim", "canonical_dims", "contiguous_strides", "inferred_shape",
     "int_tuple", "keeps_order", "reduced_dims", "view_strides",
@@ -75,7 +77,8 @@ def int_tuple(values: Any, what: str = "shape") -> Shape:
     try:
         return tuple([operator.index(v) for v in values])
     except TypeError:
-        raise TypeError(f"{what} must be a tuple of ints, got {tuple(values)!r}") from None
+        name = f"{called()}(): argument '{what}'" if called() else what
+        raise TypeError(f"{name} must be a tuple of ints, got {tuple(values)!r}") from None
 
 
 def inferred_shape(shape: Shape, numel: int) -> Shape:

@@ -468,3 +468,26 @@ def test_errors_in_code_of_the_user_s_keep_their_text_and_lines() -> None:
     assert "forward" in [entry.name for entry in said.traceback]
     with pytest.raises(TypeError, match=r"^conv2d\(\): argument 'input'") as said:
         cugrad.nn.Sequential(cugrad.nn.Conv2d(1, 1, 2))(3)
+
+
+SIZES = """
+ones(3).reshape("3")
+ones(3).view("3")
+ones(3).expand("3")
+ones(3, 2).permute("3", 0)
+ones(2).tile("3")
+ones(2).repeat("3")
+nn.functional.pad(ones(2), "x")
+nn.Linear("3", 4)
+nn.Embedding("3", 4)
+nn.LayerNorm("3")
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("call", SIZES)
+def test_a_size_that_is_none_names_the_function(call: str) -> None:
+    """That which the user has called, or a layer."""
+    with pytest.raises(TypeError, match="ints") as caught:
+        eval(call, Names(cugrad))
+    name = "empty" if "nn.L" in call or "nn.E" in call else call.partition('("')[0].split(".")[-1]
+    assert str(caught.value).startswith(name.partition("(")[0] + "(): argument '")

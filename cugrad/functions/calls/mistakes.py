@@ -57,7 +57,7 @@ def explained(error: BaseException, name: str = "") -> TypeError | None:
             message = _mistake(frame)
             if message is not None:
                 return TypeError(message)
-    says_where = name in text or re.match(r"[\w.]+(\(\)|:) ", text)
+    says_where = name in text or re.match(r"[\w.]+(\(\):?|:) ", text)
     if isinstance(error, AttributeError) or not name or says_where:
         return None
     return TypeError(f"{name}(): {text}")

@@ -17,6 +17,7 @@ from ...backends.pinned import pinned_memory
 from ...backends.wanted import known
 from ...device import default_device
 from ...device import device as Device
+from ...frames import called
 from ...ops.dims import broadcast_shapes, keeps_order
 from ...ops.promotion import fit_scalar
 from ...tensor import Size, Tensor, check_differentiable_dtype, make
@@ -62,7 +63,7 @@ def _shape(sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
     except TypeError:
         place, wrong = next((i, n) for i, n in enumerate(sizes) if not hasattr(n, "__index__"))
         raise TypeError(
-            "argument 'size' must be tuple of ints, but found element of type "
+            f"{called()}(): argument 'size' must be tuple of ints, but found element of type "
             f"{type(wrong).__name__} at pos {place}: got {sizes}"
         ) from None
     for n in shape:
