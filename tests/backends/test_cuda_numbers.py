@@ -103,3 +103,25 @@ def test_determinants_are_products_of_pivots(device: str) -> None:
     assert cugrad.linalg.det(cugrad.zeros(2, 0, 0, device=device)).tolist() == [1, 1]
     huge = cugrad.eye(40, device=device) * 10
     assert cugrad.linalg.det(huge).item() == float("inf")  # more than float32 can hold
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("width", [64, 80])
+def test_attention_of_halves(device: str, dtype: str, width: int) -> None:
+    """On CUDA by tensor cores, of which no other test asks what lies where in their registers."""
+    rng = np.random.default_rng(width)
+    kind = getattr(cugrad, dtype)
+    operands = [cugrad.tensor(rng.standard_normal((2, 2, 70, width))).to(kind) for _ in range(4)]
+    seen = cugrad.tensor(rng.random((70, 70)) < 0.8)
+    found = []
+    for place, wide in ((device, kind), ("cpu", cugrad.float64)):
+        q, k, v, g = (x.to(place, wide) for x in operands)
+        leaves = [x.requires_grad_() for x in (q, k, v)]
+        results: list[Any] = []
+        for how in ({"is_causal": True}, {"attn_mask": seen.to(place)}):
+            y = cugrad.nn.functional.scaled_dot_product_attention(*leaves, **how)
+            results += [y.detach(), *cugrad.autograd.grad(y, leaves, g)]
+        found.append([x.double().cpu().numpy() for x in results])
+    tolerance = 2e-2 if dtype == "bfloat16" else 3e-3
+    for ours, exact in zip(*found):
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=tolerance * np.abs(exact).max())

@@ -21,7 +21,7 @@ from ..events.event_list import EventList
 from ..traces.database import copy_name
 from .nvtx import range_text
 
-BUFFER = 8 << 20  # bytes of records that CUPTI fills before it hands them over
+BUFFER = 1 << 20  # bytes of records, some 7,000, that stop the program for as long as they are read
 
 
 class _Record(NamedTuple):

@@ -431,7 +431,8 @@ ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range
     warp_epochs.assign((threads + 31) / 32, 0);
     released.clear();
     auto shadow = [](Range& r) { r.cells = (Cell*)calloc(r.size + 1, sizeof(Cell)); };
-    for (Range& r : arrays) shadow(r);
+    for (Range& r : arrays)
+        if (races > 1) shadow(r);
     shadow(fixed), shadow(dynamic);  // pages that nobody touches cost nothing
     if (in_turns) make_fibres();
     size_t blocks = (size_t)gridDim.x * gridDim.y * gridDim.z, first = blocks ? draw() % blocks : 0;

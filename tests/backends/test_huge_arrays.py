@@ -1,0 +1,276 @@
+"""Kernels reach what lies beyond 2^31 elements: the last blocks of each kernel run from its source,
+on memory that is promised and never touched. What leaves its arrays is reported, and any sum or
+product of indices that overflows.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+
+import cugrad
+from cugrad.backends import get
+from cugrad.ops.table import TABLE, raw
+from tests.backends import cuda_toolchain as toolchain
+from tests.support import fake_cuda
+
+pytestmark = pytest.mark.host_only
+
+MANY, N = 2**15 + 1, 2**16 + 8  # rows and what they have: more than 2^31 together
+ROWS, CUBE = (MANY, N), (MANY, 8, N // 8)
+CHANNELS = (9, 2**20, 228)
+PLANES, FLAT = (2**10 + 1, 2**9, 64, 64), (3, 2**19, 37, 37)
+ONES, WINDOW = (1, 1), {"kernel_size": 3, "stride": 1, "padding": 1}
+SOME: dict[str, Any] = {"dim": 1, "keepdim": False}
+BY: dict[str, Any] = {"stride": ONES, "padding": ONES, "dilation": ONES}
+LOSS: dict[str, Any] = {"reduction": "mean", "ignore_index": -100}
+HALF, SINGLE, INDEX, BYTE = "float16", "float32", "int64", "uint8"
+Made = tuple[tuple[int, ...], str]
+
+
+def halves(*shapes: tuple[int, ...]) -> list[Made]:
+    return [(shape, HALF) for shape in shapes]
+
+
+# row, operands (shape and dtype), parameters
+FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("native_layer_norm", halves(ROWS, (N,), (N,)), {"normalized_shape": (N,)}),
+    ("rms_norm", halves(ROWS, (N,)), {"normalized_shape": (N,)}),
+    ("native_layer_norm_backward",
+     [*halves(ROWS, ROWS, (N,)), ((MANY, 1), SINGLE), ((MANY, 1), SINGLE)],
+     {"normalized_shape": (N,)}),
+    ("rms_norm_backward", [*halves(ROWS, ROWS, (N,)), ((MANY, 1), SINGLE)],
+     {"normalized_shape": (N,)}),
+    ("native_group_norm", halves(CHANNELS, (2**20,), (2**20,)), {"num_groups": 2**19}),
+    ("native_batch_norm", halves(CHANNELS, (2**20,), (2**20,)), {}),
+    ("native_batch_norm", halves((2**11 + 1, 2**20), (2**20,), (2**20,)), {}),
+    ("batch_norm_inference", halves(CHANNELS, *[(2**20,)] * 4), {}),
+    ("linear", halves((2**21 + 1, 2), (2**10, 2), (2**10,)), {}),
+    ("convolution", [*halves((1, 600, 640, 640), (1, 600, 3, 3)), None], {**BY, "groups": 1}),
+    ("convolution_input", halves((1, 1, 640, 640), (1, 600, 3, 3)),
+     {**BY, "groups": 1, "input_size": (640, 640)}),
+    ("convolution_weight", halves((1, 1, 640, 640), (1, 600, 640, 640)),
+     {**BY, "groups": 1, "kernel_size": (3, 3)}),
+    ("convolution", halves(PLANES, (512, 1, 3, 3), (512,)), {**BY, "groups": 512}),
+    ("convolution_input", halves(PLANES, (512, 1, 3, 3)),
+     {**BY, "groups": 512, "input_size": (64, 64)}),
+    ("convolution_weight", halves(FLAT, FLAT), {**BY, "groups": 2**19, "kernel_size": (3, 3)}),
+    ("convolution", halves(PLANES, (512, 2, 3, 3), (512,)), {**BY, "groups": 256}),
+    ("convolution_input", halves(PLANES, (512, 2, 3, 3)),
+     {**BY, "groups": 256, "input_size": (64, 64)}),
+    ("max_pool2d_with_indices", halves(PLANES), WINDOW),
+    ("avg_pool2d", halves(PLANES), WINDOW),
+    ("avg_pool_backward", halves(PLANES), {**WINDOW, "input_size": (64, 64)}),
+    *[(name, halves(shape), {"dim": 1}) for name in ("softmax", "log_softmax")
+      for shape in (ROWS, CUBE)],
+    *[(name, halves(ROWS, ROWS), {"dim": 1})
+      for name in ("softmax_backward", "log_softmax_backward")],
+    ("cross_entropy", [(ROWS, HALF), ((MANY,), INDEX), None], LOSS),
+    ("cross_entropy_backward",
+     [((), HALF), (ROWS, HALF), ((MANY,), INDEX), None, ((), HALF), ((MANY, 1, 1), SINGLE),
+      ((MANY, 1, 1), SINGLE)], LOSS),
+    ("nll_loss", [(ROWS, HALF), ((MANY,), INDEX), None], LOSS),
+    ("nll_loss_backward", [((), HALF), ((MANY,), INDEX), None, ((), HALF)],
+     {**LOSS, "input_shape": ROWS}),
+    ("native_dropout", [(ROWS, HALF), ((-(-MANY * N // 8),), BYTE)],
+     {"mask_shape": ROWS, "p": 0.5}),
+    ("gather", [(ROWS, HALF), (ROWS, INDEX)], {"dim": 1}),
+    ("gather_backward", [((MANY, 2), HALF), ((MANY, 2), INDEX)], {"shape": ROWS, "dim": 1}),
+    ("gather_backward", [((MANY, 40), HALF), ((MANY, 40), INDEX)], {"shape": ROWS, "dim": 1}),
+    ("gather_backward", [((MANY, 2100), SINGLE), ((MANY, 2100), INDEX)],
+     {"shape": ROWS, "dim": 1}),
+    ("scatter_add", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
+    ("embedding_dense_backward", [((3, N), HALF), ((3,), INDEX)], {"num_weights": MANY}),
+    ("index_select_backward", [((MANY, 2), HALF), ((2,), INDEX)], {"shape": ROWS, "dim": 1}),
+    ("index_select_backward", [((2, 2**12), HALF), ((2,), INDEX)],
+     {"shape": (2**19 + 1, 2**12), "dim": 0}),
+    ("index_add", [((2**19 + 1, 2**12), HALF), ((2,), INDEX), ((2, 2**12), HALF)], {"dim": 0}),
+    ("index_backward", [((2, 2**12), HALF)],
+     {"shape": (2**19 + 1, 2**12), "indices": (((2,), INDEX),)}),
+    *[(name, halves(shape), {"dim": 1})
+      for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")
+      for shape in (ROWS, CUBE)],
+    *[(name, halves(shape), SOME) for name in ("max", "min", "argmax", "argmin")
+      for shape in (ROWS, CUBE)],
+    ("sort", halves((2**20 + 1, 2048)), {"dim": 1}),
+    ("argsort", halves((2**20 + 1, 2048)), {"dim": 1}),
+    ("topk", halves(ROWS), {"dim": 1, "k": 3}),
+    ("kthvalue", halves((2**20 + 1, 2048)), {**SOME, "k": 3}),
+    ("median", halves((2**20 + 1, 2048)), SOME),
+    ("add", halves(ROWS, ROWS), {}),
+    ("add", halves(ROWS, (N,)), {}),
+    ("add", halves((N, MANY), (N, 1)), {}),
+    ("gelu", halves((2**31 + 5,)), {}),
+]  # fmt: skip
+
+# row, the gradient, what is saved by the name of an input or output, inputs' shapes, parameters
+BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str, Any]]] = [
+    ("native_layer_norm", (ROWS, HALF),
+     {"input": (ROWS, HALF), "weight": ((N,), HALF), "mean": ((MANY, 1), SINGLE),
+      "rstd": ((MANY, 1), SINGLE)}, [ROWS, (N,), (N,)], {"normalized_shape": (N,)}),
+    ("rms_norm", (ROWS, HALF),
+     {"input": (ROWS, HALF), "weight": ((N,), HALF), "rstd": ((MANY, 1), SINGLE)},
+     [ROWS, (N,)], {"normalized_shape": (N,)}),
+    ("native_group_norm", (CHANNELS, HALF),
+     {"input": (CHANNELS, HALF), "weight": ((2**20,), HALF), "mean": ((9, 2**19), SINGLE),
+      "rstd": ((9, 2**19), SINGLE)}, [CHANNELS, (2**20,), (2**20,)], {"num_groups": 2**19}),
+    ("native_batch_norm", (CHANNELS, HALF),
+     {"input": (CHANNELS, HALF), "weight": ((2**20,), HALF), "mean": ((2**20,), SINGLE),
+      "invstd": ((2**20,), SINGLE)}, [CHANNELS, (2**20,), (2**20,)], {}),
+    ("max_pool2d_with_indices", (PLANES, HALF), {"offsets": (PLANES, BYTE)}, [PLANES], WINDOW),
+    ("cumsum", (ROWS, HALF), {}, [ROWS], {"dim": 1}),
+    *[(name, (ROWS, HALF), {"self": (ROWS, HALF), "result": (ROWS, HALF)}, [ROWS], {"dim": 1})
+      for name in ("cumprod", "logcumsumexp")],
+    ("gelu", (ROWS, HALF), {"self": (ROWS, HALF)}, [ROWS], {}),
+    ("mul", (ROWS, HALF), {"self": (ROWS, HALF), "other": ((N,), HALF)}, [ROWS, (N,)], {}),
+    ("mul", (ROWS, HALF), {"self": (ROWS, HALF), "other": ((MANY, 1), HALF)}, [ROWS, (MANY, 1)],
+     {}),
+]  # fmt: skip
+
+
+if fake_cuda.REAL is None:
+
+    def test_over_the_fake_cuda() -> None:
+        toolchain.host_compiler()
+        fake_cuda.passed(__file__, fused=True)
+
+    def test_every_written_row_is_run() -> None:
+        from cugrad.backends.cupy.written import registry
+
+        pools = [f"{kind}_pool{n}d{more}" for kind, more in (("max", "_with_indices"), ("avg", ""))
+                 for n in (1, 3)]  # fmt: skip
+        assert set(registry.FORWARDS) <= {name for name, *_ in FORWARD} | set(pools)
+        assert set(registry.BACKWARDS) <= {name for name, *_ in BACKWARD} | set(pools)
+
+
+else:
+    from importlib import import_module
+
+    from cugrad.backends.cupy.written import convolution, registry
+    from cugrad.nn.functional.dot_product_attention import AttentionSettings
+    from cugrad.tensor import make
+    from tests.support.cuda_on_cpu import Kernel
+
+    attention = import_module("cugrad.backends.cupy.written.attention")
+    DEVICE_ARRAY = fake_cuda.ndarray
+    LARGE = 1 << 24  # bytes
+
+    def promised(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """Memory whose pages the system has when they are touched."""
+        kind, count = np.dtype(dtype), prod(shape)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+        memory = mmap.mmap(-1, max(1, count * kind.itemsize), flags=flags)
+        return np.frombuffer(memory, kind, count).reshape(shape)
+
+    @pytest.fixture(scope="module", autouse=True)
+    def only_the_last_blocks() -> Iterator[None]:
+        """Kernels run their last blocks, arrays are promised, and nothing else is computed."""
+        begin, start = DEVICE_ARRAY._init, Kernel.__call__
+
+        def begins(
+            self: Any, shape: Any, dtype: Any = float, memptr: Any = None, *rest: Any
+        ) -> None:
+            count = prod(shape) if isinstance(shape, tuple) else 0
+            is_new = memptr is None or memptr is fake_cuda.NEW
+            if not is_new or count * np.dtype(dtype).itemsize < LARGE:
+                begin(self, shape, dtype, memptr, *rest)
+                return
+            begin(self, (0,), dtype)
+            self._host = promised(shape, dtype)
+            fake_cuda.OWNERS[id(self._host)] = self
+            fake_cuda.count(self._host, True)
+
+        def run(self: Kernel, grid: Any, *args: Any, **kwargs: Any) -> None:
+            last = prod(grid) - 1
+            start(self, grid, *args, **{**kwargs, "only": range(last, last + 1), "races": 0})
+
+        cupy = fake_cuda.sys.modules["cupy"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fake_cuda, "CHECKS", True)
+            patch.setattr(DEVICE_ARRAY, "_init", begins)
+            patch.setattr(Kernel, "__call__", run)
+            patch.setattr(cupy, "zeros", lambda shape, dtype: DEVICE_ARRAY(shape, dtype))
+            patch.setattr(DEVICE_ARRAY, "copy", lambda x, order="C": made((x.shape, x.dtype)),
+                          raising=False)  # fmt: skip
+            patch.setattr(fake_cuda, "_gemm", lambda *args: None)
+            patch.setattr(convolution, "WORKSPACE", 1 << 40)
+            with fake_cuda.compiled_together():
+                for call in calls():
+                    call()
+            yield
+
+    def made(what: Any) -> Any:
+        if what is None:
+            return None
+        return DEVICE_ARRAY(*what)
+
+    def forward_call(name: str, operands: list[Any], params: dict[str, Any]) -> Callable[[], Any]:
+        op = TABLE[name]
+        full = {**op.defaults, **params}
+        if "indices" in params:
+            full["indices"] = tuple([made(x) for x in params["indices"]])
+
+        def call() -> Any:
+            arrays = [made(x) for x in operands]
+            if op.kind == "elementwise":
+                return get("cuda").row_function(op)(*arrays)
+            return registry.FORWARDS[name](*arrays, *[full.get(p) for p in op.params])
+
+        return call
+
+    def backward_call(
+        name: str, g: Made, saved: dict[str, Made], shapes: list[tuple[int, ...]],
+        params: dict[str, Any],
+    ) -> Callable[[], Any]:  # fmt: skip
+        op = TABLE[name]
+        mask = (1 << len(shapes)) - 1
+
+        def call() -> Any:
+            values = [made(saved[n]) if n in saved else None for n in op.saves(mask)]
+            function = get("cuda").gradients_function(op, mask, raw)
+            meta = tuple(shapes), {**op.defaults, **params}, None, None, False
+            return function and function(made(g), values, meta)
+
+        return call
+
+    def attention_calls() -> list[Callable[[], Any]]:
+        """Of many short sequences, with a bit for each of more than 2^31 weights."""
+        lead, how = (2**19 + 1, 1), AttentionSettings(0.5, True, 0.125)
+        operands = [((*lead, 64, 64), HALF)] * 3
+
+        def call(cores: bool) -> Any:
+            attention.has_tensor_cores = lambda device: cores
+            arrays = [*map(made, operands), None, made(((prod(lead) * 64 * 64 // 8,), BYTE))]
+            results = attention.attention(*arrays, how)
+            return attention.attention_backward(made(operands[0]), *arrays, *results, how)
+
+        return [lambda: call(True), lambda: call(False)]
+
+    def more_calls() -> list[Callable[[], Any]]:
+        """Sums of columns and means, and the step of an optimizer."""
+
+        def step() -> bool:
+            w = make(made((ROWS, SINGLE))).requires_grad_()
+            w.grad = make(made((ROWS, SINGLE)))
+            cugrad.optim.SGD([w], lr=0.1).step()
+            return True
+
+        xp = get("cuda").xp
+        return [step, lambda: xp.sum(made((ROWS, HALF)), 0), lambda: xp.mean(made((ROWS, HALF)), 1)]
+
+    def calls() -> list[Callable[[], Any]]:
+        return [*[forward_call(*case) for case in FORWARD],
+                *[backward_call(*case) for case in BACKWARD], *attention_calls(),
+                *more_calls()]  # fmt: skip
+
+    def test_the_last_blocks_of_kernels_stay_in_their_arrays() -> None:
+        for k, call in enumerate(calls()):
+            assert call() is not None, k
