@@ -3,8 +3,8 @@
 `coo.py` has the SparseTensor: places, and the values there, which are tensors themselves. All that
 is computed with one is computed with these by recorded ops, so gradients of any order are there,
 and no row knows of it: begin there. `making.py` makes them, `products.py` multiplies, `parts.py`
-takes parts and computes element by element. Users import the functions from `cugrad.sparse` and
-`cugrad`, other rooms `SparseTensor`.
+takes parts and computes element by element, `types.py` has PyTorch's old
+names. Users import the functions from `cugrad.sparse` and `cugrad`, other rooms `SparseTensor`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from .products import addmm as addmm
 from .products import mm as mm
 from .products import smm as smm
 from .products import spmm as spmm
+from .types import TYPES as _TYPES
 
 __all__ = ["addmm", "mm", "sum"]
 
+globals().update(_TYPES)
 _explain(__name__)

@@ -89,6 +89,11 @@ a.is_coalesced(), a.coalesce().is_coalesced(), a.coalesce()._nnz(), y.is_sparse
 str(a.dtype), str(a.layout), a.requires_grad, a.detach().requires_grad, str(a.device)
 torch.sparse_coo_tensor([[1, 4]], [2., 3.]).shape
 isinstance(a, torch.Tensor), a.float().dtype == torch.float32
+a.type(), a.float().type(), isinstance(a, torch.DoubleTensor), isinstance(y, torch.DoubleTensor)
+isinstance(a, torch.sparse.DoubleTensor), isinstance(y, torch.sparse.DoubleTensor)
+torch.sparse.FloatTensor(a._indices(), a._values().float(), (3, 4)).to_dense().tolist()
+torch.sparse.DoubleTensor(a._indices(), a._values()).shape, torch.sparse.LongTensor(2, 3).dtype
+torch.sparse.FloatTensor(torch.Size([2, 3])).shape, torch.sparse.FloatTensor().shape
 """.strip().splitlines()
 WRONG = """
 a.indices()
@@ -100,6 +105,8 @@ torch.sparse_coo_tensor([0, 1], [1., 2.], (3,))
 torch.sparse_coo_tensor([[0]], [1.], (3, 3))
 torch.sparse.mm(a, y)
 a + b.t()
+torch.sparse.FloatTensor([2, 3])
+torch.sparse.FloatTensor(a._indices(), [1.])
 a[7]
 a.select(2, 0)
 """.strip().splitlines()
@@ -152,12 +159,14 @@ def test_values_and_gradients_are_pytorchs(call: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor")
 @pytest.mark.parametrize("call", FACTS)
 def test_what_a_sparse_tensor_says_of_itself(call: str) -> None:
     torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
     assert str(eval(call, names(cugrad))) == str(eval(call, names(torch)))
 
 
+@pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor")
 @pytest.mark.parametrize("call", WRONG)
 def test_errors_have_pytorchs_type(call: str) -> None:
     torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")

@@ -149,7 +149,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
             if named.rpartition(".")[2] == f"{dtypes.type_name(kind)}Tensor":
                 return to(self, place, kind, non_blocking)
         raise ValueError(f"invalid type: '{named}'")
-    return f"torch.{'cuda.' if self.is_cuda else ''}{dtypes.type_name(self.dtype)}Tensor"
+    place = ("cuda." if self.is_cuda else "") + ("sparse." if self.is_sparse else "")
+    return f"torch.{place}{dtypes.type_name(self.dtype)}Tensor"
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:

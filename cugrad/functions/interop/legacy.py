@@ -20,9 +20,12 @@ class TensorType:
     (torch.int64, True, False, 'torch.LongTensor')
     """
 
+    sparse = False
+
     def __init__(self, dtype: dtypes.dtype, device: str) -> None:
         self.dtype, self.device = dtype, device
         place = "" if device == "cpu" else f"{device}."
+        place += "sparse." if self.sparse else ""
         self.name = f"torch.{place}{dtypes.type_name(dtype)}Tensor"
 
     def __call__(self, *data: Any) -> Tensor:
@@ -36,6 +39,7 @@ class TensorType:
             isinstance(instance, Tensor)
             and instance.dtype is self.dtype
             and instance.device.type == self.device
+            and instance.is_sparse is self.sparse
         )
 
     def __or__(self, other: Any) -> Any:
