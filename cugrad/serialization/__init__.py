@@ -24,7 +24,7 @@ from . import safetensors as safetensors
 from .archive import VERSION, Reader, Writer, written
 from .checked import shown, storage_name
 from .names import CALLS, VALUES
-from .old_format import is_old, load_old
+from .old_format import is_old, load_old, save_old
 from .pickling import pickled
 from .safetensors import load_file, load_model, safe_open, save_file, save_model
 from .sharded import load_checkpoint, load_sharded_checkpoint, save_sharded
@@ -66,8 +66,8 @@ def save(
             complete, and an error leaves it as it was.
         pickle_module: Python's `pickle`; NotImplementedError for others.
         pickle_protocol: of what is not a tensor; PyTorch loads 2 with weights_only.
-        _use_new_zipfile_serialization: NotImplementedError for the format before PyTorch 1.6,
-            which `load` reads.
+        _use_new_zipfile_serialization: False writes the format before PyTorch 1.6, which has
+            not all dtypes: NotImplementedError for the others.
         _disable_byteorder_record: the file does not say in which order bytes are.
 
     >>> import cugrad as torch, io
@@ -78,10 +78,12 @@ def save(
     """
     if pickle_module is not pickle:
         raise NotImplementedError(f"save: got pickle_module {pickle_module!r}, want pickle")
-    if not _use_new_zipfile_serialization:
-        raise NotImplementedError("save: the format of PyTorch before 1.6 is read, not written")
     storages = StorageCollector()
-    data = pickled(obj, storages, pickle_protocol)
+    data = pickled(obj, storages, pickle_protocol, old=not _use_new_zipfile_serialization)
+    if not _use_new_zipfile_serialization:
+        with written(f) as (file, _):
+            save_old(file, data, storages)
+        return
     with written(f) as (file, name), Writer(file, name) as archive:
         archive.write("data.pkl", data)
         if not _disable_byteorder_record:

@@ -1,18 +1,19 @@
-"""Files of PyTorch before 1.6: pickles one after another, then the storages. Read, not written."""
+"""Files of PyTorch before 1.6: pickles one after another, then the storages."""
 
 from __future__ import annotations
 
 import pickle
-from typing import Any
+import sys
+from typing import IO, Any
 
 import numpy as np
 
 from ..dtypes import dtype
 from .checked import shown, storage_name
-from .storages import LoadedStorage, Location
+from .storages import LoadedStorage, Location, StorageCollector
 from .unpickling import PickleMachine, Safe, unpickled
 
-__all__ = ["is_old", "load_old"]
+__all__ = ["is_old", "load_old", "save_old"]
 
 MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of such a file
 PROTOCOL = 1001
@@ -22,6 +23,21 @@ _START = pickle.dumps(MAGIC, 2)
 def is_old(start: bytes) -> bool:
     """Whether a file that starts so is of the old format."""
     return start.startswith(_START)
+
+
+def save_old(file: IO[bytes], data: bytes, storages: StorageCollector) -> None:
+    """Writes a pickle and the storages that it names as PyTorch did before 1.6."""
+    sizes = {"short": 2, "int": 4, "long": 4}
+    system = {
+        "protocol_version": PROTOCOL, "little_endian": sys.byteorder == "little",
+        "type_sizes": sizes,
+    }  # fmt: skip
+    file.write(b"".join(pickle.dumps(part, 2) for part in (MAGIC, PROTOCOL, system)))
+    file.write(data)
+    file.write(pickle.dumps([str(number) for number in range(len(storages.found))], 2))
+    for number, flat in enumerate(storages.found):
+        file.write(int(flat.size).to_bytes(8, "little"))
+        file.write(storages.bytes_of(number))
 
 
 class _Reader:

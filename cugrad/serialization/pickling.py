@@ -28,14 +28,16 @@ EMPTY: Mapping[type, TorchName] = {}
 
 
 def pickled(
-    obj: Any, storages: StorageCollector, protocol: int, names: Mapping[type, TorchName] = EMPTY
-) -> bytes:
+    obj: Any, storages: StorageCollector, protocol: int, names: Mapping[type, TorchName] = EMPTY,
+    old: bool = False,
+) -> bytes:  # fmt: skip
     """The pickle of an object, whose tensors name storages by their keys.
 
-    `names` has classes that are called otherwise in the file.
+    `names` has classes that are called otherwise in the file; `old`: as files before PyTorch 1.6
+    name storages.
     """
     out = io.BytesIO()
-    _Pickler(out, storages, protocol, names).dump(obj)
+    _Pickler(out, storages, protocol, names, old).dump(obj)
     return out.getvalue()
 
 
@@ -63,10 +65,11 @@ class _Pickler(pickle._Pickler):
     # Python's own, as C's looks up what it writes the name of
 
     def __init__(
-        self, out: Any, storages: StorageCollector, protocol: int, names: Mapping[type, TorchName]
+        self, out: Any, storages: StorageCollector, protocol: int, names: Mapping[type, TorchName],
+        old: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(out, protocol)
-        self._storages, self._further = storages, names
+        self._storages, self._further, self._old = storages, names, old
         self._names: dict[tuple[str, str], TorchName] = {}
 
     def persistent_id(self, obj: Any) -> Any:
@@ -122,14 +125,17 @@ class _Pickler(pickle._Pickler):
             return self._torch(_UTILS, "_rebuild_parameter"), args
         key, place, count, offset, stride = self._storages.of(t)
         kind = t.dtype
+        if self._old and kind not in NAMES:
+            raise NotImplementedError(f"save: the format before PyTorch 1.6 has no {kind}")
         name = self._torch(_UTILS, "_rebuild_tensor_v2" if kind in NAMES else "_rebuild_tensor_v3")
         if kind in NAMES:
             storage = self._torch("torch", NAMES[kind])
         else:
             storage, count = self._torch("torch.storage", "UntypedStorage"), count * kind.itemsize
         args = (
-            _StorageName("storage", storage, key, place, count), offset, tuple(t.shape), stride,
-            t.requires_grad, OrderedDict(), *(() if kind in NAMES else (kind,)),
+            _StorageName("storage", storage, key, place, count, *((None,) if self._old else ())),
+            offset, tuple(t.shape), stride, t.requires_grad, OrderedDict(),
+            *(() if kind in NAMES else (kind,)),
         )  # fmt: skip
         if kind_of_tensor is Tensor and not state:
             return name, args

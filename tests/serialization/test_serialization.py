@@ -421,6 +421,24 @@ def test_files_of_old_pytorch() -> None:
             cugrad.load(file, weights_only=weights_only)
 
 
+def test_files_for_old_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    linear = cugrad.nn.Linear(2, 1)
+    x = cugrad.arange(12.0).reshape(3, 4)
+    obj = {**objects(cugrad)["nested"], "p": linear.weight, "s": linear.state_dict(),
+           "views": [x, x[1], x.t()], "empty": cugrad.zeros(0)}  # fmt: skip
+    file = io.BytesIO()
+    cugrad.save(obj, file, _use_new_zipfile_serialization=False)
+    for lib in (torch, cugrad):
+        file.seek(0)
+        found = lib.load(file)
+        assert described(found) == described(obj)
+        found["views"][0][1, 1] = 50
+        assert found["views"][1][1].item() == 50 and found["views"][2][1, 1].item() == 50
+    with pytest.raises(NotImplementedError, match="has no torch.uint16"):
+        cugrad.save(x.to(cugrad.uint16), file, _use_new_zipfile_serialization=False)
+
+
 def test_files_that_cannot_seek() -> None:
     class Pipe:
         def __init__(self) -> None:
