@@ -32,7 +32,7 @@ LOWER, FULL, WIDEST, AS_GIVEN, REFUSED = "lower", "float32", "widest", "as given
 
 _LOWER = """
     linear mm bmm matmul baddbmm addmm addbmm convolution convolution_input prelu prelu_kernel
-    scaled_dot_product_attention vecdot
+    conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention vecdot
 """
 _LOSSES = """
     cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div ctc_loss

@@ -148,6 +148,8 @@ CALLS: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
     "median": lambda lib, t: lib.median(t(SQUARE)),
     "var": lambda lib, t: lib.var(t(SQUARE)),
     "logsumexp": lambda lib, t: lib.logsumexp(t(SQUARE), 0),
+    "conv_transpose": lambda lib, t: lib.nn.functional.conv_transpose2d(
+        t(IMAGES).bfloat16(), t(KERNEL.swapaxes(0, 1)), t(BIAS)),
     "conv_bias": lambda lib, t: lib.nn.functional.conv2d(t(IMAGES), t(KERNEL), t(BIAS)),
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends.windows import Ints, numbers
 from ...functions.calls.arguments import of_one_dtype
@@ -198,6 +199,7 @@ def conv3d(
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
+@autocasts
 def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
     padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
@@ -212,6 +214,7 @@ def conv_transpose1d(
         1, input, weight, bias, stride, padding, output_padding, groups, dilation)  # fmt: skip
 
 
+@autocasts
 def conv_transpose2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
     padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
@@ -226,6 +229,7 @@ def conv_transpose2d(
         2, input, weight, bias, stride, padding, output_padding, groups, dilation)  # fmt: skip
 
 
+@autocasts
 def conv_transpose3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
     padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
