@@ -187,8 +187,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
     with no_grad():
-        drawn = tensor.new_empty((max(rows, columns), min(rows, columns)))
-        q, r = qr(drawn.normal_(0, 1, generator=generator))
+        drawn = tensor.new_empty((rows, columns)).normal_(0, 1, generator=generator)
+        q, r = qr(drawn.T if rows < columns else drawn)
         q = q * r.diagonal().sign()
         tensor.copy_((q.T if rows < columns else q).reshape(tensor.shape))
         return tensor.mul_(gain)

@@ -10,7 +10,7 @@ from ...tensor import Tensor
 from .. import init
 from ..functional.attention import multi_head_attention_forward
 from ..parameter import Parameter
-from .linear import Linear
+from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 
 __all__ = ["MultiheadAttention"]
@@ -83,7 +83,7 @@ class MultiheadAttention(Module):
             "in_proj_bias": parameter(3 * embed_dim, present=bias),
         }.items():
             self.register_parameter(name, weight)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **factory)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias, **factory)
         self.register_parameter("bias_k", parameter(1, 1, embed_dim, present=add_bias_kv))
         self.register_parameter("bias_v", parameter(1, 1, embed_dim, present=add_bias_kv))
         self._reset_parameters()

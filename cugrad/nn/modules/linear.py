@@ -80,6 +80,11 @@ class Linear(Module):
         )
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """What `MultiheadAttention` has for `out_proj`: programs that replace layers see by the class
+    that its `forward` is not called."""
+
+
 class LazyLinear(LazyModuleMixin, Linear):
     """A Linear whose `in_features` is the last extent of its first input.
 
