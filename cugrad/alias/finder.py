@@ -11,13 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..absent import DISTRIBUTED, explain, missing, reason_for
+from ..absent import COMPILED, DISTRIBUTED, explain, missing, reason_for
 from . import private
 from .refusals import AbsentModule, refusal
 
 __all__ = ["Alias", "InstalledTorch"]
 
 LIBRARY = __name__.partition(".")[0]
+NAMES = ("torch", "functorch")  # the packages of PyTorch that it stands for
 
 # PyTorch's paths -> where this library has what programs import of them.
 PATHS = {
@@ -61,11 +62,11 @@ class Alias(MetaPathFinder, Loader):
         self.specs: dict[str, Any] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """A spec for `torch` and what is below it; None for any other name."""
-        if name != "torch" and not name.startswith("torch."):
+        """A spec for `torch`, or functorch, and what is below it; None for any other name."""
+        package, _, path = name.partition(".")
+        if package not in NAMES:
             return None
-        path = name.partition(".")[2]
-        module = self.module_of(path)
+        module = self.of_functorch(path) if package == "functorch" else self.module_of(path)
         if module is None:
             reason = self.reason_of(path)
             if reason is None:
@@ -86,6 +87,12 @@ class Alias(MetaPathFinder, Loader):
                     if error.name is not None and not error.name.startswith(LIBRARY):
                         raise  # a package that the module itself needs
         return None
+
+    def of_functorch(self, path: str) -> ModuleType:
+        """The module that stands for `functorch.<path>`."""
+        if path in ("", "experimental"):
+            return import_module(f"{LIBRARY}.alias.paths.functorch")
+        return AbsentModule(f"functorch.{path}", COMPILED)
 
     def reason_of(self, path: str) -> str | None:
         """Why a module is not here, or that around it; None for one that PyTorch does not have."""

@@ -13,7 +13,7 @@ from ..dtypes import dtype
 from ..random import Generator
 from ..tensor import Size, Tensor
 from . import refusals
-from .finder import Alias, InstalledTorch
+from .finder import NAMES, Alias, InstalledTorch
 from .paths.torch_version import TorchVersion
 
 __all__ = ["API", "install", "installed", "uninstall"]
@@ -84,7 +84,7 @@ def uninstall() -> None:
     _changes.alias = None
     if alias in sys.meta_path:
         sys.meta_path.remove(alias)
-    for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
+    for name in [n for n in sys.modules if n.partition(".")[0] in NAMES]:
         del sys.modules[name]
     alias.forget()
     _changes.undo()

@@ -53,6 +53,39 @@ if len(sys.argv) > 1:
     torch.ones(2) @ torch.ones(3)
 """
 
+FUNCTORCH = """
+import warnings, torch, functorch
+from functorch.experimental import chunk_vmap
+from torch import nn
+warnings.simplefilter("ignore", FutureWarning)
+net = nn.Linear(2, 3)
+f, params = functorch.make_functional(net)
+x = torch.ones(4, 2)
+f(params, x).sum().backward()
+assert torch.equal(f(params, x), net(x)) and params[1].grad.tolist() == [4, 4, 4]
+assert net.bias.grad is None and not functorch.make_functional(net, True)[1][0].requires_grad
+nets = [nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).eval() for _ in range(3)]
+f, params, buffers = functorch.combine_state_for_ensemble(nets)
+both = functorch.vmap(f, (0, 0, None))(params, buffers, x)
+assert all(torch.allclose(a, n(x), atol=1e-6) for a, n in zip(both, nets))
+assert torch.equal(functorch.grad(torch.sin)(x[0, 0]), x[0, 0].cos())
+assert torch.equal(chunk_vmap(torch.sin, chunks=2)(x), x.sin())
+for wrong in (lambda: functorch.make_functional(nets[0]),
+              lambda: functorch.combine_state_for_ensemble([]),
+              lambda: functorch.combine_state_for_ensemble([net, nets[0]]),
+              lambda: functorch.combine_state_for_ensemble([net, nn.Linear(2, 3).eval()])):
+    try:
+        wrong()
+        raise AssertionError
+    except RuntimeError:
+        pass
+try:
+    from functorch.compile import aot_function
+    aot_function(len)
+except NotImplementedError as error:
+    print(error)
+"""
+
 
 def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -72,6 +105,12 @@ def test_a_program_runs_as_it_is(program: str) -> None:
     run = python("-m", "cugrad.as_torch", program)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == f"True {[program]} __main__ True\n"
+
+
+def test_functorch_has_the_names_of_torch_func(tmp_path: Path) -> None:
+    (tmp_path / "transform.py").write_text(FUNCTORCH)
+    run = python("-m", "cugrad.as_torch", str(tmp_path / "transform.py"))
+    assert (run.returncode, run.stderr) == (0, "") and "uncompiled" in run.stdout
 
 
 def test_an_error_of_the_program_has_its_own_traceback(program: str) -> None:
