@@ -87,7 +87,8 @@ class Backend(Protocol):
     `xp` has NumPy's names, plus `index_add(array, index, values)` (in place; duplicates add up),
     `index_reduce(array, index, values, how)` (the same with the ufunc of the name `how`),
     `track_moment` (in place, see moments.py), `erf`, `erfc`, `sliding_window_view`; its sums and
-    products of half precision accumulate in float32.
+    products of half precision accumulate in float32. It may have kernels for the steps of recurrent
+    layers, `lstm_step` and its like, see nn/recurrent/scans.py.
     """
 
     name: str

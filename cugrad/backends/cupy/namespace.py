@@ -16,6 +16,7 @@ from .codecs import CodecKernels
 from .fused.rows import column_sum, mean_of
 from .gemm import matmul
 from .windows import as_strided
+from .written import cells
 from .written.norms import track_moment
 
 __all__ = ["CupyNamespace"]
@@ -94,6 +95,8 @@ class CupyNamespace:
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()
     track_moment = staticmethod(track_moment)
+    lstm_step, lstm_back = staticmethod(cells.lstm_step), staticmethod(cells.lstm_back)
+    gru_step, gru_back = staticmethod(cells.gru_step), staticmethod(cells.gru_back)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)

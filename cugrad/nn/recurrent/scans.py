@@ -5,6 +5,9 @@ begin, and how many there are: those of the first so many sequences. Spans come 
 which the layer visits them. Numbers that do not depend on the step before are computed for all
 steps at once, so that a step is one product and a few functions.
 
+What a step computes element for element is a function of its own below, for which a device may have
+a kernel: a method of `xp` of its name, which answers False for what it does not take.
+
 A sigmoid is computed as (tanh(x / 2) + 1) / 2: then one tanh serves all gates, and nothing
 overflows.
 """
@@ -55,7 +58,15 @@ def _all(spans: Sequence[Span], a: Operands) -> bool:
 
 def _before(xp: Any, first: Array, states: Array, spans: Sequence[Span]) -> Array:
     """For each row the state before its step: that of the step before, or the first one."""
-    before, now = xp.empty_like(states), first.copy()
+    before, size, start = xp.empty_like(states), len(first), spans[0][0]
+    if len(states) == size * len(spans):  # all steps have all sequences
+        before[start : start + size] = first
+        if start == 0:
+            before[size:] = states[: len(states) - size]
+        else:  # from the last step on
+            before[: len(states) - size] = states[size:]
+        return before
+    now = first.copy()
     for start, count in spans:
         before[start : start + count] = now[:count]
         now[:count] = states[start : start + count]
@@ -89,6 +100,11 @@ def _weights(xp: Any, a: Operands, d_in: Array, d_hid: Array, before: Array) -> 
         of_inputs = d_in.sum(0)
         biases = of_inputs, of_inputs.copy() if d_in is d_hid else d_hid.sum(0)
     return (xp.matmul(d_in, a.w_ih), xp.matmul(d_in.T, a.x), xp.matmul(d_hid.T, before), *biases)
+
+
+def _by_kernel(xp: Any, name: str, *args: Any) -> bool:
+    kernel = getattr(xp, name, None)
+    return kernel is not None and bool(kernel(*args))
 
 
 class Rnn(Scan):
@@ -149,18 +165,10 @@ class Lstm(Scan):
         for start, count in spans:
             at = slice(start, start + count)
             gate, cell = gates[at], cells[at]
-            gate += xp.matmul(h[:count], w)
-            xp.tanh(gate, out=gate)
-            shown = gate[:, 3 * n :]
-            for bent in (gate[:, : 2 * n], shown):
-                bent += 1
-                bent *= 0.5
-            xp.multiply(gate[:, n : 2 * n], c[:count], out=cell)
-            cell += gate[:, :n] * gate[:, 2 * n : 3 * n]
-            if a.w_hr is None:
-                xp.multiply(shown, xp.tanh(cell), out=out[at])
-            else:
-                out[at] = xp.matmul(shown * xp.tanh(cell), a.w_hr.T)
+            shown = out[at] if a.w_hr is None else xp.empty_like(cell)
+            lstm_step(xp, gate, xp.matmul(h[:count], w), c[:count], cell, shown)
+            if a.w_hr is not None:
+                out[at] = xp.matmul(shown, a.w_hr.T)
             if whole:
                 h, c = out[at], cell
             else:
@@ -185,19 +193,55 @@ class Lstm(Scan):
         dh, dc = gh.copy(), gc.copy()
         for start, count in reversed(spans):
             at = slice(start, start + count)
-            now, cell = dh[:count], dc[:count]
-            now += gy[at]
+            now, slopes = dh[:count], gy[at]
             if projected is not None:
-                projected[at] = now
-                now = xp.matmul(now, a.w_hr)
-            cell += now * into_cell[at]
-            d[at, :3] *= cell[:, None]
-            d[at, 3] *= now
-            dh[:count] = xp.matmul(flat[at], a.w_hh)
-            cell *= f[at]
+                projected[at] = now + slopes
+                now, slopes = xp.matmul(projected[at], a.w_hr), None
+            lstm_back(xp, d[at], dc[:count], now, slopes, into_cell[at], gates[at])
+            slopes = xp.matmul(flat[at], a.w_hh)
+            if count == len(dh):
+                dh = slopes
+            else:
+                dh[:count] = slopes
         dx, dw_ih, dw_hh, db_ih, db_hh = _weights(xp, a, flat, flat, _before(xp, a.h, out, spans))
         dw_hr = None if projected is None else xp.matmul(projected.T, hidden)
         return Operands(dx, dh, dc, dw_ih, dw_hh, db_ih, db_hh, dw_hr)
+
+
+def lstm_step(xp: Any, gate: Array, add: Array, c: Array, cell: Array, shown: Array) -> None:
+    """Of one step: `gate` becomes the gates of what is in it and of `add`, `cell` the new state of
+    c, and `shown` what the cell shows; all rows, the gates side by side.
+    """
+    if _by_kernel(xp, "lstm_step", gate, add, c, cell, shown):
+        return
+    n = c.shape[1]
+    gate += add
+    xp.tanh(gate, out=gate)
+    out = gate[:, 3 * n :]
+    for bent in (gate[:, : 2 * n], out):
+        bent += 1
+        bent *= 0.5
+    xp.multiply(gate[:, n : 2 * n], c, out=cell)
+    cell += gate[:, :n] * gate[:, 2 * n : 3 * n]
+    xp.multiply(out, xp.tanh(cell), out=shown)
+
+
+def lstm_back(
+    xp: Any, d: Array, cell: Array, now: Array, slopes: Array, into_cell: Array, gate: Array
+) -> None:
+    """Of one step: the slopes d, (rows, 4, n), become the gradients of the gates, from that of what
+    the cell shows, `now` and `slopes` together, and of the cell, which becomes that of the cell
+    before.
+    """
+    if _by_kernel(xp, "lstm_back", d, cell, now, slopes, into_cell, gate):
+        return
+    n = cell.shape[1]
+    if slopes is not None:
+        now += slopes
+    cell += now * into_cell
+    d[:, :3] *= cell[:, None]
+    d[:, 3] *= now
+    cell *= gate[:, n : 2 * n]
 
 
 class Gru(Scan):
@@ -214,25 +258,12 @@ class Gru(Scan):
         w[:, : 2 * n] *= 0.5
         turned = xp.empty((len(gates), n), gates.dtype)  # Uₙ h + dₙ
         out = xp.empty_like(turned)
-        whole = _all(spans, a)
+        whole, bias = _all(spans, a), None if a.b_hh is None else a.b_hh[2 * n :]
         h = a.h if whole else a.h.copy()
         for start, count in spans:
             at = slice(start, start + count)
-            now, add, new = gates[at], xp.matmul(h[:count], w), out[at]
-            two, q = now[:, : 2 * n], turned[at]
-            two += add[:, : 2 * n]
-            xp.tanh(two, out=two)
-            two += 1
-            two *= 0.5
-            q[:] = add[:, 2 * n :]
-            if a.b_hh is not None:
-                q += a.b_hh[2 * n :]
-            last = now[:, 2 * n :]
-            last += now[:, :n] * q
-            xp.tanh(last, out=last)
-            xp.subtract(h[:count], last, out=new)
-            new *= now[:, n : 2 * n]
-            new += last
+            new = out[at]
+            gru_step(xp, gates[at], xp.matmul(h[:count], w), bias, turned[at], h[:count], new)
             if whole:
                 h = new
             else:
@@ -256,15 +287,49 @@ class Gru(Scan):
         for start, count in reversed(spans):
             at = slice(start, start + count)
             now = dh[:count]
-            now += gy[at]
-            d[at] *= now[:, None]
-            into_new[at] *= now
-            now *= z[at]
+            gru_back(xp, d[at], into_new[at], now, gy[at], gates[at])
             now += xp.matmul(flat[at], a.w_hh)
         inner = flat.copy()
         inner[:, 2 * n :] = into_new
         dx, dw_ih, dw_hh, db_ih, db_hh = _weights(xp, a, inner, flat, before)
         return Operands(dx, dh, None, dw_ih, dw_hh, db_ih, db_hh)
+
+
+def gru_step(
+    xp: Any, gate: Array, add: Array, bias: Array, turned: Array, h: Array, new: Array
+) -> None:
+    """Of one step: `gate` becomes the gates of what is in it and of `add`, `turned` what of the
+    last state goes through the gate r, and `new` the state after h.
+    """
+    if _by_kernel(xp, "gru_step", gate, add, bias, turned, h, new):
+        return
+    n = h.shape[1]
+    two, last = gate[:, : 2 * n], gate[:, 2 * n :]
+    two += add[:, : 2 * n]
+    xp.tanh(two, out=two)
+    two += 1
+    two *= 0.5
+    turned[:] = add[:, 2 * n :]
+    if bias is not None:
+        turned += bias
+    last += gate[:, :n] * turned
+    xp.tanh(last, out=last)
+    xp.subtract(h, last, out=new)
+    new *= gate[:, n : 2 * n]
+    new += last
+
+
+def gru_back(xp: Any, d: Array, into_new: Array, now: Array, slopes: Array, gate: Array) -> None:
+    """Of one step: the slopes d, (rows, 3, n), and `into_new` become gradients, from that of the
+    state, `now` and `slopes` together, of which `now` becomes the part that the gate z lets by.
+    """
+    if _by_kernel(xp, "gru_back", d, into_new, now, slopes, gate):
+        return
+    n = now.shape[1]
+    now += slopes
+    d *= now[:, None]
+    into_new *= now
+    now *= gate[:, n : 2 * n]
 
 
 SCANS: dict[str, Scan] = {
