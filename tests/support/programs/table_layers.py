@@ -30,8 +30,8 @@ t._foreach_norm([{x}, {x} * 2])[1] | clear({x}, 0)
 t._foreach_pow([{x}], 2)[0]
 t._foreach_maximum([{x}], {c})[0]  real | clear({x}, 0.5, 1.5, -.7, 2, .3)
 {x}.view({x}.real.dtype)  complex 1d
-{x}.mH  2d
-{x}.adjoint()  2d
+{x}.mH  real 2d
+{x}.adjoint() * 1  2d
 {x}.resolve_conj()
 {x}[None].contiguous(memory_format=t.channels_last)  =3d
 {x}[None].to(memory_format=t.channels_last) * {c}  =3d
