@@ -54,7 +54,8 @@ def _pinverse(input: Any, rcond: float = 1e-15) -> Any:
 
 def _cast(functions: dict[str, Any]) -> dict[str, Any]:
     """Those that autocast runs in float32 on a CPU know it."""
-    return {name: autocasts(f) if name in POLICIES["cpu"] else f for name, f in functions.items()}
+    policies = POLICIES["cpu"]
+    return {name: autocasts(f, name) if name in policies else f for name, f in functions.items()}
 
 
 # torch's own names for these, which are methods of Tensor too.
@@ -74,8 +75,8 @@ _OF_TORCH = {
     **METHODS, **{name: getattr(distances, name) for name in distances.__all__},
     "chain_matmul": older.chain_matmul, "frobenius_norm": older.frobenius_norm,
     "nuclear_norm": older.nuclear_norm,
-    **{name: getattr(file, name) for file in (factors, least_squares, products, systems)
-       for name in file.OF_TORCH},
+    **_cast({name: getattr(file, name) for file in (factors, least_squares, products, systems)
+             for name in file.OF_TORCH}),
 }  # fmt: skip
 TAKES_OUT = _OF_TORCH.keys() - {
     "bilinear", "cdist", "det", "logdet", "lu", "matrix_exp", "pca_lowrank", "pdist", "pinverse",

@@ -416,7 +416,8 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
             raise TypeError(
                 f"complex(): argument '{name}' must be Tensor, not {type(value).__name__}"
             )
-    if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
+    fits = real.dtype.is_floating_point and real.dtype is not dtypes.bfloat16
+    if real.dtype is not imag.dtype or not fits:
         raise RuntimeError(
             "Expected both inputs to be Half, Float or Double tensors of one dtype but got "
             f"{real.dtype} and {imag.dtype}"

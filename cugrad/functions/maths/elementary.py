@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.autocast import autocasts
 from ...autograd.mode import will_change
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
@@ -47,6 +48,7 @@ def frexp(input: Tensor) -> Any:
     return Frexp(*recorded.frexp(input))
 
 
+@autocasts
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """The complex numbers of these absolute values and angles, real tensors of one dtype.
 

@@ -121,7 +121,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
             f"{list(a)} and {list(b)}"
         )
     if len(b) == 1:
-        return matmul(input, other)
+        return recorded.dot(input, other) if len(a) == 1 else matmul(input, other)
     columns = recorded.t(reshape(other, (prod(b[:-1]), b[-1])))
     return reshape(matmul(input, columns), (*a[:-1], *b[:-1]))
 
@@ -167,14 +167,19 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         if m == 2:
             return recorded.mm(input, other)
         if m == 1:
-            return recorded.mv(input, other)
+            return _matmul_mv(input, other)
     elif n == 1 and m == 1:
-        return recorded.dot(input, other)
+        return _matmul_dot(input, other)
     elif n == 3 and m == 3 and a[0] == b[0]:
         return recorded.bmm(input, other)
     if n > 2 and m > 2:
         _check_batches(a, b)
     return recorded.matmul(input, other)
+
+
+# Of matmul autocast says something else than of these ops.
+_matmul_mv = autocasts(lambda input, vec: recorded.mv(input, vec), "matmul")
+_matmul_dot = autocasts(lambda input, vec: recorded.dot(input, vec), "matmul")
 
 
 def _check_batches(a: Any, b: Any) -> None:

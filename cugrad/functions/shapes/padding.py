@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...dtypes import check_fits
 from ...ops import dims as D
@@ -97,10 +98,17 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     cuts = tuple([(min(a, 0), min(b, 0)) for a, b in pairs])
     if mode == "circular":  # PyTorch cuts first here, and last in the other modes
         input, cuts = recorded.constant_pad_nd(input, cuts), ()
-    grown = recorded.pad_edges(input, tuple([(max(a, 0), max(b, 0)) for a, b in pairs]), mode)
+    pad = _pad_circular if mode == "circular" else recorded.pad_edges
+    grown = pad(input, tuple([(max(a, 0), max(b, 0)) for a, b in pairs]), mode)
     if any(cut != (0, 0) for cut in cuts):
         return recorded.constant_pad_nd(grown, cuts)
     return grown
 
+
+def _circular(input: Tensor, pad: Any, mode: str) -> Tensor:
+    return recorded.pad_edges(input, pad, mode)
+
+
+_pad_circular = autocasts(_circular, "constant_pad_nd")  # it copies too, and is cast as little
 
 METHODS: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ...autograd.autocast import autocasts
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
@@ -191,6 +192,7 @@ def _part(input: Tensor, number: int) -> Tensor:
     return recorded.select(pairs, pairs.ndim - 1, number)
 
 
+@autocasts
 def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs of real numbers, which the last dim holds, as complex ones.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ....autograd.autocast import autocasts
 from ....autograd.recording.record import recorded
 from ....backends.windows import Ints, numbers
 from ....dtypes import int64
@@ -108,7 +109,7 @@ def max_pool1d_with_indices(
     return max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-def _max_unpool(
+def _max_unpool_nd(
     n: int, input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None,
     padding: Ints, output_size: Sequence[int] | None,
 ) -> Tensor:  # fmt: skip
@@ -153,6 +154,9 @@ def _max_unpool(
             f"(output volumes are of size {'x'.join(map(str, size))})"
         )
     return recorded.max_pool_backward(input, indices, tuple(size), False)
+
+
+_max_unpool = autocasts(_max_unpool_nd, "max_unpool2d")
 
 
 def max_unpool1d(
