@@ -334,7 +334,8 @@ def transform(d: Draw) -> Statement | None:
                 x.is_floating_point()
                 and x.numel() <= limit
                 and not x.is_inference()
-                and (x.dim() >= len(mapped) and sizes_along(x, mapped) == sizes)
+                and (x.dim() >= len(mapped) and x.numel() > 0 or not mapped)
+                and sizes_along(x, mapped) == sizes
             )
         )
         names += [second] if second not in (None, first) else []

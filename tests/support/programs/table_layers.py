@@ -1,4 +1,7 @@
-"""Lines of random programs with layers, lists of tensors and layouts, in templates of table.py."""
+"""Lines of random programs with layers, lists of tensors and layouts, in templates of table.py.
+
+A checkpoint has something to hold, so that no transform is around it: PyTorch refuses that late.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ layered(t.nn.Bilinear({x}.shape[-1], {x}.shape[-1], 2), {x}, {x} * {c})  real 1d
 t.func.functional_call(t.nn.Linear(2, 2), dict(weight={x} * .5, bias={x}[:, 0]), ({x},))  real =2d
 t.func.functional_call(t.nn.Sequential(t.nn.Linear(2, 2), t.nn.Tanh()), dict([('0.weight', {x}), ('0.bias', {x}[:, 0])]), ({x},))  real =2d
 t.func.vmap(lambda w, layer=t.nn.Linear(2, 2, bias=False): t.func.functional_call(layer, dict(weight=w), (w,)))({x})  real =3d
-t.utils.checkpoint.checkpoint_sequential([t.sin, t.tanh, t.square], 2, {x}, use_reentrant={b})
+t.utils.checkpoint.checkpoint_sequential([t.sin, t.tanh, t.square], 2, {x}, use_reentrant={b}) | tame({x})
 t.nn.utils.parameters_to_vector([{x}, {x}.sin()])
 sum(t._foreach_mul([{x}, {x}.sin()], {c}))
 t._foreach_add([{x}, {y}], {c})[1]
