@@ -10,6 +10,26 @@ import numpy as np
 __all__ = ["Wanted", "known", "wanted"]
 
 
+class ByCudnn:
+    """Whether convolutions on CUDA are cuDNN's, and how: the switches of `torch.backends.cudnn`.
+
+    `asked` is CUGRAD_CUDNN=1 in the environment; cuDNN's package is imported only then.
+    """
+
+    __slots__ = (
+        "asked", "enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.asked = os.environ.get("CUGRAD_CUDNN", "0") not in ("", "0")
+        self.enabled, self.benchmark, self.deterministic, self.allow_tf32 = True, False, False, True
+        self.benchmark_limit: int | None = None
+
+    @property
+    def used(self) -> bool:
+        return self.asked and self.enabled
+
+
 class Wanted:
     """Settings of the process; a kernel reads them when it is launched.
 
@@ -18,14 +38,16 @@ class Wanted:
     and new memory has known contents. `fused`: on CUDA an elementwise row is one kernel; with
     CUGRAD_FUSED=0 in the environment it is a chain of CuPy's, to compare with. `cublaslt`: affine
     maps on CUDA are products of cuBLASLt, which add the bias; with TORCH_BLAS_PREFER_CUBLASLT=1.
+    `cudnn`: see ByCudnn.
     """
 
-    __slots__ = ("tf32", "deterministic", "fused", "cublaslt")
+    __slots__ = ("tf32", "deterministic", "fused", "cublaslt", "cudnn")
 
     def __init__(self) -> None:
         self.tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
         self.deterministic = False
         self.fused = os.environ.get("CUGRAD_FUSED", "1") not in ("", "0")
+        self.cudnn = ByCudnn()
         self.cublaslt = os.environ.get("TORCH_BLAS_PREFER_CUBLASLT", "0") not in ("", "0")
 
 

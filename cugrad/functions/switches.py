@@ -316,39 +316,54 @@ class cuda(Switches):
         return backends.is_usable("cuda")
 
 
-class cudnn(Switches):
-    """torch.backends.cudnn: cuDNN is not used here, so its switches change nothing.
+def _of_cudnn(name: str, text: str, kind: Any = bool) -> BackendFlag:
+    """A switch of cuDNN's that is a field of `wanted.cudnn`."""
+    settings = wanted.cudnn
+    return BackendFlag(
+        getattr(settings, name), text, lambda value: setattr(settings, name, value),
+        lambda: getattr(settings, name), kind,
+    )  # fmt: skip
 
-    Convolutions are products of matrices, the same algorithm in each run.
+
+class cudnn(Switches):
+    """torch.backends.cudnn: convolutions on CUDA by cuDNN, where CUGRAD_CUDNN=1 asks for it.
+
+    It needs the packages `cugrad[cudnn]` and nvidia-cudnn-cu12 or -cu13, and is imported by the
+    first convolution. Without CUGRAD_CUDNN=1 convolutions are kernels and products of cuBLAS, the
+    same algorithm in each run, and the switches change nothing.
     """
 
-    _NONE = "Changes nothing: cuDNN is not used."
-    enabled = BackendFlag(True, _NONE)
-    benchmark = BackendFlag(
-        False, "Changes nothing: there is one algorithm for a convolution, and none to choose."
+    enabled = _of_cudnn("enabled", "False leaves convolutions to other kernels.")
+    benchmark = _of_cudnn(
+        "benchmark", "The first convolution of a form times all algorithms, and keeps the fastest."
     )
-    benchmark_limit = BackendFlag(None, _NONE, kind=(int, type(None)))
-    deterministic = BackendFlag(
-        False, "Changes nothing: convolutions are deterministic. See use_deterministic_algorithms."
+    benchmark_limit = _of_cudnn(
+        "benchmark_limit", "How many algorithms are timed; None or 0: all.", (int, type(None))
     )
-    allow_tf32 = BackendFlag(
-        True, "Changes nothing: convolutions are products, see backends.cuda.matmul.allow_tf32."
+    deterministic = _of_cudnn(
+        "deterministic", "Only algorithms whose sums come out alike in every run."
     )
+    allow_tf32 = _of_cudnn("allow_tf32", "Convolutions of float32 may round operands to TF32.")
 
     @staticmethod
     def is_available() -> bool:
-        """False: cuDNN is not used."""
-        return False
+        """Whether CUGRAD_CUDNN=1 asks for cuDNN on a machine that has CUDA."""
+        is_real = backends.is_usable("cuda") and not backends.is_simulated("cuda")
+        return wanted.cudnn.asked and is_real
 
     @staticmethod
     def version() -> int | None:
-        """None: cuDNN is not used."""
-        return None
+        """cuDNN's, such as 92800 for 9.28.0; None where it is not used."""
+        if not cudnn.is_available():
+            return None
+        return backends.get("cuda").cudnn_version()
 
     @staticmethod
     def is_acceptable(tensor: Tensor) -> bool:
-        """False: cuDNN is not used."""
-        return False
+        """Whether cuDNN computes convolutions of a tensor."""
+        halves = "float16", "bfloat16"
+        takes = str(tensor.dtype).rpartition(".")[2] in ("float32", "float64", *halves)
+        return wanted.cudnn.used and tensor.device.type == "cuda" and takes
 
     def flags(
         self, enabled: bool = False, benchmark: bool = False, benchmark_limit: int | None = 10,

@@ -298,6 +298,12 @@ class CupyBackend:
 
         return NcclRank(size, identifier, rank)
 
+    def cudnn_version(self) -> int:
+        """ImportError, which says how to install it, where cuDNN is not there."""
+        from .cudnn.frontend import version
+
+        return version()
+
     def rng(self, seed: int) -> CudaRng:
         return CudaRng(seed)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import cupy
 
+from ...wanted import wanted
 from ...windows import Ints
 from ..gemm import matmul
 from ..kernels.windows import KERNELS
@@ -66,6 +67,12 @@ def convolution(
     windows = _windows(size, kernel_size, input.dtype, stride, padding, dilation)
     if windows is None or (bias is not None and bias.dtype != input.dtype):
         return None
+    if wanted.cudnn.used:
+        from ..cudnn import convolutions as cudnn
+
+        result = cudnn.convolve(input, weight, bias, windows)
+        if result is not None:
+            return result
     x, weight = dense(input), dense(weight)
     shape = (input.shape[0], weight.shape[0], *windows.outputs)
     alone = groups > 1 and weight.shape[1] == 1
@@ -149,6 +156,12 @@ def convolution_input(
         return None
     if weight.shape[0] % groups:
         return None
+    if wanted.cudnn.used:
+        from ..cudnn import convolutions as cudnn
+
+        by_cudnn = cudnn.gradient_of_input(grad_output, weight, (images, channels, *size), windows)
+        if by_cudnn is not None:
+            return by_cudnn
     g, weight = dense(grad_output), dense(weight)
     alone = groups > 1 and weight.shape[1] == 1
     if not alone and _is_direct(windows, weight.shape, images, groups):
@@ -190,8 +203,14 @@ def convolution_weight(
         return None
     if outputs % groups or channels % groups:
         return None
-    g, x = dense(grad_output), dense(input)
     shape = outputs, channels // groups, *windows.kernel
+    if wanted.cudnn.used:
+        from ..cudnn import convolutions as cudnn
+
+        by_cudnn = cudnn.gradient_of_weight(grad_output, input, shape, windows)
+        if by_cudnn is not None:
+            return by_cudnn
+    g, x = dense(grad_output), dense(input)
     if groups > 1 and shape[1] == 1:
         return _depthwise_weight(g, x, windows, groups)
     if _is_direct(windows, shape, images, groups):

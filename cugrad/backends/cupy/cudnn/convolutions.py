@@ -1,0 +1,285 @@
+"""A convolution, and the gradients of its operands, as graphs of cuDNN that are kept by form.
+
+Operands are channels-first or channels-last; the result lies as they do. None is answered where
+cuDNN has no algorithm, and written kernels compute the convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import cupy
+
+from ...traced.arrays import Trace
+from ...wanted import wanted
+from ..capture import capturing
+from ..fused.launch import KernelPlan, New
+from ..fused.rows import plan_of
+from ..written.windows import Windows
+from .frontend import frontend, handle_of, not_supported
+
+__all__ = ["convolve", "gradient_of_input", "gradient_of_weight"]
+
+Array = Any  # cupy.ndarray
+Sizes = tuple[int, ...]
+MOST_PLANS = 4096
+TRIALS = 3  # of each algorithm, in benchmark mode: the first warms up
+
+KINDS = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
+
+
+class Planes(NamedTuple):
+    """The shape of an array, and whether its channels lie last."""
+
+    shape: Sizes
+    last: bool
+
+    @property
+    def planar(self) -> tuple[list[int], list[int]]:
+        """Sizes and strides in elements, with a dim of one row where there are only columns."""
+        shape = self.shape if len(self.shape) > 3 else (*self.shape[:2], 1, *self.shape[2:])
+        order = range(len(shape))
+        if self.last:
+            order = [0, *range(2, len(shape)), 1]  # type: ignore[assignment]
+        strides, step = [0] * len(shape), 1
+        for axis in reversed(order):
+            strides[axis] = step
+            step *= shape[axis]
+        return list(shape), strides
+
+
+class GraphForm(NamedTuple):
+    """What a graph depends on, with all settings."""
+
+    what: str  # "fprop", "dgrad" or "wgrad"
+    dtype: str
+    first: Planes
+    second: Planes
+    result: Planes
+    windows: Windows
+    deterministic: bool
+    tf32: bool
+    benchmark: bool
+    device: int
+
+
+# Operands by the names that the frontend has for them, and in its order of arguments.
+NAMES = {
+    "fprop": ("image", "weight"), "dgrad": ("loss", "filter"), "wgrad": ("image", "loss"),
+}  # fmt: skip
+FIRST, SECOND, RESULT = 1, 2, 3  # the uids of tensors
+
+
+class ConvolutionPlan:
+    """A graph with its algorithm; `index` is that which was the fastest in benchmark mode."""
+
+    __slots__ = ("graph", "size", "index")
+
+    def __init__(self, module: Any, form: GraphForm) -> None:
+        self.graph = _graph(module, form)
+        self.index: int | None = None
+        self.size = 0 if form.benchmark else self.graph.get_workspace_size()
+
+    def run(self, module: Any, first: Array, second: Array, result: Array) -> None:
+        pointers = {FIRST: first.data.ptr, SECOND: second.data.ptr, RESULT: result.data.ptr}
+        handle = handle_of(module)
+        workspace = cupy.cuda.alloc(self.size) if self.size else None  # of this stream's arena
+        place = None if workspace is None else workspace.ptr
+        if self.index is None:
+            self.graph.execute(pointers, place, handle=handle)
+        else:
+            self.graph.execute_plan_at_index(pointers, place, self.index, handle=handle)
+
+    def choose(self, module: Any, operands: Sequence[Array]) -> None:
+        """Times the algorithms on these operands, and keeps the fastest."""
+        limit = wanted.cudnn.benchmark_limit
+        count = self.graph.get_execution_plan_count()
+        times: list[tuple[float, int, int]] = []
+        errors: tuple[type[Exception], ...] = RuntimeError, MemoryError, *not_supported(module)
+        for index in range(min(count, limit) if limit else count):
+            try:
+                self.index = index
+                self.size = self.graph.get_workspace_size_plan_at_index(index)
+                times.append((self._time(module, operands), index, self.size))
+            except errors:  # it was not built, or needs too much
+                continue
+        if not times:
+            raise not_supported(module)[0]("no algorithm runs")
+        _, self.index, self.size = min(times)
+
+    def _time(self, module: Any, operands: Sequence[Array]) -> float:
+        """Milliseconds of the fastest run but the first."""
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        least = float("inf")
+        for trial in range(TRIALS):
+            start.record()
+            self.run(module, *operands)
+            end.record()
+            end.synchronize()
+            if trial:
+                least = min(least, cupy.cuda.get_elapsed_time(start, end))
+        return least
+
+
+def _graph(module: Any, form: GraphForm) -> Any:
+    """A graph with one node, whose algorithms are built."""
+    kinds = module.data_type
+    kind = getattr(kinds, KINDS[form.dtype])
+    sums = kinds.DOUBLE if form.dtype == "float64" else kinds.FLOAT
+    graph = module.pygraph(
+        io_data_type=kind, intermediate_data_type=sums, compute_data_type=sums,
+        handle=handle_of(module),
+    )  # fmt: skip
+    first, second = (
+        graph.tensor(name=name, dim=dim, stride=stride, data_type=kind, uid=uid)
+        for name, uid, (dim, stride) in zip(
+            NAMES[form.what], (FIRST, SECOND), (form.first.planar, form.second.planar)
+        )
+    )
+    names, windows = NAMES[form.what], form.windows
+    missing = (1,) * (2 - len(windows.size))
+    padding = [*[0] * len(missing), *windows.padding]
+    result = getattr(graph, f"conv_{form.what}")(
+        **{names[0]: first, names[1]: second}, pre_padding=padding, post_padding=padding,
+        stride=[*missing, *windows.stride], dilation=[*missing, *windows.dilation],
+    )  # fmt: skip
+    dim, stride = form.result.planar
+    result.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride).set_uid(RESULT)
+    graph.validate()
+    graph.build_operation_graph()
+    graph.create_execution_plans([module.heur_mode.A, module.heur_mode.FALLBACK])
+    refused = _refused(module.numerical_note, form)
+    if refused:
+        graph.deselect_numeric_notes(refused)
+    graph.check_support()
+    policy = module.build_plan_policy
+    graph.build_plans(policy.ALL if form.benchmark else policy.HEURISTICS_CHOICE)
+    return graph
+
+
+def _refused(notes: Any, form: GraphForm) -> list[Any]:
+    """What an algorithm must not do, as PyTorch says: cudnn's Conv_v8.cpp."""
+    refused = [notes.NONDETERMINISTIC] if form.deterministic else []
+    if form.dtype == "float32":
+        refused.append(notes.DOWN_CONVERT_INPUTS)
+        if not form.tf32:
+            refused.append(notes.TENSOR_CORE)
+    return refused
+
+
+_plans: dict[GraphForm, ConvolutionPlan | None] = {}
+
+
+def _computed(
+    what: str, first: Array, second: Array, shape: Sizes, windows: Windows, last: bool
+) -> Array | None:
+    """The result of a node, new; None where cuDNN does not compute it."""
+    if first.dtype.name not in KINDS or min(prod(shape), first.size, second.size) == 0:
+        return None
+    module, settings = frontend(), wanted.cudnn
+    first, second = _laid(first, last), _laid(second, last)
+    is_captured = capturing.now is not None
+    form = GraphForm(
+        what, first.dtype.name, Planes(first.shape, last), Planes(second.shape, last),
+        Planes(shape, last), windows, settings.deterministic or wanted.deterministic,
+        settings.allow_tf32, settings.benchmark and not is_captured, cupy.cuda.runtime.getDevice(),
+    )  # fmt: skip
+    result = _empty(shape, first.dtype, last)
+    try:
+        plan = _plans[form]
+    except KeyError:
+        plan = _first(module, form, first, second, result)
+    if plan is None:
+        return None
+    plan.run(module, first, second, result)
+    return result
+
+
+def _first(
+    module: Any, form: GraphForm, first: Array, second: Array, result: Array
+) -> ConvolutionPlan | None:
+    """A new plan, kept; None where there is no algorithm."""
+    plan: ConvolutionPlan | None
+    try:
+        plan = ConvolutionPlan(module, form)
+        if form.benchmark:
+            plan.choose(module, (first, second, result))
+    except not_supported(module):
+        plan = None
+    if len(_plans) >= MOST_PLANS:
+        _plans.clear()
+    _plans[form] = plan
+    return plan
+
+
+# How arrays lie -----------------------------------------------------------------------------------
+
+
+def _strides(shape: Sizes, itemsize: int) -> Sizes:
+    """Those of channels that lie last."""
+    strides, step = [0] * len(shape), itemsize
+    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def _is_last(x: Array) -> bool:
+    return not x._c_contiguous and bool(x.strides == _strides(x.shape, x.itemsize))
+
+
+def _empty(shape: Sizes, dtype: Any, last: bool) -> Array:
+    return New(shape, dtype, _strides(shape, dtype.itemsize) if last else None).make()
+
+
+def _laid(x: Array, last: bool) -> Array:
+    """`x`, or a copy that lies so."""
+    if not last:
+        return x if x._c_contiguous else cupy.ascontiguousarray(x)
+    if x.strides == _strides(x.shape, x.itemsize):
+        return x
+    copy = _empty(x.shape, x.dtype, True)
+    copy[...] = x
+    return copy
+
+
+# The three convolutions ---------------------------------------------------------------------------
+
+_biases: dict[Any, KernelPlan] = {}
+
+
+def convolve(
+    input: Array, weight: Array, bias: Array | None, windows: Windows
+) -> Array | None:  # fmt: skip
+    """The convolution; groups follow from the channels of both."""
+    shape = (input.shape[0], weight.shape[0], *windows.outputs)
+    last = _is_last(input) or _is_last(weight)
+    result = _computed("fprop", input, weight, shape, windows, last)
+    if result is not None and bias is not None:
+        _add(result, bias)
+    return result
+
+
+def _add(y: Array, bias: Array) -> None:
+    column = bias.reshape(-1, *(1,) * (y.ndim - 2))
+    key = y.dtype.num, y.shape, y.strides, column.strides
+    plan = _biases.get(key)
+    if plan is None:
+        if len(_biases) >= MOST_PLANS:
+            _biases.clear()
+        trace = Trace()
+        term = trace.apply("add", trace.input(0, y.dtype), trace.input(1, bias.dtype))
+        plan = _biases[key] = plan_of("add_bias", trace, [term], [y, column], False)
+    plan.change(y, column)
+
+
+def gradient_of_input(g: Array, weight: Array, shape: Sizes, windows: Windows) -> Array | None:
+    """The gradient of an input of that shape."""
+    return _computed("dgrad", g, weight, shape, windows, _is_last(g) or _is_last(weight))
+
+
+def gradient_of_weight(g: Array, input: Array, shape: Sizes, windows: Windows) -> Array | None:
+    """The gradient of a weight of that shape."""
+    return _computed("wgrad", input, g, shape, windows, _is_last(input) or _is_last(g))
