@@ -171,6 +171,8 @@ def ops() -> list[Case]:
              lambda x, w, b: F.conv2d(x, w, b, padding=1), "1-2/2-3", 1, 3),
         Case("max_pool2d 3x3", image, lambda x: F.max_pool2d(x, 3, 2, 1), "1/1-2", 1, 1),
         Case("avg_pool2d 2x2", image, lambda x: F.avg_pool2d(x, 2), "1/1", 1, 1),
+        Case("adaptive_max_pool2d, uneven", image, lambda x: F.adaptive_max_pool2d(x, 3), "1/2",
+             1, 1),
         Case("attention, causal", heads(), attend, "1/2-3", 1, 2),
         Case("attention, causal, bfloat16", heads(BFLOAT16), attend, "1/2-3", 1, 2),
         Case("dropout", square(), lambda a: F.dropout(a, 0.1, True), "1/1", 2, 1),

@@ -23,6 +23,7 @@ from .linalg import (
 )
 from .nn import (
     activation,
+    adaptive,
     conv,
     dropout,
     embedding,
@@ -38,11 +39,11 @@ from .table import TABLE
 from .views import batch, regions, shape, strided
 
 __all__ = [
-    "TABLE", "activation", "batch", "cholesky", "conv", "determinants", "dropout", "eigen",
-    "eigh", "elementwise", "embedding", "exponential", "extrema", "fft", "fold", "index", "inverse",
-    "lu", "norm", "norm_weights", "pad", "pool", "products", "qr", "reduce", "refused", "regions",
-    "scan", "scatter", "shape", "softmax", "sorting", "special", "special_functions", "statistics",
-    "strided", "svd", "triangular",
+    "TABLE", "activation", "adaptive", "batch", "cholesky", "conv", "determinants", "dropout",
+    "eigen", "eigh", "elementwise", "embedding", "exponential", "extrema", "fft", "fold", "index",
+    "inverse", "lu", "norm", "norm_weights", "pad", "pool", "products", "qr", "reduce", "refused",
+    "regions", "scan", "scatter", "shape", "softmax", "sorting", "special", "special_functions",
+    "statistics", "strided", "svd", "triangular",
 ]  # fmt: skip
 
 

@@ -67,6 +67,7 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("convolution_input", halves(PLANES, (512, 2, 3, 3)),
      {**BY, "groups": 256, "input_size": (64, 64)}),
     ("max_pool2d_with_indices", halves(PLANES), WINDOW),
+    ("adaptive_max_pool2d_with_indices", halves(PLANES), {"sizes": (60, 60)}),
     ("avg_pool2d", halves(PLANES), WINDOW),
     ("avg_pool_backward", halves(PLANES), {**WINDOW, "input_size": (64, 64)}),
     *[(name, halves(shape), {"dim": 1}) for name in ("softmax", "log_softmax")
@@ -113,6 +114,9 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
 
 # row, the gradient, what is saved by the name of an input or output, inputs' shapes, parameters
 BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str, Any]]] = [
+    ("linear", ((2**21 + 1, 2**10), HALF),
+     {"input": ((2**21 + 1, 2), HALF), "weight": ((2**10, 2), HALF)},
+     [(2**21 + 1, 2), (2**10, 2), (2**10,)], {}),
     ("native_layer_norm", (ROWS, HALF),
      {"input": (ROWS, HALF), "weight": ((N,), HALF), "mean": ((MANY, 1), SINGLE),
       "rstd": ((MANY, 1), SINGLE)}, [ROWS, (N,), (N,)], {"normalized_shape": (N,)}),
@@ -126,6 +130,8 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
      {"input": (CHANNELS, HALF), "weight": ((2**20,), HALF), "mean": ((2**20,), SINGLE),
       "invstd": ((2**20,), SINGLE)}, [CHANNELS, (2**20,), (2**20,)], {}),
     ("max_pool2d_with_indices", (PLANES, HALF), {"offsets": (PLANES, BYTE)}, [PLANES], WINDOW),
+    ("adaptive_max_pool2d_with_indices", ((*PLANES[:2], 60, 60), HALF),
+     {"indices": ((*PLANES[:2], 60, 60), "uint16")}, [PLANES], {"sizes": (60, 60)}),
     ("cumsum", (ROWS, HALF), {}, [ROWS], {"dim": 1}),
     *[(name, (ROWS, HALF), {"self": (ROWS, HALF), "result": (ROWS, HALF)}, [ROWS], {"dim": 1})
       for name in ("cumprod", "logcumsumexp")],
@@ -145,8 +151,8 @@ if fake_cuda.REAL is None:
     def test_every_written_row_is_run() -> None:
         from cugrad.backends.cupy.written import registry
 
-        pools = [f"{kind}_pool{n}d{more}" for kind, more in (("max", "_with_indices"), ("avg", ""))
-                 for n in (1, 3)]  # fmt: skip
+        kinds = ("max", "_with_indices"), ("adaptive_max", "_with_indices"), ("avg", "")
+        pools = [f"{kind}_pool{n}d{more}" for kind, more in kinds for n in (1, 3)]
         assert set(registry.FORWARDS) <= {name for name, *_ in FORWARD} | set(pools)
         assert set(registry.BACKWARDS) <= {name for name, *_ in BACKWARD} | set(pools)
 

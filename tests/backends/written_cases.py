@@ -177,6 +177,11 @@ case("avg_pool_backward", "beyond", drawn(normal(2, 3, 5, 3)),
 case("avg_pool_backward", "1 dim", drawn(normal(2, 3, 4)),
      {"input_size": (9,), "kernel_size": 2, "divisor_override": 3})  # fmt: skip
 
+for shape, sizes in (((2, 3, 9, 8), (4, 5)), ((3, 7), (10,)), ((2, 3, 5, 4, 6), (2, 2, 4)),
+                     ((300, 7), (3,)), ((1, 2, 20, 20), (3, 7))):  # fmt: skip
+    case(f"adaptive_max_pool{len(sizes)}d_with_indices", f"{shape}", drawn(with_ties(*shape)),
+         {"sizes": sizes}, (("self",),))  # fmt: skip
+
 # Scores -------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import math
 import operator
 import pathlib
@@ -854,7 +855,32 @@ sample("max_pool_gather", (2, 3, 4, 5), integers((2, 3, 2, 2), 20), n=2,
            x.reshape(2, 3, 20), indices.reshape(2, 3, 4), 2).reshape(indices.shape),
        torch=lambda torch, x, indices, n: torch.gather(
            x.flatten(2), 2, indices.flatten(2)).view_as(indices))  # fmt: skip
-REAL_ONLY |= {f"max_pool{_n}d_with_indices" for _n in (1, 2, 3)}
+
+
+def _adaptive_maxima(np, x, sizes):
+    """Windows from floor(i size / n) on, to ceil((i + 1) size / n)."""
+    extents = x.shape[2:]
+    values = np.zeros((*x.shape[:2], *sizes))
+    indices = np.zeros(values.shape, np.uint8)
+    for at in np.ndindex(values.shape):
+        spans = [range(i * s // n, -(-(i + 1) * s // n)) for i, s, n in zip(at[2:], extents, sizes)]
+        places = [np.ravel_multi_index(p, extents) for p in itertools.product(*spans)]
+        plane = x[at[:2]].reshape(-1)
+        best = max(places, key=lambda p: plane[p])
+        values[at], indices[at] = plane[best], best
+    return values, indices
+
+
+def _torch_adaptive_maxima(torch, x, sizes):
+    pool = getattr(torch.nn.functional, f"adaptive_max_pool{len(sizes)}d")
+    values, indices = pool(x, sizes, return_indices=True)
+    return values, indices.to(torch.uint8)
+
+
+for _n, _size, _sizes in ((1, (7,), (3,)), (2, (6, 5), (4, 7)), (3, (4, 5, 4), (3, 2, 4))):
+    sample(f"adaptive_max_pool{_n}d_with_indices", distinct((2, 3, *_size)), sizes=_sizes,
+           reference=_adaptive_maxima, torch=_torch_adaptive_maxima)  # fmt: skip
+REAL_ONLY |= {f"{_how}max_pool{_n}d_with_indices" for _n in (1, 2, 3) for _how in ("", "adaptive_")}
 
 
 # activations and special functions ---------------------------------------------------------------

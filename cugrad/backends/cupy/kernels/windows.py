@@ -72,6 +72,27 @@ __device__ __forceinline__ A divisor_of(const Window& w, int a, int b, int c, in
 }
 """
 
+_COVER = r"""
+// Along dim d, where the window of an output begins and ends, of as many as cover the plane.
+__device__ __forceinline__ int begin_of(const Window& w, int d, int output)
+{
+    return (int)((i64)output * w.size[d] / w.outputs[d]);
+}
+__device__ __forceinline__ int end_of(const Window& w, int d, int output)
+{
+    return (int)(((i64)(output + 1) * w.size[d] + w.outputs[d] - 1) / w.outputs[d]);
+}
+// The windows that have an element: those that end behind it, and begin before the next.
+__device__ __forceinline__ int first_with(const Window& w, int d, int at)
+{
+    return (int)((i64)at * w.outputs[d] / w.size[d]);
+}
+__device__ __forceinline__ int behind_last_with(const Window& w, int d, int at)
+{
+    return (int)(((i64)(at + 1) * w.outputs[d] + w.size[d] - 1) / w.size[d]);
+}
+"""
+
 _COLUMNS = r"""
 __device__ __forceinline__ void read_column(
     const T* x, T* columns, const Window& w, i64 i, int channels, i64 per_image, i64 per_channel,
@@ -264,6 +285,47 @@ extern "C" __global__ void __launch_bounds__(256) max_pool_backward(
         const i64 at = first + offset_in(w.outputs, a, b, c);
         if ((i64)offsets[at] == k) sum += (A)g[at];
     }
+    x[i] = (T)sum;
+}
+""",
+    # The same of windows that cover the plane, and where in it the maxima lie.
+    "adaptive_max_pool": WINDOW + PART + _COVER + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) adaptive_max_pool(
+    const T* x, T* y, W* indices, const Window w, i64 count)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place o = place_in(i, w.outputs);
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2];
+    A best = 0;
+    i64 place = -1;
+    for (int a = begin_of(w, 0, o.at[0]); a < end_of(w, 0, o.at[0]); ++a)
+        for (int b = begin_of(w, 1, o.at[1]); b < end_of(w, 1, o.at[1]); ++b)
+            for (int c = begin_of(w, 2, o.at[2]); c < end_of(w, 2, o.at[2]); ++c) {
+                const i64 at = offset_in(w.size, a, b, c);
+                const A v = (A)from[at];
+                if (place < 0 || v > best || (v != v && best == best)) best = v, place = at;
+            }
+    y[i] = (T)best;
+    indices[i] = (W)place;
+}
+""",
+    "adaptive_max_pool_backward": WINDOW + PART + _COVER + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) adaptive_max_pool_backward(
+    const T* g, const W* indices, T* x, const Window w, i64 count)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place p = place_in(i, w.size);
+    const i64 first = p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
+    const i64 own = offset_in(w.size, p.at[0], p.at[1], p.at[2]);
+    A sum = 0;
+    for (int a = first_with(w, 0, p.at[0]); a < behind_last_with(w, 0, p.at[0]); ++a)
+        for (int b = first_with(w, 1, p.at[1]); b < behind_last_with(w, 1, p.at[1]); ++b)
+            for (int c = first_with(w, 2, p.at[2]); c < behind_last_with(w, 2, p.at[2]); ++c) {
+                const i64 at = first + offset_in(w.outputs, a, b, c);
+                if ((i64)indices[at] == own) sum += (A)g[at];
+            }
     x[i] = (T)sum;
 }
 """,

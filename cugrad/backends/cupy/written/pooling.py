@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from ...windows import Ints
-from .launch import FLOATS, dense, int32, name_of
+from .launch import FLOATS, LIMIT, dense, int32, name_of
 from .registry import NodeCall, backward, forward
 from .windows import Windows, launch, windows_over
 
@@ -75,6 +75,45 @@ def _max_pool(n: int) -> None:
         launch("avg_pool", windows, result.size, [dense(self), result],
                *_divisor(count_include_pad, divisor_override))  # fmt: skip
         return result
+
+
+def _covering(x_shape: tuple[int, ...], sizes: tuple[int, ...]) -> Windows | None:
+    """As many windows as sizes say; None where numbers are too large, or there is nothing."""
+    n = len(sizes)
+    extents, ones = tuple(x_shape[len(x_shape) - n :]), (1,) * n
+    if not prod(x_shape) or not prod(sizes) or max(prod(extents), prod(sizes)) >= LIMIT:
+        return None
+    return Windows(extents, tuple(sizes), ones, ones, (0,) * n, ones)
+
+
+def _adaptive_max_pool(self: Array, sizes: tuple[int, ...]) -> tuple[Array, Array] | None:
+    """In one kernel."""
+    windows = _covering(self.shape, sizes)
+    if windows is None or name_of(self.dtype) not in FLOATS:
+        return None
+    shape = (*self.shape[: self.ndim - len(sizes)], *sizes)
+    kind = _smallest_index(prod(windows.size))
+    result, indices = ndarray(shape, self.dtype), ndarray(shape, np.dtype(kind))
+    launch("adaptive_max_pool", windows, result.size, [dense(self), result, indices], index=kind)
+    return result, indices
+
+
+def _adaptive_max_pool_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
+    """In one kernel, that adds up in one order."""
+    shape, indices = call.shape("self"), call["indices"]
+    windows = _covering(shape, call.params["sizes"])
+    if windows is None or name_of(call.g.dtype) not in FLOATS:
+        return None
+    result = ndarray(shape, call.g.dtype)
+    arrays = [dense(call.g), dense(indices), result]
+    launch("adaptive_max_pool_backward", windows, result.size, arrays,
+           index=name_of(indices.dtype))  # fmt: skip
+    return call.answer(self=result)
+
+
+for _n in (1, 2, 3):
+    forward(f"adaptive_{MAX_POOLS[_n - 1]}", keeps=True)(_adaptive_max_pool)
+    backward(f"adaptive_{MAX_POOLS[_n - 1]}")(_adaptive_max_pool_backward)
 
 
 def _smallest_index(count: int) -> str:

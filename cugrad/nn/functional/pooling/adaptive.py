@@ -134,27 +134,9 @@ def _adaptive_max_pool(n: int, input: Tensor, output_size: Sizes, return_indices
         result = result.expand(*input.shape[:-n], *sizes).contiguous()
         indices = result.detach().to(int64)
     else:
-        places = make(backend_of(input._array).asarray(_adaptive_places(extents, sizes)))
-        result, indices = _pick_maxima(input, places, n)
+        result, indices = getattr(recorded, f"adaptive_max_pool{n}d_with_indices")(input, sizes)
+        indices = indices.to(int64) if return_indices else None
     return (result, indices) if return_indices else result
-
-
-@lru_cache(maxsize=64)
-def _adaptive_places(extents: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
-    """Where the elements of each window lie; a window shorter than others repeats its last."""
-    n = len(extents)
-    total = np.zeros((1,) * (2 * n), np.int64)
-    cells = 1
-    for i, (size, count) in enumerate(zip(extents, sizes)):
-        numbered = np.arange(count)
-        start, stop = numbered * size // count, -(-(numbered + 1) * size // count)
-        width = int((stop - start).max())
-        cells *= width
-        shape = [1] * (2 * n)
-        shape[i], shape[n + i] = count, width
-        reads = np.minimum(start[:, None] + np.arange(width), stop[:, None] - 1)
-        total = total + reads.reshape(shape) * prod(extents[i + 1 :])
-    return total.reshape(*sizes, cells)
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
