@@ -12,7 +12,7 @@ from .autograd.recording.record import recorded
 from .functions import FUNCTIONS
 from .functions.calls.arguments import cast, refused
 from .functions.calls.out import accepting
-from .functions.maths.arithmetic import floating
+from .functions.maths.arithmetic import met
 from .ops.dims import canonical_dim
 from .ops.special_functions import POLYNOMIALS
 from .tensor import Tensor
@@ -80,7 +80,7 @@ def zeta(input: Any, other: Any) -> Tensor:
     >>> torch.special.zeta(torch.tensor([2.0, 4.0]), 1)
     tensor([1.6449, 1.0823])
     """
-    result = recorded.special_zeta(floating(input), floating(other))
+    result = recorded.special_zeta(*met(input, other))
     return refused(result, (input,), "zeta", "SpecialZetaBackward0")
 
 

@@ -15,6 +15,7 @@ from ..tensor import Size, Tensor, make
 from . import FUNCTIONS, PROPERTIES, declared
 from . import METHODS as FUNCTION_METHODS
 from .calls.mistakes import saying
+from .calls.old_order import in_any_order
 from .calls.out import renaming
 from .interop import conversion, exchange, shared_memory
 from .interop.printing import tensor_text
@@ -265,7 +266,7 @@ def attach(*more: dict[str, Callable[..., Any]]) -> None:
     )  # fmt: skip
     for name, method in methods.items():
         method = saying(method, "cugrad") if name in SAYING else renaming(method)
-        setattr(Tensor, name, method)
+        setattr(Tensor, name, in_any_order(name, method))
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
     for name, read in read_only.items():
         setattr(Tensor, name, property(read))

@@ -72,7 +72,7 @@ def int_tuple(values: Any, what: str = "shape") -> Shape:
     >>> int_tuple([2, 3]), int_tuple(4)
     ((2, 3), (4,))
     """
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         values = (values,)
     try:
         return tuple([operator.index(v) for v in values])

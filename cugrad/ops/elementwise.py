@@ -189,7 +189,7 @@ def _relu(xp: Any, self: Any) -> Any:
 
 row("relu", "self", _relu, ELEMENTWISE, out=False, passes=1,
     self=lambda g, result: g * (result != 0),  # not > 0: a nan lets it pass
-    refuses="c", doc="input where it is above 0, else 0")  # fmt: skip
+    refuses="bc", doc="input where it is above 0, else 0")  # fmt: skip
 row("erf", "self", "erf", ELEMENTWISE, promote="float",
     self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))), refuses="c",
     doc="the error function")  # fmt: skip
@@ -226,7 +226,7 @@ def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
 row("sign", "self", _sign, ELEMENTWISE, self=lambda g: g * 0, refuses="c", doc="-1, 0 or 1")
 row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0, doc="rounded down")
 row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0, doc="rounded up")
-row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0, refuses="c",
+row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0, refuses="bc",
     doc="rounded to the nearest, of two the even one, to `decimals` digits")  # fmt: skip
 row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0, doc="rounded towards 0")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
+
+import cugrad
 
 
 def test_parameters_by_position_and_by_name(lib: Any) -> None:
@@ -93,3 +96,60 @@ def test_tensors_like_another_by_name(lib: Any) -> None:
         x.new_ones(2, fill_value=3)
     with pytest.raises(TypeError):
         x.new_full((2,))
+
+
+OLD_ORDER = """
+x.add(2, y)
+x.clone().add_(-0.5, y)
+torch.add(x, 2, y)
+x.sub(2, y)
+x.clone().sub_(2, y)
+torch.sub(x, 2, y)
+x.addcmul(2, y, y)
+x.clone().addcdiv_(2, y, y)
+torch.addcdiv(x, 2, y, y)
+x.addmm(2, y, y)
+x.clone().addmm_(2, 3, y, y)
+torch.addmm(2, x, y, y)
+torch.addmm(2, x, 3, y, y)
+x[0].addmv(2, 3, y, y[0])
+torch.addr(2, x, 3, y[0], y[0])
+x[None].baddbmm(2, 3, y[None], y[None])
+x.addbmm(2, y[None], y[None])
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("call", OLD_ORDER)
+def test_numbers_before_tensors(call: str) -> None:
+    """As programs had it before keywords; PyTorch warns once in a process."""
+    torch = pytest.importorskip("torch")
+    results = []
+    for lib in (cugrad, torch):
+        x, y = lib.tensor([[1.0, 2.0], [3.0, 4.0]]), lib.tensor([[0.5, -1.0], [2.0, 3.0]])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            results.append(eval(call, {"torch": lib, "x": x, "y": y}).tolist())
+        if lib is cugrad:
+            assert "deprecated" in str(caught[0].message) and caught[0].filename == "<string>"
+    assert results[0] == results[1]
+    with pytest.raises(TypeError):
+        cugrad.ones(2).add(1, 2, 3)
+
+
+def test_numbers_that_are_tensors(lib: Any) -> None:
+    x = lib.arange(6.0).reshape(2, 3)
+    assert x.norm(lib.tensor(1)).item() == 15
+    assert [piece.shape for piece in x.split(lib.tensor(1))] == [(1, 3), (1, 3)]
+    assert lib.histogram(x.cpu())[0].shape == (100,)
+    for refused in ("round", "relu"):
+        with pytest.raises(RuntimeError, match="[Bb]ool"):
+            getattr(lib, refused)(x > 2)
+
+
+def test_rows_without_a_formula_meet_in_one_dtype(lib: Any) -> None:
+    single, double = lib.tensor([1.0, 2.0]), lib.tensor([2.0, 1.5], dtype=lib.float64)
+    for name in ("gammainc", "gammaincc", "zeta"):
+        function = getattr(lib.special, name)
+        for first in (single, lib.tensor([1, 2]), double):
+            assert function(first, double).dtype is lib.float64
+        assert function(single, double[0]).dtype is lib.float32

@@ -17,6 +17,7 @@ from ...ops.table import TABLE
 from ...tensor import Tensor
 from ..shapes.strided import in_its_memory
 from .mistakes import MISTAKES, explained
+from .old_order import in_any_order, reordered
 from .signatures import Signature
 
 __all__ = ["ALIASES", "accepting", "called", "layout", "renaming", "strided"]
@@ -74,7 +75,7 @@ def accepting(
         code = _code(function)
         names = () if code is None else _names(code)
         if code is None or code.co_flags & 0x08:  # **more: a compiled row calls `called` itself
-            wrapped[name] = function
+            wrapped[name] = in_any_order(name, function)
             continue
         has = name in takes_out and "out" not in names
         call = _wrapped(name, function, frozenset(names), has)
@@ -109,6 +110,9 @@ def _wrapped(
                 return call(*args, **kwargs)
             if len(args) > place and "out" not in kwargs:
                 return call(*args[:place], *args[place + 1 :], out=args[place], **kwargs)
+            old = reordered(name, args)
+            if old is not None:
+                return call(*old[0], **kwargs, **old[1])
             better = explained(error, name)
             if better is None:
                 raise

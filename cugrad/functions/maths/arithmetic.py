@@ -139,16 +139,22 @@ def _has_integers_alone(*operands: Any) -> bool:
     )
 
 
-def floating(value: Any) -> Any:
-    """A tensor of integers in the default floating-point dtype; anything else as it is."""
-    if isinstance(value, Tensor) and value.dtype.category < dtypes.FLOAT:
-        return recorded.to_dtype(value, dtypes.get_default_dtype().numpy)
-    return value
+def met(*operands: Any) -> list[Any]:
+    """Operands in the floating-point dtype in which they meet; numbers stay what they are.
+
+    For rows that have no formula for one of them, which they take as it comes.
+    """
+    kind = result_dtype([x._array if isinstance(x, Tensor) else x for x in operands])
+    kind = dtypes.get_default_dtype() if kind.category < dtypes.FLOAT else kind
+    return [
+        recorded.to_dtype(x, kind.numpy) if isinstance(x, Tensor) and x.dtype is not kind else x
+        for x in operands
+    ]
 
 
 def _incomplete(name: str, input: Tensor, other: Tensor) -> Tensor:
     array_of(input, name, "input"), array_of(other, name, "other", 2)
-    result = getattr(recorded, name)(floating(input), floating(other))
+    result = getattr(recorded, name)(*met(input, other))
     return refused(result, (input,), f"{name}: input", f"{name.title()}Backward0")
 
 

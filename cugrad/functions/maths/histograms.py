@@ -80,7 +80,7 @@ _HISTOGRAMDD = return_type("histogramdd", "hist bin_edges")
 @fresh
 def histogram(
     input: Tensor,
-    bins: Any,
+    bins: Any = 100,
     *,
     range: Any = None,
     weight: Tensor | None = None,

@@ -428,6 +428,8 @@ def norm(
         return _nuclear_norm(input if dtype is None else cast(input, dtype), dim, keepdim)
     if p is None or p == "fro":
         p = 2
+    elif isinstance(p, Tensor):
+        p = p.item()
     elif isinstance(p, str):
         raise RuntimeError(f"norm: got p={p!r}, want a number, 'fro' or 'nuc'")
     return vector_norm(input, p, dim, keepdim, dtype=dtype)
