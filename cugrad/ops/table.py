@@ -31,6 +31,7 @@ CONVOLUTION = "convolution"
 
 INHERITED = "inherited"  # `view=`: a view where its input is one, and else that tensor's other face
 CHANNELS_LAST = "channels last"  # `dense=`: a result whose channels lie last stays so
+AS_INPUT = "as input"  # `dense=`: channels of results lie last where those of an input do
 
 Formula = Callable[..., Any]
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()  # has no default
@@ -55,7 +56,7 @@ class Op:
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
-        "widens", "passes", "dense",
+        "widens", "passes", "dense", "lies",
     )  # fmt: skip
 
     def __init__(
@@ -110,12 +111,15 @@ class Op:
         self.out = out  # whether its public function takes out=
         self.in_place = in_place  # whether its method with an underscore is the row, in place
         self.dense = bool(dense)
+        self.lies = lying_as if dense == AS_INPUT else None  # as the first operands do
         self.widens = widens  # whether a host computes half precision in float32, rounded once
         self.passes = passes  # of the forward over its elements, where its code has more than calls
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward
-        if dense:
+        if dense == AS_INPUT:
+            self.forward = _as_input(self.forward)
+        elif dense:
             self.forward = _densely(self.forward, dense == CHANNELS_LAST)
         self.params = self._read_params(forward)
         self.defaults = {n: d for n, d in self.params.items() if d is not REQUIRED}
@@ -306,6 +310,38 @@ def _densely(forward: Callable[..., Any], last: bool) -> Callable[..., Any]:
         return value if value.flags.c_contiguous else in_order(xp, value, last)
 
     return run
+
+
+def _as_input(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A forward whose results have their channels last where those of an operand lie so."""
+
+    def run(xp: Any, *args: Any, **params: Any) -> Any:
+        value = forward(xp, *args, **params)
+        return lying_as(xp, args[:2], value)
+
+    return run
+
+
+def lying_as(xp: Any, operands: tuple[Any, ...], value: Any) -> Any:
+    """Results, one or a tuple, in the order of their dims, or with their channels last where those
+    of an operand lie so.
+    """
+    rank = getattr(operands[0], "ndim", 0)
+    order = (0, *range(2, rank), 1)
+    last = rank in (4, 5) and any(
+        getattr(x, "ndim", 0) == rank
+        and not x.flags.c_contiguous
+        and x.transpose(order).flags.c_contiguous
+        for x in operands
+    )
+    back = (0, rank - 1, *range(1, rank - 1))
+    results = [
+        xp.ascontiguousarray(x.transpose(order)).transpose(back)
+        if last and x.ndim == rank
+        else in_order(xp, x, True)
+        for x in (value if type(value) is tuple else (value,))
+    ]
+    return tuple(results) if type(value) is tuple else results[0]
 
 
 def in_order(xp: Any, array: Any, last: bool = False) -> Any:

@@ -72,10 +72,46 @@ def test_a_result_can_be_seen_where_torchs_can(name: str) -> None:
         assert torch.allclose(torch.tensor(got.tolist()), want.float(), atol=1e-5), made
 
 
-def test_channels_last_stays() -> None:
-    x = cugrad.ones(2, 3, 4, 5).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-    for y in (cugrad.cat([x, x]), cugrad.nn.functional.batch_norm(x, None, None, training=True)):
-        assert y.stride()[1] == 1
+CHANNELS_LAST: dict[str, Any] = {
+    "conv2d": lambda t, x: t.nn.functional.conv2d(x, t.ones(6, 4, 3, 3), t.ones(6), padding=1),
+    "conv2d, weight last": lambda t, x: t.nn.functional.conv2d(
+        x.contiguous(), t.ones(6, 4, 3, 3).to(memory_format=t.channels_last)),
+    "depthwise": lambda t, x: t.nn.functional.conv2d(x, t.ones(4, 1, 3, 3), groups=4),
+    "conv_transpose2d": lambda t, x: t.nn.functional.conv_transpose2d(x, t.ones(4, 6, 3, 3)),
+    "batch_norm": lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True),
+    "group_norm": lambda t, x: t.nn.functional.group_norm(x, 2),
+    "relu": lambda t, x: t.relu(x),
+    "gelu": lambda t, x: t.nn.functional.gelu(x),
+    "max_pool2d": lambda t, x: t.nn.functional.max_pool2d(x, 2),
+    "its indices": lambda t, x: t.nn.functional.max_pool2d(x, 2, return_indices=True)[1],
+    "avg_pool2d": lambda t, x: t.nn.functional.avg_pool2d(x, 2),
+    "adaptive_avg_pool2d": lambda t, x: t.nn.functional.adaptive_avg_pool2d(x, 2),
+    "adaptive_max_pool2d": lambda t, x: t.nn.functional.adaptive_max_pool2d(x, 2),
+    "lp_pool2d": lambda t, x: t.nn.functional.lp_pool2d(x, 2, 2),
+    "pad": lambda t, x: t.nn.functional.pad(x, (1, 1, 1, 1)),
+    "reflect": lambda t, x: t.nn.functional.pad(x, (1, 1, 1, 1), "reflect"),
+    "dropout": lambda t, x: t.nn.functional.dropout(x, 0.5),
+    "add": lambda t, x: x + x,
+    "add_": lambda t, x: x.clone().add_(1),
+    "a channel's": lambda t, x: x * t.ones(1, 4, 1, 1),
+    "cat": lambda t, x: t.cat([x, x], 1),
+    "to": lambda t, x: x.to(t.float64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_channels_last_stays(name: str, device: str) -> None:
+    """And an input's gradient lies as the input does."""
+    results = []
+    for t, place in ((torch, "cpu"), (cugrad, device)):
+        with t.device(place):
+            x = t.ones(2, 4, 6, 6).to(memory_format=t.channels_last).requires_grad_()
+            y = CHANNELS_LAST[name](t, x)
+            if y.requires_grad:
+                (grad,) = t.autograd.grad(y, x, t.ones_like(y))
+                assert grad.shape == x.shape
+        results.append((tuple(y.shape), tuple(y.stride())))
+    assert results[0] == results[1]
 
 
 def test_a_view_of_no_memory() -> None:

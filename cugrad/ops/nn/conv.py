@@ -9,7 +9,7 @@ from typing import Any
 from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
 from ..flops import convolution_flops, convolution_input_flops, convolution_weight_flops
-from ..table import CONVOLUTION, LINEAR, SAME, row
+from ..table import AS_INPUT, CONVOLUTION, LINEAR, SAME, row
 from .depthwise import depthwise, depthwise_input, depthwise_weight, is_depthwise
 from .lines import by_lines, by_lines_input, by_lines_weight, goes_by_lines
 
@@ -234,6 +234,7 @@ def _convolution_jvp(
 
 row(
     "convolution", "input weight bias?", _convolution, promote=SAME, jvp=_convolution_jvp,
+    dense=AS_INPUT,
     input=lambda m, g, weight, input_shape, stride, padding, dilation, groups: (
         m.convolution_input(g, weight, input_shape[2:], stride, padding, dilation, groups)),
     weight=lambda m, g, input, weight_shape, stride, padding, dilation, groups: (
@@ -258,6 +259,7 @@ def _again(
 
 row(
     "convolution_input", "grad_output weight", _convolution_input, LINEAR, promote=SAME,
+    dense=AS_INPUT,
     node="ConvolutionBackward0",
     grad_output=_again,
     weight=lambda m, g, grad_output, weight_shape, stride, padding, dilation, groups: (

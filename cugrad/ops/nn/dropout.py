@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from ..precision import narrow
-from ..table import CAST, FLOAT, LINEAR, row
+from ..table import AS_INPUT, CAST, FLOAT, LINEAR, row
 
 Array = Any
 
@@ -22,6 +22,7 @@ def _native_dropout(
 
 row(
     "native_dropout", "self bits", _native_dropout, LINEAR, promote=FLOAT,
+    dense=AS_INPUT,
     self=lambda m, g, bits, mask_shape, p: m.native_dropout(g, bits, mask_shape, p),
     doc="self where the mask of mask_shape, packed in bits, is 1, scaled by 1 / (1 - p), else 0",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..apart import by_rows, dots
 from ..precision import narrow, sum_of, wide
-from ..table import CAST, CHANNELS_LAST, row
+from ..table import AS_INPUT, CAST, CHANNELS_LAST, row
 
 Array = Any
 LONG = 1 << 16  # elements of a row, which BLAS adds up one after another
@@ -427,7 +427,7 @@ def _group_norm_jvp(
 
 
 row(
-    "native_group_norm", "input weight? bias?", _group_norm, promote=CAST, dense=CHANNELS_LAST,
+    "native_group_norm", "input weight? bias?", _group_norm, promote=CAST, dense=AS_INPUT,
     outputs="result mean rstd", nondifferentiable="mean rstd", jvp=_group_norm_jvp,
     input=lambda m, g, input, weight, mean, rstd, num_groups, eps: _group_norm_slope(
         m, g if weight is None else g * _per_channel(m, weight, input), input, mean, rstd,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...dtypes import is_half
-from ..table import LINEAR, NONE, row
+from ..table import AS_INPUT, LINEAR, NONE, row
 
 Pad = tuple[tuple[int, int], ...]
 
@@ -36,7 +36,7 @@ def _constant_pad(xp: Any, self: Any, pad: Pad, value: Any = 0) -> Any:
 
 
 row(
-    "constant_pad_nd", "self", _constant_pad, NONE,
+    "constant_pad_nd", "self", _constant_pad, NONE, dense=AS_INPUT,
     self=lambda m, g, pad: m.constant_pad_nd(g, tuple([(-a, -b) for a, b in pad])),
     jvp=lambda m, self_t, pad: m.constant_pad_nd(self_t, pad),
 )  # fmt: skip
@@ -94,7 +94,7 @@ def _node_name(params: dict[str, Any]) -> str:
 
 
 row(
-    "pad_edges", "self", _pad_edges, LINEAR, node=_node_name,
+    "pad_edges", "self", _pad_edges, LINEAR, node=_node_name, dense=AS_INPUT,
     self=lambda m, g, pad, mode: m.pad_edges_backward(g, pad, mode),
     doc="borders made of the tensor itself; mode is reflect, replicate or circular",
 )  # fmt: skip

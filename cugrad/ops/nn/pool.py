@@ -8,7 +8,7 @@ from typing import Any
 
 from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
-from ..table import CAST, LINEAR, row
+from ..table import AS_INPUT, CAST, LINEAR, row
 
 Array = Any
 Axis = tuple[int, int, int, int, int]  # size, kernel, stride, padding, dilation
@@ -118,7 +118,7 @@ def _max_pool_indices(
 
 
 row(
-    "max_pool_indices", "offsets", _max_pool_indices,
+    "max_pool_indices", "offsets", _max_pool_indices, dense=AS_INPUT,
     doc="the indices into planes of input_size of the elements with numbers offsets in windows",
 )  # fmt: skip
 
@@ -173,7 +173,7 @@ def _max_pool_rows(n: int) -> None:
         return m.max_pool_backward(g, indices, size, overlap)
 
     row(
-        f"max_pool{n}d_with_indices", "self", forward, promote=CAST,
+        f"max_pool{n}d_with_indices", "self", forward, promote=CAST, dense=AS_INPUT,
         outputs="result offsets", nondifferentiable="offsets",
         node=f"MaxPool{n}DWithIndicesBackward0", self=backward,
         jvp=lambda m, self_t, offsets, kernel_size, stride, padding, dilation: (
@@ -276,7 +276,7 @@ def _avg_pool_rows(n: int) -> None:
         return m.avg_pool_backward(g, self_shape[-n:], *how)
 
     row(
-        f"avg_pool{n}d", "self", forward, LINEAR, promote=CAST, self=adjoint,
+        f"avg_pool{n}d", "self", forward, LINEAR, promote=CAST, self=adjoint, dense=AS_INPUT,
         node=f"AvgPool{n}DBackward0", doc="the average of each window", refuses="c",
     )  # fmt: skip
 

@@ -75,6 +75,23 @@ def forward_of(op: Any, plain: Function) -> Function:
     function = FORWARDS.get(op.name)
     if function is None:
         return plain
+    run = _run_of(op, function, plain)
+    return run if op.lies is None else _as_operands(op, run)
+
+
+def _as_operands(op: Any, run: Function) -> Function:
+    """Results of kernels, which lie in the order of their dims, as the row wants them to lie."""
+
+    def run_and_copy(*args: Any, **params: Any) -> Any:
+        result = run(*args, **params)
+        if any(type(x) is ndarray and not x._c_contiguous for x in args[:2]):
+            result = op.lies(cupy, args[:2], result)
+        return result
+
+    return run_and_copy
+
+
+def _run_of(op: Any, function: Function, plain: Function) -> Function:
     if hasattr(function, "plans"):
         return in_a_straight_line(op, function, plain)
     names = [*op.inputs, *op.params]
