@@ -217,6 +217,43 @@ def state_dicts() -> None:
         same(parts.real, matrix)
 
 
+def in_columns_and_together() -> None:
+    """Parts along other dimensions, and modules that are gathered together."""
+    n, joined = dist.get_world_size(), train(net(), whole, clip=0.1, steps=6)
+
+    def columns(p: Any) -> Any:
+        return Shard(-1) if p.ndim > 1 else None
+
+    for how in ({}, {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)},
+                {"offload_policy": CPUOffloadPolicy()}):  # fmt: skip
+        model = sharded(shard_placement_fn=columns, **how)
+        agree(train(model, own, clip=0.1, steps=6), joined)
+        weight = model[2].weight
+        assert weight.placements == (Shard(1),) and weight.to_local().shape == (16, 16 // n)
+        same(weight.grad.to_local(), weight.grad.full_tensor()[:, dist.get_rank() * 16 // n :][
+            :, : 16 // n])  # fmt: skip
+    with pytest.raises(NotImplementedError, match="does not support uneven sharding on dim 1"):
+        fully_shard(nn.Linear(2 * n + 1, 2), shard_placement_fn=columns)
+    with pytest.raises(AssertionError, match="shard_placement_fn returned 0"):
+        fully_shard(net(), shard_placement_fn=lambda p: 0)
+    for reshards in (True, False):
+        model = net()
+        pair = [model[0], model[2]]
+        assert fully_shard(pair, reshard_after_forward=reshards) is pair
+        fully_shard(model)
+        agree(train(model, own, clip=0.1, steps=6), joined)
+        assert group_of(model[0]) is group_of(model[2]) is not group_of(model)
+        assert group_of(model[0]).gathered == 6 * (2 if reshards else 1)
+    torch.manual_seed(0)
+    model = Twice()
+    fully_shard([model.inner, model.last, model.idle])  # one of which never computes
+    fully_shard(model)
+    torch.manual_seed(0)
+    agree(train(model, own, steps=3), train(Twice(), whole, steps=3))
+    with pytest.raises(ValueError, match="containers that do not implement forward"):
+        fully_shard(nn.ModuleList([nn.Linear(1, 1)]))
+
+
 def with_any_optimizer() -> None:
     """States are in parts, as parameters are; steps that need the whole of a matrix have it."""
 
@@ -299,8 +336,8 @@ def mistakes() -> None:
 
     with pytest.raises(ValueError, match="doesn't support scalar parameters. Change factor"):
         fully_shard(Number())
-    with pytest.raises(NotImplementedError, match="shard_placement_fn"):
-        fully_shard(net(), shard_placement_fn=print)
+    with pytest.raises(NotImplementedError, match="reshard_after_forward=2"):
+        fully_shard(net(), reshard_after_forward=2)
     with pytest.raises(AssertionError, match="FSDP does not support deepcopy"):
         copy.deepcopy(sharded())
     with pytest.raises(AssertionError, match="sharded already"):

@@ -30,6 +30,7 @@ from tests.distributed.programs_fully_shard import (
     after_an_error,
     agree,
     changed_in_place,
+    in_columns_and_together,
     in_other_dtypes,
     in_parts,
     in_rows,
@@ -44,9 +45,9 @@ from tests.distributed.programs_fully_shard import (
 )
 
 __all__ = [
-    "accumulated", "after_an_error", "changed_in_place", "in_other_dtypes", "in_parts", "in_rows",
-    "killed", "mistakes",
-    "on_the_host", "start", "state_dicts", "used_otherwise", "with_any_optimizer",
+    "accumulated", "after_an_error", "changed_in_place", "in_columns_and_together",
+    "in_other_dtypes", "in_parts", "in_rows", "killed", "mistakes", "on_the_host", "start",
+    "state_dicts", "used_otherwise", "with_any_optimizer",
 ]  # fmt: skip
 
 STEPS = 20

@@ -14,6 +14,7 @@ STATES = ["redundancy", "redundancy_mistakes", "checkpoints", "checkpoints_meanw
 PARAMETERS = [
     "in_parts", "accumulated", "used_otherwise", "in_other_dtypes", "on_the_host", "state_dicts",
     "mistakes", "after_an_error", "with_any_optimizer", "changed_in_place",
+    "in_columns_and_together",
 ]  # fmt: skip
 LAST = "killed"
 OF_FOUR = ["redundancy", "in_parts", "in_rows", "checkpoints_of_other_numbers"]

@@ -8,7 +8,9 @@ from typing import Any
 from ....autograd.engine.backward_pass import task
 from ....distributed.device_mesh import DeviceMesh
 from ....distributed.groups import default_group
+from ....distributed.tensor.placements import Shard
 from ....tensor import Tensor
+from ...modules.container import ModuleDict, ModuleList
 from ...modules.module import Module
 from .group import ShardedGroup, ShardedParameter
 from .policies import MixedPrecisionPolicy, OffloadPolicy
@@ -40,11 +42,31 @@ class _Tree:
         self.order: list[ShardedGroup] = []
 
 
+class _Members:
+    """The modules that have a group together, and those of them whose forward is to come."""
+
+    def __init__(self, modules: list[Any]) -> None:
+        self.modules = modules
+        self.to_come: set[int] = set()
+
+    def begin(self) -> None:
+        """Before the forward of one."""
+        if not self.to_come:
+            self.to_come.update(id(module) for module in self.modules)
+
+    def are_through(self, module: Any) -> bool:
+        """Whether the forward of one was the last of all."""
+        self.to_come.discard(id(module))
+        return not self.to_come
+
+
 class _Sharding:
     """What a sharded module knows of itself."""
 
-    def __init__(self, group: ShardedGroup | None, policy: MixedPrecisionPolicy) -> None:
-        self.group, self.policy = group, policy
+    def __init__(
+        self, group: ShardedGroup | None, policy: MixedPrecisionPolicy, members: _Members
+    ) -> None:  # fmt: skip
+        self.group, self.policy, self.members = group, policy, members
         self.tree: _Tree | None = None
         self.next_in_forward: list[Any] = []
         self.next_in_backward: list[Any] = []
@@ -148,12 +170,15 @@ def fully_shard(
     Forward gathers them, and lets go of them after it; so does backward, which leaves each rank its
     part of the gradients, averaged over all ranks. An optimizer made after this has the states of
     the parts. Call it for the parts of a model first, such as its layers, then for the model: each
-    call takes the parameters that are not sharded yet. The module is changed, and returned.
+    call takes the parameters that are not sharded yet. The module is changed, and returned. Of a
+    list of modules the parameters come and go together.
 
     Args:
         mesh: the ranks, all in one dimension by default. In a mesh of two dimensions the parts are
             along the second, and each row has all of them.
         reshard_after_forward: whether backward gathers anew; None: but for the outermost.
+        shard_placement_fn: says along which dimension a parameter is in parts: Shard(dim), which
+            the ranks divide, or None for the first.
         mp_policy: the dtypes of what is gathered, summed up and returned.
         offload_policy: CPUOffloadPolicy() has the parts in host memory.
         ignored_params: parameters that stay as they are.
@@ -174,13 +199,9 @@ def fully_shard(
     ('DTensor', (Shard(dim=0),))
     >>> dist.destroy_process_group()
     """
-    if isinstance(module, FSDPModule):
-        raise AssertionError("fully_shard: this module is sharded already")
-    if not isinstance(module, Module):
-        raise NotImplementedError(
-            f"fully_shard: got {type(module).__name__}, want a Module; call it for each of several"
-        )
-    refused = {"shard_placement_fn": shard_placement_fn, "dp_mesh_dims": dp_mesh_dims}
+    modules: list[Any] = list(module) if isinstance(module, (list, tuple)) else [module]
+    _check_modules(modules)
+    refused: dict[str, Any] = {"dp_mesh_dims": dp_mesh_dims}
     if reshard_after_forward not in (None, True, False) or type(reshard_after_forward) is int:
         refused["reshard_after_forward"] = reshard_after_forward
     for name, value in refused.items():
@@ -188,7 +209,7 @@ def fully_shard(
             raise NotImplementedError(
                 f"fully_shard: got {name}={value!r}, which is not here: leave it out"
             )
-    parameters = _own_parameters(module, ignored_params or set())
+    parameters = _own_parameters(modules, ignored_params or set(), shard_placement_fn)
     if mesh is None:
         device = parameters[0].parameter.device.type if parameters else "cpu"
         mesh = DeviceMesh.from_group(default_group(), device)
@@ -199,18 +220,43 @@ def fully_shard(
         group.reshards_after_forward = (
             None if reshard_after_forward is None else bool(reshard_after_forward)
         )
-    sharded: Any = module
-    vars(sharded)["_sharding"] = _Sharding(group, mp_policy)
+    members = _Members(modules)
+    for part in modules:
+        _make_sharded(part, _Sharding(group, mp_policy, members))
+    return module
+
+
+def _check_modules(modules: list[Any]) -> None:
+    if not modules:
+        raise ValueError("fully_shard: got an empty list, want a Module")
+    for module in modules:
+        if isinstance(module, FSDPModule):
+            raise AssertionError("fully_shard: this module is sharded already")
+        if not isinstance(module, Module):
+            raise NotImplementedError(
+                f"fully_shard: got {type(module).__name__}, want a Module, or a list of them"
+            )
+        if isinstance(module, (ModuleDict, ModuleList)) and (
+            type(module).forward is Module.forward
+        ):
+            raise ValueError(
+                "fully_shard does not support containers that do not implement forward: "
+                f"{type(module).__name__}"
+            )
+
+
+def _make_sharded(module: Any, sharding: _Sharding) -> None:
+    """Makes it an FSDPModule, which gathers its parameters for forward."""
+    vars(module)["_sharding"] = sharding
     kind = type(module)
     if kind not in _classes:
         refusing = {"__deepcopy__": _not_copied, "__reduce_ex__": _not_copied}
         _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), refusing)
-    sharded.__class__ = _classes[kind]
-    sharded.register_forward_pre_hook(_before_forward, prepend=True, with_kwargs=True)
-    sharded.register_forward_hook(_after_forward, with_kwargs=False)
-    sharded.register_state_dict_pre_hook(_in_parts)
-    sharded.register_load_state_dict_pre_hook(_in_parts)
-    return sharded
+    module.__class__ = _classes[kind]
+    module.register_forward_pre_hook(_before_forward, prepend=True, with_kwargs=True)
+    module.register_forward_hook(_after_forward, with_kwargs=False)
+    module.register_state_dict_pre_hook(_in_parts)
+    module.register_load_state_dict_pre_hook(_in_parts)
 
 
 def _not_copied(module: Any, *args: Any) -> Any:
@@ -220,11 +266,13 @@ def _not_copied(module: Any, *args: Any) -> Any:
     )
 
 
-def _own_parameters(module: Module, ignored: set[Any]) -> list[ShardedParameter]:
-    """The parameters of a module and of those below it that are not sharded yet."""
+def _own_parameters(
+    modules: list[Module], ignored: set[Any], placed: Callable[[Any], Any] | None
+) -> list[ShardedParameter]:
+    """The parameters of modules and of those below them that are not sharded yet."""
     owners: dict[Any, list[tuple[Module, str]]] = {}
     names: dict[Any, str] = {}
-    for prefix, part in module.named_modules():
+    for prefix, part in (named for module in modules for named in module.named_modules()):
         if isinstance(part, FSDPModule):
             continue
         for name, parameter in part._parameters.items():
@@ -237,7 +285,23 @@ def _own_parameters(module: Module, ignored: set[Any]) -> list[ShardedParameter]
                     "fully_shard doesn't support scalar parameters. Change "
                     f"{names[parameter]} to a 1D tensor with numel equal to 1."
                 )
-    return [ShardedParameter(o, parameter, names[parameter]) for parameter, o in owners.items()]
+    return [
+        ShardedParameter(o, parameter, names[parameter], _dim_of(parameter, placed))
+        for parameter, o in owners.items()
+    ]
+
+
+def _dim_of(parameter: Tensor, placed: Callable[[Any], Any] | None) -> int:
+    """The dimension along which a parameter is in parts."""
+    placement = None if placed is None else placed(parameter)
+    if placement is None:
+        return 0
+    if type(placement) is not Shard or not -parameter.ndim <= placement.dim < parameter.ndim:
+        raise AssertionError(
+            f"fully_shard: shard_placement_fn returned {placement!r} for a parameter of shape "
+            f"{list(parameter.shape)}, want Shard(dim) or None"
+        )
+    return placement.dim % parameter.ndim
 
 
 # ---------------------------------------------------------------------- around forward
@@ -252,6 +316,8 @@ def _before_forward(module: Any, args: Any, kwargs: Any) -> Any:
                 part._sharding.tree = sharding.tree
     if sharding.tree.root is module and not task.running:
         sharding.tree.order = []
+    if not task.running:
+        sharding.members.begin()
     if sharding.group is not None:
         sharding.group.unshard()
     for other in sharding.next_in_forward:
@@ -271,7 +337,7 @@ def _after_forward(module: Any, args: Any, output: Any) -> Any:
     if group is None:
         return output
     is_again = bool(task.running)  # a checkpoint's, within backward, which needs the whole yet
-    if not is_again:
+    if not is_again and sharding.members.are_through(module):
         reshards = group.reshards_after_forward
         if tree.root is not module if reshards is None else reshards:
             group.reshard()
@@ -280,6 +346,8 @@ def _after_forward(module: Any, args: Any, output: Any) -> Any:
         elif tree.order:
             group.ahead_in_backward = tree.order[-1]
         tree.order.append(group)
+    if not is_again and tree.root is module:
+        _end_forward(module)
 
     def before_backward(_: Tensor) -> None:
         group.before_backward()
@@ -291,6 +359,16 @@ def _after_forward(module: Any, args: Any, output: Any) -> Any:
         if tensor.requires_grad:
             tensor.register_hook(before_backward)
     return output
+
+
+def _end_forward(root: Any) -> None:
+    """Lets go of groups of several modules of which not all have computed."""
+    for module in root.modules():
+        if isinstance(module, FSDPModule) and module._sharding.members.to_come:
+            sharding = module._sharding
+            sharding.members.to_come.clear()
+            if sharding.group is not None and sharding.group.reshards_after_forward is not False:
+                sharding.group.reshard()
 
 
 def _in_parts(module: Any, *args: Any) -> None:

@@ -34,8 +34,10 @@ class Gathered(Enum):
 class ShardedParameter:
     """A parameter in its two forms: `sharded`, a DTensor, and `whole`, with which is computed."""
 
-    def __init__(self, owners: list[tuple[Module, str]], parameter: Tensor, fqn: str) -> None:
-        self.owners, self.fqn = owners, fqn
+    def __init__(
+        self, owners: list[tuple[Module, str]], parameter: Tensor, fqn: str, dim: int = 0
+    ) -> None:  # fmt: skip
+        self.owners, self.fqn, self.dim = owners, fqn, dim
         self.parameter: Any = parameter  # until it is in parts
         self.sharded: Any = None
         self.whole: Any = None
@@ -102,14 +104,21 @@ class ShardedGroup:
         n, rank = self.group.size(), self.group.rank()
         array = whole._array
         backend = backend_of(array)
-        p.rows = -(-array.shape[0] // n)
-        part = array[part_of(array.shape[0], rank, n)]
-        placements = (Shard(0),) if self.copies is None else (Replicate(), Shard(0))
+        extent = array.shape[p.dim]
+        if p.dim and extent % n:
+            raise NotImplementedError(
+                f"FSDP does not support uneven sharding on dim {p.dim}: {whole.shape} (world size: "
+                f"{n})"
+            )
+        p.rows = -(-extent // n)
+        part = array[(slice(None),) * p.dim + (part_of(extent, rank, n),)]
+        placement = Shard(p.dim)
+        placements = (placement,) if self.copies is None else (Replicate(), placement)
         computes_in = self.policy.param_dtype or whole.dtype
         like = make(backend.xp.empty(array.shape, computes_in.numpy), whole.requires_grad)
         p.whole, p.home = whole_parameter(like, self)
         if self._is_on_host and backend.device_type != "cpu":
-            part = self._host_part(make(part))
+            part = self._host_part(make(backend.xp.ascontiguousarray(part)))
         else:
             part = backend.xp.ascontiguousarray(part).copy()
         p.sharded = DTensor._of(part, self.mesh, placements, array.shape)
@@ -162,9 +171,8 @@ class ShardedGroup:
         flat = xp.zeros(sum(sizes), dtype)
         begin = 0
         for p, size in zip(members, sizes):
-            part = p.sharded._array
-            xp.copyto(flat[begin : begin + part.size], backend.asarray(part).reshape(-1),
-                      casting="unsafe")  # fmt: skip
+            part = xp.moveaxis(backend.asarray(p.sharded._array), p.dim, 0)
+            xp.copyto(flat[begin : begin + part.size], part.reshape(-1), casting="unsafe")
             begin += size
         out = xp.empty(n * flat.size, dtype)
         work = dist.all_gather_single(make(out), make(flat), self.group, async_op=True)
@@ -172,10 +180,11 @@ class ShardedGroup:
         def land() -> None:
             ranks, begin = out.reshape(n, -1), 0
             for p, size in zip(members, sizes):
-                shape = p.whole.shape
-                rows = ranks[:, begin : begin + size].reshape(n * p.rows, *shape[1:])
+                extents = list(p.whole.shape)
+                extent = extents.pop(p.dim)
+                rows = ranks[:, begin : begin + size].reshape(n * p.rows, *extents)[:extent]
                 assert p.home is not None
-                p.home.array = rows[: shape[0]]
+                p.home.array = xp.ascontiguousarray(xp.moveaxis(rows, 0, p.dim)) if p.dim else rows
                 begin += size
 
         return Flight(work, land)
@@ -256,7 +265,7 @@ class ShardedGroup:
         sizes = [p.rows * row_size(p) for p in members]
         whole, begin = xp.zeros((n, sum(sizes)), dtype), 0
         for p, size in zip(members, sizes):
-            gradient = p.whole._grad._array
+            gradient = xp.moveaxis(p.whole._grad._array, p.dim, 0)
             padded = xp.zeros((n * p.rows, *gradient.shape[1:]), dtype)
             xp.copyto(padded[: gradient.shape[0]], gradient, casting="unsafe")
             xp.copyto(whole[:, begin : begin + size], padded.reshape(n, size))
@@ -275,8 +284,10 @@ class ShardedGroup:
                 xp.divide(out, xp.asarray(self.divide_factor, dtype), out=out)
             begin = 0
             for p, size in zip(members, sizes):
-                part = out[begin : begin + p.sharded._array.size]
-                self._deliver(p, part.reshape(p.sharded._array.shape))
+                extents = list(p.sharded._array.shape)
+                rows = extents.pop(p.dim)
+                part = out[begin : begin + p.sharded._array.size].reshape(rows, *extents)
+                self._deliver(p, xp.ascontiguousarray(xp.moveaxis(part, 0, p.dim)))
                 begin += size
 
         return Flight(work, land)
@@ -305,6 +316,6 @@ class ShardedGroup:
 
 
 def row_size(p: ShardedParameter) -> int:
-    """The elements of a row of the whole."""
-    extents: Any = p.sharded.shape[1:]
-    return int(extents.numel())
+    """The elements of a row of the whole, or of what else it is in parts along."""
+    shape = p.sharded.shape
+    return int(shape.numel() // shape[p.dim]) if shape[p.dim] else 0
