@@ -42,7 +42,7 @@ class _Tree:
         self.order: list[ShardedGroup] = []
 
 
-class _Members:
+class _Together:
     """The modules that have a group together, and those of them whose forward is to come."""
 
     def __init__(self, modules: list[Any]) -> None:
@@ -64,7 +64,7 @@ class _Sharding:
     """What a sharded module knows of itself."""
 
     def __init__(
-        self, group: ShardedGroup | None, policy: MixedPrecisionPolicy, members: _Members
+        self, group: ShardedGroup | None, policy: MixedPrecisionPolicy, members: _Together
     ) -> None:  # fmt: skip
         self.group, self.policy, self.members = group, policy, members
         self.tree: _Tree | None = None
@@ -220,7 +220,7 @@ def fully_shard(
         group.reshards_after_forward = (
             None if reshard_after_forward is None else bool(reshard_after_forward)
         )
-    members = _Members(modules)
+    members = _Together(modules)
     for part in modules:
         _make_sharded(part, _Sharding(group, mp_policy, members))
     return module
