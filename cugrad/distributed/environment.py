@@ -37,9 +37,19 @@ def place_of(rank: int, size: int) -> RankPlace | None:
     return None
 
 
+# What there is where MPI can ask who started it.
+ASKED = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMI_FD", "PMIX_RANK")
+
+
 def is_under_mpi() -> bool:
-    """Whether a launcher started this process that MPI can talk with."""
-    return any(LAUNCHERS[name][0] in os.environ for name in ("Open MPI", "MPICH", "Slurm"))
+    """Whether a launcher started this process that MPI can talk with.
+
+    With Slurm some can where none of these is said, unless another launcher says who is who.
+    """
+    if any(name in os.environ for name in ASKED):
+        return True
+    others = ("RANK", "MASTER_ADDR")
+    return "SLURM_PROCID" in os.environ and not any(name in os.environ for name in others)
 
 
 def local_rank() -> int | None:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from .. import backends
-from .engines import mpi
+from .engines import mpi, pmi
 from .engines.alone import Alone
 from .engines.protocol import Engine
 from .engines.streams import StreamEngine
@@ -225,12 +225,14 @@ def init_process_group(
             "a rank from 0 to the number of ranks less 1"
         )
     world.rank, world.places = place.rank, world.places + 1
-    communicator = _meet_by_mpi(place, asked) if place.size > 1 else None
-    member = None
+    communicator = member = None
     if place.size > 1:
-        member = _member(
-            place, communicator, store or _file_store(init_method), init_method, seconds
-        )
+        meeting = store or _file_store(init_method)
+        if "mpi" in asked.values() and mpi.is_there() and not (is_under_mpi() or mpi.is_started()):
+            member = _member(place, None, meeting, init_method, seconds)
+            _start_mpi(place, member, seconds)
+        communicator = _meet_by_mpi(place, asked)
+        member = member or _member(place, communicator, meeting, init_method, seconds)
     world.communicator, world.member, world.count = communicator, member, 0
     try:
         world.default = make_group(
@@ -264,15 +266,30 @@ def _meet_by_mpi(place: RankPlace, asked: dict[str, str]) -> Any:
         f"init_process_group: {place.said_by} says rank {place.rank} of {place.size}, and MPI sees "
         "{seen} of its own; backend 'mpi' reaches processes that MPI has started: "
         + START.format(size=place.size)
-        + ("; if srun has started it, it is of another MPI: try srun --mpi=pmi2, or --mpi=pmix"
-           if place.said_by == "Slurm" else "")
+        + ("; if srun has started it, it is of another MPI: try srun --mpi=pmi2 or --mpi=pmix, or "
+           "set MASTER_ADDR and MASTER_PORT" if place.said_by == "Slurm" else "")
     )  # fmt: skip
-    if not is_under_mpi():
+    if not (is_under_mpi() or mpi.is_started()):
         raise RuntimeError(alone.format(seen="no process but this one"))
     everyone = mpi.mpi().COMM_WORLD
     if everyone.Get_size() != place.size:
         raise RuntimeError(alone.format(seen=f"{everyone.Get_size()} process(es)"))
     return everyone.Split(0, place.rank)
+
+
+def _start_mpi(place: RankPlace, member: Member, seconds: float) -> None:
+    """Starts MPI in processes that it has not started itself; rank 0 has them told of each other.
+
+    Only MPICH asks in this way: another MPI sees one process, as `_meet_by_mpi` says then.
+    """
+    how = None
+    if place.rank == 0:
+        token = secrets.token_hex(16)
+        how = [pmi.start_server(place.size, token), token]
+    key = f"job {world.places}: MPI's processes"
+    port, token = member.gather(key, place.rank, place.size, how, seconds)[0]
+    with pmi.told_by((member.host, port), token, place.rank, place.size):
+        mpi.mpi()
 
 
 def _file_store(init_method: str | None) -> Store | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from cugrad.distributed.errors import DistNetworkError, DistStoreError
 from cugrad.distributed.meeting.member import Member, host_here
 from cugrad.distributed.meeting.messages import Inbox
 from cugrad.distributed.meeting.report import whereabouts
+from cugrad.distributed.meeting.server import Server
 from tests.distributed.ranks import Outcome, run_ranks
 from tests.support.patience import eventually
 
@@ -88,6 +91,17 @@ def test_messages_are_whole_however_they_are_cut() -> None:
         assert Inbox(Cut(junk)).receive() is None  # type: ignore[arg-type]
 
 
+def test_rank_0_whose_process_tells_the_others_is_told_last() -> None:
+    order: list[Any] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Server(listener, 3, "")
+        server.ranks = {"a": 0, "b": 2, "c": None, "d": 1}  # type: ignore[dict-item]
+        server.say = lambda connection, **message: order.append(connection)  # type: ignore
+        server.fail("something")
+        server.selector.close()
+    assert order == ["b", "d", "a"]
+
+
 def python(code: str, **environment: str) -> str:
     """The last line that a program prints, or its error."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK", "PMI_SIZE")
@@ -115,7 +129,7 @@ def test_what_is_missing_to_begin_is_said() -> None:
     begin = "dist.init_process_group('{}')"
     assert "environment variable RANK expected, but not set" in python("dist.init_process_group()")
     said = python(begin.format("mpi"), RANK="1", WORLD_SIZE="4")
-    assert "MPI sees no process but this one" in said and "mpiexec -n 4 python" in said
+    assert "environment variable MASTER_ADDR expected" in said and "mpiexec -n 4 python" in said
     code = begin.format("gloo") + "; print(dist.get_backend(), dist.get_world_size())"
     assert python("import warnings; warnings.simplefilter('ignore')\n" + code, RANK="0",
                   WORLD_SIZE="1") == "mpi 1"  # fmt: skip

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 import cugrad.distributed as dist
-from cugrad.distributed import starting
+from cugrad.distributed import environment, starting
 from cugrad.distributed.elastic.multiprocessing.errors import record
 from cugrad.distributed.environment import RankPlace
 from cugrad.distributed.run import launch
@@ -34,22 +32,48 @@ x = torch.tensor(float(os.environ["RANK"]) + 1)
 dist.all_reduce(x)
 names = "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"
 said = [x.item(), *[os.environ[n] for n in names], dist.is_torchelastic_launched(), sys.argv[1:]]
-with open(f"{os.environ['RANK']}.json", "w") as file:
+with open(f"{os.environ['FOLDER']}/{os.environ['RANK']}.json", "w") as file:
     json.dump(said, file)
 """
 
 
-def test_a_script_is_started_in_several_processes(tmp_path: Path) -> None:
+def test_a_script_is_started_in_several_processes_which_bring_mpi_together(tmp_path: Path) -> None:
+    """Without mpiexec: MPICH is told by the ranks themselves who is who."""
     skip_without_mpi()
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "cugrad.distributed.run", "--nproc_per_node=2", "script.py",
-               "--epochs", "2"]  # fmt: skip
-    variables = {**launch.environment(job_of(["-m", "x"]), 0), "PYTHONPATH": str(ROOT),
-                 "CUGRAD_DEVICE": "cpu"}  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    job = job_of(["--nproc_per_node=2", str(tmp_path / "script.py"), "--epochs", "2"])
+    variables = {**launch.environment(job, 0), "PYTHONPATH": str(ROOT), "CUGRAD_DEVICE": "cpu",
+                 "FOLDER": str(tmp_path)}  # fmt: skip
+    assert launch._run_each(job, variables, str(tmp_path)) == (0, "rank 0")
     said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert said == [[3.0, str(r), "2", "2", "0", True, ["--epochs", "2"]] for r in range(2)]
+
+
+def test_mpiexec_starts_each_process_with_variables_of_its_own(tmp_path: Path) -> None:
+    skip_without_mpi()
+    says = f"echo $RANK $LOCAL_RANK $WORLD_SIZE > '{tmp_path}'/$PMI_RANK"
+    assert launch.main(["--nproc-per-node", "3", "--no-python", "sh", "-c", says]) == 0
+    for rank in range(3):
+        assert (tmp_path / str(rank)).read_text() == f"{rank} {rank} 3\n"
+    assert launch.main(["--nproc-per-node", "2", "--no-python", "sh", "-c", "exit 4"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_under"),
+    [
+        ({}, False), ({"PMI_RANK": "0"}, True), ({"PMIX_RANK": "0", "RANK": "0"}, True),
+        ({"SLURM_PROCID": "0"}, True), ({"SLURM_PROCID": "0", "RANK": "0"}, False),
+        ({"SLURM_PROCID": "0", "MASTER_ADDR": "here"}, False),
+    ],
+)  # fmt: skip
+def test_whether_mpi_can_ask_who_started_it(
+    variables: dict[str, str], is_under: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*environment.ASKED, "SLURM_PROCID", "RANK", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert environment.is_under_mpi() is is_under
 
 
 def test_a_script_is_started_again_when_it_fails(capsys: pytest.CaptureFixture[str]) -> None:

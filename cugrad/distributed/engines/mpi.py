@@ -17,7 +17,7 @@ from ... import dtypes
 from ...kept import NOTHING
 from ..reduce_op import ReduceOp
 
-__all__ = ["MpiEngine", "finalize", "is_there", "mpi"]
+__all__ = ["MpiEngine", "finalize", "is_started", "is_there", "mpi"]
 
 # A collective has a communicator of its own. Where ranks call different ones, they then wait for
 # each other, and can be told; in one communicator they might take each other's data.
@@ -32,6 +32,11 @@ OF_BOOL = {"SUM": "MAX", "PROD": "MIN", "BAND": "MIN", "BOR": "MAX"}  # over byt
 def is_there() -> bool:
     """Whether mpi4py is installed; whether it finds an MPI is seen when it starts."""
     return importlib.util.find_spec("mpi4py") is not None
+
+
+def is_started() -> bool:
+    """Whether MPI runs in this process."""
+    return "mpi4py.MPI" in sys.modules
 
 
 def mpi() -> Any:

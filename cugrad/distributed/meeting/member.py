@@ -36,7 +36,7 @@ class Member:
     def __init__(
         self, rank: int, size: int, address: tuple[str, int], token: str, timeout: float
     ) -> None:
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.host = rank, size, address[0]
         self.fault: str | None = None
         self.left: dict[int, float] = {}  # ranks that took their leave, and when
         self.is_over = False  # whether all have

@@ -141,9 +141,10 @@ class Server(threading.Thread):
             self.tell(what="fault", text=text)
 
     def tell(self, **message: Any) -> None:
-        for connection, rank in list(self.ranks.items()):
-            if rank is not None:
-                self.say(connection, **message)
+        """Rank 0 last: its process may end at the word, and this thread with it."""
+        present = [(rank, c) for c, rank in self.ranks.items() if rank is not None]
+        for _, connection in sorted(present, key=lambda pair: -pair[0]):
+            self.say(connection, **message)
 
     @staticmethod
     def say(connection: socket.socket, **message: Any) -> None:

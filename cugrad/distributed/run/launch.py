@@ -33,16 +33,13 @@ PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PMI_", "PMIX_", "OMPI_", "MPI_LOC
 def main(args: Sequence[str] | None = None) -> int:
     """Starts what a command line asks for; 0, or the status of a process that failed.
 
-    On one machine MPI starts the processes, where it is installed, so that tensors on the CPU
-    travel, too. Else they are started here, and meet at MASTER_ADDR and MASTER_PORT, as NCCL's may.
+    On one machine MPI's launcher starts the processes, where there is one. Else they are started
+    here, and meet at MASTER_ADDR and MASTER_PORT.
     """
     job = job_of(list(sys.argv[1:] if args is None else args))
     launcher = mpiexec() if job.machines == 1 and job.here > 1 else None
-    if launcher is None and job.here * job.machines > 1 and not is_nccl_available():
-        how = "start it with srun, or with mpiexec and a list of hosts" if job.machines > 1 else (
-            "pip install 'cugrad[mpi]'"
-        )  # fmt: skip
-        return _said(f"ranks on CPUs meet by MPI: {how}", 2)
+    if job.here * job.machines > 1 and not (is_nccl_available() or mpi.is_there()):
+        return _said("ranks on CPUs meet by MPI: pip install 'cugrad[mpi]'", 2)
     for restart in range(job.restarts + 1):
         variables = environment(job, restart)
         with tempfile.TemporaryDirectory() as folder:
