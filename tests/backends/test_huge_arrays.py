@@ -74,6 +74,8 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
       for shape in (ROWS, CUBE)],
     *[(name, halves(ROWS, ROWS), {"dim": 1})
       for name in ("softmax_backward", "log_softmax_backward")],
+    *[(name, halves(shape), {"dim": (1,)}) for name in ("logsumexp", "var", "std")
+      for shape in (ROWS, CUBE)],
     ("cross_entropy", [(ROWS, HALF), ((MANY,), INDEX), None], LOSS),
     ("cross_entropy_backward",
      [((), HALF), (ROWS, HALF), ((MANY,), INDEX), None, ((), HALF), ((MANY, 1, 1), SINGLE),
@@ -132,6 +134,8 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
     ("max_pool2d_with_indices", (PLANES, HALF), {"offsets": (PLANES, BYTE)}, [PLANES], WINDOW),
     ("adaptive_max_pool2d_with_indices", ((*PLANES[:2], 60, 60), HALF),
      {"indices": ((*PLANES[:2], 60, 60), "uint16")}, [PLANES], {"sizes": (60, 60)}),
+    *[(name, ((MANY,), HALF), {"self": (ROWS, HALF), "result": ((MANY,), HALF)}, [ROWS],
+       {"dim": (1,)}) for name in ("logsumexp", "var", "std")],
     ("cumsum", (ROWS, HALF), {}, [ROWS], {"dim": 1}),
     *[(name, (ROWS, HALF), {"self": (ROWS, HALF), "result": (ROWS, HALF)}, [ROWS], {"dim": 1})
       for name in ("cumprod", "logcumsumexp")],

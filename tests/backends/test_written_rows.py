@@ -74,7 +74,8 @@ def full(x: Any) -> Any:
 def by_row(run: Run, args: list[Any]) -> tuple[Any, ...]:
     op, numpy = TABLE[run.case.name], get("cpu")
     value = op.forward(numpy.xp, *map(full, args), **run.case.params)
-    return value if isinstance(value, tuple) else (value,)
+    values = value if isinstance(value, tuple) else (value,)
+    return tuple([np.asarray(x) if isinstance(x, np.generic) else x for x in values])
 
 
 def saved_of(run: Run, args: list[Any], results: tuple[Any, ...]) -> dict[str, Any]:
@@ -168,7 +169,7 @@ else:
         results = by_row(run, args)
         values = saved_of(run, args, results)
         saved = [values[name] for name in op.saves(mask)]
-        g = np.random.default_rng(3).standard_normal(results[0].shape).astype(run.dtype)
+        g = np.asarray(np.random.default_rng(3).standard_normal(results[0].shape), run.dtype)
         shapes = tuple([getattr(x, "shape", ()) for x in args])
         params = {**op.defaults, **run.case.params}
         function = registry.backward_of(op, mask, raw)

@@ -319,3 +319,20 @@ case("index_backward", "a matrix of indices", drawn(normal(3, 2, 2, 4)),
      {"shape": (3, 5, 4), "indices": (slice(None), np.array([[0, 4], [0, 2]]))})  # fmt: skip
 case("index_backward", "one index", drawn(normal(4)),
      {"shape": (5, 4), "indices": (np.array(3),)})  # fmt: skip
+
+# Statistics ---------------------------------------------------------------------------------------
+
+STATISTICS: list[tuple[tuple[int, ...], Any]] = [
+    ((5, 7), (1,)), ((9, 64), (1,)), ((2, 4100), (1,)), ((3, 40, 5), (1,)), ((70, 2), (0,)),
+    ((3, 4, 5), None),
+    ((3, 4, 5), (1, 2)), ((4, 3, 5), (0, 1)),
+]  # fmt: skip
+for shape, dims in STATISTICS:
+    how = {"dim": dims, "keepdim": shape == (5, 7)}
+    case("logsumexp", f"{shape} {dims}", drawn(normal(*shape)), how, (("self",),), slack=20)
+    for name in ("var", "std"):
+        case(name, f"{shape} {dims}", drawn(normal(*shape)), {**how, "correction": shape[0] % 2},
+             (("self",),), slack=40)  # fmt: skip
+case("std", "equals", lambda rng: [np.ones((2, 3))], {"dim": (1,)}, (("self",),))
+case("logsumexp", "infinite", lambda rng: [np.array([[-np.inf, -np.inf], [1.0, np.inf]])],
+     {"dim": (1,)})  # fmt: skip

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from . import PART, whole
 
-__all__ = ["KERNELS", "NAMES", "SOURCE"]
+__all__ = ["KERNELS", "NAMES", "ROW", "SOURCE"]
 
-_ROW = r"""
+ROW = r"""
 struct Row {  // `step` elements on from `begin`, below `end`; element j is at base + j * inner
     i64 number, base;
     int begin, end, step;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void add_up(
 
 KERNELS = {
     # exp(x - maximum) over its sum; LOG: the logarithm of that.
-    "softmax": _ROW + PART + r"""
+    "softmax": ROW + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) softmax(
     const T* x, T* y, i64 rows, int n, int inner, int team)
 {
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(1024) softmax(
 }
 """,
     # y g - y sum(y g); LOG: g - exp(y) sum(g).
-    "softmax_backward": _ROW + PART + r"""
+    "softmax_backward": ROW + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) softmax_backward(
     const T* g, const T* y, T* x, i64 rows, int n, int inner, int team)
 {
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(1024) softmax_backward(
 """,
     # The loss of each row; how: 0 as they are, 1 their sum, 2 that over the sum of the weights.
     # `tops` and `logs` are the maximum of each row and log sum exp(x - maximum).
-    "cross_entropy": _ROW + PART + _CLASS + PART + _TOTAL + PART + r"""
+    "cross_entropy": ROW + PART + _CLASS + PART + _TOTAL + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
     const T* x, const i64* target, const W* weight, T* loss, T* total_weight, A* tops, A* logs,
     A* partial, unsigned* tickets, i64 rows, int n, int inner, int team, int how, int weighed,
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
 }
 """,
     # The gradient in x: g of each row, or one for all.
-    "cross_entropy_backward": _ROW + PART + _CLASS + PART + r"""
+    "cross_entropy_backward": ROW + PART + _CLASS + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) cross_entropy_backward(
     const T* g, const T* x, const i64* target, const W* weight, const T* total_weight,
     const A* tops, const A* logs, T* out, i64 rows, int n, int inner, int team, int how,
@@ -219,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_backward(
 }
 """,
     # -weight[target] x[target] of each row, as `cross_entropy` has them: a thread has a row.
-    "nll_loss": _ROW + PART + _CLASS + PART + _TOTAL + PART + r"""
+    "nll_loss": ROW + PART + _CLASS + PART + _TOTAL + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) nll_loss(
     const T* x, const i64* target, const W* weight, T* loss, T* total_weight, A* partial,
     unsigned* tickets, i64 rows, int n, int inner, int how, int weighed, i64 ignore_index)
@@ -238,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(256) nll_loss(
 }
 """,
     # Its gradient in x: a thread has an element.
-    "nll_loss_backward": _ROW + PART + _CLASS + PART + r"""
+    "nll_loss_backward": ROW + PART + _CLASS + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) nll_loss_backward(
     const T* g, const i64* target, const W* weight, const T* total_weight, T* out, i64 rows, int n,
     int inner, int how, int weighed, i64 ignore_index)

@@ -8,7 +8,17 @@ functions. The row says what is computed, and is compared with the kernel in
 `cugrad/backends/cupy` imports from here.
 """
 
-from . import cells, convolution, norms, ordering, places, pooling, products, scans, scores
+from . import (
+    cells,
+    convolution,
+    norms,
+    ordering,
+    places,
+    pooling,
+    products,
+    scans,
+    scores,
+)
 from .attention import attention, attention_backward
 from .registry import backward_of, forward_of
 

@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and losses of classes: a kernel forward and a kernel backward."""
+"""Softmax, its logarithm, losses of classes, and statistics of rows: a kernel each way."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import cupy
 
 from ..kernels.scores import KERNELS
+from ..kernels.statistics import KERNELS as STATISTICS
+from ..kernels.statistics import KINDS
 from .launch import (
     BLOCK,
     FLOATS,
@@ -23,12 +25,14 @@ from .launch import (
     team_of,
     tickets_of_stream,
 )
-from .registry import forward
+from .registry import NodeCall, backward, forward
 
 __all__: list[str] = []
 
 Array = Any  # cupy.ndarray
+Dims = tuple[int, ...] | None
 HOW = {"none": 0, "sum": 1, "mean": 2}
+ALONE = 1 << 16  # elements of a row that is the only one
 ndarray = cupy.ndarray
 
 
@@ -229,3 +233,85 @@ def nll_loss_backward(
         int32(HOW[reduction]), int32(weight is not None), int64(ignore_index),
     ))  # fmt: skip
     return result
+
+
+# Statistics ---------------------------------------------------------------------------------------
+
+
+def _rows(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ...]] | None:
+    """The rows along dims that follow one another, and these; None for others, for what has no
+    elements, and for a few long rows, which would keep few blocks busy.
+    """
+    dims = tuple(range(len(shape))) if dim is None else dim
+    if type(dims) is not tuple or not dims or any(not -len(shape) <= d < len(shape) for d in dims):
+        return None
+    dims = tuple(sorted([d % len(shape) for d in dims]))
+    if dims != tuple(range(dims[0], dims[-1] + 1)) or not prod(shape):
+        return None
+    n, inner = prod(shape[dims[0] : dims[-1] + 1]), prod(shape[dims[-1] + 1 :])
+    rows = Scores(prod(shape) // n, n, inner)
+    return (rows, dims) if rows.fits and (rows.number >= 32 or n <= ALONE) else None
+
+
+def _launched(name: str, kind: str, rows: Scores, correction: float, *arrays: Array) -> None:
+    """Starts a kernel; of its arrays those with as many elements as the first one are in rows."""
+    largest = max(x.size for x in arrays)
+    pack = rows.pack(*[x for x in arrays if x.size == largest])
+    grid, block, team = rows.grid(pack)
+    dtype = arrays[0].dtype
+    run = kernel(STATISTICS[name], name, name_of(dtype), None, pack, ACROSS=int(rows.inner > 1),
+                 KIND=KINDS[kind])  # fmt: skip
+    freedom = accumulator(dtype)(max(rows.n - correction, 0))
+    run((grid,), (block,), (*arrays, int64(rows.number), int32(rows.n), int32(rows.inner),
+        int32(team), freedom))  # fmt: skip
+
+
+def _statistic(kind: str, x: Array, dim: Dims, correction: float, keepdim: bool) -> Array | None:
+    rows_and_dims = _rows(x.shape, dim)
+    if (
+        rows_and_dims is None
+        or name_of(x.dtype) not in FLOATS
+        or type(correction) not in (int, float)
+    ):
+        return None
+    rows, dims = rows_and_dims
+    shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
+    result = ndarray(tuple(shape), x.dtype)
+    _launched("row_statistic", kind, rows, correction, dense(x), result)
+    return result
+
+
+@forward("logsumexp", keeps=True)
+def logsumexp(self: Array, dim: Dims, keepdim: bool) -> Array | None:
+    """In one kernel."""
+    return _statistic("logsumexp", self, dim, 0, keepdim)
+
+
+def _spread(kind: str) -> Any:
+    return lambda self, dim, correction, keepdim: _statistic(kind, self, dim, correction, keepdim)
+
+
+for _kind in ("var", "std"):
+    forward(_kind, keeps=True)(_spread(_kind))
+
+
+def _slopes(kind: str) -> Any:
+    def gradient(call: NodeCall) -> tuple[Array | None, ...] | None:
+        x, result = call["self"], call["result"]
+        rows_and_dims = _rows(call.shape("self"), call.params["dim"])
+        if x is None or rows_and_dims is None or call.g.dtype != x.dtype:
+            return None
+        result = call.g if result is None else result
+        if name_of(x.dtype) not in FLOATS or result.dtype != x.dtype:
+            return None
+        x, out = dense(x), ndarray(x.shape, x.dtype)
+        correction = call.params.get("correction", 0)
+        _launched("row_statistic_backward", kind, rows_and_dims[0], correction, dense(call.g), x,
+                  dense(result), out)  # fmt: skip
+        return call.answer(self=out)
+
+    return gradient
+
+
+for _kind in KINDS:
+    backward(_kind)(_slopes(_kind))
