@@ -6,15 +6,25 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-__all__ = ["by_rows", "dots", "summed_by_rows"]
+__all__ = ["by_rows", "dots", "product_sums", "summed_by_rows"]
 
 Array = Any
+LONG = 1 << 16  # elements of a row, which BLAS adds up one after another
 MANY = 64  # times as many elements as are taken at a time: from there on it pays
 
 
 def dots(xp: Any, a: Array, b: Array) -> Array:
     """The sums of a * b along the last dim, by BLAS."""
     return xp.matmul(a[..., None, :], b[..., None])[..., 0, 0]
+
+
+def product_sums(xp: Any, a: Array, b: Array, dims: tuple[int, ...] | None) -> Array | None:
+    """The sums of a * b over the last dim, kept as 1, where a host need not form the products."""
+    if dims not in ((-1,), (a.ndim - 1,)) or a.shape[-1] > LONG:
+        return None
+    if not getattr(xp, "sums_by_blas", False) or a.dtype != b.dtype or a.dtype.kind != "f":
+        return None
+    return dots(xp, a, b)[..., None]
 
 
 def summed_by_rows(

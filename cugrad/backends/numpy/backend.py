@@ -115,6 +115,8 @@ class NumpyNamespace:
         if dtype is None and a.size >= MANY and a.dtype.char in "fd" and a.flags.c_contiguous:
             if axis in (a.ndim - 1, -1, (a.ndim - 1,), (-1,)) and a.shape[-1] <= MANY:
                 return _summed_by_blas(a, keepdims)
+            if type(axis) is tuple and axis[-1] == a.ndim - 1 and a.shape[-1] <= MANY:
+                a, axis = _summed_at_the_end(a, axis)
         return _reduce(np.add.reduce, a, axis, dtype, keepdims)
 
     @staticmethod
@@ -158,6 +160,16 @@ def _summed_by_blas(a: Array, keepdims: bool) -> Array:
     """Sums along the last axis, as a product with ones: BLAS adds more numbers at once."""
     total: Array = np.matmul(a, np.ones(a.shape[-1], a.dtype))
     return total[..., None] if keepdims else total
+
+
+def _summed_at_the_end(a: Array, axis: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+    """The sums over as many of the last axes as have few elements, kept as 1, and `axis`."""
+    first, count = a.ndim, 1
+    while first > 0 and first - 1 in axis and count * a.shape[first - 1] <= MANY:
+        first -= 1
+        count *= a.shape[first]
+    kept = a.shape[:first] + (1,) * (a.ndim - first)
+    return _summed_by_blas(a.reshape(-1, count), False).reshape(kept), axis
 
 
 def _multiplied_in_lanes(a: Array, flat: bool) -> Array:

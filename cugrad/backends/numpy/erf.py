@@ -40,8 +40,8 @@ def erf_float32(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    square = np.square(x)
-    square = np.minimum(square, END)
+    square = np.square(x, out=np.empty_like(x))
+    square.clip(0, END, square)  # a third of the time of NumPy's minimum
     y = square * P[0]
     for c in P[1:-1]:
         y += c

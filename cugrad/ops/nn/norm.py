@@ -5,12 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ..apart import by_rows, dots
+from ..apart import by_rows, product_sums
 from ..precision import narrow, sum_of, wide
 from ..table import AS_INPUT, CAST, CHANNELS_LAST, row
 
 Array = Any
-LONG = 1 << 16  # elements of a row, which BLAS adds up one after another
 
 
 def _times(x: Any, weight: Any) -> Any:
@@ -31,11 +30,8 @@ def _mean(xp: Any, x: Array, dims: tuple[int, ...]) -> Array:
 
 def _mean_product(xp: Any, a: Array, b: Array, dims: tuple[int, ...]) -> Array:
     """The mean of a * b over `dims`, kept as 1; on a host without forming the product of rows."""
-    n = a.shape[-1]
-    if dims in ((-1,), (a.ndim - 1,)) and n <= LONG and getattr(xp, "sums_by_blas", False):
-        if a.dtype == b.dtype and a.dtype.kind == "f":
-            return dots(xp, a, b)[..., None] / n
-    return _mean(xp, a * b, dims)
+    sums = product_sums(xp, a, b, dims)
+    return _mean(xp, a * b, dims) if sums is None else sums / a.shape[-1]
 
 
 def _moments(xp: Any, x: Array, dims: tuple[int, ...], eps: float) -> tuple[Array, Array]:
@@ -391,9 +387,14 @@ def _group_norm(
     def of_images(input: Array) -> tuple[Array, Array, Array]:
         x = _grouped(xp, wide(xp, input), num_groups)
         result, mean, rstd = _standardised(xp, x, (2,), eps)
-        result *= rstd
+        if weight is None:
+            result *= rstd
+        else:  # a factor for each channel of each image
+            result = xp.reshape(result, (len(x), input.shape[1], -1))
+            each = xp.reshape(weight, (num_groups, -1)).astype(x.dtype, copy=False)
+            result *= xp.reshape(rstd * each, (len(x), -1, 1))
         result = xp.reshape(result, input.shape)
-        result = _affine(xp, result, weight, bias, (-1,) + (1,) * (input.ndim - 2))
+        result = _affine(xp, result, None, bias, (-1,) + (1,) * (input.ndim - 2))
         return narrow(result, input), mean[..., 0], rstd[..., 0]
 
     results: tuple[Array, Array, Array] = by_rows(xp, of_images, input.ndim - 1, input)
@@ -449,7 +450,7 @@ def _rms_norm(
     eps: float = 1e-5,
 ) -> tuple[Array, Array]:  # fmt: skip
     x = wide(xp, input)
-    rstd = 1 / xp.sqrt(_mean(xp, x * x, _last_dims(x, normalized_shape)) + eps)
+    rstd = 1 / xp.sqrt(_mean_product(xp, x, x, _last_dims(x, normalized_shape)) + eps)
     return narrow(_affine(xp, x * rstd, weight, None, normalized_shape), input), rstd
 
 
@@ -460,10 +461,10 @@ def _rms_norm_backward(
     g, x = wide(xp, grad_output), wide(xp, input)
     dims = _last_dims(x, normalized_shape)
     if rstd is None:
-        rstd = 1 / xp.sqrt(_mean(xp, x * x, dims) + eps)
+        rstd = 1 / xp.sqrt(_mean_product(xp, x, x, dims) + eps)
     if weight is not None:
         g = g * weight.astype(g.dtype, copy=False)
-    slope = _mean(xp, g * x, dims)
+    slope = _mean_product(xp, g, x, dims)
     slope *= -rstd * rstd * rstd
     result = x * slope
     result += g * rstd

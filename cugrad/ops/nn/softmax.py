@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ...dtypes import is_half
-from ..apart import by_rows
+from ..apart import by_rows, product_sums
 from ..dims import canonical_dim
 from ..precision import narrow, sum_of, wide
 from ..table import CAST, FLOAT, SAME, row
@@ -46,7 +46,8 @@ def _by_rows(xp: Any, function: Callable[..., Any], dim: int, *arrays: Array) ->
 
 def _softmax(xp: Any, self: Array, dim: int) -> Array:
     def of_rows(dims: Dims, self: Array) -> Array:
-        x = xp.exp(_shifted(xp, self, dims))
+        x = _shifted(xp, self, dims)
+        x = xp.exp(x, out=x if x.ndim else None)  # the number of no dims is no array
         x /= xp.sum(x, axis=dims, keepdims=True)
         return narrow(x, self)
 
@@ -64,9 +65,11 @@ def _log_softmax(xp: Any, self: Array, dim: int) -> Array:
 
 def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
     def of_rows(dims: Dims, grad_output: Array, output: Array) -> Array:
-        y = wide(xp, output)
-        y_g = y * wide(xp, grad_output)
-        return narrow(y_g - y * xp.sum(y_g, axis=dims, keepdims=True), grad_output)
+        g, y = wide(xp, grad_output), wide(xp, output)
+        total = product_sums(xp, g, y, dims)
+        g = g - (xp.sum(g * y, axis=dims, keepdims=True) if total is None else total)
+        g *= y
+        return narrow(g, grad_output)
 
     return _by_rows(xp, of_rows, dim, grad_output, output)
 
@@ -74,8 +77,10 @@ def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> A
 def _log_softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
     def of_rows(dims: Dims, grad_output: Array, output: Array) -> Array:
         g = wide(xp, grad_output)
-        total = xp.sum(g, axis=dims, keepdims=True)
-        return narrow(g - xp.exp(wide(xp, output)) * total, grad_output)
+        slope = xp.exp(wide(xp, output))
+        slope *= -xp.sum(g, axis=dims, keepdims=True)
+        slope += g
+        return narrow(slope, grad_output)
 
     return _by_rows(xp, of_rows, dim, grad_output, output)
 
@@ -226,7 +231,9 @@ def _normaliser(xp: Any, x: Array) -> tuple[Array, Array]:
 
     def of_rows(x: Array) -> tuple[Array, Array]:
         top = xp.max(x, axis=-2, keepdims=True)
-        return top, xp.log(xp.sum(xp.exp(x - top), axis=-2, keepdims=True))
+        below = x - top
+        below = xp.exp(below, out=below)
+        return top, xp.log(xp.sum(below, axis=-2, keepdims=True))
 
     results: tuple[Array, Array] = by_rows(xp, of_rows, 2, x)
     return results
@@ -288,7 +295,7 @@ def _cross_entropy_backward(
     def of_rows(x: Array, top: Array, log_sum: Array, factor: Array) -> Array:
         result = x - top
         result -= log_sum
-        result = xp.exp(result)
+        result = xp.exp(result, out=result)
         result *= factor
         return result
 
