@@ -319,7 +319,8 @@ row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float", in
 
 
 def _to_dtype(xp: Any, self: Any, dtype: Any) -> Any:
-    return (self if keeps_order(self) else self.copy("C")).astype(dtype)
+    source, cast = self if keeps_order(self) else self.copy("C"), getattr(xp, "cast", None)
+    return source.astype(dtype) if cast is None else cast(source, dtype)
 
 
 row("to_dtype", "self", _to_dtype, ELEMENTWISE,

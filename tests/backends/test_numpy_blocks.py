@@ -10,8 +10,8 @@ import pytest
 
 import cugrad as torch
 from cugrad.backends import get
-from cugrad.backends.numpy import blocks
-from cugrad.backends.numpy.half import narrowed_into, widened
+from cugrad.backends.numpy import blocks, half
+from cugrad.backends.numpy.half import cast, narrowed_into, widened
 from cugrad.dtypes import bfloat16
 from cugrad.nn import functional as F
 from cugrad.ops import apart
@@ -82,11 +82,17 @@ def test_half_precision_is_rounded_once(op: Any, kind: Any) -> None:
         np.testing.assert_array_equal(result, np.asarray(exact).astype(kind))
 
 
-def test_all_numbers_of_float16_widen_exactly() -> None:
+def test_all_numbers_of_float16_widen_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = every[np.isfinite(every)]
     for numbers in (every, finite, finite[::2], finite[:3]):
         np.testing.assert_array_equal(widened(numbers), numbers.astype(np.float32))
+    monkeypatch.setattr(half, "MANY", 5000)
+    for numbers in (finite, finite.reshape(2, -1).T, finite[:, None]):
+        single = cast(numbers, np.dtype(np.float32))
+        np.testing.assert_array_equal(single, numbers.astype(np.float32))
+        np.testing.assert_array_equal(cast(single, numbers.dtype), numbers)
+        assert cast(single, np.dtype(float)).dtype == float
     bits = widened(finite).view(np.int32)
     np.testing.assert_array_equal(bits, finite.astype(np.float32).view(np.int32))
 

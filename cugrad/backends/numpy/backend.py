@@ -21,7 +21,7 @@ from ..moments import track_moment
 from ..owners import root_of
 from .blocks import BLOCK, LEAST, forward_by_blocks, gradients_by_blocks
 from .erf import erf_float32
-from .half import is_half
+from .half import SINGLE, cast, is_half
 from .index import index_add, index_reduce
 from .integers import divider
 from .special import ScipySpecial
@@ -80,6 +80,7 @@ class NumpyNamespace:
         self.__dict__[name] = value  # found without this detour from now on
         return value
 
+    cast = staticmethod(cast)
     index_add = staticmethod(index_add)
     index_reduce = staticmethod(index_reduce)
 
@@ -106,8 +107,7 @@ class NumpyNamespace:
     @staticmethod
     def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
         if is_half(a.dtype):
-            wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
-            return wide.astype(a.dtype)
+            return cast(np.matmul(cast(a, SINGLE), cast(b, SINGLE)), a.dtype)
         return np.matmul(a, b, out=out)
 
     @staticmethod
@@ -128,7 +128,7 @@ class NumpyNamespace:
     @staticmethod
     def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         # not np.mean: its warnings, of empty slices and infinities, come from a file of NumPy's
-        wide = a.astype(np.float32) if is_half(a.dtype) else a
+        wide = cast(a, SINGLE) if is_half(a.dtype) else a
         total = _reduce(np.add.reduce, wide, axis, dtype, keepdims)
         mean = total / (a.size // total.size if total.size else 1)
         return mean.astype(a.dtype) if is_half(a.dtype) else mean
@@ -136,7 +136,7 @@ class NumpyNamespace:
     @staticmethod
     def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
         if is_half(a.dtype):
-            return np.cumsum(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
+            return np.cumsum(cast(a, SINGLE), axis, dtype).astype(dtype or a.dtype)
         return np.cumsum(a, axis, dtype)
 
     @staticmethod
@@ -147,7 +147,7 @@ class NumpyNamespace:
     @staticmethod
     def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
         if is_half(a.dtype):
-            return np.cumprod(a.astype(np.float32), axis, dtype).astype(dtype or a.dtype)
+            return np.cumprod(cast(a, SINGLE), axis, dtype).astype(dtype or a.dtype)
         return np.cumprod(a, axis, dtype)
 
 
@@ -188,7 +188,7 @@ def _multiplied_in_lanes(a: Array, flat: bool) -> Array:
 
 def _reduce(reduce: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
     if is_half(a.dtype) and dtype is None:
-        return np.asarray(reduce(a.astype(np.float32), axis, keepdims=keepdims)).astype(a.dtype)
+        return np.asarray(reduce(cast(a, SINGLE), axis, keepdims=keepdims)).astype(a.dtype)
     return reduce(a, axis, dtype, keepdims=keepdims)
 
 

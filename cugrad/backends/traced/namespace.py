@@ -46,6 +46,7 @@ class TracedNamespace:
     """NumPy's functions of elements; Untraceable for one that is no function of an element."""
 
     special = Special()
+    cast = None
 
     def __getattr__(self, name: str) -> Any:
         name = SAME.get(name, name)
