@@ -156,7 +156,7 @@ class BackwardPass:
     def run(self) -> None:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, kind, recording = self.heap, self.grads, self.kind, self.recording
-        keep, whole, owned = self.keep_graph, self.needed is None, self.owned
+        keep, needed, owned, near = self.keep_graph, self.needed, self.owned, not several.devices
         watched = bool(state.observers) or anomaly.enabled
         asked = frozenset() if self.captures is None else {key[0] for key in self.captures}
         if self.captures is not None and self.accumulating:
@@ -164,7 +164,7 @@ class BackwardPass:
         visit, visit_leaf, send, add = self.visit, self.visit_leaf, self.send, self.add
         if several.devices:
             visit, visit_leaf = partial(there, visit), partial(there, visit_leaf)
-            send, watched, whole = partial(there, send), True, False
+            send, watched = partial(there, send), True
         if anomaly.enabled:
             visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
         node = heappop(heap)[1] if heap else self.leaves.left_over()
@@ -194,8 +194,11 @@ class BackwardPass:
                     for edge, g in zip(node.edges, results):
                         if edge is None:
                             continue
-                        if type(edge) is OpNode and g is not None and whole:
-                            waiting = grads.get(edge)  # `send`, written out: the same benchmark
+                        if type(edge) is OpNode and g is not None and near:
+                            # `send`, written out: the same benchmark
+                            if needed is not None and edge not in needed:
+                                continue
+                            waiting = grads.get(edge)
                             if waiting is None:
                                 grads[edge] = g
                                 if following is None:

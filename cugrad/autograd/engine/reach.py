@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from ...tensor import Tensor
-from ..recording.node import end_of
+from ..recording.node import Output
 
 __all__ = ["leads_to", "needed_for", "reachable"]
 
@@ -20,7 +21,9 @@ def reachable(roots: list[Any]) -> dict[Any, None]:
             continue
         seen[node] = None
         if not isinstance(node, Tensor):
-            stack.extend([end_of(edge) for edge in node.edges if edge is not None])
+            for edge in node.edges:
+                if edge is not None:  # `end_of`, written out: benchmarks/training.py, hvp
+                    stack.append(edge.grad_fn if type(edge) is Output else edge)
     return seen
 
 
@@ -29,7 +32,8 @@ def needed_for(roots: list[Any], targets: set[Any]) -> set[Any]:
     seen = reachable(roots)
     needed = targets.intersection(seen)
     inner = [node for node in seen if not isinstance(node, Tensor)]
-    for node in sorted(inner, key=lambda n: n.seq):
+    inner.sort(key=attrgetter("seq"))
+    for node in inner:
         if leads_to(node, needed):
             needed.add(node)
     return needed
@@ -38,6 +42,6 @@ def needed_for(roots: list[Any], targets: set[Any]) -> set[Any]:
 def leads_to(node: Any, needed: set[Any]) -> bool:
     """Whether an edge of a node ends at one of these."""
     for edge in node.edges:  # noqa: SIM110 (a generator takes twice the time)
-        if edge is not None and end_of(edge) in needed:
+        if edge is not None and (edge.grad_fn if type(edge) is Output else edge) in needed:
             return True
     return False
