@@ -69,6 +69,7 @@ class NumpyNamespace:
     remainder = staticmethod(divider(np.remainder))
     fmod = staticmethod(divider(np.fmod))
     sums_by_blas = True  # of products along rows; on the simulated device, too
+    lstm_step = lstm_back = gru_step = gru_back = None  # no kernels: quicker said than looked for
 
     def __init__(self, cache_elements: int | None = None) -> None:
         if cache_elements is not None:

@@ -102,6 +102,26 @@ def _weights(xp: Any, a: Operands, d_in: Array, d_hid: Array, before: Array) -> 
     return (xp.matmul(d_in, a.w_ih), xp.matmul(d_in.T, a.x), xp.matmul(d_hid.T, before), *biases)
 
 
+def _is_apart(xp: Any) -> bool:
+    """Whether the gates of all rows lie one behind the other, and not side by side: on a host, whose
+    functions of one gate go over long runs then. Shapes are the same: (rows, gates, hidden_size).
+    """
+    return getattr(xp, "cache_elements", None) is not None
+
+
+def _turned(xp: Any, weight: Array, gates: int) -> Array:
+    """A weight such that `_gates` makes the gates of inputs; a matrix for each that lies apart."""
+    if not _is_apart(xp):
+        return xp.ascontiguousarray(weight.T)
+    return xp.ascontiguousarray(xp.swapaxes(weight.reshape(gates, -1, weight.shape[1]), 1, 2))
+
+
+def _gates(xp: Any, x: Array, turned: Array, gates: int) -> Array:
+    """(rows, gates, hidden_size) of rows of inputs, or of states."""
+    product = xp.matmul(x, turned)
+    return xp.swapaxes(product, 0, 1) if product.ndim == 3 else product.reshape(len(x), gates, -1)
+
+
 def _by_kernel(xp: Any, name: str, *args: Any) -> bool:
     kernel = getattr(xp, name, None)
     return kernel is not None and bool(kernel(*args))
@@ -152,12 +172,13 @@ class Lstm(Scan):
     gates = 4
 
     def forward(self, xp: Any, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
-        n = a.c.shape[1]
-        half = xp.full((4 * n,), 0.5, a.x.dtype)
+        n, bias = a.c.shape[1], _both(a)
+        half = xp.full((4 * n, 1), 0.5, a.x.dtype)
         half[2 * n : 3 * n] = 1
-        gates = _inputs(xp, a, _both(a))
-        gates *= half
-        w = xp.ascontiguousarray(a.w_hh.T) * half
+        w = _turned(xp, a.w_hh * half, 4)
+        gates = _gates(xp, a.x, _turned(xp, a.w_ih * half, 4), 4)
+        if bias is not None:
+            gates += xp.reshape(bias * half[:, 0], (4, n))
         cells = xp.empty((len(gates), n), gates.dtype)
         out = xp.empty((len(gates), a.h.shape[1]), gates.dtype)
         whole = _all(spans, a)
@@ -166,7 +187,7 @@ class Lstm(Scan):
             at = slice(start, start + count)
             gate, cell = gates[at], cells[at]
             shown = out[at] if a.w_hr is None else xp.empty_like(cell)
-            lstm_step(xp, gate, xp.matmul(h[:count], w), c[:count], cell, shown)
+            lstm_step(xp, gate, _gates(xp, h[:count], w, 4), c[:count], cell, shown)
             if a.w_hr is not None:
                 out[at] = xp.matmul(shown, a.w_hr.T)
             if whole:
@@ -180,16 +201,18 @@ class Lstm(Scan):
     ) -> Operands:
         (out, gates, cells), (gy, gh, gc) = kept, grads
         rows, n = cells.shape
-        i, f, g, o = (gates[:, k * n : (k + 1) * n] for k in range(4))
+        i, f, g, o = xp.swapaxes(gates, 0, 1)
         bent = xp.tanh(cells)
         hidden = o * bent
-        d = xp.empty((rows, 4, n), gates.dtype)  # first the slopes, then the gradients of the gates
-        d[:, 0] = g * i * (1 - i)
-        d[:, 1] = _before(xp, a.c, cells, spans) * f * (1 - f)
-        d[:, 2] = i * (1 - g * g)
-        d[:, 3] = hidden * (1 - o)
+        d = 1 - gates  # first the slopes, then the gradients of the gates
+        d[:, 0] *= i * g
+        d[:, 1] *= f
+        d[:, 1] *= _before(xp, a.c, cells, spans)
+        d[:, 2] *= (1 + g) * i
+        d[:, 3] *= hidden
         into_cell = o - hidden * bent
-        flat, projected = d.reshape(rows, 4 * n), xp.empty_like(out) if a.w_hr is not None else None
+        projected = xp.empty_like(out) if a.w_hr is not None else None
+        apart, w = _is_apart(xp), a.w_hh.reshape(4, n, -1)
         dh, dc = gh.copy(), gc.copy()
         for start, count in reversed(spans):
             at = slice(start, start + count)
@@ -198,11 +221,15 @@ class Lstm(Scan):
                 projected[at] = now + slopes
                 now, slopes = xp.matmul(projected[at], a.w_hr), None
             lstm_back(xp, d[at], dc[:count], now, slopes, into_cell[at], gates[at])
-            slopes = xp.matmul(flat[at], a.w_hh)
+            if apart:
+                slopes = xp.sum(xp.matmul(xp.swapaxes(d[at], 0, 1), w), axis=0)
+            else:
+                slopes = xp.matmul(d[at].reshape(count, 4 * n), a.w_hh)
             if count == len(dh):
                 dh = slopes
             else:
                 dh[:count] = slopes
+        flat = d.reshape(rows, 4 * n)
         dx, dw_ih, dw_hh, db_ih, db_hh = _weights(xp, a, flat, flat, _before(xp, a.h, out, spans))
         dw_hr = None if projected is None else xp.matmul(projected.T, hidden)
         return Operands(dx, dh, dc, dw_ih, dw_hh, db_ih, db_hh, dw_hr)
@@ -210,19 +237,19 @@ class Lstm(Scan):
 
 def lstm_step(xp: Any, gate: Array, add: Array, c: Array, cell: Array, shown: Array) -> None:
     """Of one step: `gate` becomes the gates of what is in it and of `add`, `cell` the new state of
-    c, and `shown` what the cell shows; all rows, the gates side by side.
+    c, and `shown` what the cell shows; all rows, four gates for each.
     """
     if _by_kernel(xp, "lstm_step", gate, add, c, cell, shown):
         return
-    n = c.shape[1]
     gate += add
     xp.tanh(gate, out=gate)
-    out = gate[:, 3 * n :]
-    for bent in (gate[:, : 2 * n], out):
+    gate = gate.reshape(len(c), 4, -1)
+    out = gate[:, 3]
+    for bent in (gate[:, :2], out):
         bent += 1
         bent *= 0.5
-    xp.multiply(gate[:, n : 2 * n], c, out=cell)
-    cell += gate[:, :n] * gate[:, 2 * n : 3 * n]
+    xp.multiply(gate[:, 1], c, out=cell)
+    cell += gate[:, 0] * gate[:, 2]
     xp.multiply(out, xp.tanh(cell), out=shown)
 
 
@@ -235,13 +262,12 @@ def lstm_back(
     """
     if _by_kernel(xp, "lstm_back", d, cell, now, slopes, into_cell, gate):
         return
-    n = cell.shape[1]
     if slopes is not None:
         now += slopes
     cell += now * into_cell
     d[:, :3] *= cell[:, None]
     d[:, 3] *= now
-    cell *= gate[:, n : 2 * n]
+    cell *= gate.reshape(d.shape)[:, 1]
 
 
 class Gru(Scan):
