@@ -103,8 +103,9 @@ def _weights(xp: Any, a: Operands, d_in: Array, d_hid: Array, before: Array) -> 
 
 
 def _is_apart(xp: Any) -> bool:
-    """Whether the gates of all rows lie one behind the other, and not side by side: on a host, whose
-    functions of one gate go over long runs then. Shapes are the same: (rows, gates, hidden_size).
+    """Whether the gates of all rows lie one behind the other, and not side by side: on a host.
+
+    Its functions of one gate go over long runs then. Shapes are the same: (rows, gates, n).
     """
     return getattr(xp, "cache_elements", None) is not None
 
