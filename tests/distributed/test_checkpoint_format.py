@@ -14,6 +14,7 @@ from cugrad.distributed.checkpoint.default_planner import _EmptyStateDictLoadPla
 from cugrad.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from cugrad.distributed.checkpoint.metadata import MetadataIndex, TensorProperties
 from cugrad.distributed.checkpoint.planner import TensorWriteData, WriteItemType
+from cugrad.distributed.checkpoint.stateful import Stateful
 
 pytestmark = pytest.mark.host_only
 
@@ -128,6 +129,25 @@ def test_files_of_one_process_become_checkpoints_and_the_other_way(tmp_path: Pat
     planner = _EmptyStateDictLoadPlanner(keys={"model.part", "optimizer"})
     dcp.load(some, checkpoint_id=tmp_path / "folder", planner=planner)
     assert list(some) == ["model", "optimizer"] and list(some["model"]) == ["part"]
+
+
+class Counter(Stateful):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count, "tensor": torch.full((2,), float(self.count))}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.count = state_dict["count"] + int(state_dict["tensor"].sum())
+
+
+def test_what_has_a_state_is_asked_for_it_and_given_it_back(tmp_path: Path) -> None:
+    assert isinstance(torch.nn.Linear(1, 1), Stateful) and not isinstance({}, Stateful)
+    dcp.save({"counter": Counter(7)}, checkpoint_id=tmp_path)
+    counter = Counter(0)
+    dcp.load({"counter": counter}, checkpoint_id=tmp_path)
+    assert counter.count == 21
 
 
 def test_what_was_damaged_is_told(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ FACES: dict[str, set[str]] = {
     "distributed.simulation": {"nn"},
     **{f"distributed.checkpoint.{name}": {"serialization"} for name in (
         "api", "default_planner", "filesystem", "format_utils", "metadata", "planner",
-        "state_dict_loader", "state_dict_saver", "storage",
+        "state_dict_loader", "state_dict_saver", "stateful", "storage",
     )},
 }  # fmt: skip
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ...distributed.groups import ProcessGroup, group_of
 from ...distributed.objects import all_gather_object
 from ...distributed.starting import is_initialized
 
-__all__ = ["CheckpointException", "is_stateful", "on_all_ranks", "ranks_of"]
+__all__ = ["CheckpointException", "Stateful", "is_stateful", "on_all_ranks", "ranks_of"]
 
 
 class CheckpointException(Exception):
@@ -25,9 +25,22 @@ class CheckpointException(Exception):
         return self._failures
 
 
+@runtime_checkable
+class Stateful(Protocol):
+    """What is written as what its `state_dict` gives, such as a Module; PyTorch's name for it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is written."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what was read."""
+        ...
+
+
 def is_stateful(value: Any) -> bool:
-    """Whether a value is written as what its `state_dict` gives, such as a Module."""
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+    """Whether a value is asked for its state."""
+    return isinstance(value, Stateful)
 
 
 def ranks_of(process_group: Any, no_dist: bool) -> ProcessGroup | None:
