@@ -38,16 +38,19 @@ class Wanted:
     and new memory has known contents. `fused`: on CUDA an elementwise row is one kernel; with
     CUGRAD_FUSED=0 in the environment it is a chain of CuPy's, to compare with. `cublaslt`: affine
     maps on CUDA are products of cuBLASLt, which add the bias; with TORCH_BLAS_PREFER_CUBLASLT=1.
-    `cudnn`: see ByCudnn.
+    `cudnn`: see ByCudnn. `attention`: PyTorch's ways to compute it on CUDA, and whether each is
+    enabled: "flash" are kernels on tensor cores, "mem_efficient" are those of float32 products;
+    tensor functions, "math", serve what no kernel takes, and "cudnn" means nothing here.
     """
 
-    __slots__ = ("tf32", "deterministic", "fused", "cublaslt", "cudnn")
+    __slots__ = ("tf32", "deterministic", "fused", "cublaslt", "cudnn", "attention")
 
     def __init__(self) -> None:
         self.tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
         self.deterministic = False
         self.fused = os.environ.get("CUGRAD_FUSED", "1") not in ("", "0")
         self.cudnn = ByCudnn()
+        self.attention = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
         self.cublaslt = os.environ.get("TORCH_BLAS_PREFER_CUBLASLT", "0") not in ("", "0")
 
 

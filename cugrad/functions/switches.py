@@ -35,7 +35,6 @@ class _Chosen:
     precision = "high" if wanted.tf32 else "highest"
     warn_only = False
     interop_threads = 1
-    attention = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -238,24 +237,27 @@ class Matmul:
 
 def attention_ways() -> dict[str, bool]:
     """PyTorch's ways to compute attention, and whether each is enabled."""
-    return _Chosen.attention
+    return wanted.attention
 
 
 def set_attention_ways(ways: dict[str, bool]) -> None:
     """Enables and disables all of them at once."""
-    _Chosen.attention = ways
+    wanted.attention = ways
 
 
 def _attention_switch(way: str) -> tuple[Callable[[bool], None], Callable[[], bool]]:
     """`enable_flash_sdp` and `flash_sdp_enabled`, and so for each way."""
 
     def enable(enabled: bool) -> None:
-        """Remembered, and changes nothing: there is one way to compute attention."""
-        set_attention_ways({**_Chosen.attention, way: bool(enabled)})
+        """On CUDA "flash" are kernels on tensor cores, for half precision, "mem_efficient" kernels
+        without, and what neither takes goes by tensor functions, whether "math" is enabled or not;
+        "cudnn" is remembered. On a CPU there is one way.
+        """
+        set_attention_ways({**wanted.attention, way: bool(enabled)})
 
     def is_enabled() -> bool:
         """What was set, at first True."""
-        return _Chosen.attention[way]
+        return wanted.attention[way]
 
     enable.__name__, is_enabled.__name__ = f"enable_{way}_sdp", f"{way}_sdp_enabled"
     return enable, is_enabled
@@ -266,7 +268,7 @@ class cuda(Switches):
 
     matmul = Matmul()
 
-    for _way in _Chosen.attention:
+    for _way in wanted.attention:
         for _function in _attention_switch(_way):
             locals()[_function.__name__] = staticmethod(_function)
     del _way, _function

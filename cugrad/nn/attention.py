@@ -1,4 +1,4 @@
-"""torch.nn.attention: PyTorch's choice among ways to compute attention, of which there is one here.
+"""torch.nn.attention: PyTorch's choice among ways to compute attention.
 
 Attention is `nn.functional.scaled_dot_product_attention` and `nn.MultiheadAttention`.
 """
@@ -39,8 +39,9 @@ WAYS = {
 class sdpa_kernel(Switch, Context):
     """Within it `backends.cuda.*_sdp_enabled()` are true of these ways alone.
 
-    It changes nothing else: `scaled_dot_product_attention` has one way, whose values are those of
-    MATH. Which way is tried first (`set_priority`) has no meaning then.
+    On CUDA FLASH_ATTENTION are kernels on tensor cores, of half precision, and EFFICIENT_ATTENTION
+    kernels without; the former come first, whatever `set_priority` says. What they do not take goes
+    by MATH, tensor functions, also where that is not named. On a CPU MATH is the one way.
 
     TypeError for something that is no SDPBackend.
 

@@ -199,6 +199,20 @@ else:
         for name, x, y in zip(("query", "key", "value"), slopes, grads):
             agree(x, y, case, f"the gradient of {name}")
 
+    def test_ways_that_are_disabled_are_not_taken() -> None:
+        x = [on_device(np.ones((1, 1, 2, 8), np.float16)) for _ in range(3)]
+        wide = [on_device(np.ones((1, 1, 2, 8), np.float32)) for _ in range(3)]
+        how = definition.AttentionSettings(0.0, False, 1.0)
+        ways, kernel = cugrad.nn.attention.SDPBackend, cugrad.nn.attention.sdpa_kernel
+        attention.has_tensor_cores = lambda device: True
+        for way, takes in ((ways.FLASH_ATTENTION, (True, False)), (ways.MATH, (False, False)),
+                           (ways.EFFICIENT_ATTENTION, (True, True))):  # fmt: skip
+            with kernel(way):
+                setting = attention._setting(*x, None, None, how)
+                assert (setting is not None) == takes[0]
+                assert setting is None or setting.on_cores == (way is ways.FLASH_ATTENTION)
+                assert (attention._setting(*wide, None, None, how) is not None) == takes[1]
+
     def test_the_function_uses_them_and_its_second_derivative_does_not() -> None:
         x = np.random.default_rng(0).standard_normal((3, 1, 2, 5, 8))
         both = []

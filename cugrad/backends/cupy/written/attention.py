@@ -164,7 +164,10 @@ def _setting(
     if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
         return None
     widest = max(query.shape[-1], value.shape[-1])
-    on_cores = query.dtype.itemsize == 2 and has_tensor_cores(query.device.id)
+    is_half, ways = query.dtype.itemsize == 2, wanted.attention
+    on_cores = is_half and ways["flash"] and has_tensor_cores(query.device.id)
+    if not (on_cores or ways["mem_efficient"]):
+        return None
     width = next((d for d in (WIDTHS if on_cores else (32, 64, 128)) if d >= widest), 0)
     rows = query.shape[-2], key.shape[-2]
     if not width or (name == "float64" and width > 64) or max(rows) >= LIMIT or how.start < 0:
