@@ -181,7 +181,7 @@ class SimulatedBackend:
 
     def host_computed(self, nbytes: int) -> None:
         """The host has read and written so many bytes of its own memory."""
-        self.machine.host_waited(nbytes * self.machine.model.scale / self.machine.model.host)
+        self.machine.host_computed(nbytes)
 
     # memory
 

@@ -239,6 +239,14 @@ class Machine:
         """The host is busy for a while with something that is not a launch."""
         self.host_time += seconds
 
+    def host_computed(self, nbytes: int) -> None:
+        """The host has computed, and read or written so many bytes of its memory."""
+        with self.lock:
+            began = self.host_time
+            self.host_time += nbytes * self.model.scale / self.model.host
+            self.records.append(Record("compute on the host", "host", "computed", began, began,
+                                       self.host_time, nbytes, 0.0))  # fmt: skip
+
     def charge(
         self, stream: SimulatedStream, name: str, kind: str, seconds: float, nbytes: int,
         flops: float,

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 __all__ = ["Record", "Timeline"]
 
 LETTERS = {"kernel": "#", "d2h": "<", "h2d": ">", "d2d": "=", "wait": ".", "host": "h",
-           "link": "+"}  # fmt: skip
+           "link": "+", "computed": "@"}  # fmt: skip
 COLOURS = {"kernel": "tab:blue", "d2h": "tab:orange", "h2d": "tab:green", "d2d": "tab:purple",
-           "wait": "lightgrey", "host": "tab:red", "link": "tab:olive"}  # fmt: skip
+           "wait": "lightgrey", "host": "tab:red", "link": "tab:olive",
+           "computed": "tab:brown"}  # fmt: skip
 
 
 class Record(NamedTuple):
     """One operation: kind is kernel, d2h, h2d, d2d, link (to other ranks), wait (a stream idle
-    behind an event), host.
+    behind an event), host, computed (by the host itself).
 
     `queued`, `start` and `end` are seconds of virtual time; a host record is a time in which the
     host waited.
@@ -120,7 +121,10 @@ class Timeline:
             f"to host {s['to_host'] * 1e3:.3f}, to device {s['to_device'] * 1e3:.3f}, "
             f"overlap {s['overlap']:.0%}, stalled {s['stalled'] * 1e3:.3f} ms"
         )
-        lines.append(f"{'':>14}  # kernel  < to host  > to device  = on device  . wait  h host")
+        lines.append(
+            f"{'':>14}  # kernel  < to host  > to device  = on device  . wait  h host waits  "
+            "@ host computes"
+        )
         return "\n".join(lines)
 
     __str__ = text

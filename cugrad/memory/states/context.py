@@ -232,8 +232,9 @@ class offload_states:
         place = self._asked["states"]
         weights.beside = states
         self._steps = StatesElsewhere(
-            windows, place != "device", place == "host", self._place, self._masters
-        )
+            windows, place != "device", place == "host", self._place,
+            sum([param.nbytes for param in self._params]), self._masters,
+        )  # fmt: skip
         self._early = DuringBackward(self._steps) if self._during else None
         if self._device is not None:
             self._move_buffers(self._device)

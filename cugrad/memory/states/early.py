@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...autograd.mode import no_grad, state
@@ -80,7 +82,19 @@ class DuringBackward:
         self.now.append(param)
         if self.bucket and not self._fits(param, optimizer, group):
             self.take_bucket()
-        self.bucket.append(param)  # whose other hooks have yet to see its gradient
+        self.bucket.append(param)
+        if self._is_seen(param) and self._is_full():
+            self.take_bucket()
+
+    def _is_seen(self, param: Tensor) -> bool:
+        """Whether no other hook has yet to see the gradient of a parameter."""
+        rare: Any = param._rare
+        last = next(reversed(rare.post_hooks.values()))
+        return last == self._is_whole and (rare.leaf is None or not rare.leaf.post_hooks)
+
+    def _is_full(self) -> bool:
+        """Whether the bucket need not wait for more."""
+        return 2 * sum([param.nbytes for param in self.bucket]) >= self.steps.most[0]
 
     def _fits(self, param: Tensor, optimizer: Any, group: Any) -> bool:
         if self.groups[id(self.bucket[0])] != (optimizer, group):
@@ -96,23 +110,42 @@ class DuringBackward:
         optimizer, group = self.groups[id(bucket[0])]
         step = self.steps.open_step(optimizer)
         step.is_early = True
+        with self._told(optimizer), no_grad():
+            if self.steps.on_host:
+                self._send(optimizer, bucket)
+                if len(self.sent) > LAG:
+                    self._step_on_host(*self.sent.popleft())
+            else:
+                self.steps._on_device(optimizer, group, [bucket])
+                self._spend(bucket)
+                self._bring_next()
+
+    @contextmanager
+    def _told(self, optimizer: Any) -> Iterator[None]:
+        """An error within says which parameters are through."""
         try:
-            with no_grad():
-                if self.steps.on_host:
-                    self._send(optimizer, bucket)
-                    if len(self.sent) > LAG:
-                        params, _, sent = self.sent.popleft()
-                        optimizer, group = self.groups[id(params[0])]
-                        self.steps.step_on_host(optimizer, group, params, sent)
-                        self._spend(params)
-                else:
-                    self.steps._on_device(optimizer, group, [bucket])
-                    self._spend(bucket)
-                    self._bring_next()
+            yield
         except BaseException as error:
             self.sent.clear()
             tell(error, self.steps.open_step(optimizer))
             raise
+
+    def _step_on_host(self, params: list[Tensor], _: Any, sent: Any) -> None:
+        """The step of parameters of which all has been sent."""
+        optimizer, group = self.groups[id(params[0])]
+        self.steps.step_on_host(optimizer, group, params, sent)
+        self._spend(params)
+
+    def _take_sent(self, optimizer: Any) -> None:
+        """Takes the steps of an optimizer's parameters of which all has been sent, in that order.
+        Its own step takes what is left.
+        """
+        several, self.sent = self.sent, deque()
+        self.sent += [each for each in several if self.groups[id(each[0][0])][0] is not optimizer]
+        with self._told(optimizer), no_grad():
+            for each in several:
+                if self.groups[id(each[0][0])][0] is optimizer:
+                    self._step_on_host(*each)
 
     def _send(self, optimizer: Any, bucket: list[Tensor]) -> None:
         """Has the gradients of a bucket leave for the host's step."""
@@ -134,7 +167,9 @@ class DuringBackward:
         """Brings in the states of buckets that will be whole next, while backward goes on."""
         window = self.steps.states
         if window.limit is not None:
-            rest = self._states_of(self.order[len(self.now) - 1 :])
+            steps = self.steps.steps_open.values()
+            through = set[int]().union(*[step.through for step in steps])
+            rest = self._states_of([p for p in self.order if id(p) not in through])
             window.await_room(_first(rest, window.limit))
 
     def _states_of(self, params: list[Tensor]) -> list[Home]:
@@ -170,7 +205,7 @@ class DuringBackward:
             self.problem = "it has a closure, which runs backward within it"
         elif id(optimizer) in self.on:
             self.bucket = []  # the step takes them
-            self.sent.clear()
+            self._take_sent(optimizer)
             return
         params = [p for group in optimizer.param_groups for p in group["params"]]
         params = [p for p in params if id(p) in self.groups and p._grad is not None]

@@ -345,9 +345,14 @@ class Home:
         return array_at(xp, flat, 0, form.dtype, form.shape, strides)
 
     def expect(self) -> bool:
-        """Starts to bring the bytes in, ahead of need; whether there was room."""
+        """Starts to bring the bytes in, ahead of need; whether there was room. What is leaving the
+        compute stream's memory leaves first, and comes to a lane's from then on.
+        """
+        lane = self.window.lane_of(self.engine)
+        if lane is not None and self.is_leaving and not self.is_leaving_lane:
+            return False
         with self.backend.use_device(self.engine.index):
-            return self.engine.expect_state(self.span, self.window.lane_of(self.engine))
+            return self.engine.expect_state(self.span, lane)
 
     # ------------------------------------------------------------------ leaving
 

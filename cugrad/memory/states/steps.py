@@ -19,6 +19,7 @@ from .window import Window
 __all__ = ["StatesElsewhere", "home_of"]
 
 PARTS = 3  # of a window: one arrives, one is computed with, one leaves
+BUCKETS = 32  # of a step at least, where tensors are so small: one is computed with, others move
 LARGEST = 1 << 26  # bytes of a bucket's parameters, where nothing bounds them
 SMALL = 1 << 22  # of those that are not placed: a copy of them is made for the time of their step
 
@@ -47,7 +48,8 @@ class StatesElsewhere:
 
     def __init__(
         self, windows: list[Window], moves: bool, on_host: bool,
-        place: Callable[[Tensor, Window, Any], Home | None], masters: Masters | None = None,
+        place: Callable[[Tensor, Window, Any], Home | None], nbytes: int,
+        masters: Masters | None = None,
     ) -> None:  # fmt: skip
         self.weights, self.gradients, self.states = self.windows = windows
         self.moves, self.on_host, self.place = moves, on_host, place
@@ -56,6 +58,7 @@ class StatesElsewhere:
         self.first: list[Home] = []  # states that the step before has used first
         limits = [window.limit for window in windows]
         self.most = [LARGEST if limit is None else limit // PARTS for limit in limits]
+        self.most[0] = min(self.most[0], nbytes // BUCKETS)  # `nbytes` of parameters in all
         self.host_bytes = 0  # that the host has read or written in steps
         self.steps_open: dict[int, OpenStep] = {}  # by the id of the optimizer
 
@@ -142,7 +145,8 @@ class StatesElsewhere:
         for group in optimizer.param_groups:
             self.adopt(optimizer, group["params"])
         for home in list(self.states.here):
-            self.states.leave(home)
+            if not home.is_coming:  # ahead of the next step
+                self.states.leave(home)
 
     def adopt(self, optimizer: Any, params: list[Tensor]) -> None:
         """Places the states that parameters have got."""

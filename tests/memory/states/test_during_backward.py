@@ -148,3 +148,46 @@ def test_compute_does_not_wait_for_what_leaves() -> None:
     waited_for = {r.name for r in waits if r.stream == "default"}
     assert "wait for states to device" in waited_for  # the link is the slower one here
     assert "wait for to host" not in waited_for
+
+
+def uneven(places: Any, steps: int = 5, learns: int = 3) -> tuple[float, Any, Any]:
+    """A network of which one tensor in the middle is a third: the seconds of a step, from the
+    begin of one to that of the next, and the last two reports.
+    """
+    cugrad.manual_seed(0)
+    sizes = [64] * 6 + [256, 256] + [64] * 6
+    layers = [cugrad.nn.Linear(a, b, bias=False) for a, b in zip(sizes, sizes[1:])]
+    net = cugrad.nn.Sequential(*layers).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.ones(256, 64, device="simulated")
+    placed = memory.offload_states(net, optimizer, window="1MiB", min_bytes=512, **places)
+    marks, reports = [], []
+    with simulated.configured(simulated.H200, policy="timed", scale=4096.0), placed:
+        placed.report()  # measures rates
+        for _ in range(steps):
+            marks.append(DEVICE.event(timing=True))
+            DEVICE.current_stream().record_event(marks[-1])
+            reports.append(placed.report())
+            net(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        marks[-1].synchronize()
+    seconds = marks[learns - 1].elapsed_time(marks[-1]) / 1e3 / (steps - learns)
+    return seconds, reports[-2], reports[-1]
+
+
+@pytest.mark.parametrize("step", ["behind backward", "during backward"])
+@pytest.mark.parametrize("weights", ["device", "host"])
+def test_states_go_through_the_device_once_a_step_at_most(weights: str, step: str) -> None:
+    places = {"states": "stream", "weights": weights, "step": step}
+    _, before, after = uneven(places, steps=7)  # in the first ones all is made here, and leaves
+    moved = {way: after["states"][way] - before["states"][way]
+             for way in ("moved_back", "moved_out")}  # fmt: skip
+    assert moved["moved_back"] <= moved["moved_out"] == after["states"]["bytes"]
+
+
+def test_a_large_tensor_is_stepped_beside_the_rest_of_backward() -> None:
+    """Not once those behind it have been sent, too."""
+    seconds, report, _ = uneven({"states": "host", **DURING})
+    host = 7 * report.parameters * 4 * 4096.0 / simulated.H200.host
+    assert seconds < 1.5 * host
