@@ -9,8 +9,8 @@ The bound adds two phases, because an optimizer's step begins when it is called:
 backward, or the copies of weights in and gradients out, whichever takes longer; and the step, or
 its copies, less a window that comes before and one that leaves behind, or the host's memory,
 whichever takes longer. "during" is the step within backward, whose bound is one phase; the host
-takes the step of a parameter when its gradient is whole. A step is timed from its beginning to that of the next
-one, while copies are on their way.
+takes the step of a parameter when its gradient is whole. A step is timed from its beginning to that
+of the next one, while copies are on their way.
 
 Beside it are two rivals' schedules, with the same rates and no latencies, as fast as they can be:
 "ZeRO-Offload" sends gradients out beside backward, takes Adam's step on the host behind it, and

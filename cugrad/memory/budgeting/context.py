@@ -68,6 +68,7 @@ class budget(saved_tensors_hooks):
             it has sent away stays there behind it.
         disk: True or a directory: what the host has no room for may go there.
         masters: as of `offload_states`: "float32" for a model in 16 bits.
+        step: as of `offload_states`: "during backward" allows the plan to choose that.
 
     BudgetError at the end of the first step if no plan fits: it says how much is needed, and for
     what. ValueError for a limit that is no size, or a placement that does not exist.
@@ -103,6 +104,7 @@ class budget(saved_tensors_hooks):
         optimizer: Any = None,
         disk: Any = None,
         masters: str | None = None,
+        step: str = "behind backward",
     ) -> None:
         self.limit = bytes_of(limit, "budget: limit", least=1)
         if device is None and model is not None:
@@ -135,10 +137,10 @@ class budget(saved_tensors_hooks):
         if model is not None:
             from .states import StatesOfBudget
 
-            self._states = StatesOfBudget(self, model, optimizer, disk, masters)
-        elif optimizer is not None or disk is not None or masters is not None:
+            self._states = StatesOfBudget(self, model, optimizer, disk, masters, step)
+        elif (optimizer, disk, masters, step) != (None, None, None, "behind backward"):
             raise ValueError(
-                "budget: optimizer, disk and masters: want the model as well: model=net"
+                "budget: optimizer, disk, masters and step: want the model as well: model=net"
             )
         self._fresh()
 

@@ -154,6 +154,10 @@ def _lines_of_states(states: dict[str, Any] | None) -> list[str]:
     lines = ["", "training state  place    bytes"]
     for kind, place in states["places"].items():
         lines.append(f"{kind:<15} {place:<8} {size(states['bytes'][kind])}")
+    where = "on the host, whose rounding it has" if states["places"]["states"] == "host" else (
+        "on the device"
+    )  # fmt: skip
+    lines.append(f"the step        {states['step']}, {where}")
     for name, seconds, peak in states["candidates"]:
         lines.append(f"forecast        {seconds * 1e3:.3f} ms, peak {size(peak)}: {name}")
     return lines

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import defaultdict
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...autograd.mode import no_grad
+from ...functions.creation.factories import ones
 from ...tensor import Tensor
 from ..sizes import size
-from ..states.context import offload_states
+from ..states.context import BEHIND, DURING, offload_states, steps_by_buckets
 from .known_steps import BudgetError, first_plan, moved
 from .rates import rates_of
 
@@ -23,19 +26,36 @@ LEAST = 1 << 16  # bytes of a parameter that is placed
 SHARE = 16  # of the limit that a window may have, one part
 PARTS = 4  # of the largest tensors, in a window
 SAMPLE = 64  # elements of each dim of a parameter by which states are foreseen
+TIMED = 1 << 22  # elements of the parameter by whose step the host is timed
 HOST_FREE = 0.9  # of the host's free memory, that may be used where no limit is named
 
 
 class Candidate(NamedTuple):
-    """Places for the three kinds, and what they cost."""
+    """Places for the three kinds, when the optimizer steps, and what that costs."""
 
     places: dict[str, str]
+    step: str
     resident: int  # bytes of the three kinds on the device
     seconds: float  # of a step, with the optimizer's
     peak: int  # of forward and backward
 
     def __str__(self) -> str:
-        return ", ".join([f"{kind} {self.places[kind]}" for kind in KINDS])
+        places = ", ".join([f"{kind} {self.places[kind]}" for kind in KINDS])
+        return places if self.step == BEHIND else f"{places}, {self.step}"
+
+
+class Known(NamedTuple):
+    """What a budget has chosen for a model, and for which optimizers and parameters."""
+
+    optimizers: list[weakref.ref[Any]]
+    params: list[tuple[int, int, bool]]
+    chosen: Candidate
+    tried: list[Candidate]
+    window: int
+
+
+# by model, and by the arguments of the budget: the next one need not measure
+_known: weakref.WeakKeyDictionary[Any, dict[Any, Known]] = weakref.WeakKeyDictionary()
 
 
 class StatesOfBudget:
@@ -47,19 +67,20 @@ class StatesOfBudget:
     """
 
     def __init__(
-        self, owner: budget, model: Any, optimizer: Any, disk: Any, masters: str | None
+        self, owner: budget, model: Any, optimizer: Any, disk: Any, masters: str | None, step: str
     ) -> None:
         self.owner, self.model, self.optimizer, self.disk = owner, model, optimizer, disk
         several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.optimizers = [each for each in several if each is not None]
-        self.masters = masters
+        self.masters, self.step = masters, step
         on_host = any(p.device.type == "cpu" for p in model.parameters())
         self.device = owner.device if on_host and owner.device.type != "cpu" else None
-        offload_states(model, self.optimizers, masters=masters)  # checks them
+        offload_states(model, self.optimizers, masters=masters, step=step)  # checks them
         self.context: Any = None
         self.chosen: Candidate | None = None
         self.tried: list[Candidate] = []
         self._handles: list[Any] = []
+        self._host: float | None = None  # seconds
 
     # ------------------------------------------------------------------ what there is
 
@@ -71,6 +92,7 @@ class StatesOfBudget:
         moving = [p for p in params if p.nbytes >= LEAST]
         states = {id(p): _bytes_of_states(*trained[id(p)], p, self.masters is not None)
                   for p in params if id(p) in trained}  # fmt: skip
+        self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
         self.bytes = {
             "weights": sum([p.nbytes for p in moving]),
             "gradients": sum([p.nbytes for p in moving if p.requires_grad]),
@@ -158,13 +180,37 @@ class StatesOfBudget:
             self._count()
             places = self._frugal()
             self._check_device(places)
-            self.chosen = Candidate(places, self._resident(places), 0.0, 0)
+            self.chosen = Candidate(places, self.step, self._resident(places), 0.0, 0)
+            self._recall()
         if self.masters is not None or set(self.chosen.places.values()) != {"device"}:
             self._enter(self.chosen.places)
 
+    def _key(self) -> Any:
+        owner = self.owner
+        return (owner.limit, owner.placements, owner.lossless, owner.host_limit, str(self.disk),
+                self.masters, self.step, str(owner.device))  # fmt: skip
+
+    def _recall(self) -> None:
+        """Takes what a budget of these arguments has chosen for this model."""
+        known = _known.get(self.model, {}).get(self._key())
+        if known is None or known.params != self.params:
+            return
+        if [ref() for ref in known.optimizers] == self.optimizers:
+            self.chosen, self.tried, self.window = known.chosen, list(known.tried), known.window
+
+    def _remember(self) -> None:
+        assert self.chosen is not None
+        known = Known(
+            [weakref.ref(each) for each in self.optimizers], self.params, self.chosen,
+            list(self.tried), self.window,
+        )  # fmt: skip
+        _known.setdefault(self.model, {})[self._key()] = known
+
     def _enter(self, places: dict[str, str]) -> None:
+        assert self.chosen is not None
         self.context = offload_states(
             self.model, self.optimizers, window=self.window, min_bytes=LEAST, **places,
+            step=self.chosen.step,
             host_limit=self.owner.host_limit, bring_back=False, masters=self.masters,
             device=self.device,
             directory=None if self.disk in (None, True) else self.disk,
@@ -193,6 +239,7 @@ class StatesOfBudget:
             return
         self._choose(seen.now.step)
         assert self.chosen is not None and self.context is not None
+        self._remember()
         elsewhere = set(self.chosen.places.values()) != {"device"}
         self.context.bring_back = not elsewhere
         self.end()
@@ -206,46 +253,87 @@ class StatesOfBudget:
         before = self.chosen
         assert before is not None
         frugal, owner = before.places, self.owner
-        choices: list[dict[str, str]] = [dict.fromkeys(KINDS, "device")]
-        for kinds in (["states"], ["states", "gradients"], list(KINDS)):
-            choices.append({k: frugal[k] if k in kinds else "device" for k in KINDS})
         rates = rates_of(owner._backend, owner._index, owner.limit // 32, owner.placements)
-        for places in choices:
+        plans: dict[int, tuple[Any, Any]] = {}  # by the bytes that are there beside the step's
+        for places, when in self._choices(frugal):
             resident, shift = self._resident(places), self._more(places)
             if resident + self._bucket() > owner.limit:
                 continue
-            _, plan = first_plan(moved(step, shift), owner.limit, owner.placements)
+            if shift not in plans:
+                moved_step = moved(step, shift)
+                _, plan = first_plan(moved_step, owner.limit, owner.placements)
+                plans[shift] = plan, sum([e.seconds for e in step.events[: step.forward]])
+            plan, forward = plans[shift]
             if plan.forecast.peak <= owner.limit or places == frugal:
-                seconds = self._seconds(places, plan.forecast.seconds, rates)
-                self.tried.append(Candidate(places, resident, seconds, plan.forecast.peak))
+                seconds = self._seconds(places, when, plan.forecast.seconds, forward, rates)
+                self.tried.append(Candidate(places, when, resident, seconds, plan.forecast.peak))
         if not self.tried:
-            self.tried.append(before)
+            self.tried.append(before._replace(step=BEHIND))
         self.chosen = min(self.tried, key=lambda each: each.seconds)
+
+    def _choices(self, frugal: dict[str, str]) -> list[tuple[dict[str, str], str]]:
+        """Places for the three kinds, with when the optimizer steps. Of two that cost the same the
+        first is taken, whose arithmetic is the device's.
+        """
+        choices: list[tuple[dict[str, str], str]] = [(dict.fromkeys(KINDS, "device"), BEHIND)]
+        parts = all(map(steps_by_buckets, self.optimizers))
+        for kinds in (["states"], ["states", "gradients"], list(KINDS)):
+            places = {k: frugal[k] if k in kinds else "device" for k in KINDS}
+            several = [places]
+            if parts and places["states"] == "stream":  # the host has room for them
+                several.append({**places, "states": "host"})
+            for each in several:
+                choices.append((each, BEHIND))
+                # its first step needs all gradients, for which the device may have no room
+                if parts and self.step == DURING and each["gradients"] != "device":
+                    choices.append((each, DURING))
+        return choices
 
     def _bucket(self) -> int:
         """Bytes that the step of a bucket takes beside that: a copy of what it changes."""
         return self.largest["weights"]
 
-    def _seconds(self, places: dict[str, str], computing: float, rates: Any) -> float:
+    def _seconds(
+        self, places: dict[str, str], when: str, computing: float, forward: float, rates: Any
+    ) -> float:  # fmt: skip
         """Seconds of a step: docs/larger-than-the-gpu.md has the table."""
         weights, gradients, states = (
             self.bytes[kind] if places[kind] != "device" else 0 for kind in KINDS
         )
         back, out = max(rates.back, 1.0), max(rates.out, 1.0)
-        disk_back, disk_out = rates.disk_back, rates.disk_out
-        first = max(computing, max(0, 2 * weights - self.window) / back, gradients / out)
-        slow = places["states"] == "disk" and disk_back < 1e29
-        second = max(states / (disk_back if slow else back), (states + weights) / (
-            disk_out if slow else out))  # fmt: skip
-        return first + second
+        into = max(0, 2 * weights - self.window) / back
+        if places["states"] == "host":
+            host = self._host_seconds()
+            moved = max(self.bytes["weights"] / back, self.bytes["gradients"] / out)
+            if when == DURING:
+                return max(computing, into, forward + max(host, moved))
+            return max(computing, into, gradients / out) + max(host, 0 if gradients else moved)
+        slow = places["states"] == "disk" and rates.disk_back < 1e29
+        states_back = states / (rates.disk_back if slow else back)
+        states_out = states / (rates.disk_out if slow else out)
+        if when == DURING:
+            return max(computing, into + states_back, states_out + weights / out)
+        return max(computing, into, gradients / out) + max(
+            states_back + gradients / back, states_out + weights / out
+        )
+
+    def _host_seconds(self) -> float:
+        """Of a step of all parameters on the host: measured with one of each optimizer."""
+        if self._host is None:
+            model = getattr(getattr(self.owner._backend, "machine", None), "model", None)
+            nbytes = 2 * self.bytes["weights"] + self.bytes["gradients"] + 2 * self.bytes["states"]
+            rates = [_host_rate(each) for each in self.optimizers] if model is None else []
+            self._host = nbytes / min(rates or [model.host / model.scale])  # type: ignore[union-attr]
+        return self._host
 
     def told(self) -> dict[str, Any]:
         """For the report: the places, and bytes by kind and place."""
         assert self.chosen is not None
         report = {} if self.context is None else self.context.report()
         return {
-            "places": dict(self.chosen.places), "bytes": dict(self.bytes), "window": self.window,
-            "moved": report, "candidates": [(str(c), c.seconds, c.peak) for c in self.tried],
+            "places": dict(self.chosen.places), "step": self.chosen.step,
+            "bytes": dict(self.bytes), "window": self.window, "moved": report,
+            "candidates": [(str(c), c.seconds, c.peak) for c in self.tried],
         }  # fmt: skip
 
 
@@ -262,17 +350,36 @@ def _bytes_of_states(
         sample = sample.float() if has_masters else sample
         sample.requires_grad_()
         sample.grad = sample.detach().clone()
-        rehearsal = copy.copy(optimizer)
-        vars(rehearsal).update(state=defaultdict(dict), param_groups=[group], _elsewhere=None)
         try:
-            with no_grad():
-                rehearsal._update([sample], {**group, "fused": None, "capturable": False})
-            state = rehearsal.state.get(sample) or {}
+            state = _rehearsed(optimizer, group, sample)[0]
         except (RuntimeError, NotImplementedError, AssertionError):  # one that has its own step
             return 2 * param.nbytes
         nbytes = sum([_bytes(each) for each in state.values()])
         return (nbytes + has_masters * sample.nbytes) * param.numel() // sample.numel()
     return sum([_bytes(each) for each in state.values()])
+
+
+def _rehearsed(optimizer: Any, group: Any, sample: Tensor, times: int = 1) -> tuple[Any, float]:
+    """The state that an optimizer makes of a parameter that is not its own, which has a gradient,
+    and the seconds of the last step.
+    """
+    rehearsal, seconds = copy.copy(optimizer), 0.0
+    vars(rehearsal).update(state=defaultdict(dict), param_groups=[group], _elsewhere=None)
+    with no_grad():
+        for _ in range(times):
+            began = perf_counter()
+            rehearsal._update([sample], {**group, "fused": None, "capturable": False})
+            seconds = perf_counter() - began
+    return rehearsal.state.get(sample) or {}, seconds
+
+
+def _host_rate(optimizer: Any) -> float:
+    """Bytes that the host reads and writes in a second, in steps of an optimizer."""
+    sample = ones(TIMED, device="cpu").requires_grad_()
+    sample.grad = sample.detach().clone()
+    state, seconds = _rehearsed(optimizer, optimizer.param_groups[0], sample, 3)
+    nbytes = 3 * sample.nbytes + 2 * sum([_bytes(each) for each in state.values()])
+    return nbytes / max(seconds, 1e-9)
 
 
 def _bytes(value: Any) -> int:

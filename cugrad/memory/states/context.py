@@ -24,7 +24,7 @@ from .steps import StatesElsewhere, home_of
 from .unfinished import OpenStep, UnfinishedStep
 from .window import Window
 
-__all__ = ["offload_states"]
+__all__ = ["offload_states", "steps_by_buckets"]
 
 PLACES = {
     "weights": ("device", "host", "disk"),
@@ -421,11 +421,18 @@ def _tensors(params: Any) -> Iterable[Tensor]:
         yield param
 
 
+def steps_by_buckets(optimizer: Any) -> bool:
+    """Whether an optimizer leaves it to others which parameters step when: its step is its
+    `_update`.
+    """
+    owner = next(cls for cls in type(optimizer).__mro__ if "step" in vars(cls))
+    return "_update_groups" in vars(owner)
+
+
 def _check_masters(optimizers: list[Any]) -> None:
     """ValueError for an optimizer that does not leave its step to others."""
     for each in optimizers:
-        owner = next(cls for cls in type(each).__mro__ if "step" in vars(cls))
-        if "_update_groups" not in vars(owner):
+        if not steps_by_buckets(each):
             raise ValueError(
                 f"offload_states: masters: got {type(each).__name__}, which has a `step` of its "
                 "own; want an optimizer whose step is its `_update`"

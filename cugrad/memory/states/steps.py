@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ...autograd.mode import pop_observer, state
 from ...autograd.threads import run_to_its_end
 from ...backends import backend_of
 from ...tensor import Tensor
+from ..recomputing.recorder import RecipeRecorder
 from .home import Home
 from .masters import Masters
 from .placed import HOMES
@@ -30,7 +32,12 @@ def home_of(value: Any) -> Home | None:
 
 
 def _update_whole(homes: list[Home], update: Callable[[], None]) -> None:
-    """An update in page-locked memory, behind the changes that have waited for it."""
+    """An update in page-locked memory, behind the changes that have waited for it. It is no part of
+    what a budget plans, or what may be made again.
+    """
+    for observer in state.observers:  # this thread's, which ends with the update
+        if isinstance(observer, RecipeRecorder):
+            pop_observer(observer)
     for home in homes:
         if home.pending:
             home.catch_up_on_host()
@@ -112,8 +119,8 @@ class StatesElsewhere:
         bucket: list[Tensor] = []
         total = [0, 0, 0]
         for param in params:
-            state = sum([home.nbytes for home in self.homes_of_states(optimizer, [param])])
-            more = [param.nbytes, param.nbytes, state or self._foreseen(param)]
+            kept = sum([home.nbytes for home in self.homes_of_states(optimizer, [param])])
+            more = [param.nbytes, param.nbytes, kept or self._foreseen(param)]
             sums = [a + b for a, b in zip(total, more)]
             if bucket and any(a > b for a, b in zip(sums, most)):
                 yield bucket
@@ -131,8 +138,8 @@ class StatesElsewhere:
         """The homes of the states of some parameters."""
         homes = []
         for param in params:
-            state = optimizer.state.get(param)
-            for value in state.values() if isinstance(state, dict) else ():
+            kept = optimizer.state.get(param)
+            for value in kept.values() if isinstance(kept, dict) else ():
                 home = home_of(value)
                 if home is not None:
                     homes.append(home)
@@ -153,12 +160,12 @@ class StatesElsewhere:
         for param in params:
             self.take(param, optimizer.state.get(param))
 
-    def take(self, param: Tensor, state: Any) -> None:
+    def take(self, param: Tensor, kept: Any) -> None:
         """Places the state of a parameter, and has it leave."""
         home = home_of(param)
-        if not self.moves or home is None or not isinstance(state, dict):
+        if not self.moves or home is None or not isinstance(kept, dict):
             return
-        for value in state.values():
+        for value in kept.values():
             if isinstance(value, Tensor) and home_of(value) is None and value.ndim:
                 self._adopt(value, home)
 

@@ -44,7 +44,12 @@ NETWORKS = {"linear": lambda: deep(192, 10), "recurrent": Recurrent}
 
 
 def trained(
-    network: str, rows: int, steps: int, enter: Any, capacity: float | None = None
+    network: str,
+    rows: int,
+    steps: int,
+    enter: Any,
+    capacity: float | None = None,
+    clips: bool = True,
 ) -> tuple[list[float], Any, int, Any]:
     """Losses, weights, the peak of the device, and what `enter` has made. The device has no more
     than `capacity` bytes meanwhile.
@@ -66,7 +71,8 @@ def trained(
             optimizer.zero_grad()
             loss = net(x).square().mean()
             loss.backward()
-            cugrad.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            if clips:
+                cugrad.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()
             losses.append(loss.item())
         peak = DEVICE.max_memory_allocated()
@@ -95,12 +101,66 @@ def test_half_of_the_memory_gives_the_same(network: str) -> None:
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer)
 
-    result = trained(network, 16, 6, within, 1.05 * limit)
+    with simulated.configured(host=1e9):
+        result = trained(network, 16, 6, within, 1.05 * limit)
     assert result[0] == losses and same(result[1], weights)
     assert result[2] <= limit
     states = result[3].report()["states"]
     assert states["places"]["states"] == "stream" and len(states["candidates"]) >= 1
     assert "training state" in str(result[3].report())
+
+
+@pytest.mark.parametrize(("host", "link"), [(1e9, 50e9), (1e13, 1e9), (1e9, 1e13)])
+@pytest.mark.parametrize("step", ["behind backward", "during backward"])
+def test_the_fastest_of_host_and_device_steps(host: float, link: float, step: str) -> None:
+    """Whichever it is, and whenever: the arithmetic is the same here, and the limit kept."""
+    gc.collect()
+    base = DEVICE.memory_allocated()
+    losses, weights, peak, _ = trained("linear", 16, 6, nothing, clips=False)
+    limit = base + 2 * (peak - base) // 3
+
+    def within(net: Any, optimizer: Any) -> Any:
+        return memory.budget(limit, model=net, optimizer=optimizer, step=step)
+
+    rates = {"host": host, "to_host": link, "to_device": link, "policy": "timed"}
+    with simulated.configured(**rates):
+        result = trained("linear", 16, 6, within, 1.05 * limit, clips=False)
+    assert result[0] == losses and same(result[1], weights)
+    assert result[2] <= limit
+    report = result[3].report()
+    states = report["states"]
+    assert (states["places"]["states"] == "host") == (host > link)
+    assert f"the step        {states['step']}, on the {'host' if host > link else 'dev'}" in str(
+        report
+    )
+    assert any("during" in name for name, *_ in states["candidates"]) == (step == "during backward")
+    assert states["step"] in ("behind backward", step)
+
+
+def test_the_next_budget_begins_where_this_one_is() -> None:
+    """It need not measure the same loop again."""
+    cugrad.manual_seed(0)
+    net = deep(192, 8).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(16, 192, device="simulated")
+    seen: list[Any] = []
+    for steps in (5, 2, 2):
+        with memory.budget("4MiB", model=net, optimizer=optimizer) as plan:
+            began = plan._states.chosen
+            for _ in range(steps):
+                optimizer.zero_grad()
+                net(x).square().mean().backward()
+                optimizer.step()
+            report = plan.report()
+            seen.append((began, plan._states.chosen, report["steps_followed"], report["peak"]))
+    assert seen[0][0] != seen[0][1]  # the first one's first step has taught it
+    assert seen[1][0] is seen[1][1] is seen[2][0] is seen[0][1]
+    assert [each[2] for each in seen] == [3, 5, 7]  # followed a plan, but for the last one yet
+    assert max(each[3] for each in seen) <= 4 << 20
+    with memory.budget("4MiB", model=net, optimizer=optimizer, host_limit="1GiB") as plan:
+        assert plan._states.chosen is not seen[0][1] and not plan._states.tried
+    with memory.offload_states(net, optimizer):
+        pass
 
 
 def test_what_fits_stays() -> None:
