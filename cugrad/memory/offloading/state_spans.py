@@ -58,8 +58,12 @@ class StateSpans(Guarded):
 
     @whole
     def host_state(self, counter: list[int], nbytes: int, options: OffloadOptions) -> Span | None:
-        """A span of page-locked memory whose bytes the host will write; None if there is none."""
-        block = self.out.slab.taken(nbytes, options.host_limit)
+        """A span of page-locked memory whose bytes the host will write; None if there is none, or
+        a file is their place.
+        """
+        block = None
+        if options.spill is None:
+            block = self.out.slab.taken(nbytes, options.host_limit)
         if block is None:
             return None
         for event in block.events:  # a copy of the last tenant's
@@ -113,6 +117,10 @@ class StateSpans(Guarded):
         left = self.out.forget(span)
         if left is not None:
             span.arena.wait_event(left)
+
+    def is_on_host(self, span: Span) -> bool:
+        """Whether `state_on_host` has the bytes: what is on its way to a file may leave there."""
+        return span.options.spill is None and type(span.copy) in (OnHost, Pageable)
 
     @whole
     def state_on_host(self, span: Span, writes: bool) -> Any:

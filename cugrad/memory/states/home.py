@@ -162,6 +162,11 @@ class Home:
         return self.array is not None and not self.is_on_host
 
     @property
+    def is_away(self) -> bool:
+        """Whether the bytes are elsewhere, and wanted."""
+        return not self.gone and self.ref() is not None and self.array is None
+
+    @property
     def is_coming(self) -> bool:
         """Whether the bytes are on their way back, or held on the device for that."""
         return self.span is not None and self.array is None and self.span.place.is_back
@@ -355,6 +360,10 @@ class Home:
             return self.engine.expect_state(self.span, lane)
 
     # ------------------------------------------------------------------ leaving
+
+    def send_to_host(self) -> bool:
+        """As `send`; False, too, if they go to a file, where the host cannot change them."""
+        return self.send() and self.engine.is_on_host(self.span)
 
     def send(self) -> bool:
         """Starts the copy out of bytes that are here; False if no place has room for them."""

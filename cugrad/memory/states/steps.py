@@ -324,7 +324,7 @@ class StatesElsewhere:
     def sent(self, optimizer: Any, params: list[Tensor]) -> tuple[list[Home], list[Home], set[int]]:
         """Sends what the steps of parameters need on the host. The homes of that; those of
         gradients, among them, that live on the device, and have one for the time of the step; and
-        the ids of parameters for which there is no room, whose step is on the device.
+        the ids of parameters for which there is no room, or a file, whose step is on the device.
         """
         every: list[Home] = []
         passing: list[Home] = []
@@ -336,7 +336,7 @@ class StatesElsewhere:
                 gradient = self.place(param._grad, self.gradients, home.engine)
                 passing += [] if gradient is None else [gradient]
             homes = [home, gradient, *self.homes_of_states(optimizer, [param])]
-            if all(each is not None and each.send() for each in homes):
+            if all(each is not None and each.send_to_host() for each in homes):
                 every += [each for each in homes if each is not None]
             else:
                 stay.add(id(param))

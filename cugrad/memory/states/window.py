@@ -249,7 +249,7 @@ class Window:
         with self.lock:
             self._sweep()
             for home in homes:
-                if home in self.here or home.array is not None or home.ref() is None:
+                if home in self.here or not home.is_away:
                     continue
                 if not self._comes(home):
                     return False
@@ -311,7 +311,7 @@ class Window:
         steps = 0
         while steps < count:
             home = order[(self._cursor + steps) % count]
-            if home not in self.here and home.ref() is not None and home.array is None:
+            if home not in self.here and home.is_away:
                 while not self._comes(home):
                     victim = None if self._has_room(home) else self._farthest(steps)
                     if victim is None or not self._leave(victim):

@@ -23,6 +23,7 @@ PLACES: dict[str, Any] = {
     "all on the host": {"weights": "host", "gradients": "host", "states": "host"},
     "all streamed": {"weights": "host", "gradients": "host", "states": "stream"},
     "all on disk": {"weights": "disk", "states": "disk"},
+    "weights on disk": {"weights": "disk", "states": "host"},
 }
 
 

@@ -20,6 +20,7 @@ PLACES: dict[str, dict[str, str]] = {
     "all on the host": {"weights": "host", "gradients": "host", "states": "host"},
     "all streamed": {"weights": "host", "gradients": "host", "states": "stream"},
     "all on disk": {"weights": "disk", "gradients": "host", "states": "disk"},
+    "weights on disk": {"weights": "disk", "states": "host"},
 }
 FEATURES = ("clip", "accumulate", "scaler", "tied", "frozen", "closure", "groups", "zeros",
             "clip values")  # fmt: skip
