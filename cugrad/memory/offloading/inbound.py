@@ -166,8 +166,8 @@ class Inbound:
             else:
                 with lane.allocates(compute):
                     flat = self._room_for(nbytes, skew)
-            if read is None:
-                stream.wait_event(copy.copied)
+            if read is None:  # what another stream reads before, the block is free behind this one
+                stream.wait_event(copy.last_use)
             began = None if meter is None else meter.mark(stream)
             name = "offload: copy to device" if how == "copy" else "offload: prefetch"
             with ranged(name, how, nbytes, stream):

@@ -142,6 +142,7 @@ class StateSpans(Guarded):
             flat[...] = self.backend.asarray(place.file.read())
             return
         stream.wait_event(compute.record_event())
+        stream.wait_event(place.last_use)
         try:
             self.backend.copy_async(flat, place.block.array[: place.nbytes], stream)
         finally:

@@ -35,7 +35,7 @@ __all__ = ["Home", "before_write", "can_be_placed"]
 # THE HOST the field has an array of page-locked memory, for an optimizer that computes there.
 
 Change: TypeAlias = Callable[[Tensor], object]  # in place
-ROOTS: dict[int, Home] = {}  # those that are here, by the id of the array that owns their memory
+ROOTS: dict[int, tuple[Home, ...]] = {}  # those here, by the id of the owner of their memory
 
 
 def can_be_placed(tensor: Any) -> bool:
@@ -143,12 +143,16 @@ class Home:
             self.lane = None
 
     def _is_here(self, array: Any) -> None:
+        self._is_not_here()
         self.root = id(root_of(array))
-        ROOTS[self.root] = self
+        ROOTS[self.root] = (*ROOTS.get(self.root, ()), self)
 
     def _is_not_here(self) -> None:
-        if ROOTS.get(self.root) is self:
-            del ROOTS[self.root]
+        before = ROOTS.get(self.root, ())
+        if self in before:
+            ROOTS[self.root] = tuple([home for home in before if home is not self])
+            if len(before) == 1:
+                del ROOTS[self.root]
 
     @property
     def array(self) -> Any:
@@ -164,7 +168,7 @@ class Home:
     @property
     def is_away(self) -> bool:
         """Whether the bytes are elsewhere, and wanted."""
-        return not self.gone and self.ref() is not None and self.array is None
+        return HOMES.get(self.key) is self and not self.gone and self.array is None
 
     @property
     def is_coming(self) -> bool:
@@ -492,8 +496,7 @@ class Home:
 
 def before_write(tensor: Tensor) -> None:
     """Memory is about to be changed, perhaps through an alias with a version of its own."""
-    home = ROOTS.get(id(root_of(plain(tensor._array))))
-    if home is not None:
+    for home in ROOTS.get(id(root_of(plain(tensor._array))), ()):
         home.changes()
 
 

@@ -175,6 +175,7 @@ class StatesElsewhere:
             new = self.place(value, self.states, home.engine)
             if new is not None and new.is_here:
                 self.states.leave(new)
+                self.states.make_room(0)
 
     # ------------------------------------------------------------------ on the device
 
@@ -199,7 +200,7 @@ class StatesElsewhere:
         try:
             try:
                 for window in self.windows:
-                    window.begin_step()
+                    window.begin_step(True)
                 self._take(optimizer, params, group)
                 through.update(ids)
                 self._end_bucket()

@@ -41,6 +41,7 @@ class Window:
         self._cursor = 0
         self._all_here = False
         self.is_stepping = False  # whether an optimizer's step runs
+        self.is_in_bucket = False  # whether that of a bucket does, which writes when all is there
         self.host_computes = False  # whether it does so on tensors of this kind
         self.announced: list[Home] = []  # those that it writes to
         self.awaited: list[Home] = []  # what is to come as soon as there is room
@@ -129,13 +130,13 @@ class Window:
             self.latest, self._all_here = None, False
             self._bring_ahead()
 
-    def begin_step(self) -> None:
-        """A step of an optimizer begins."""
-        self.is_stepping, self.host_computes = True, False
+    def begin_step(self, is_bucket: bool = False) -> None:
+        """A step of an optimizer begins, or that of a bucket."""
+        self.is_stepping, self.host_computes, self.is_in_bucket = True, False, is_bucket
 
     def end_step(self) -> None:
         """A step of an optimizer, or a part of it, has ended: it writes to nothing any more."""
-        self.is_stepping = False
+        self.is_stepping = self.is_in_bucket = False
         while self.announced:
             self.announced.pop().is_announced = False
 
@@ -159,7 +160,9 @@ class Window:
         for (distance, _), _, home in homes:
             if distance <= beyond:
                 return None
-            if home is not self.latest and (home.is_free or home.is_coming):
+            if home is self.latest or home.is_announced and self.is_in_bucket:
+                continue
+            if home.is_free or home.is_coming:
                 return home
         return None
 
@@ -174,8 +177,19 @@ class Window:
                 if home is not None and self._leave(home):
                     continue
                 if not self.leaving:
-                    return
+                    if not self._await_files():
+                        return
+                    continue
             self._wait(need)
+
+    def _await_files(self) -> bool:
+        """Waits until what files are made of has been written; whether there was any. Of the host's
+        own memory a write holds what it reads.
+        """
+        engines = {home.engine for home in self.here if home.is_leaving}
+        for engine in engines:
+            engine.release_finished(0)
+        return bool(engines)
 
     def _wait(self, need: int) -> None:
         """Makes compute, or lanes, wait until so many of the bytes that are leaving have left."""
@@ -189,7 +203,11 @@ class Window:
         self._sweep()
 
     def _leave(self, home: Home) -> bool:
-        """Has a home leave; whether it does."""
+        """Has a home leave; whether it does. What a bucket's step will write to stays: it has been
+        said already, and the copy would be of what is there now.
+        """
+        if home.is_announced and self.is_in_bucket:
+            return False
         is_read = home.is_up_to_date
         if home.is_coming:
             home.engine.drop_state(home.span)

@@ -82,6 +82,31 @@ def what_the_host_has_changed_is_read_before_and_behind() -> None:
     assert tensor * 3 is not None
 
 
+@program
+def a_block_is_read_on_two_streams() -> None:
+    copies, tensor, span = sent()
+    del tensor
+    copies.drain()
+    for lane in (lane_of(copies, "weights"), None):
+        assert copies.expect_state(span, lane)
+        copies.drop_state(span)
+    del span
+    sent()
+
+
+@program
+def a_block_is_read_on_two_streams_and_then_by_who_has_it() -> None:
+    copies, tensor, span = sent()
+    copies.drain()
+    assert copies.expect_state(copies.host_state([0], tensor.nbytes, OffloadOptions()), None)
+    other = copies.host_state([0], tensor.nbytes, OffloadOptions())
+    assert copies.expect_state(other, lane_of(copies, "weights"))
+    copies.drop_state(other)
+    copies.refresh_state(other, memory_of(DEVICE.xp, tensor._array))
+    del other, span
+    sent()
+
+
 def in_lane() -> tuple[Any, Lane, Any, Any]:
     """An engine, a lane, a span of bytes that have come to its memory, and these, in use."""
     copies, tensor, span = sent()
