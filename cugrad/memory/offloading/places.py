@@ -48,7 +48,7 @@ class OnHost:
     """Page-locked memory has the bytes: a block, or several of which `pieces` says what is where.
 
     `file` is what threads write the block to, if it is on its way to a disk. `copied` is the event
-    of the end of the copy, `last_use` that of the last one, out or back, which waits for those before.
+    of the end of the copy, `last_use` that of the last one, out or back; each waits for the others.
     """
 
     __slots__ = ("block", "nbytes", "copied", "last_use", "pieces", "file")
