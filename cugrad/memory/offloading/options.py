@@ -21,6 +21,11 @@ class OffloadCounts:
     meters: deque[Meter] = field(default_factory=lambda: deque(maxlen=2))
     errors: list[Any] = field(default_factory=list)  # of the codec, device scalars: the first 64
 
+    @property
+    def meter(self) -> Meter | None:
+        """The last meter."""
+        return self.meters[-1] if self.meters else None
+
 
 @dataclass
 class OffloadOptions:

@@ -45,13 +45,13 @@ class StateSpans(Guarded):
         self._refuse_capture()
         root, _, _, low, high = span_of(array, root_of(array))
         session, stream = Session(options.key, None), self.backend.current_stream()
-        session.largest_moved = high - low
+        session.largest_moved, session.meter = high - low, options.counts.meter
         self.release_finished(bytes_under_way(options.backlog, high - low))
         span = Span(
             session, options, self.states, stream, tensor.counter, root, low, high - low, None
         )  # fmt: skip
         span.lies_in(lane)
-        self.out.send(span, root, None, False, None)
+        self.out.send(span, root, None, False, session.meter)
         self.storages.add(root, span)
         session.add(span, span.nbytes)
         return span
@@ -81,6 +81,7 @@ class StateSpans(Guarded):
         memory of a lane, or of the current stream.
         """
         compute = self._refuse_capture()
+        span.session.meter = span.options.counts.meter
         span.asked_for()
         flat = None if span.stream != compute else span.held
         if flat is None:
@@ -98,6 +99,7 @@ class StateSpans(Guarded):
         if span.place.is_back:
             return True
         compute = self._refuse_capture()
+        span.session.meter = span.options.counts.meter
         return self.back.come(span, compute, span.options, lane if span.stream == compute else None)
 
     @whole
@@ -143,10 +145,14 @@ class StateSpans(Guarded):
             return
         stream.wait_event(compute.record_event())
         stream.wait_event(place.last_use)
+        meter = span.options.counts.meter
+        began = None if meter is None else meter.mark(stream)
         try:
             self.backend.copy_async(flat, place.block.array[: place.nbytes], stream)
         finally:
-            arrived = stream.record_event()
+            arrived = stream.record_event() if meter is None else meter.mark(stream)
             place.use(arrived)
             compute.wait_event(arrived)
+        if meter is not None:
+            meter.back.append((began, arrived, place.nbytes))
         span.options.counts.stats.moved_back_bytes += place.nbytes

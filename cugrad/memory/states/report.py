@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...errors import OutOfMemoryError
+from ..offloading.stats import Meter
 from ..sizes import size
+from .timeline import Interval, Mark, drawn, lines_of, timeline_of
 
 __all__ = ["StatesReport", "StepClock", "report_of"]
 
@@ -19,15 +21,6 @@ SIDE = 1024  # of the matrices whose product is timed
 LATE = 1.1  # of the bound: a step that takes more is told what would help
 
 
-class Mark(NamedTuple):
-    """The end of a step: events of when the optimizer began and ended, and bytes so far."""
-
-    began: Any
-    ended: Any
-    moved: dict[str, int]  # "out" and "in"
-    host_bytes: int
-
-
 class StepClock:
     """Takes the times of steps by events; the last two ends of steps are remembered."""
 
@@ -35,6 +28,13 @@ class StepClock:
         self.backend, self.windows, self.steps = backend, windows, steps
         self.marks: deque[Mark] = deque(maxlen=2)
         self.began: Any = None
+        self._new_meter()
+
+    def _new_meter(self) -> None:
+        """The copies of a step are timed by a meter of its own."""
+        self.meter = Meter(self.backend, self.backend.current_stream())
+        for window in self.windows:
+            window.options.counts.meters.append(self.meter)
 
     def begin_step(self) -> None:
         """An optimizer's step begins."""
@@ -45,7 +45,11 @@ class StepClock:
         stats = [window.options.counts.stats for window in self.windows]
         moved = {"out": sum([s.moved_to_host_bytes for s in stats]),
                  "in": sum([s.moved_back_bytes for s in stats])}  # fmt: skip
-        self.marks.append(Mark(self.began, self._mark(), moved, self.steps.host_bytes))
+        computed, self.steps.computed = self.steps.computed, []
+        self.marks.append(
+            Mark(self.began, self._mark(), moved, self.steps.host_bytes, self.meter, computed)
+        )
+        self._new_meter()
 
     def _mark(self) -> Any:
         event = self.backend.event(timing=True)
@@ -65,6 +69,10 @@ class StepClock:
             "in": now.moved["in"] - before.moved["in"],
             "host": now.host_bytes - before.host_bytes,
         }
+
+    def timeline(self) -> dict[str, list[Interval]]:
+        """What was done when in the last step."""
+        return timeline_of(self.backend, *self.marks)
 
 
 _rates: dict[Any, dict[str, float]] = {}
@@ -102,11 +110,14 @@ class StatesReport(dict[str, Any]):
     """For weights, gradients and states what moved, as dicts; it prints as a page.
 
     `parameters` counts elements. `step` has the last step's seconds and bytes, rates, and the
-    bound: None before the second step. `helps` says what would make it faster.
+    bound: None before the second step. `helps` says what would make it faster. `timeline` has, for
+    "device", "link, in", "link, out" and "host", what was done in the last step: tuples of seconds
+    from its begin on, until when, and what.
     """
 
     parameters = 0
     step: dict[str, Any] | None = None
+    timeline: dict[str, list[Interval]] = {}
     helps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -118,9 +129,9 @@ class StatesReport(dict[str, Any]):
         return f"<pre>{escape(str(self))}</pre>"
 
     def plot(self, path: str | None = None) -> Any:
-        """Draws the last step: what each of the device, the link and the host was busy with at
-        least, beside what the step took; the figure. RuntimeError before the second step,
-        ImportError where matplotlib is not installed.
+        """Draws the timeline of the last step: what the device, each direction of the link and the
+        host's optimizer did when, with the bound beside it; the figure. RuntimeError before the
+        second step, ImportError where matplotlib is not installed.
         """
         if self.step is None:
             raise RuntimeError("report: two steps are needed before one can be drawn")
@@ -131,27 +142,15 @@ class StatesReport(dict[str, Any]):
                 "report.plot() draws with matplotlib, which is not installed; install it with: "
                 "pip install matplotlib"
             ) from error
-        step = self.step
-        drawn = figure.Figure(figsize=(9, 3), layout="constrained")
-        ax = drawn.subplots()
-        took = (step["passes"], step["optimizer"])
-        busy = {
-            "step": took, "computing": (step["computing"] or 0.0, 0.0),
-            "link, in": (step["link_in"], 0.0), "link, out": (step["link_out"], 0.0),
-            "host's optimizer": (0.0, step["host_busy"]),
-        }  # fmt: skip
-        for name, (first, second) in busy.items():
-            ax.barh(name, first * 1e3, color="tab:blue")
-            begin = took[0] if name != "step" else first
-            ax.barh(name, second * 1e3, left=begin * 1e3, color="tab:orange")
-        ax.axvline(step["bound"] * 1e3, color="tab:red", linestyle="--", label="bound")
-        ax.axvline(took[0] * 1e3, color="grey", linewidth=0.5)
-        ax.set_xlabel("ms: forward and backward, then the optimizer")
-        ax.invert_yaxis()
-        ax.legend()
+        picture = figure.Figure(figsize=(9, 3), layout="constrained")
+        ax = picture.subplots()
+        drawn(ax, self.timeline)
+        ax.axvline(self.step["bound"] * 1e3, color="tab:red", linestyle="--", label="bound")
+        ax.set_xlabel("ms from the end of the step before")
+        ax.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
         if path is not None:
-            drawn.savefig(path, dpi=100)
-        return drawn
+            picture.savefig(path, dpi=100)
+        return picture
 
 
 def report_of(
@@ -177,6 +176,7 @@ def report_of(
         "computing": computing, "link_in": link[0], "link_out": link[1], "host_busy": host,
         "bound": bound, "over_bound": took / bound if bound else None, "rates": dict(rates),
     }  # fmt: skip
+    report.timeline = clock.timeline()
     report.helps = tuple(_helps(report, tokens))
     return report
 
@@ -245,7 +245,8 @@ def _lines(report: StatesReport) -> list[str]:
         lines.append(
             f"bound      {_ms(step['bound'])}; the step took {step['over_bound']:.2f} of it"
         )
-    return lines + [f"helps      {words}" for words in report.helps]
+    lines += [f"helps      {words}" for words in report.helps]
+    return lines + lines_of(report.timeline)
 
 
 def _ms(seconds: float) -> str:

@@ -14,6 +14,7 @@ from ..recomputing.recorder import RecipeRecorder
 from .home import Home
 from .masters import Masters
 from .placed import HOMES
+from .timeline import host_seconds
 from .undo import Before
 from .unfinished import OpenStep, tell
 from .window import Window
@@ -67,6 +68,7 @@ class StatesElsewhere:
         self.most = [LARGEST if limit is None else limit // PARTS for limit in limits]
         self.most[0] = min(self.most[0], nbytes // BUCKETS)  # `nbytes` of parameters in all
         self.host_bytes = 0  # that the host has read or written in steps
+        self.computed: list[tuple[float, float]] = []  # when, in this one
         self.steps_open: dict[int, OpenStep] = {}  # by the id of the optimizer
 
     def update(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
@@ -276,6 +278,7 @@ class StatesElsewhere:
                     home.begin_on_host()
                 for window in self.windows:
                     window.host_computes = True
+                began = host_seconds(homes[0].backend)
                 run_to_its_end(
                     partial(_update_whole, homes, update)
                 )  # in a thread that no signal reaches
@@ -283,6 +286,7 @@ class StatesElsewhere:
                 self._end(homes, True)
                 raise
             self._end(homes, False)
+            self.computed.append((began, host_seconds(homes[0].backend)))
         except BaseException:  # perhaps while that was done
             self._end(homes, True)
             raise

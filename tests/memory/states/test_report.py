@@ -45,6 +45,19 @@ def test_a_step_takes_at_least_its_bound(place: str, tmp_path: Path) -> None:
     assert f"states     {place}" in words and "8.00" in words  # bytes a parameter
     assert "more tokens a step" in words and "a second" in words and "bound" in words
     assert ("during backward" in words) == (place == "stream")
+    rows = report.timeline
+    busy = {name: sum([part.end - part.start for part in row]) for name, row in rows.items()}
+    assert max([part.end for row in rows.values() for part in row]) <= step["seconds"] + 1e-9
+    picture = words.split("device     |")[1]
+    for name, least, letter in (
+        ("link, in", "link_in", ">"), ("link, out", "link_out", "<"), ("host", "host_busy", "@"),
+    ):  # fmt: skip
+        assert (
+            0.7 * step[least] <= busy[name] <= step["seconds"]
+        )  # parts are of the steps beside it
+        assert all(a.end < b.start for a, b in zip(rows[name], rows[name][1:]))
+        assert (letter in picture.split("forward")[0].rpartition("|")[0]) == bool(step[least])
+    assert {part.what for part in rows["device"]} >= {"passes", "optimizer"}
     pytest.importorskip("matplotlib")
     report.plot(str(tmp_path / "step.png"))
     assert (tmp_path / "step.png").stat().st_size > 1000
