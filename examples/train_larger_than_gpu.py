@@ -11,6 +11,7 @@ the CPU all is on the host already; there "disk" is a place.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping
 from pydoc_data.topics import topics
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 
 import cugrad as torch
 from cugrad import models
-from cugrad.memory.sizes import size
+from cugrad.memory.sizes import bytes_of, size
 
 TEXT = "\n".join(topics[name] for name in sorted(topics)).encode()
 LAYERS = 6
@@ -79,8 +80,8 @@ def train(asked: argparse.Namespace) -> list[float]:
     """The loop that any program has, within one context."""
     net = network(asked)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    count = sum([p.numel() for p in net.parameters()])
-    print(f"{count:,} parameters: {size(16 * count)} with gradients and states")
+    elements = sum([p.numel() for p in net.parameters()])
+    print(f"{elements:,} parameters: {size(16 * elements)} with gradients and states")
     losses = []
     if asked.budget:
         placing: Any = torch.memory.budget(asked.budget, model=net, optimizer=optimizer)
@@ -103,21 +104,79 @@ def train(asked: argparse.Namespace) -> list[float]:
     return losses
 
 
+def count(text: str) -> int:
+    """A number of steps, examples or words."""
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"got {text}, want a whole number, 1 or more")
+    return int(text)
+
+
+def parameters(text: str) -> float:
+    """A number of parameters: at least those of the smallest network."""
+    if not 1e4 <= float(text) <= 1e13:
+        raise argparse.ArgumentTypeError(f"got {text}, want 1e4 to 1e13")
+    return float(text)
+
+
+def nbytes(text: str) -> int:
+    """An amount of memory: "512KiB", "16GiB", or bytes."""
+    try:
+        return bytes_of(text, "bytes")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def usable(text: str) -> str:
+    """A device that computes."""
+    try:
+        torch.empty(1, device=text)
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if torch.device(text).type == "meta":
+        raise argparse.ArgumentTypeError("got meta, want a device that computes")
+    return text
+
+
+def check_host(asked: argparse.Namespace) -> None:
+    """MemoryError where the host has too little for what it is to hold, weights first."""
+    shares = {"weights": 4, "gradients": 4, "states": 8}  # bytes a parameter, with Adam in float32
+    on_host = [name for name in shares if getattr(asked, name) != "disk"]
+    if torch.device(asked.device).type == "cuda" and not asked.budget:
+        on_host = [name for name in on_host if getattr(asked, name) != "device"]
+    need = sum([shares[name] for name in on_host]) * int(asked.parameters)
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if need > free:
+        raise MemoryError(
+            f"{asked.parameters:.3g} parameters need {size(need)} of the host for "
+            f"{', '.join(on_host)}, and {size(free)} are free; take fewer, or --weights disk "
+            "--states disk"
+        )
+
+
 def main(argv: list[str] | None = None) -> list[float]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    usable = torch.cuda.is_available()
-    parser.add_argument("--device", default="cuda" if usable else "simulated")
-    parser.add_argument("--parameters", type=float, default=3e5)
+    default = "cuda" if torch.cuda.is_available() else "simulated"
+    parser.add_argument("--device", default=default, type=usable)
+    parser.add_argument("--parameters", type=parameters, default=3e5)
     parser.add_argument("--weights", default="host", choices=["device", "host", "disk"])
     parser.add_argument("--gradients", default="host", choices=["device", "host"])
     parser.add_argument("--states", default="host", choices=["device", "host", "disk", "stream"])
-    parser.add_argument("--window", default="512KiB", help="bytes of each kind on the device")
-    parser.add_argument("--min-bytes", default="4KiB", help="smaller parameters stay")
-    parser.add_argument("--budget", help="bytes of the device, for all of it")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--context", type=int, default=64)
-    return train(parser.parse_args(argv))
+    parser.add_argument(
+        "--window", type=nbytes, default="512KiB", help="of each kind, on the device"
+    )
+    parser.add_argument("--min-bytes", type=nbytes, default="4KiB", help="what is smaller stays")
+    parser.add_argument("--budget", type=nbytes, help="bytes of the device, for all of it")
+    parser.add_argument("--steps", type=count, default=20)
+    parser.add_argument("--batch", type=count, default=8)
+    parser.add_argument("--context", type=count, default=64)
+    asked = parser.parse_args(argv)
+    if asked.context >= len(TEXT) // 2:
+        parser.error(f"argument --context: got {asked.context}, want fewer than {len(TEXT) // 2}")
+    try:
+        check_host(asked)
+        return train(asked)
+    except (torch.memory.BudgetError, torch.OutOfMemoryError, MemoryError, OSError) as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":
