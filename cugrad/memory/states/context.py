@@ -16,10 +16,11 @@ from ..offloading.engine import CopyEngine, engine_of
 from ..offloading.options import OffloadOptions
 from ..sizes import size
 from .early import DuringBackward
-from .home import Home, before_write, can_be_placed
+from .home import Home, can_be_placed
 from .masters import Masters
 from .placed import HOMES
 from .report import StatesReport, StepClock, report_of
+from .roots import before_write
 from .steps import StatesElsewhere, home_of
 from .unfinished import OpenStep, UnfinishedStep
 from .window import Window

@@ -17,11 +17,12 @@ from ...tensor import UNCOUNTED, Tensor, make
 from ..geometry import BYTE, array_at, memory_of, root_of, span_of
 from ..offloading.engine import CopyEngine
 from .placed import FIELD, HOMES, alias_of, arm, disarm, settle
+from .roots import lies_in, lies_nowhere
 
 if TYPE_CHECKING:
     from .window import Window
 
-__all__ = ["Home", "before_write", "can_be_placed"]
+__all__ = ["Home", "can_be_placed"]
 
 #                 come                begin_on_host
 #      AWAY ------------------> HERE ----------------> ON THE HOST
@@ -35,7 +36,6 @@ __all__ = ["Home", "before_write", "can_be_placed"]
 # THE HOST the field has an array of page-locked memory, for an optimizer that computes there.
 
 Change: TypeAlias = Callable[[Tensor], object]  # in place
-ROOTS: dict[int, tuple[Home, ...]] = {}  # those here, by the id of the owner of their memory
 
 
 def can_be_placed(tensor: Any) -> bool:
@@ -143,16 +143,11 @@ class Home:
             self.lane = None
 
     def _is_here(self, array: Any) -> None:
-        self._is_not_here()
-        self.root = id(root_of(array))
-        ROOTS[self.root] = (*ROOTS.get(self.root, ()), self)
+        lies_nowhere(self)
+        self.root = lies_in(self, array)
 
     def _is_not_here(self) -> None:
-        before = ROOTS.get(self.root, ())
-        if self in before:
-            ROOTS[self.root] = tuple([home for home in before if home is not self])
-            if len(before) == 1:
-                del ROOTS[self.root]
+        lies_nowhere(self)
 
     @property
     def array(self) -> Any:
@@ -492,12 +487,6 @@ class Home:
             self.engine.refresh_state(self.span, memory_of(self.backend.xp, array))
             self._catch_up(array)
         self.is_outdated = False
-
-
-def before_write(tensor: Tensor) -> None:
-    """Memory is about to be changed, perhaps through an alias with a version of its own."""
-    for home in ROOTS.get(id(root_of(plain(tensor._array))), ()):
-        home.changes()
 
 
 class _Sent:

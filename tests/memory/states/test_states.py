@@ -15,8 +15,8 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory.offloading import engine
-from cugrad.memory.states.home import ROOTS
 from cugrad.memory.states.placed import HOMES
+from cugrad.memory.states.roots import ROOTS
 from tests.memory.states.training import FEATURES, PLACES, Training, arrays_of, same, train
 from tests.optim.settings import SETTINGS
 
