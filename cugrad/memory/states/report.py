@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import OutOfMemoryError
 from ..offloading.stats import Meter
 from ..sizes import size
-from .timeline import Interval, Mark, drawn, lines_of, timeline_of
+from .timeline import Busy, StepEnd, drawn, lines_of, timeline_of
 
 __all__ = ["StatesReport", "StepClock", "report_of"]
 
@@ -26,7 +26,7 @@ class StepClock:
 
     def __init__(self, backend: Any, windows: list[Any], steps: Any) -> None:
         self.backend, self.windows, self.steps = backend, windows, steps
-        self.marks: deque[Mark] = deque(maxlen=2)
+        self.marks: deque[StepEnd] = deque(maxlen=2)
         self.began: Any = None
         self._new_meter()
 
@@ -47,7 +47,7 @@ class StepClock:
                  "in": sum([s.moved_back_bytes for s in stats])}  # fmt: skip
         computed, self.steps.computed = self.steps.computed, []
         self.marks.append(
-            Mark(self.began, self._mark(), moved, self.steps.host_bytes, self.meter, computed)
+            StepEnd(self.began, self._mark(), moved, self.steps.host_bytes, self.meter, computed)
         )
         self._new_meter()
 
@@ -70,7 +70,7 @@ class StepClock:
             "host": now.host_bytes - before.host_bytes,
         }
 
-    def timeline(self) -> dict[str, list[Interval]]:
+    def timeline(self) -> dict[str, list[Busy]]:
         """What was done when in the last step."""
         return timeline_of(self.backend, *self.marks)
 
@@ -117,7 +117,7 @@ class StatesReport(dict[str, Any]):
 
     parameters = 0
     step: dict[str, Any] | None = None
-    timeline: dict[str, list[Interval]] = {}
+    timeline: dict[str, list[Busy]] = {}
     helps: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, NamedTuple
 
-__all__ = ["Interval", "Mark", "drawn", "host_seconds", "lines_of", "timeline_of"]
+__all__ = ["Busy", "StepEnd", "drawn", "host_seconds", "lines_of", "timeline_of"]
 
 WIDTH = 64  # letters of a line
 ROWS = ("device", "link, in", "link, out", "host")
@@ -17,7 +17,7 @@ COLOURS = {"passes": "tab:blue", "optimizer": "tab:cyan", "waits": "lightgrey",
            "computes": "tab:brown"}  # fmt: skip
 
 
-class Interval(NamedTuple):
+class Busy(NamedTuple):
     """Seconds from the begin of the step on, and what was done."""
 
     start: float
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
     what: str
 
 
-class Mark(NamedTuple):
+class StepEnd(NamedTuple):
     """The end of a step: events of when the optimizer began and ended, bytes so far, the times of
     copies, and when the host computed.
     """
@@ -44,7 +44,7 @@ def host_seconds(backend: Any) -> float:
     return perf_counter() if machine is None else float(machine.host_time)
 
 
-def timeline_of(backend: Any, before: Mark, now: Mark) -> dict[str, list[Interval]]:
+def timeline_of(backend: Any, before: StepEnd, now: StepEnd) -> dict[str, list[Busy]]:
     """The rows of the last step, from the end of the one before. Waits for the device."""
     now.ended.synchronize()
     start = before.ended
@@ -55,11 +55,11 @@ def timeline_of(backend: Any, before: Mark, now: Mark) -> dict[str, list[Interva
         last.synchronize()
     stalls = [(at(a), at(b)) for meter in meters for _, a, b, _ in meter.stalls]
     rows = {
-        "device": [Interval(0.0, turn, "passes"), Interval(turn, end, "optimizer"),
-                   *[Interval(a, b, "waits") for a, b in stalls]],
-        "link, in": [Interval(at(a), at(b), "weights and states")
+        "device": [Busy(0.0, turn, "passes"), Busy(turn, end, "optimizer"),
+                   *[Busy(a, b, "waits") for a, b in stalls]],
+        "link, in": [Busy(at(a), at(b), "weights and states")
                      for meter in meters for a, b, _ in meter.back],
-        "link, out": [Interval(at(a), at(b), "gradients and states")
+        "link, out": [Busy(at(a), at(b), "gradients and states")
                       for meter in meters for a, b, _ in meter.out],
         "host": [],
     }  # fmt: skip
@@ -68,15 +68,15 @@ def timeline_of(backend: Any, before: Mark, now: Mark) -> dict[str, list[Interva
         event = stream.record_event(backend.event(timing=True))
         event.synchronize()
         ahead = host_seconds(backend) - at(event)
-        rows["host"] = [Interval(a - ahead, b - ahead, "computes") for a, b in now.computed]
+        rows["host"] = [Busy(a - ahead, b - ahead, "computes") for a, b in now.computed]
     return {name: _within(row, end) for name, row in rows.items()}
 
 
-def _within(row: Iterable[Interval], end: float) -> list[Interval]:
+def _within(row: Iterable[Busy], end: float) -> list[Busy]:
     """The parts of intervals between 0 and `end`; of those that overlap and are of one kind, what
     they cover together: copies of several streams share a link.
     """
-    parts: list[Interval] = []
+    parts: list[Busy] = []
     for low, high, what in sorted(row):
         start, stop = max(0.0, low), min(high, end)
         if stop <= start:
@@ -84,11 +84,11 @@ def _within(row: Iterable[Interval], end: float) -> list[Interval]:
         if parts and parts[-1].what == what and start <= parts[-1].end:
             parts[-1] = parts[-1]._replace(end=max(parts[-1].end, stop))
         else:
-            parts.append(Interval(start, stop, what))
+            parts.append(Busy(start, stop, what))
     return parts
 
 
-def lines_of(rows: dict[str, list[Interval]]) -> list[str]:
+def lines_of(rows: dict[str, list[Busy]]) -> list[str]:
     """The timeline drawn in letters, a line for each row, and what the letters mean."""
     span = max([part.end for row in rows.values() for part in row], default=0.0)
     if not span:
@@ -104,7 +104,7 @@ def lines_of(rows: dict[str, list[Interval]]) -> list[str]:
     return [*lines, f"{'':<10} # forward and backward, o optimizer, . waits, @ host's optimizer"]
 
 
-def drawn(ax: Any, rows: dict[str, list[Interval]]) -> None:
+def drawn(ax: Any, rows: dict[str, list[Busy]]) -> None:
     """Draws the rows into matplotlib's axes, in milliseconds."""
     for what, colour in COLOURS.items():
         label: str | None = what
