@@ -192,19 +192,19 @@ class StatesOfBudget:
 
     def _recall(self) -> None:
         """Takes what a budget of these arguments has chosen for this model."""
-        known = _known.get(self.model, {}).get(self._key())
-        if known is None or known.params != self.params:
+        choice = _known.get(self.model, {}).get(self._key())
+        if choice is None or choice.params != self.params:
             return
-        if [ref() for ref in known.optimizers] == self.optimizers:
-            self.chosen, self.tried, self.window = known.chosen, list(known.tried), known.window
+        if [ref() for ref in choice.optimizers] == self.optimizers:
+            self.chosen, self.tried, self.window = choice.chosen, list(choice.tried), choice.window
 
     def _remember(self) -> None:
         assert self.chosen is not None
-        known = Known(
+        choice = Known(
             [weakref.ref(each) for each in self.optimizers], self.params, self.chosen,
             list(self.tried), self.window,
         )  # fmt: skip
-        _known.setdefault(self.model, {})[self._key()] = known
+        _known.setdefault(self.model, {})[self._key()] = choice
 
     def _enter(self, places: dict[str, str]) -> None:
         assert self.chosen is not None
