@@ -37,9 +37,11 @@ class StateSpans(Guarded):
         raise NotImplementedError
 
     @whole
-    def send_state(self, tensor: Any, options: OffloadOptions, lane: Any = None) -> Span:
+    def send_state(
+        self, tensor: Any, options: OffloadOptions, lane: Any = None, before: Span | None = None
+    ) -> Span:
         """Starts the copy of a tensor's bytes, without gaps, to the host or to a store. They are in
-        memory of a lane, or of the current stream.
+        memory of a lane, or of the current stream, as those of the version `before`.
         """
         array = tensor._array
         self._refuse_capture()
@@ -47,6 +49,9 @@ class StateSpans(Guarded):
         session, stream = Session(options.key, None), self.backend.current_stream()
         session.largest_moved, session.meter = high - low, options.counts.meter
         self.release_finished(bytes_under_way(options.backlog, high - low))
+        held = None if before is None else before.held
+        if held is not None and root_of(held) is root:  # who has written to it waited for that copy
+            self.let_state_go(before)
         span = Span(
             session, options, self.states, stream, tensor.counter, root, low, high - low, None
         )  # fmt: skip

@@ -373,7 +373,8 @@ class Home:
             return False
         if not self.is_up_to_date and self.is_here:
             with self.backend.use_device(self.engine.index):
-                self.span = self.engine.send_state(_Sent(tensor), self.window.options, self.lane)
+                sent, options = _Sent(tensor), self.window.options
+                self.span = self.engine.send_state(sent, options, self.lane, self.span)
             self.is_changed, self.pending = False, []
         return self.span.stays is None
 
