@@ -49,8 +49,8 @@ class StateSpans(Guarded):
         session, stream = Session(options.key, None), self.backend.current_stream()
         session.largest_moved, session.meter = high - low, options.counts.meter
         self.release_finished(bytes_under_way(options.backlog, high - low))
-        held = None if before is None else before.held
-        if held is not None and root_of(held) is root:  # who has written to it waited for that copy
+        if before is not None and before.held is not None and root_of(before.held) is root:
+            # who has written to it since has waited for that copy
             self.let_state_go(before)
         span = Span(
             session, options, self.states, stream, tensor.counter, root, low, high - low, None
