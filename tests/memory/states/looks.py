@@ -225,5 +225,5 @@ BEHIND_STEP: list[Look] = [
 
 
 def told(value: Any) -> Any:
-    """What a look has found, as arrays that nobody changes any more."""
+    """What a look has found, as arrays of their own."""
     return copy.deepcopy(arrays_of(value))
