@@ -13,7 +13,9 @@ from .lane import lane_of
 
 __all__ = ["Window"]
 
-FORGETS = 8  # an order is begun anew when it is so many times as long as there are tensors
+# An order is begun anew when it is so many times as long as there are tensors: the first one soon,
+# since there may be no step that ends it; a step may use each many times, in many micro-batches.
+FIRST, LONGEST = 8, 256
 
 
 class Window:
@@ -106,7 +108,7 @@ class Window:
         self.now += 1
         home.used, self.latest = self.now, home
         self.order.append(home)
-        if len(self.order) > FORGETS * max(len(self._places), len(self.here), 64):
+        if len(self.order) > (LONGEST if self._next else FIRST) * max(len(self.members), 64):
             self.turn()
         if self.limit is not None and self.bytes > self.limit:
             self._make_room(0)
