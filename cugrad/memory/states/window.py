@@ -164,7 +164,9 @@ class Window:
                 return None
             if home is self.latest or home.is_announced and self.is_in_bucket:
                 continue
-            if home.is_free or home.is_coming:
+            if (
+                home.is_free or home.is_coming and beyond < 0
+            ):  # else for who may not be needed sooner
                 return home
         return None
 

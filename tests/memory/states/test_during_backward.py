@@ -192,3 +192,29 @@ def test_a_large_tensor_is_stepped_beside_the_rest_of_backward() -> None:
     seconds, report, _ = uneven({"states": "host", **DURING})
     host = 7 * report.parameters * 4 * 4096.0 / simulated.H200.host
     assert seconds < 1.5 * host
+
+
+def test_in_a_deep_network_weights_come_twice_a_step() -> None:
+    """However often each is used in it; and not much more often in a step of another order."""
+    count, weight = 90, 16 * 16 * 4
+    cugrad.manual_seed(0)
+    layers = [cugrad.nn.Linear(16, 16, bias=False) for _ in range(count)]
+    net = cugrad.nn.Sequential(*layers).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.ones(4, 16, device="simulated")
+    placed = memory.offload_states(
+        net, optimizer, weights="host", states="stream", window=16 * weight, min_bytes=512, **DURING
+    )  # fmt: skip
+    back: list[dict[str, int]] = []
+    with placed:
+        for _ in range(5):
+            net(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            report = placed.report()
+            back.append({kind: report[kind]["moved_back"] // weight for kind in report})
+    weights, states = [
+        [b[kind] - a[kind] for a, b in zip(back, back[1:])] for kind in ("weights", "states")
+    ]
+    assert weights[0] < 5 * count  # the first one in which steps are taken within backward
+    assert max(weights[1:]) <= 2 * count and max(states[1:]) <= 2 * count
