@@ -72,7 +72,10 @@ def _one_dim(input: Tensor, n: Any, dim: int) -> tuple[Shape, Shape | None]:
     ndim = input._array.ndim
     if not ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    return (canonical_dim(dim, ndim),), None if n is None else int_tuple(n, "n")
+    sizes = None if n is None else int_tuple(n, "n")
+    if sizes is not None and min(sizes) < 1:
+        raise RuntimeError(f"Invalid number of data points ({sizes[0]}) specified")
+    return (canonical_dim(dim, ndim),), sizes
 
 
 def _many_dims(input: Tensor, s: Any, dim: Any) -> tuple[Shape, Shape | None]:
@@ -109,7 +112,7 @@ def _resized(input: Tensor, dims: Shape, sizes: Shape | None) -> Tensor:
     shape = input._array.shape
     new, index = list(shape), [slice(None)] * len(shape)
     for i, d in enumerate(dims):
-        n = shape[d] if sizes is None or sizes[i] == -1 and len(sizes) > 1 else sizes[i]
+        n = shape[d] if sizes is None or sizes[i] == -1 else sizes[i]
         if n < 1:
             raise RuntimeError(f"Invalid number of data points ({n}) specified")
         new[d], index[d] = n, slice(0, min(n, shape[d]))
@@ -153,7 +156,7 @@ def _mirrored(
         raise RuntimeError(f"{function} must transform at least one axis")
     input = _complex(input, function)
     last = 2 * (input._array.shape[dims[-1]] - 1)
-    if sizes is not None and (sizes[-1] != -1 or len(sizes) == 1):
+    if sizes is not None and sizes[-1] != -1:
         last = sizes[-1]
     if last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")

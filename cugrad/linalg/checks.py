@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..autograd.mode import no_grad, state
 from ..autograd.recording.record import recorded
 from ..functions.calls.arguments import array_of
@@ -11,7 +13,9 @@ from ..ops.dims import broadcast_shapes
 from ..ops.linalg import matrices
 from ..tensor import Tensor
 
-__all__ = ["batches_of", "float_matrix", "hermitian", "mH", "matrix", "square"]
+__all__ = [
+    "batches_of", "float_matrix", "hermitian", "mH", "matrix", "square", "tolerances",
+]  # fmt: skip
 
 
 def check_float(A: Any, function: str) -> Any:
@@ -83,6 +87,22 @@ def hermitian(A: Tensor, upper: bool) -> Tensor:
     whole = A.clone()  # which has the history of A, and its tangents
     whole.data.copy_(mirrored.data)
     return whole
+
+
+def tolerances(array: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
+    """What singular values of these matrices count as zero: numbers, or tensors of batch dims.
+
+    The relative one is max(m, n) times the dtype's epsilon where neither is given.
+    """
+    least = max(array.shape[-2:]) * float(np.finfo(array.dtype).eps)
+    if rtol is None and isinstance(atol, Tensor):
+        rtol = recorded.where(recorded.gt(atol, 0), 0.0, least)
+    elif rtol is None:
+        rtol = 0.0 if atol else least
+    both = 0.0 if atol is None else atol, rtol
+    if any(isinstance(x, Tensor) and x.is_complex() for x in both):
+        raise RuntimeError("linalg: atol and rtol have to be real")
+    return tuple([x.detach() if isinstance(x, Tensor) else float(x) for x in both])  # type: ignore[return-value]
 
 
 def mH(x: Tensor) -> Tensor:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from ..autograd.recording.record import recorded
 from ..functions.calls.arguments import array_of, cast, fresh
 from ..functions.maths.reduce import vector_norm
 from ..functions.shapes.views import movedim
 from ..ops.dims import canonical_dim, int_tuple
 from ..tensor import Tensor
-from .checks import check_float, float_matrix, hermitian, matrix, square
+from .checks import check_float, float_matrix, hermitian, matrix, square, tolerances
 from .decompositions import svdvals
 
 __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
@@ -131,25 +129,24 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
 
 def matrix_rank(
     A: Tensor,
-    tol: float | None = None,
+    tol: float | Tensor | None = None,
     hermitian: bool = False,
     *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
 ) -> Tensor:
     """How many singular values are above max(atol, rtol * the largest).
 
     rtol is max(m, n) times the dtype's epsilon unless it or a positive atol is given; `tol` is the
-    old name of atol. `hermitian` reads the lower triangle.
+    old name of atol. Tensors have one for each matrix, and broadcast with the batch. `hermitian`
+    reads the lower triangle.
 
     >>> import cugrad as torch
     >>> torch.linalg.matrix_rank(torch.tensor([[1.0, 2.0], [2.0, 4.0]]))
     tensor(1)
     """
     array = float_matrix(A, "linalg.matrix_rank")
-    atol = tol if atol is None else atol
-    if rtol is None:
-        rtol = 0.0 if atol else max(array.shape[-2:]) * float(np.finfo(array.dtype).eps)
+    atol, rtol = tolerances(array, tol if atol is None else atol, rtol)
     A = A.detach()
     if hermitian:
         square(A, "linalg.matrix_rank")
@@ -158,8 +155,10 @@ def matrix_rank(
     last = (values._array.ndim - 1,)
     if not values._array.shape[-1]:
         return recorded.sum(recorded.gt(values, 0), last)
+    atol, rtol = (x.unsqueeze(-1) if isinstance(x, Tensor) else x for x in (atol, rtol))
     least = recorded.amax(values, last, True) * rtol
-    return recorded.sum(recorded.gt(values, recorded.clamp(least, atol or 0.0)), last)
+    least = recorded.maximum(least, atol)
+    return recorded.gt(values, least).sum(-1)
 
 
 def _lower(A: Tensor) -> Tensor:

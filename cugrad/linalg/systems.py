@@ -5,16 +5,15 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from ..autograd.recording.record import recorded
 from ..dtypes import float32, is_half
 from ..functions.calls.arguments import array_of, cast, fresh
 from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import matmul
+from ..ops.dims import broadcast_shapes
 from ..tensor import Tensor
-from .checks import batches_of, check_float, float_matrix, hermitian, square
+from .checks import batches_of, check_float, float_matrix, hermitian, square, tolerances
 
 __all__ = [
     "det", "inv", "matrix_exp", "matrix_power", "pinv", "slogdet", "solve", "solve_triangular",
@@ -163,25 +162,29 @@ def matrix_exp(A: Tensor) -> Tensor:
 
 def pinv(
     A: Tensor,
-    rcond: float | None = None,
+    rcond: float | Tensor | None = None,
     hermitian: bool = False,
     *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
 ) -> Tensor:
     """The Moore-Penrose inverses of a batch of matrices.
 
     Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(m, n) times the
-    dtype's epsilon unless it or a positive atol is given. `rcond` is the old name of rtol.
+    dtype's epsilon unless it or a positive atol is given. `rcond` is the old name of rtol. Tensors
+    have one for each matrix, and broadcast with the batch.
     """
     array = float_matrix(A, "linalg.pinv")
-    rtol = rcond if rtol is None else rtol
-    if rtol is None:
-        rtol = 0.0 if atol else max(array.shape[-2:]) * float(np.finfo(array.dtype).eps)
+    limits = tolerances(array, atol, rcond if rtol is None else rtol)
     if hermitian:
         square(A, "linalg.pinv")
         A = _lower(A)
-    return recorded.linalg_pinv(A, float(atol or 0.0), float(rtol), bool(hermitian))
+    for limit in limits:
+        if isinstance(limit, Tensor) and limit.dim():
+            batch = broadcast_shapes(tuple(A.shape[:-2]), tuple(limit.shape))
+            A = recorded.expand(A, (*batch, *A.shape[-2:]))
+    arrays = [x._array[..., None] if isinstance(x, Tensor) else x for x in limits]
+    return recorded.linalg_pinv(A, *arrays, bool(hermitian))
 
 
 def _lower(A: Tensor) -> Tensor:

@@ -222,3 +222,26 @@ def test_one_triangle_is_looked_at(lib: Any, name: str, upper: bool) -> None:
         tangent = lib.tensor(normal(3, 3, seed=4))
         _, change = lib.func.jvp(function, (lib.tensor(a),), (tangent,))
         assert lib.allclose((change * weights).sum(), (pull(weights)[0] * tangent).sum())
+
+
+LIMITS = [
+    {"atol": (0.5, 3.0)}, {"atol": (0.0, 3.0)}, {"rtol": (0.1, 0.9)}, {"atol": (0.5,)},
+    {"atol": ((0.5,), (3.0,)), "rtol": (0.1, 0.9)},
+]  # fmt: skip
+
+
+@oracle
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+def test_tolerances_for_each_matrix(limits: dict[str, Any]) -> None:
+    a = normal(2, 3, 4)
+    a[0, 2] = a[0, 1] * (1 + 1e-9)
+    given = {name: np.array(value) for name, value in limits.items()}
+
+    def call(lib: Any, name: str, x: Any, **how: Any) -> Any:
+        tensors = {key: lib.tensor(value) for key, value in given.items()}
+        return getattr(lib.linalg, name)(x, **tensors, **how)
+
+    for hermitian in (False, True):
+        x = a @ a.swapaxes(-1, -2) if hermitian else a
+        for name in "pinv", "matrix_rank":
+            compare(lambda lib, x, n=name, h=hermitian: call(lib, n, x, hermitian=h), x)
