@@ -11,6 +11,7 @@ from ..functions.calls.arguments import array_of
 from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import affine, outer
+from ..ops.dims import int_tuple
 from ..tensor import Tensor
 from . import decompositions, factors
 from .norms import matrix_norm
@@ -83,4 +84,4 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> T
 
 def frobenius_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
     """The roots of the sums of squares of the matrices along two dims."""
-    return recorded.linalg_vector_norm(input, 2, tuple(dim), keepdim)
+    return recorded.linalg_vector_norm(input, 2, int_tuple(dim, "dim"), keepdim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dtypes import promote_types
+from ..functions import FUNCTIONS
 from ..functions.calls.arguments import as_own
 from ..functions.creation.factories import zeros
 from ..functions.shapes.copies import cat
@@ -27,6 +28,8 @@ def mm(mat1: Any, mat2: Any) -> Tensor:
             [4., 0., 0.]])
     """
     if not isinstance(mat1, SparseTensor):
+        if isinstance(mat1, Tensor) and isinstance(mat2, Tensor) and not mat2.is_sparse:
+            return FUNCTIONS["mm"](mat1, mat2)
         if not isinstance(mat1, Tensor) or not isinstance(mat2, SparseTensor):
             raise TypeError(
                 f"mm: got {type(mat1).__name__} and {type(mat2).__name__}, want Tensors"

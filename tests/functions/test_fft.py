@@ -35,7 +35,8 @@ def test_one_dim(name: str, how: Any) -> None:
 
 @pytest.mark.parametrize(
     "how", [{}, {"s": (4, 3)}, {"s": (2, 6), "dim": (0, 1), "norm": "ortho"},
-            {"norm": "forward", "dim": (2, 0)}, {"s": (3, -1), "dim": (1, 2)}, {"s": (-1, 3)}, {"s": (-1,)}, {"s": -1, "dim": (1,)},
+            {"norm": "forward", "dim": (2, 0)}, {"s": (3, -1), "dim": (1, 2)}, {"s": (-1, 3)},
+            {"s": (-1,)}, {"s": -1, "dim": (1,)},
             {"dim": (0, 0)}, {"dim": ()}, {"s": (2,), "dim": (0, 1)}], ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("name", MANY + TWO)

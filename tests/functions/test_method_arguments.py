@@ -153,3 +153,37 @@ def test_rows_without_a_formula_meet_in_one_dtype(lib: Any) -> None:
         for first in (single, lib.tensor([1, 2]), double):
             assert function(first, double).dtype is lib.float64
         assert function(single, double[0]).dtype is lib.float32
+
+
+# of x (2, 3), w (3, 4), c (2, 3, 4) and a mask m
+OVERLOADS = """
+torch.einsum(x, [0, 1], w, [1, 2], [0, 2])
+torch.einsum(x, [0, 1], w, [1, 2])
+torch.einsum(x, [26, 0])
+torch.einsum(c, [..., 0], w, [1, 0], [..., 1])
+torch.einsum(x, (0, 1), (1,))
+torch.einsum(x, [0, 52])
+torch.where(x.sum())[0]
+torch.where(x.sum() * 0)[0]
+torch.spmm(x, w)
+torch.frobenius_norm(x, 0)
+torch.conj_physical(m)
+m.clone().conj_physical_()
+""".strip().splitlines()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch has deprecated one of them
+@pytest.mark.parametrize("call", OVERLOADS)
+def test_arguments_of_other_kinds(call: str) -> None:
+    torch = pytest.importorskip("torch")
+    results = []
+    for lib in (cugrad, torch):
+        x = lib.arange(6.0).reshape(2, 3)
+        own = {"x": x, "w": lib.arange(12.0).reshape(3, 4), "m": x > 2,
+               "c": lib.arange(24.0).reshape(2, 3, 4)}  # fmt: skip
+        try:
+            found = eval(call, {"torch": lib, **own})
+            results.append((str(found.dtype), found.tolist()))
+        except ValueError as error:
+            results.append((ValueError, str(error)))
+    assert results[0] == results[1]

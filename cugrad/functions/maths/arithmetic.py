@@ -236,7 +236,8 @@ def conj(input: Tensor) -> Tensor:
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; with one argument, the indices of the true."""
     if input is None and other is None:
-        return tuple(recorded.nonzero(condition).unbind(1))
+        lines = condition if condition._array.ndim else recorded.unsqueeze(condition, 0)
+        return tuple(recorded.nonzero(lines).unbind(1))
     kind = array_of(condition, "where", "condition").dtype
     if kind.kind != "b" and kind != np.uint8:
         raise RuntimeError(

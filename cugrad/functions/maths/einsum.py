@@ -20,18 +20,25 @@ Labels = tuple[
 
 
 @autocasts
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: str | Tensor, *operands: Any) -> Tensor:
     """Sums of products of elements, where dims that share a letter run together.
 
     Letters that are not in the output are summed over; `...` stands for dims that broadcast.
     Without `->` the output has the letters that occur once, in alphabetical order. Operands are
     contracted from left to right.
 
+    Without an equation each operand is followed by a list of the numbers, 0 to 51, of its dims, and
+    the last may be followed by that of the output; `...` may be in them.
+
     >>> import cugrad as torch
     >>> a, b = torch.ones(2, 3), torch.ones(3, 4)
     >>> torch.einsum("ij,jk->ik", a, b).shape, torch.einsum("ii", torch.ones(3, 3))
     (torch.Size([2, 4]), tensor(3.))
+    >>> torch.einsum(a, [0, 1], b, [1, 2], [0, 2]).shape
+    torch.Size([2, 4])
     """
+    if isinstance(equation, Tensor):
+        equation, operands = _by_numbers((equation, *operands))
     if len(operands) == 1 and isinstance(operands[0], Sequence):
         operands = tuple(operands[0])
     inputs, output = _read(equation, operands)
@@ -51,6 +58,31 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     if have == output and all(result is not x for x in operands):
         return result
     return recorded.permute(result, tuple([have.index(label) for label in output]))
+
+
+def _by_numbers(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The equation, and the operands, of operands that lists of numbers follow."""
+    ends = len(arguments) % 2
+    lists = [*arguments[1::2], *arguments[len(arguments) - ends :]]
+    for numbers in lists:
+        if not isinstance(numbers, (list, tuple)):
+            raise TypeError(
+                f"einsum(): got {type(numbers).__name__}, want a list of numbers of dims"
+            )
+    terms = ["".join(map(_letter, numbers)) for numbers in lists]
+    if ends:
+        return f"{','.join(terms[:-1])}->{terms[-1]}", arguments[:-1:2]
+    return ",".join(terms), arguments[::2]
+
+
+def _letter(number: Any) -> str:
+    if number is Ellipsis:
+        return "..."
+    if not 0 <= number < 52:
+        raise ValueError(
+            "einsum(): subscript in subscript list is not within the valid range [0, 52)"
+        )
+    return chr(ord("A") + number) if number < 26 else chr(ord("a") + number - 26)
 
 
 def _read(equation: str, operands: Sequence[Any]) -> tuple[list[Labels], Labels]:

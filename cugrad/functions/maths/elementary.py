@@ -89,6 +89,8 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate, computed at once as always here; `input` itself where it is real."""
+    if array_of(input, "conj_physical").dtype.kind == "b":  # of which NumPy's is an integer
+        return input
     return ROWS["conj"](input)
 
 
@@ -175,6 +177,8 @@ def _mapped(name: str, *names: str) -> Callable[..., Tensor]:
 
 def _conj_physical_(self: Tensor) -> Tensor:
     """`conj_physical` in place, which of a real tensor is a change too that changes nothing."""
+    if array_of(self, "conj_physical_").dtype.kind == "b":
+        return apply_inplace(TABLE["copy"], (self, self))
     return apply_inplace(TABLE["conj"], (self,))
 
 
