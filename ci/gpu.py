@@ -52,6 +52,7 @@ LOST = 70  # the exit status of tests that have lost their CUDA context, see tes
 SMOKE = [
     ("smoke: devices", ["-m", "pytest", "-v", "-rsfE", "tests/backends/test_device_face.py",
                         "tests/backends/test_pinned.py", "tests/memory/offload/test_cuda.py"]),
+    ("smoke: libraries", ["-m", "pytest", "-v", "-rsfE", "tests/backends/test_cuda_libraries.py"]),
     ("smoke: graphs", ["-m", "pytest", "-v", "-rsfE", "tests/backends/test_cuda_graphs.py"]),
     ("smoke: numbers", ["-m", "pytest", "-v", "-rsfE", "tests/backends/test_cuda_numbers.py"]),
     *[(f"smoke: every row {part}", ["-m", "pytest", "-v", "-rsfE", f"--shard={part}",
@@ -259,6 +260,7 @@ def versions() -> dict[str, str]:
         "torch",
         "nvtx",
         "ml_dtypes",
+        "nvidia-cudnn-frontend",
         "hypothesis",
         "pytest",
     )

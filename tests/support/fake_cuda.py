@@ -839,6 +839,7 @@ class RawModule:
     def get_function(self, name: str) -> Any:
         def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
             device_is_used()
+            taken_by_cupy(grid, block, args, shared_mem)
             owners = [found() for found, _ in list(LIVE.values())] if CHECKS else []
             values = [bare_argument(a) for a in args]
             kernel(grid, block, values, shared_mem, arrays=owners, seed=SEED)
@@ -847,20 +848,27 @@ class RawModule:
         return captured(launch, changes=True)
 
 
+def taken_by_cupy(grid: Any, block: Any, args: tuple[Any, ...], shared_mem: int) -> None:
+    """Raises what the real CuPy says of a launch before it needs a driver."""
+    function = REAL.cuda.function.Function
+    some = tuple([None if isinstance(x, (ndarray, MemoryPointer)) else x for x in args])
+    stream = SimpleNamespace(ptr=0)
+    try:
+        function.__new__(function)(grid, block, some, shared_mem=shared_mem, stream=stream)
+    except RuntimeError:  # CUDA's: there is no such kernel, or no driver
+        pass
+
+
 def bare_argument(value: Any) -> Any:
     """What a kernel gets: the memory of a device array, a number, or a host array's bytes."""
     if isinstance(value, np.ndarray):
-        if value.size != 1:
-            raise TypeError(
-                f"You are trying to pass a numpy.ndarray of shape {value.shape} as a kernel "
-                "parameter. Only numpy.ndarrays of size one can be passed by value."
-            )
         return np.frombuffer(value.tobytes(), f"V{value.nbytes}")[0]
     return bare(value)
 
 
 class RawKernel:
     def __init__(self, code: str, name: str, options: tuple[str, ...] = (), **rest: Any) -> None:
+        REAL.RawKernel(code, name, options, **rest)  # which looks at the types of its arguments
         self._code, self._name = code, name
         self._run: Any = None
 

@@ -1,0 +1,103 @@
+"""On a GPU: what cuBLASLt and cuDNN compute is what cuBLAS and our kernels compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad.backends.wanted import wanted
+from tests.support import fake_cuda
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(fake_cuda.REAL is not None, reason="needs NVIDIA's libraries"),
+]
+
+DTYPES = ["float32", "float16", "bfloat16"]
+TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+F = cugrad.nn.functional
+
+
+def leaf(*shape: int, dtype: str, last: bool = False) -> Any:
+    x = cugrad.randn(*shape, device="cuda").to(getattr(cugrad, dtype)) * 0.5
+    return (x.to(memory_format=cugrad.channels_last) if last else x).requires_grad_()
+
+
+def agree(got: list[Any], want: list[Any], dtype: str) -> None:
+    for a, b in zip(got, want, strict=True):
+        a, b = a.detach().double().cpu(), b.detach().double().cpu()
+        largest = max(1.0, float(b.abs().max()))
+        assert float((a - b).abs().max()) <= TOLERANCES[dtype] * largest
+
+
+@pytest.fixture
+def cublaslt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What cuBLASLt has answered."""
+    from cugrad.backends.cupy.cublaslt import library, products
+
+    if library.library() is None:
+        pytest.skip("libcublasLt cannot be loaded")
+    answers: list[Any] = []
+    run = products.EpilogueProduct.run
+
+    def noting(self: Any, *args: Any) -> Any:
+        answers.append(run(self, *args))
+        return answers[-1]
+
+    monkeypatch.setattr(products.EpilogueProduct, "run", noting)
+    monkeypatch.setattr(wanted, "cublaslt", True)
+    yield answers
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape, outputs", [((64, 96), 128), ((4, 33, 40), 24), ((7, 5), 3)])
+def test_affine_maps(
+    cublaslt: list[Any], dtype: str, shape: tuple[int, ...], outputs: int
+) -> None:  # fmt: skip
+    x, w = leaf(*shape, dtype=dtype), leaf(outputs, shape[-1], dtype=dtype)
+    b = leaf(outputs, dtype=dtype)
+    results = []
+    for prefers in (True, False):
+        wanted.cublaslt = prefers
+        y = F.linear(x, w, b)
+        results.append([y, *cugrad.autograd.grad(y, [x, w, b], y.detach())])
+    agree(*results, dtype)
+    if outputs % 8 == 0:  # sizes that every epilogue takes
+        assert len(cublaslt) == 2 and None not in cublaslt
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("groups", [1, 2, 16])
+def test_convolutions(
+    dtype: str, last: bool, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+    monkeypatch.setattr(wanted.cudnn, "allow_tf32", False)
+    x = leaf(3, 16, 14, 13, dtype=dtype, last=last)
+    w = leaf(32, 16 // groups, 3, 3, dtype=dtype, last=last)
+    b = leaf(32, dtype=dtype)
+    results = []
+    for asked in (True, False):
+        monkeypatch.setattr(wanted.cudnn, "asked", asked)
+        y = F.conv2d(x, w, b, padding=1, stride=2, groups=groups)
+        results.append([y, *cugrad.autograd.grad(y, [x, w, b], y.detach())])
+        if last and asked:
+            assert y.is_contiguous(memory_format=cugrad.channels_last)
+    agree(*results, dtype)
+
+
+def test_benchmark_and_deterministic_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+    monkeypatch.setattr(wanted.cudnn, "asked", True)
+    x, w = leaf(3, 16, 14, 13, dtype="float16"), leaf(32, 16, 3, 3, dtype="float16")
+    results = []
+    for flags in ({}, {"benchmark": True}, {"deterministic": True}):
+        with cugrad.backends.cudnn.flags(enabled=True, **flags):
+            y = F.conv2d(x, w, padding=1)
+            results.append([y, *cugrad.autograd.grad(y, [x, w], y.detach())])
+    agree(results[1], results[0], "float16")
+    agree(results[2], results[0], "float16")
