@@ -66,6 +66,10 @@ SMOKE_LIMIT = 120.0
 
 # What is run after the suite: (title, command line).
 BENCHMARKS = [
+    (  # what this time allows; numbers are written after each workload
+        "training steps beside torch",
+        ["benchmarks/steps.py", "--device", "cuda", "--only", "bf16$|graphed|cudnn|fused"],
+    ),
     (
         "overhead on cuda",
         ["benchmarks/overhead.py", "--device", "cuda", "--rounds", "3", "--only", "^(op|chain)"],

@@ -27,6 +27,7 @@ QUICK = {
     "optimizers": ["--only", "SGD_gpt|Adam_large|Muon_mlp"],
     "training": ["--only", "mlp_step|gelu_train|matmul_8x8|add_float16|randn"],
     "checkpoint": ["--only", "mlp_each_layer|mlp_4"],
+    "steps": ["--only", "mlp|elementwise|resnet50_float32_cudnn"],
 }
 ALL_OF_THEM = """
 import contextlib, io, json, runpy, sys, traceback
@@ -92,6 +93,15 @@ def test_training_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> Non
     found, _ = quick("training")
     assert {"mlp_step", "gelu_train", "matmul_8x8_tiny", "add_float16", "randn"} <= set(found)
     assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
+def test_steps_run_quickly_and_say_what_needs_a_gpu(
+    quick: Callable[[str], tuple[Lines, str]],
+) -> None:
+    found, _ = quick("steps")
+    assert found["step_mlp_eager"]["ours"] and found["step_elementwise_fused"]["ours"]
+    assert found["step_mlp_graphed"]["note"] == "needs a GPU"
+    assert not found["step_resnet50_float32_cudnn"]["ours"]
 
 
 def test_checkpoint_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:

@@ -185,7 +185,9 @@ class Capture:
         """Nothing of it has been done."""
         for host in self.memory.values():
             if host.flags.writeable and host.nbytes and host.dtype != object:
-                host.reshape(-1, copy=False).view(np.uint8).fill(255)
+                lies = sorted(range(host.ndim), key=lambda k, host=host: -host.strides[k])
+                dense = host.transpose(lies)  # it owns its memory, which lies in some order
+                dense.reshape(-1, copy=False).view(np.uint8).fill(255)
 
 
 class Graph:
