@@ -20,6 +20,7 @@ from .engines.protocol import Engine
 from .engines.streams import StreamEngine
 from .environment import RankPlace, is_under_mpi, local_rank, place_of
 from .groups import GroupMember, ProcessGroup, group_of, world
+from .meeting.agent import AgentStore
 from .meeting.member import Member, host_here
 from .meeting.stores import FileStore, Store
 
@@ -227,7 +228,7 @@ def init_process_group(
     world.rank, world.places = place.rank, world.places + 1
     communicator = member = None
     if place.size > 1:
-        meeting = store or _file_store(init_method)
+        meeting = store or _store_of(init_method, seconds)
         if "mpi" in asked.values() and mpi.is_there() and not (is_under_mpi() or mpi.is_started()):
             member = _member(place, None, meeting, init_method, seconds)
             _start_mpi(place, member, seconds)
@@ -292,10 +293,14 @@ def _start_mpi(place: RankPlace, member: Member, seconds: float) -> None:
         mpi.mpi()
 
 
-def _file_store(init_method: str | None) -> Store | None:
-    """The store that "file://PATH" names."""
-    scheme, _, path = (init_method or "").partition("://")
-    return FileStore(path) if scheme == "file" and path else None
+def _store_of(init_method: str | None, seconds: float) -> Store | None:
+    """The store that "file://PATH" names, or that torchrun's agent keeps at MASTER_PORT."""
+    scheme, _, path = (init_method or "env://").partition("://")
+    if scheme == "file" and path:
+        return FileStore(path)
+    if scheme == "env" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return AgentStore(*_address_of("env://", 0), seconds)
+    return None
 
 
 def _member(
@@ -303,7 +308,7 @@ def _member(
 ) -> Member:
     """Brings this rank to the meeting, which rank 0 begins."""
     if communicator is None and store is not None:
-        key = f"cugrad/job {world.places}"
+        key = f"cugrad/job {world.places}, start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
         if place.rank == 0:
             token = secrets.token_hex(16)
             port = host_here("", 0, place.size, token)

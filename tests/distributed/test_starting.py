@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,6 +16,7 @@ import cugrad.distributed as dist
 from cugrad.distributed import environment, starting
 from cugrad.distributed.elastic.multiprocessing.errors import record
 from cugrad.distributed.environment import RankPlace
+from cugrad.distributed.meeting.agent import AgentStore
 from cugrad.distributed.run import launch
 from cugrad.distributed.run.options import job_of
 from tests.distributed.ranks import skip_without_mpi
@@ -203,13 +205,42 @@ def test_stores_are_shared_and_wait_for_what_others_write(tmp_path: Path) -> Non
         dist.TCPStore("127.0.0.1", 0, multi_tenant=True)
 
 
+def test_ranks_that_torchrun_has_started_meet_at_its_agents_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs = pytest.importorskip("torch.distributed", reason="PyTorch is not installed")
+    agent = theirs.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(agent.port))
+    assert starting._store_of(None, 9.0) is None
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    one, other = starting._store_of(None, 9.0), starting._store_of("env://", 9.0)
+    assert one is not None and other is not None
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(one.get, "key")
+        other.set("key", b"\xffvalue")
+        assert waits.result() == b"\xffvalue" == agent.get("key")
+    agent.set("large", "x" * 100_000)
+    assert other.get("large") == b"x" * 100_000
+    with pytest.raises(dist.DistStoreError, match="Wait timeout"):
+        other.wait(["nowhere"], timedelta(seconds=0.05))
+    with pytest.raises(NotImplementedError, match="add: the store of torchrun's agent"):
+        one.add("n", 1)
+    one.close()
+    other.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        threads.submit(lambda: listener.accept()[0].close())
+        with pytest.raises(dist.DistNetworkError, match=r"distributed\.run"):
+            AgentStore("127.0.0.1", listener.getsockname()[1], 9.0)
+
+
 def test_ranks_without_mpi_meet_by_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     method = f"file://{tmp_path / 'meeting'}"
 
     def meet(rank: int) -> Any:
         place = RankPlace(rank, 2, "the arguments")
-        return starting._member(place, None, starting._file_store(method), method, 90.0)
+        return starting._member(place, None, starting._store_of(method, 90.0), method, 90.0)
 
     with ThreadPoolExecutor(2) as threads:
         members = list(threads.map(meet, range(2)))

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import DistNetworkError, DistStoreError
 from .messages import Inbox, send
 
-__all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "TCPStore", "Table"]
+__all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "TCPStore", "Table", "reach"]
 
 PAUSE = 0.01  # seconds between two looks at what others may have written
 DEFAULT = timedelta(seconds=300)
@@ -224,7 +224,7 @@ class TCPStore(Store):
             listener = _serve(port)
             self.port = int(listener.getsockname()[1])
             weakref.finalize(self, _stop, listener)
-        self._connection = _reach(self.host, self.port, timeout.total_seconds())
+        self._connection = reach(self.host, self.port, timeout.total_seconds())
         weakref.finalize(self, self._connection.close)
         self._inbox = Inbox(self._connection)
         if world_size is not None and world_size > 0:
@@ -303,7 +303,8 @@ def _answer(connection: socket.socket, table: Table) -> None:
         connection.close()
 
 
-def _reach(host: str, port: int, seconds: float) -> socket.socket:
+def reach(host: str, port: int, seconds: float) -> socket.socket:
+    """A connection with a store that may not have begun yet."""
     end = time.monotonic() + seconds
     while True:
         try:

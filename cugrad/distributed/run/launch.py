@@ -27,7 +27,7 @@ GRACE = 10.0  # seconds in which processes may end by themselves when they are a
 PAUSE = 0.05
 # What says who a process is; those that are started are told anew.
 PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PMI_", "PMIX_", "OMPI_", "MPI_LOCAL", "SLURM_PROCID",
-          "SLURM_LOCALID", "SLURM_NTASKS")  # fmt: skip
+          "SLURM_LOCALID", "SLURM_NTASKS", "TORCHELASTIC_USE_AGENT")  # fmt: skip
 
 
 def main(args: Sequence[str] | None = None) -> int:
