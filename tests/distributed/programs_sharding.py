@@ -188,6 +188,36 @@ def checkpoints() -> None:
         dcp.load({}, checkpoint_id=folder / "nowhere")
 
 
+def states_of_rank_0() -> None:
+    """A whole that rank 0 alone has goes to all ranks, in parts, also in one flat dict."""
+    rank, model = dist.get_rank(), sharded()
+    adam = torch.optim.AdamW(groups(model), lr=1e-2)
+    steps(model, adam, 0, 4)
+    for flat in (False, True):
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True,
+                                   broadcast_from_rank0=True,
+                                   flatten_optimizer_state_dict=flat)  # fmt: skip
+        weights, states = get_state_dict(model, adam, options=options)
+        assert (weights == {} == states) is (rank > 0)
+        if flat and not rank:
+            assert states["param_groups.0.weight.weight_decay"] == 0.1
+            assert states["state.0.weight.exp_avg"].shape == (16, 6)
+        for other in (sharded(net(1)), DDP(net(1))):
+            resumed = torch.optim.AdamW(groups(other), lr=1.0)
+            set_state_dict(other, resumed, model_state_dict=weights, optim_state_dict=states,
+                           options=options)  # fmt: skip
+            assert [g["weight_decay"] for g in resumed.param_groups] == [0.1, 0.01]
+            agree(values(other), values(model))
+            for m, o in ((model, adam), (other, resumed)):
+                o.zero_grad()
+                loss_of(m, *map(own, batch(60))).backward()
+                o.step()
+            agree(values(other), values(model))
+            weights, states = get_state_dict(model, adam, options=options)
+    with pytest.raises(ValueError, match="full_state_dict must be True when"):
+        StateDictOptions(broadcast_from_rank0=True)
+
+
 def checkpoints_meanwhile() -> None:
     """What is saved is what was there at the call, whatever ranks train and tell meanwhile."""
     folder = Path(os.environ["CUGRAD_RANKS_FOLDER"]) / "meanwhile"

@@ -10,7 +10,8 @@ from tests.distributed.ranks import Outcome, run_ranks
 
 pytestmark = pytest.mark.host_only
 
-STATES = ["redundancy", "redundancy_mistakes", "checkpoints", "checkpoints_meanwhile"]
+STATES = ["redundancy", "redundancy_mistakes", "checkpoints", "checkpoints_meanwhile",
+          "states_of_rank_0"]  # fmt: skip
 PARAMETERS = [
     "in_parts", "accumulated", "used_otherwise", "in_other_dtypes", "on_the_host", "state_dicts",
     "mistakes", "after_an_error", "with_any_optimizer", "changed_in_place",
