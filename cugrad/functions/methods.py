@@ -14,6 +14,7 @@ from ..autograd.recording.views import detached
 from ..tensor import Size, Tensor, make
 from . import FUNCTIONS, PROPERTIES, declared
 from . import METHODS as FUNCTION_METHODS
+from .calls.arguments import cast
 from .calls.mistakes import saying
 from .calls.old_order import in_any_order
 from .calls.out import renaming
@@ -192,12 +193,12 @@ def retain_grad(self: Tensor) -> None:
 
 def softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp of this tensor, divided by the sum of it along `dim`; `dtype` casts first."""
-    return recorded.softmax(self if dtype is None else self.to(dtype), dim)
+    return recorded.softmax(self if dtype is None else cast(self, dtype), dim)
 
 
 def log_softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """The logarithm of softmax, computed without forming the softmax."""
-    return recorded.log_softmax(self if dtype is None else self.to(dtype), dim)
+    return recorded.log_softmax(self if dtype is None else cast(self, dtype), dim)
 
 
 def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:

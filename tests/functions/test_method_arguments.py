@@ -187,3 +187,19 @@ def test_arguments_of_other_kinds(call: str) -> None:
         except ValueError as error:
             results.append((ValueError, str(error)))
     assert results[0] == results[1]
+
+
+TO_A_DTYPE: list[Any] = [
+    lambda x, to: x.softmax(0, to), lambda x, to: x.log_softmax(0, dtype=to),
+    lambda x, to: x.mean(0, dtype=to), lambda x, to: x.sum(dtype=to),
+    lambda x, to: x.cumprod(0, dtype=to), lambda x, to: x.norm(dtype=to),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(TO_A_DTYPE)))
+def test_only_a_dtype_is_one(lib: Any, number: int) -> None:
+    call, x = TO_A_DTYPE[number], lib.ones(2, 3)
+    assert call(x, float).dtype is lib.float64
+    for wrong in (x, "float64", 3, "cpu"):
+        with pytest.raises(TypeError):
+            call(x, wrong)

@@ -51,6 +51,7 @@ def mean(
     """
     array = array_of(input, "mean")
     if dtype is not None:
+        dtype = as_dtype(dtype)
         if not (dtype.is_floating_point or dtype.is_complex):
             raise RuntimeError(
                 "mean(): could not infer output dtype. Optional dtype must be either a floating "
@@ -385,7 +386,10 @@ def vector_norm(
     (tensor(5.), tensor(4.))
     """
     array = array_of(x, "linalg.vector_norm", "x")
+    if isinstance(ord, Tensor):
+        ord = ord.item()
     if dtype is not None:
+        dtype = as_dtype(dtype)
         if dtypes.promote_types(x.dtype, dtype) is not dtype or dtype.category < dtypes.FLOAT:
             raise RuntimeError(
                 f"linalg.vector_norm: the dtype of the input ({x.dtype}) should be convertible "
@@ -428,8 +432,6 @@ def norm(
         return _nuclear_norm(input if dtype is None else cast(input, dtype), dim, keepdim)
     if p is None or p == "fro":
         p = 2
-    elif isinstance(p, Tensor):
-        p = p.item()
     elif isinstance(p, str):
         raise RuntimeError(f"norm: got p={p!r}, want a number, 'fro' or 'nuc'")
     return vector_norm(input, p, dim, keepdim, dtype=dtype)

@@ -9,7 +9,7 @@ from ... import dtypes
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
-from ...functions.calls.arguments import of_reals
+from ...functions.calls.arguments import cast, of_reals
 from ...functions.creation.random import Generator, source_of
 from ...ops import random as draw
 from ...ops.table import TABLE
@@ -310,7 +310,7 @@ def softmax(
 ) -> Tensor:
     """exp(input) / sum of it along `dim`; `dtype` casts the input first."""
     dim = implicit_dim("softmax", dim, input, _stacklevel)
-    return recorded.softmax(input if dtype is None else input.to(dtype), dim)
+    return recorded.softmax(input if dtype is None else cast(input, dtype), dim)
 
 
 def softmin(
@@ -318,7 +318,7 @@ def softmin(
 ) -> Tensor:
     """The softmax of -input."""
     dim = implicit_dim("softmin", dim, input, _stacklevel)
-    return recorded.softmax(-input if dtype is None else (-input).to(dtype), dim)
+    return recorded.softmax(-input if dtype is None else cast(-input, dtype), dim)
 
 
 def log_softmax(
@@ -326,7 +326,7 @@ def log_softmax(
 ) -> Tensor:
     """The logarithm of softmax, computed without forming the softmax."""
     dim = implicit_dim("log_softmax", dim, input, _stacklevel)
-    return recorded.log_softmax(input if dtype is None else input.to(dtype), dim)
+    return recorded.log_softmax(input if dtype is None else cast(input, dtype), dim)
 
 
 @of_reals
