@@ -41,8 +41,9 @@ class PinnedMemory:
     asked for and when a copy begins; nothing waits for them.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend, self._slab = backend, PinnedSlab(backend)
+    def __init__(self, backend: Backend, reserved: int = 0) -> None:
+        """`reserved` bytes are locked in one piece when the first array is asked for."""
+        self._backend, self._slab, self._reserved = backend, PinnedSlab(backend), reserved
         self._under_way: deque[tuple[Any, Any]] = deque()  # the end of a copy; what it uses
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -51,6 +52,8 @@ class PinnedMemory:
         if nbytes == 0:
             return np.empty(shape, dtype)
         self._let_go()
+        if self._reserved:
+            self._lock_ahead()
         block = self._slab.take(nbytes)
         if block is None:
             self.release()
@@ -68,6 +71,12 @@ class PinnedMemory:
         held.tenancy = self._slab, block
         array: Any = held.view(type(part))
         return array
+
+    def _lock_ahead(self) -> None:
+        nbytes, self._reserved = self._reserved, 0
+        block = self._slab.take(nbytes)
+        if block is not None:
+            self._slab.give_back(block, None)
 
     def copy(self, dst: Any, src: Any, stream: Stream) -> None:
         """Queues a copy of bytes between the host and the device, and returns."""
@@ -104,6 +113,7 @@ class PinnedMemory:
 
 
 _of: dict[str, PinnedMemory] = {}  # by the type of the device
+reserved: dict[str, int] = {}  # bytes to lock ahead, by the type of the device
 _lock = threading.Lock()
 
 
@@ -112,5 +122,6 @@ def pinned_memory(backend: Backend) -> PinnedMemory:
     memory = _of.get(backend.device_type)
     if memory is None:
         with _lock:
-            memory = _of.setdefault(backend.device_type, PinnedMemory(backend))
+            nbytes = reserved.get(backend.device_type, 0)
+            memory = _of.setdefault(backend.device_type, PinnedMemory(backend, nbytes))
     return memory

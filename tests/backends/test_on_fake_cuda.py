@@ -23,6 +23,7 @@ PART = [
     "tests/ops/test_numbers_in_bfloat16.py",
     "tests/backends/test_cuda_numbers.py",
     "tests/backends/test_pinned.py",
+    "tests/backends/test_allocator_settings.py",
     "tests/backends/test_device_face.py",
     "tests/backends/test_hidden_waits.py",
     "tests/backends/test_cuda_graphs.py::test_a_replay_reads_and_writes_the_same_memory",

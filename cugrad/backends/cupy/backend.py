@@ -11,6 +11,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from .. import pinned
+from ..allocator_settings import settings_of_environment
 from ..copies import check_copy
 from ..several import several
 from ..traced.lists import MakeListGraph, NumbersGraph
@@ -55,6 +57,12 @@ class CupyBackend:
         self._rows: dict[Any, Callable[..., Any]] = {}  # by op
         self._peaks = memory.PeakMeter()
         self._reserved: dict[int | None, int] = {}  # by device, the most that was seen
+        settings = settings_of_environment()
+        pinned.reserved[self.device_type] = settings.reserved
+        if settings.fraction is not None:
+            for index in range(self.device_count()):
+                with self.use_device(index):
+                    self.limit_memory(int(settings.fraction * self.memory_info()[1]))
         if self.device_count() > 1:
             several.devices = True
             self.xp = PlacedNamespace(CupyBackend.xp)
