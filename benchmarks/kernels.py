@@ -191,6 +191,8 @@ def ops() -> list[Case]:
         Case("kthvalue", square(), lambda a: a.kthvalue(3), "1/2", 1, 1),
         Case("median", square(), lambda a: a.median(-1), "1/2", 1, 1),
         Case("max of a dim", square(), lambda a: a.max(-1), "1/2", 1, 1),
+        Case("scatter", lambda: (tensor(8, 8), tensor(4, 8)),
+             lambda a, b: a.scatter(0, wide, b), "2/3", 2, 3),
         Case("scatter_add", lambda: (tensor(8, 8), tensor(4, 8)),
              lambda a, b: a.scatter_add(0, wide, b), "2/1", 1, 1),
         Case("index_add", lambda: (tensor(8, 8), tensor(8, 8)),

@@ -90,6 +90,8 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("gather_backward", [((MANY, 40), HALF), ((MANY, 40), INDEX)], {"shape": ROWS, "dim": 1}),
     ("gather_backward", [((MANY, 2100), SINGLE), ((MANY, 2100), INDEX)],
      {"shape": ROWS, "dim": 1}),
+    ("scatter", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
+    ("scatter_zero", [(ROWS, HALF), (ROWS, INDEX)], {"dim": 1}),
     ("scatter_add", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
     ("embedding_dense_backward", [((3, N), HALF), ((3,), INDEX)], {"num_weights": MANY}),
     ("index_select_backward", [((MANY, 2), HALF), ((2,), INDEX)], {"shape": ROWS, "dim": 1}),

@@ -320,6 +320,24 @@ case("index_backward", "a matrix of indices", drawn(normal(3, 2, 2, 4)),
 case("index_backward", "one index", drawn(normal(4)),
      {"shape": (5, 4), "indices": (np.array(3),)})  # fmt: skip
 
+
+def once_each(n: int, *shape: int, dim: int) -> Callable[[Any], Any]:
+    """Indices along a dim, of which no line has one twice."""
+
+    def make(rng: Any) -> Any:
+        whole = rng.random((*shape[:dim], n, *shape[dim + 1 :])).argsort(dim)
+        return np.ascontiguousarray(whole.take(range(shape[dim]), dim))
+
+    return make
+
+
+for shape, few, dim in (((5, 9), (5, 4), 1), ((3, 40, 2), (3, 33, 2), 1), ((70, 3), (7, 3), 0)):
+    index = once_each(shape[dim], *few, dim=dim)
+    case("scatter", f"{shape}", drawn(normal(*shape), index, normal(*few)), {"dim": dim})
+    case("scatter_zero", f"{shape}", drawn(normal(*shape), index), {"dim": dim})
+case("scatter", "integers", drawn(whole_numbers(9, 3, 4), once_each(4, 3, 2, dim=1),
+                                  whole_numbers(9, 3, 2)), {"dim": 1})  # fmt: skip
+
 # Statistics ---------------------------------------------------------------------------------------
 
 STATISTICS: list[tuple[tuple[int, ...], Any]] = [

@@ -96,6 +96,18 @@ extern "C" __global__ void __launch_bounds__(256) begin_with(const T* x, T* y, i
     if (i < size) save(y + i, x ? load(x + i) : Pack<T, PACK>{});
 }
 """,
+    # x, (outer, n, inner), at indices, (outer, count, inner), becomes what g has there, or 0.
+    "put_by_index": r"""
+extern "C" __global__ void __launch_bounds__(256) put_by_index(
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= size) return;
+    i64 index = (i64)indices[i];
+    if (index < 0 || index >= n) index = (index % n + n) % n;
+    x[(i / (count * inner) * n + index) * inner + i % inner] = g ? g[i] : (T)0;
+}
+""",
     # x, (outer, n, inner), += g where indices, (outer, count, inner), say, in any order.
     "add_by_index": r"""
 extern "C" __global__ void __launch_bounds__(256) add_by_index(

@@ -116,6 +116,37 @@ def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None
     return _added(dense(self), src, index, ndarray(self.shape, self.dtype), dim, lines)
 
 
+def _put(self: Array, index: Array, src: Array | None, dim: int) -> Array | None:
+    """A copy of self, in which src, or 0, stands where indices say; of elements of any dtype."""
+    lines, stored = _lines(self, index, dim), STORED_AS.get(self.dtype.itemsize)
+    if lines is None or stored is None:
+        return None
+    result = ndarray(self.shape, self.dtype)
+    x, y = dense(self).view(stored), result.view(stored)
+    pack = pack_of(y.size, x, y)
+    kernel(KERNELS["begin_with"], "begin_with", stored, None, pack)(
+        (blocks(y.size // pack),), (BLOCK,), (x, y, int64(y.size)))  # fmt: skip
+    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, index.dtype.name)
+    values = None if src is None else dense(src).view(stored)
+    run((blocks(index.size),), (BLOCK,),
+        (values, dense(index), y, int64(index.size), *map(int64, lines)))  # fmt: skip
+    return result
+
+
+@forward("scatter", keeps=True)
+def scatter(self: Array, index: Array, src: Array, dim: int) -> Array | None:
+    """A copy, and one kernel; of two values for a place one stays."""
+    if src.dtype != self.dtype or src.shape != index.shape:
+        return None
+    return _put(self, index, src, dim)
+
+
+@forward("scatter_zero", keeps=True)
+def scatter_zero(self: Array, index: Array, dim: int) -> Array | None:
+    """A copy, and one kernel."""
+    return _put(self, index, None, dim)
+
+
 def _added(
     x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: tuple[int, int, int]
 ) -> Array | None:
