@@ -225,17 +225,19 @@ def init_process_group(
             f"init_process_group: got rank {place.rank} of {place.size} from {place.said_by}, want "
             "a rank from 0 to the number of ranks less 1"
         )
-    world.rank, world.places = place.rank, world.places + 1
+    world.places += 1
     communicator = member = None
-    if place.size > 1:
-        meeting = store or _store_of(init_method, seconds)
-        if "mpi" in asked.values() and mpi.is_there() and not (is_under_mpi() or mpi.is_started()):
-            member = _member(place, None, meeting, init_method, seconds)
-            _start_mpi(place, member, seconds)
-        communicator = _meet_by_mpi(place, asked)
-        member = member or _member(place, communicator, meeting, init_method, seconds)
-    world.communicator, world.member, world.count = communicator, member, 0
     try:
+        if place.size > 1:
+            meeting = store or _store_of(init_method, seconds)
+            can_ask = is_under_mpi() or mpi.is_started()
+            if "mpi" in asked.values() and mpi.is_there() and not can_ask:
+                member = _member(place, None, meeting, init_method, seconds)
+                _start_mpi(place, member, seconds)
+            communicator = _meet_by_mpi(place, asked)
+            member = member or _member(place, communicator, meeting, init_method, seconds)
+        world.rank, world.count = place.rank, 0
+        world.communicator, world.member = communicator, member
         world.default = make_group(
             list(range(place.size)), asked, seconds, str(backend or "undefined").lower(),
             communicator, group_name,

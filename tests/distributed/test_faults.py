@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import cugrad.distributed as dist
+from cugrad.distributed.environment import ASKED, LAUNCHERS
 from cugrad.distributed.errors import DistNetworkError, DistStoreError
+from cugrad.distributed.groups import world
 from cugrad.distributed.meeting.member import Member, host_here
 from cugrad.distributed.meeting.messages import Inbox
 from cugrad.distributed.meeting.report import whereabouts
@@ -102,15 +101,6 @@ def test_rank_0_whose_process_tells_the_others_is_told_last() -> None:
     assert order == ["b", "d", "a"]
 
 
-def python(code: str, **environment: str) -> str:
-    """The last line that a program prints, or its error."""
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK", "PMI_SIZE")
-    clean = {k: v for k, v in os.environ.items() if k not in names}
-    run = subprocess.run([sys.executable, "-c", "import cugrad.distributed as dist\n" + code],
-                         env={**clean, **environment}, capture_output=True, text=True)  # fmt: skip
-    return (run.stdout + run.stderr).rstrip().rpartition("\n")[2]
-
-
 def test_names_of_backends() -> None:
     theirs = pytest.importorskip("torch.distributed", reason="PyTorch is not installed").Backend
     for name in ("NCCL", "gloo", "Mpi", "other"):
@@ -125,17 +115,41 @@ def test_names_of_backends() -> None:
         dist.Backend.register_backend("own", print)
 
 
-def test_what_is_missing_to_begin_is_said() -> None:
-    begin = "dist.init_process_group('{}')"
-    assert "environment variable RANK expected, but not set" in python("dist.init_process_group()")
-    said = python(begin.format("mpi"), RANK="1", WORLD_SIZE="4")
-    assert "environment variable MASTER_ADDR expected" in said and "mpiexec -n 4 python" in said
-    code = begin.format("gloo") + "; print(dist.get_backend(), dist.get_world_size())"
-    assert python("import warnings; warnings.simplefilter('ignore')\n" + code, RANK="0",
-                  WORLD_SIZE="1") == "mpi 1"  # fmt: skip
-    said = python(begin.format("gloo"), RANK="0", WORLD_SIZE="1")
-    assert said.startswith("<string>:2: UserWarning: init_process_group: there is no gloo")
-    assert "want 'nccl', 'mpi'" in python(begin.format("ucc"), RANK="0", WORLD_SIZE="1")
+@pytest.mark.parametrize(
+    ("backend", "variables", "text"),
+    [
+        (None, {}, "environment variable RANK expected, but not set"),
+        ("mpi", {"RANK": "1", "WORLD_SIZE": "4"}, "environment variable MASTER_ADDR expected, but "
+         "not set: start the script with `mpiexec -n 4 python"),
+        ("ucc", {"RANK": "0", "WORLD_SIZE": "1"}, "want 'nccl', 'mpi'"),
+        ("mpi", {"RANK": "3", "WORLD_SIZE": "2"}, "got rank 3 of 2 from torchrun"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_to_begin_is_said(
+    backend: str | None, variables: dict[str, str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_with(monkeypatch, variables)
+    with pytest.raises(ValueError, match=text):
+        dist.init_process_group(backend)
+    assert not dist.is_initialized() and world.rank == 0 and world.member is None
+
+
+def begin_with(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    """The environment says this of ranks, and nothing else."""
+    for names in (*LAUNCHERS.values(), ASKED, ("MASTER_ADDR", "MASTER_PORT")):
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_gloo_is_taken_for_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_with(monkeypatch, {"RANK": "0", "WORLD_SIZE": "1"})
+    monkeypatch.setattr(world, "places", 0)
+    with pytest.warns(UserWarning, match="there is no gloo; its collectives run on MPI"):
+        dist.init_process_group("gloo")
+    assert (dist.get_backend(), dist.get_world_size()) == ("mpi", 1)
+    dist.destroy_process_group()
 
 
 def test_ranks_meet_over_tcp_and_strangers_do_not() -> None:
