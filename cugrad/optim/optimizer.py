@@ -162,6 +162,11 @@ class Optimizer:
                 "optimizer can only optimize Tensors, but one of the params is "
                 + type(param).__name__
             )
+        if param.is_sparse:
+            raise NotImplementedError(
+                "optimizer: got a sparse parameter, want a dense one; optimize its values(), and "
+                "make it of them in each step"
+            )
         if not self.defaults.get("differentiable") and not (param.is_leaf or param.retains_grad):
             raise ValueError("can't optimize a non-leaf Tensor")
 

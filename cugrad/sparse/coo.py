@@ -16,7 +16,7 @@ from ..functions.calls.out import sparse_coo
 from ..functions.creation.factories import zeros
 from ..functions.shapes.copies import cat
 from ..tensor import Size, Tensor, make
-from .gradients import add_hook, once_a_place, values_at
+from .gradients import add_hook, add_post_hook, once_a_place, retain, retains, values_at
 from .text import text_of
 
 __all__ = ["SparseTensor", "check_layout", "places_of"]
@@ -121,6 +121,8 @@ class SparseTensor(Tensor):
         self._elements.grad = None if value is None else values_at(self, value)
 
     gradient, register_hook = once_a_place, add_hook
+    register_post_accumulate_grad_hook, retain_grad = add_post_hook, retain
+    retains_grad = property(retains)
 
     @property
     def is_cuda(self) -> bool:

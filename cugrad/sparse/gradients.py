@@ -11,7 +11,7 @@ from ..functions.creation.factories import zeros
 from ..functions.creation.ranges import arange
 from ..tensor import Tensor
 
-__all__ = ["add_hook", "once_a_place", "values_at"]
+__all__ = ["add_hook", "add_post_hook", "once_a_place", "retain", "retains", "values_at"]
 
 
 def once_a_place(x: Any, values: Tensor) -> Any:
@@ -29,6 +29,11 @@ def once_a_place(x: Any, values: Tensor) -> Any:
 
 def values_at(x: Any, grad: Any) -> Tensor:
     """The gradient of the values of `x`, of one that has each place of `x`, in order, once."""
+    if not isinstance(grad, Tensor) or not grad.is_sparse:
+        raise RuntimeError(
+            "attempting to assign a gradient to a tensor that has data of a different type: got "
+            f"{'a dense one' if isinstance(grad, Tensor) else type(grad).__name__}, want it sparse"
+        )
     if grad._nnz() == x._nnz():
         return grad._values()
     at = FUNCTIONS["searchsorted"](grad._keys(), x._keys())
@@ -43,3 +48,17 @@ def add_hook(x: Any, hook: Callable[[Any], Any]) -> Any:
         return None if changed is None else values_at(x, changed)
 
     return x._values().register_hook(of_values)
+
+
+def add_post_hook(x: Any, hook: Callable[[Any], None]) -> Any:
+    """Calls `hook(x)` after the gradient of this leaf has been accumulated."""
+    return x._values().register_post_accumulate_grad_hook(lambda values: hook(x))
+
+
+def retain(x: Any) -> None:
+    """Makes a sparse tensor that is no leaf keep its gradient in `.grad`."""
+    x._values().retain_grad()
+
+
+def retains(x: Any) -> bool:
+    return bool(x._values().retains_grad)

@@ -24,4 +24,6 @@ def text_of(x: Any) -> str:
 
 def _body(name: str, x: Tensor) -> str:
     """A tensor behind its name, in lines that begin below its first elements."""
+    if not x.numel():
+        return f"{name}tensor([], size={tuple(x.shape)})"
     return name + repr(x.detach()).replace("\n", "\n" + " " * len("tensor(" + name))

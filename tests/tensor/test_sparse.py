@@ -89,6 +89,8 @@ a.is_coalesced(), a.coalesce().is_coalesced(), a.coalesce()._nnz(), y.is_sparse
 str(a.dtype), str(a.layout), a.requires_grad, a.detach().requires_grad, str(a.device)
 torch.sparse_coo_tensor([[1, 4]], [2., 3.]).shape
 isinstance(a, torch.Tensor), a.float().dtype == torch.float32
+a.detach(), a.detach().float()
+torch.sparse_coo_tensor((2, 3)), torch.sparse_coo_tensor([[0], [1]], [True], (2, 3))
 a.type(), a.float().type(), isinstance(a, torch.DoubleTensor), isinstance(y, torch.DoubleTensor)
 isinstance(a, torch.sparse.DoubleTensor), isinstance(y, torch.sparse.DoubleTensor)
 torch.sparse.FloatTensor(a._indices(), a._values().float(), (3, 4)).to_dense().tolist()
@@ -337,6 +339,8 @@ def test_other_optimizers_refuse_sparse_gradients() -> None:
         w = cugrad.ones(2, requires_grad=True)
         w.sum().backward()
         cugrad.optim.SparseAdam([w]).step()
+    with pytest.raises(NotImplementedError, match="sparse parameter"):
+        cugrad.optim.SGD([cugrad.ones(2).to_sparse().requires_grad_()], lr=0.1)
     with pytest.raises(RuntimeError, match="scale_grad_by_freq not supported with sparse"):
         outputs(cugrad, cugrad.nn.Embedding(7, 3, scale_grad_by_freq=True, sparse=True), "x)(i)", 0)
     with pytest.raises(RuntimeError, match="sparse gradients go to leaves alone"):
@@ -370,6 +374,15 @@ def test_a_leaf_has_one_gradient_a_place(call: str) -> None:
         loss().backward()
         handle.remove()
         seen += [s.grad, *lib.autograd.grad(loss(), s)]
+        s.grad = None
+        loss().backward(inputs=[s])
+        double = s * 2
+        double.retain_grad()
+        s.register_post_accumulate_grad_hook(lambda s, seen=seen: seen.append(s.grad))
+        (double.to_dense() * y).sum().backward()
+        seen += [s.grad, double.grad]
+        with pytest.raises(RuntimeError, match="different type"):
+            s.grad = y
         found.append([str(g.coalesce()) for g in seen])
         found[-1].append(f"{seen[0]}")
     assert found[0] == found[1]
