@@ -13,6 +13,7 @@ import pytest
 import cugrad as torch
 import cugrad.distributed as dist
 from cugrad import nn
+from cugrad.distributed import tensor
 from cugrad.distributed.device_mesh import DeviceMesh, init_device_mesh
 from cugrad.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -310,6 +311,19 @@ def changed_in_place() -> None:
     nn.init.normal_(parts)
     torch.manual_seed(0)
     same(parts.full_tensor(), nn.init.normal_(whole))
+    rank, how = dist.get_rank(), {"device_mesh": mesh, "placements": [Shard(1)]}
+    for x, value in ((tensor.zeros(3, 5, **how), 0.0), (tensor.ones((3, 5), **how), 1.0),
+                     (tensor.full((3, 5), 7.0, **how), 7.0)):  # fmt: skip
+        assert x.shape == (3, 5) and x.to_local().shape == (3, 3 - rank)
+        same(x.full_tensor(), torch.full((3, 5), value))
+    assert tensor.empty(3, 5, dtype=torch.int32, **how).dtype is torch.int32
+    assert tensor.zeros(2).placements == (Replicate(),)
+    for draw, of_torch in ((tensor.rand, torch.rand), (tensor.randn, torch.randn)):
+        torch.manual_seed(rank)
+        x = draw(3, 5, requires_grad=True, **how)
+        torch.manual_seed(0)
+        same(x.full_tensor(), of_torch(3, 5))
+        assert x.requires_grad
     with pytest.raises(NotImplementedError, match="unsqueeze_: this would change the shape"):
         parts.unsqueeze_(0)
 
