@@ -224,7 +224,7 @@ else:
         first = block * per  # the number of the block's first element
         begins = [offset(layout, first, own) // 8 * 8 for own in layout.strides]
         pointers = [a.ctypes.data - 2 * b for a, b in zip((memory, out), begins)]
-        packed = np.frombuffer(plan.pack(*pointers, *plan.rest), np.uint8)
+        packed = plan.told.packed(pointers)
         fake_cuda.Program(plan.kernel._code).kernel("doubled")(
             plan.grid, (launch.THREADS,), [fake_cuda.bare_argument(packed)], arrays=(memory, out),
             only=range(block, block + 1),
