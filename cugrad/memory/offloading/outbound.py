@@ -226,7 +226,8 @@ class Outbound:
 
     def release_finished(self, backlog: int, meter: Meter | None = None) -> None:
         """Lets go of what has left. If more than `backlog` bytes are under way, a stream waits for
-        the oldest: the stream that allocated the storage, because its memory goes back there.
+        the oldest: the stream that allocated the storage, because its memory goes back there; and
+        the one that uses it still, since it will not be asked to wait before it writes to that.
         """
         if self.staging.bytes:
             self.staging.advance()
@@ -239,6 +240,9 @@ class Outbound:
                     wait_for(compute, event)
                 else:
                     meter.wait(compute, event, ("backlog", 0))
+                span = ref()
+                if span is not None and span.in_use and span.stream != compute:
+                    wait_for(span.stream, event)
             self._leaving.popleft()
             self.leaving_bytes -= nbytes
             span = ref()

@@ -65,13 +65,14 @@ class Span:
     spans the elements alone are sent: `gathered` is then its geometry. `form` says how the bytes
     are encoded: codec, dtype, shape. `family` has the parts of the storage that were saved one by
     one, where there are several. Memory may be a `lane`'s, in place of the compute stream's.
+    While it is `in_use`, compute may write to it, although it is sent.
     `ahead` and `away` are its shares in the sums of the ledger.
     """
 
     __slots__ = (
         "session", "options", "ledger", "index", "counter", "version", "root", "low", "nbytes",
         "gathered", "stream", "form", "place", "waiting", "views", "round", "ahead", "away",
-        "family", "entered", "ref", "lane", "__weakref__",
+        "family", "entered", "ref", "lane", "in_use", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -86,7 +87,7 @@ class Span:
         self.waiting = self.views = 0  # views not unpacked in this round; all views
         self.ahead = self.away = 0
         self.form = self.family = None
-        self.lane = None
+        self.lane, self.in_use = None, True
         self.entered = False  # whether session and ledger count it
         self.place: Any = None  # until it is sent
         self.ref = weakref.ref(self)
