@@ -91,6 +91,8 @@ class Lessons:
         if seen_step.settled:
             seen_step.now.exceeded(self.limit, self.placements)
             return
+        if began is None:  # it began like another one, whose plan is settled: nothing was measured
+            return
         end = mark(self.backend)
         end.synchronize()
         taken = began.elapsed_time(end)

@@ -107,6 +107,10 @@ class Span:
         """The memory that it is in, or comes to, is a lane's; None: the compute stream's."""
         self.lane = lane
 
+    def use(self, in_use: bool) -> None:
+        """Says whether compute may write to its memory from here on."""
+        self.in_use = in_use
+
     @property
     def origin(self) -> Any:
         """Its place, or the one from which it came back."""

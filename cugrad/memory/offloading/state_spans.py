@@ -93,7 +93,7 @@ class StateSpans(Guarded):
             self.release_finished()
             flat = self.back.bytes_of(span, compute, None, lane)
         span.hand_out()
-        span.in_use = True
+        span.use(True)
         return flat
 
     @whole
@@ -113,7 +113,7 @@ class StateSpans(Guarded):
         """Lets go of what was brought back: the host, or a file, has the same bytes. It may have
         been read since it was sent.
         """
-        span.in_use = False
+        span.use(False)
         if span.arrived is not None:
             span.arena.wait_event(span.arrived)
         elif span.lane is not None and is_read:

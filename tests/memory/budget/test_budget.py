@@ -283,6 +283,25 @@ def test_a_step_that_differs_is_measured_anew() -> None:
     assert found.tobytes() == wanted.tobytes()
 
 
+def test_a_step_may_begin_like_one_that_is_settled() -> None:
+    """And go on like another, whose plan is not."""
+    x, w = [torch.rand(64, 64, device="simulated") for _ in range(2)]
+    w.requires_grad_()
+
+    def step(layers: int) -> Any:
+        with memory.budget("777MiB", device="simulated") as plan:
+            h = x
+            for _ in range(layers):
+                h = (h @ w).tanh()
+            h.sum().backward()
+        return plan
+
+    step(3)
+    plans = [step(2) for _ in range(8)]
+    assert plans[-1].last.settled
+    assert step(3).last.steps == 1
+
+
 def test_several_steps_in_one_context() -> None:
     _, wanted = trained("simulated", nullcontext, 3)
     torch.manual_seed(0)
