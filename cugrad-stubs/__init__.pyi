@@ -624,6 +624,7 @@ from cugrad.accelerator import get_device_module as get_device_module
 from cugrad.functions.switches import get_float32_matmul_precision as get_float32_matmul_precision
 from cugrad.functions.creation.random import get_rng_state as get_rng_state
 from cugrad.dtypes import half as half
+from cugrad import hub as hub
 from cugrad.functions.queries import iinfo as iinfo
 from math import inf as inf
 from cugrad.autograd import inference_mode as inference_mode

@@ -119,6 +119,7 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import func as func
     from . import functional as functional
     from . import fx as fx
+    from . import hub as hub
     from . import jit as jit
     from . import multiprocessing as multiprocessing
     from . import nn as nn
@@ -173,7 +174,7 @@ __getattr__, __dir__ = _lazily(
     {
         "_C": "_C", "accelerator": "accelerator Event Stream get_device_module",
         "array_api": "array_api", "cpu": "cpu", "fft": "fft", "func": "func vmap",
-        "functional": "functional", "fx": "fx",
+        "functional": "functional", "fx": "fx", "hub": "hub",
         "signal": "signal",
         "signal.windows": """
             bartlett_window blackman_window hamming_window hann_window kaiser_window

@@ -60,7 +60,7 @@ FILES = "checksums are always written, and checked unless the file is mapped, co
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            from_file get_device has_* hub lobpcg masked package
+            from_file get_device has_* lobpcg masked package
             quasirandom return_types segment_reduce set_default_tensor_type set_flush_denormal
             set_warn_always is_warn_always_enabled thread_safe_generator types
         """,

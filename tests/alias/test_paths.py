@@ -14,7 +14,6 @@ from cugrad.alias.paths import (
     _jit_internal,
     _subclasses,
     common_types,
-    hub,
     library,
     storage,
     types,
@@ -93,20 +92,3 @@ def test_an_operator_of_the_programs_own() -> None:
 def keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(inputs[0])
     ctx.times = inputs[1]
-
-
-def test_weights_and_models_that_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub.Chosen, "folder", None)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    assert hub.get_dir() == str(tmp_path / "hub")
-    with pytest.raises(RuntimeError, match="downloads nothing here: fetch http://host/w.pt"):
-        hub.load_state_dict_from_url("http://host/w.pt")
-    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
-    cugrad.save({"w": cugrad.ones(2)}, tmp_path / "hub" / "checkpoints" / "w.pt")
-    assert hub.load_state_dict_from_url("http://host/w.pt")["w"].tolist() == [1.0, 1.0]
-    (tmp_path / "hubconf.py").write_text("def two(times=1):\n    'Two.'\n    return 2 * times\n")
-    assert hub.load(str(tmp_path), "two", source="local", times=3) == 6
-    assert hub.list(str(tmp_path), source="local") == ["two"]
-    assert hub.help(str(tmp_path), "two", source="local") == "Two."
-    with pytest.raises(RuntimeError, match="source='local'"):
-        hub.load("user/models", "two")

@@ -39,6 +39,7 @@ LAYERS = [
         "overrides",
         "functional",
         "fx",
+        "hub",
     ],
     ["utils", "distributed"],
     ["profiler"],
