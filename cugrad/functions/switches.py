@@ -300,7 +300,8 @@ class cuda(Switches):
         TORCH_BLAS_PREFER_CUBLASLT=1 in the environment prefers it from the start. RuntimeError for
         another word, and for AMD's libraries.
 
-        >>> cugrad.backends.cuda.preferred_blas_library()
+        >>> import cugrad as torch
+        >>> torch.backends.cuda.preferred_blas_library()
         'cublas'
         """
         names = "default", "cublas", "cublaslt"

@@ -106,10 +106,10 @@ class NumpyNamespace:
         return np.asarray(_vector_erfc(x)).astype(x.dtype)
 
     @staticmethod
-    def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
+    def matmul(a: Array, b: Array) -> Array:
         if is_half(a.dtype):
             return cast(np.matmul(cast(a, SINGLE), cast(b, SINGLE)), a.dtype)
-        return np.matmul(a, b, out=out)
+        return np.matmul(a, b)
 
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:

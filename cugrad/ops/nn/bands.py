@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from ...backends.windows import spans
 from ...dtypes import is_half
 
@@ -82,7 +84,7 @@ def by_bands(xp: Any, x: Array, weight: Array, padding: Sizes, dilation: Sizes) 
         runs = layout.runs(xp, x[images, some], layout.width, layout.above)
         sums = xp.empty((*runs.shape[:2], layout.outputs), x.dtype)
         for rows, lines in layout.rows(xp, runs):
-            xp.matmul(rows, matrix[some], out=sums[:, lines])
+            np.matmul(rows, matrix[some], out=sums[:, lines])
         sums = xp.reshape(sums, (runs.shape[0], -1, layout.lines, layout.outputs))
         result[images, some] = xp.swapaxes(sums[:, :, :high], 0, 1)
     return result

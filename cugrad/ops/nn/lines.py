@@ -13,6 +13,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ...backends.windows import spans
 from ...dtypes import is_half
 
@@ -122,10 +124,10 @@ def by_lines(
             parts = layout.parts(columns, first - lines.start, count)
             for kernel, part in zip(kernels, parts, strict=True):
                 if term is None:
-                    xp.matmul(kernel, part, out=sums)
+                    np.matmul(kernel, part, out=sums)
                     term = xp.empty(sums.shape, sums.dtype)
                 else:
-                    sums += xp.matmul(kernel, part, out=term)
+                    sums += np.matmul(kernel, part, out=term)
     return result
 
 
