@@ -22,7 +22,7 @@ from .operands import explain, read_inputs, run_forward
 from .record import lifted, observed
 from .views import changed, check_inplace, rebase
 
-__all__ = ["apply_inplace"]
+__all__ = ["apply_inplace", "check_cast"]
 
 COPY = TABLE["copy"]
 DIRECT = 1 << 12  # elements from which on writing straight into place pays for its checks
@@ -203,7 +203,7 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
             f"{list(value.shape)} ({op.name}_: an in-place op keeps the shape of its tensor)"
         )
     if value.dtype != home.dtype:
-        _check_cast(op, value.dtype, home.dtype)
+        check_cast(op, value.dtype, home.dtype)
     if _shows_twice(home):
         # a place in memory is written where one of the elements that show it has changed
         backend.xp.copyto(home, value, casting="unsafe", where=value != home)
@@ -220,7 +220,8 @@ def _shows_twice(array: Any) -> bool:
     return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
 
 
-def _check_cast(op: Op, got: Any, target: Any) -> None:
+def check_cast(op: Op, got: Any, target: Any) -> None:
+    """RuntimeError where a result is of another kind of number than the tensor it shall go to."""
     got, target = dtype_of(got), dtype_of(target)
     if got.category > target.category:
         raise RuntimeError(

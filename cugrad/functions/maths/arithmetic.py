@@ -11,7 +11,7 @@ import numpy as np
 from ... import dtypes
 from ...autograd.mode import state
 from ...autograd.recording.fast import compile_function
-from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.inplace import apply_inplace, check_cast
 from ...autograd.recording.record import apply, recorded
 from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
@@ -347,9 +347,9 @@ def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tens
         return apply_inplace(TABLE["div"], (self, other))
     if rounding_mode == "floor" or self.dtype is dtypes.bool_:
         return apply_inplace(TABLE["floor_divide"], (self, other))
-    if rounding_mode == "trunc" and not _has_integers_alone(self, other):
-        return apply_inplace(TABLE["trunc"], (apply_inplace(TABLE["div"], (self, other)),))
-    result = FUNCTIONS["div"](self, other, rounding_mode=rounding_mode)
+    # gradients ask for what is overwritten
+    result = FUNCTIONS["div"](recorded.clone(self), other, rounding_mode=rounding_mode)
+    check_cast(TABLE["div"], result._array.dtype, self._array.dtype)
     return apply_inplace(TABLE["copy"], (self, result))
 
 
@@ -357,9 +357,13 @@ def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     if min is max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        if min is not None:
-            apply_inplace(TABLE["clamp_min"], (self, min))
-        return self if max is None else apply_inplace(TABLE["clamp_max"], (self, max))
+        if min is None:
+            return apply_inplace(TABLE["clamp_max"], (self, max))
+        if max is None:
+            return apply_inplace(TABLE["clamp_min"], (self, min))
+        limited = clamp(recorded.clone(self), min, max)  # gradients ask for what is overwritten
+        check_cast(TABLE["clamp"], limited._array.dtype, self._array.dtype)
+        return apply_inplace(TABLE["copy"], (self, limited))
     return apply_inplace(TABLE["clamp"], (self,), {"min": min, "max": max})
 
 
