@@ -8,6 +8,7 @@ from typing import Any
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.mode import state
+from ...functions.calls.arguments import as_own
 from ...functions.shapes.copies import cat, stack
 from ...tensor import Tensor
 from ..functional.dropout import dropout as drop
@@ -85,7 +86,7 @@ def _run(mode: str, args: Sequence[Any], named: dict[str, Any]) -> tuple[Tensor,
     _check_dtypes([data, *states, *named_args["params"]])
     if packed:
         sizes = named_args.pop("batch_sizes").tolist()
-        return _stacked(mode, data, sizes, states, **named_args)
+        return _own(*_stacked(mode, data, sizes, states, **named_args))
     if batch_first:
         data = data.transpose(0, 1)
     time, batch = data.shape[:2]
@@ -94,7 +95,13 @@ def _run(mode: str, args: Sequence[Any], named: dict[str, Any]) -> tuple[Tensor,
     rows = data.reshape(time * batch, data.shape[2])
     out, *last = _stacked(mode, rows, [batch] * time, states, **named_args)
     out = out.unflatten(0, (time, batch))
-    return (out.transpose(0, 1) if batch_first else out, *last)
+    return _own(out.transpose(0, 1) if batch_first else out, *last)
+
+
+def _own(out: Tensor, *last: Tensor) -> tuple[Tensor, ...]:
+    """Outputs and last states as tensors that are no views, each with memory of its own."""
+    out = as_own(out, ())
+    return (out, *[as_own(end, (out,)) for end in last])
 
 
 def lstm(*args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
