@@ -43,9 +43,10 @@ class Level:
     `owners` says of a tangent which tensor has it alone, so that a change of that may write to it.
     """
 
-    __slots__ = ("holders", "owners")
+    __slots__ = ("asks_functions", "holders", "owners")
 
     def __init__(self) -> None:
+        self.asks_functions = True  # for `setup_context`, where the level is that of a transform
         self.holders: list[weakref.ref[Any]] = []
         self.owners: dict[int, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}  # by id of tangents
 

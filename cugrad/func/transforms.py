@@ -350,10 +350,12 @@ def jvp(
 
 
 def _pushed(
-    func: Callable[..., Any], points: Any, along: Any, form: Any, has_aux: bool, strict: bool
-) -> tuple[Any, Any]:
+    func: Callable[..., Any], points: Any, along: Any, form: Any, has_aux: bool, strict: bool,
+    asks_functions: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
     """The output of a function and its tangent, as a pair, and what is passed through."""
     level = enter()
+    level.asks_functions = asks_functions
     try:
         duals = []
         for x, t in zip(points, along, strict=True):
@@ -409,7 +411,12 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                         f"tangent:{i} with {name} {getattr(t, name)!r} in flattened pytree doesn't "
                         f"match the {name} {getattr(x, name)!r} of the corresponding primal."
                     )
-        return jvp(func, primals, tangents)[1]
+        for x, t in zip(points, along, strict=True):
+            demand_tensor(t)
+            check_dual(x, t)
+        # as in PyTorch, no transform: a custom Function may be of any form
+        how = False, False, False
+        return kept(lambda: _pushed(func, points, along, form, *how), state, running)[0][1]
 
     for x in points:
         demand_tensor(x)

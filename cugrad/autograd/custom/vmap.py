@@ -39,9 +39,7 @@ def apply_transformed(
     cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[..., Any]
 ) -> Any:
     """`run(forward)`, which records a node, or the user's rule: what the active transforms want."""
-    transforms = tuple(
-        [t for t in running.transforms if not isinstance(t, BatchLevel) or t.asks_functions]
-    )
+    transforms = tuple([t for t in running.transforms if getattr(t, "asks_functions", True)])
     if not transforms:
         return run(functools.partial(cls.forward, **kwargs))
     if not cls.has_setup_context():

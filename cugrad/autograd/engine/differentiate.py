@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from ...backends import backend_of
-from ...backends.batched.arrays import BatchLevel
 from ...frames import warn_user
 from ...tensor import Tensor, make
 from ..graph import GradientEdge, Origin
@@ -67,7 +66,7 @@ def backward(
     tensor([2., 4.])
     """
     transforms = running.transforms
-    if transforms and any(not isinstance(t, BatchLevel) or t.asks_functions for t in transforms):
+    if transforms and any(getattr(t, "asks_functions", True) for t in transforms):
         raise RuntimeError(
             "backward() called inside a functorch transform. This is not supported, please use "
             "functorch.grad or functorch.vjp instead or call backward() outside of functorch "
