@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.autocast import autocasts
-from ..autograd.recording.record import recorded
 from ..dtypes import promote_types
 from ..functions.calls.arguments import array_of
 from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import affine, outer
-from ..ops.dims import int_tuple
+from ..functions.maths.reduce import vector_norm
 from ..tensor import Tensor
 from . import decompositions, factors
 from .norms import matrix_norm
@@ -84,4 +83,4 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> T
 
 def frobenius_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
     """The roots of the sums of squares of the matrices along two dims."""
-    return recorded.linalg_vector_norm(input, 2, int_tuple(dim, "dim"), keepdim)
+    return vector_norm(input, 2, dim, keepdim)
