@@ -70,7 +70,8 @@ def contexts_of(program: Program, number: int) -> list[Program]:
     r = random.Random(f"{program.seed} {number}")
     found = []
     contexts, places = suitable(program)
-    text = program.source() if STATES.keys() & set(contexts) else ""
+    source = program.source()
+    text = source if STATES.keys() & set(contexts) else ""
     for _ in range(number):
         names = sorted(r.sample(contexts, r.choice((1, 1, 2))), key=lambda n: n not in STATES)
         if "trained" in text and r.random() < 0.3:
@@ -83,6 +84,8 @@ def contexts_of(program: Program, number: int) -> list[Program]:
         low, high = r.choice([(0, -1), (0, -1), (r.randrange(size), -1), (0, r.randint(1, size))])
         if "mutation" in names:  # whose graphs may not be used outside
             low, high = 0, -1
+        elif "fused" in names and re.search(r"checkpoint\(|nested\(", source):
+            low, high = 0, -1  # a checkpoint's second run is fused where its first one was
         elif STATES.keys() & set(names):
             low = max(low, len(leaves_of(program)))
             high = high if high > low else -1
