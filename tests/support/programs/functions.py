@@ -14,6 +14,7 @@ from .statements import Sort, change, copy_and_change, op
 from .table_layers import LAYERS
 from .table_rare import RARE
 from .table_recurrent import RECURRENT
+from .table_seldom import SELDOM
 from .table_sparse import SPARSE
 from .text import Statement
 
@@ -94,7 +95,7 @@ INSIDE: list[Sort] = [
     op(table.POINTWISE), op(table.POINTWISE), op(table.BINARY), op(table.BINARY),
     op(table.REDUCING), op(table.INDEXING), op(table.MATRICES), op(table.VIEWS), op(table.VIEWS),
     copy_and_change, change, op(RARE),
-    op(CUSTOM), op(RECURRENT), op(SPARSE), op(LAYERS),
+    op(CUSTOM), op(RECURRENT), op(SPARSE), op(LAYERS), op(SELDOM),
 ]  # fmt: skip
 
 CHECKPOINTS = [

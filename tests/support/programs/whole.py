@@ -10,6 +10,7 @@ from .statements import Sort, change, constant, copy_and_change, flag, hook, lea
 from .table_layers import LAYERS
 from .table_rare import RARE
 from .table_recurrent import RECURRENT
+from .table_seldom import SELDOM
 from .table_sparse import SPARSE
 
 SORTS: dict[str, tuple[Sort, float]] = {
@@ -26,6 +27,7 @@ SORTS: dict[str, tuple[Sort, float]] = {
     "copy": (copy_and_change, 2),
     "recurrent": (op(RECURRENT), 1.5),
     "layers": (op(LAYERS), 3),
+    "seldom": (op(SELDOM), 4),
     "sparse": (op(SPARSE), 2),
     "custom": (op(CUSTOM), 4),
     "flag": (flag, 1.5),
