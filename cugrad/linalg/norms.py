@@ -59,14 +59,23 @@ def matrix_norm(
         if ord == "nuc":
             out = recorded.sum(values, last)
         else:
-            out = (recorded.amax if ord == 2 else recorded.amin)(values, last)
+            out = _extreme(values, ord == 2, last[0], False)
         for d in sorted((first, second)) if keepdim else ():
             out = recorded.unsqueeze(out, d)
         return out
     along, across = (first, second) if ord in (1, -1) else (second, first)
     sums = vector_norm(A, 1, along, True)
-    out = (recorded.amax if ord in (1, inf) else recorded.amin)(sums, (across,), True)
+    out = _extreme(sums, ord in (1, inf), across, True)
     return out if keepdim else recorded.squeeze(out, tuple(sorted((first, second))))
+
+
+def _extreme(x: Tensor, largest: bool, dim: int, keepdim: bool) -> Tensor:
+    """The largest or least along a dim: of no norms the largest is a constant 0, none is least."""
+    if x._array.shape[dim]:
+        return (recorded.amax if largest else recorded.amin)(x, (dim,), keepdim)
+    if not largest:
+        raise IndexError(f"amin(): Expected reduction dim {dim} to have non-zero size.")
+    return recorded.sum(x.detach(), (dim,), keepdim)
 
 
 def norm(
