@@ -114,13 +114,16 @@ def _turned(xp: Any, weight: Array, gates: int) -> Array:
     """A weight such that `_gates` makes the gates of inputs; a matrix for each that lies apart."""
     if not _is_apart(xp):
         return xp.ascontiguousarray(weight.T)
-    return xp.ascontiguousarray(xp.swapaxes(weight.reshape(gates, -1, weight.shape[1]), 1, 2))
+    size, width = weight.shape
+    return xp.ascontiguousarray(xp.swapaxes(weight.reshape(gates, size // gates, width), 1, 2))
 
 
 def _gates(xp: Any, x: Array, turned: Array, gates: int) -> Array:
     """(rows, gates, hidden_size) of rows of inputs, or of states."""
     product = xp.matmul(x, turned)
-    return xp.swapaxes(product, 0, 1) if product.ndim == 3 else product.reshape(len(x), gates, -1)
+    if product.ndim == 3:
+        return xp.swapaxes(product, 0, 1)
+    return product.reshape(len(x), gates, product.shape[1] // gates)
 
 
 def _by_kernel(xp: Any, name: str, *args: Any) -> bool:
@@ -213,7 +216,7 @@ class Lstm(Scan):
         d[:, 3] *= hidden
         into_cell = o - hidden * bent
         projected = xp.empty_like(out) if a.w_hr is not None else None
-        apart, w = _is_apart(xp), a.w_hh.reshape(4, n, -1)
+        apart, w = _is_apart(xp), a.w_hh.reshape(4, n, a.w_hh.shape[1])
         dh, dc = gh.copy(), gc.copy()
         for start, count in reversed(spans):
             at = slice(start, start + count)
@@ -244,7 +247,7 @@ def lstm_step(xp: Any, gate: Array, add: Array, c: Array, cell: Array, shown: Ar
         return
     gate += add
     xp.tanh(gate, out=gate)
-    gate = gate.reshape(len(c), 4, -1)
+    gate = gate.reshape(len(c), 4, c.shape[1])
     out = gate[:, 3]
     for bent in (gate[:, :2], out):
         bent += 1
