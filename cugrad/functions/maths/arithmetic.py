@@ -357,10 +357,9 @@ def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     if min is max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        if min is None:
-            return apply_inplace(TABLE["clamp_max"], (self, max))
-        if max is None:
-            return apply_inplace(TABLE["clamp_min"], (self, min))
+        if min is None or max is None:
+            name, bound = ("clamp_max", max) if min is None else ("clamp_min", min)
+            return apply_inplace(TABLE[name], (self, bound))
         limited = clamp(recorded.clone(self), min, max)  # gradients ask for what is overwritten
         check_cast(TABLE["clamp"], limited._array.dtype, self._array.dtype)
         return apply_inplace(TABLE["copy"], (self, limited))
