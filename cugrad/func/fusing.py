@@ -36,7 +36,8 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     CUDA kernel; backward, all gradients are another. Between the two only those arguments are kept
     that the gradients need, whatever the ops in between would have kept: what lies between is
     computed again, in registers. Half precision is computed in float32 and rounded once, so
-    results may differ in the last place from those of `function`.
+    results may differ in the last place from those of `function`. They have memory of their own,
+    also where `function` hands on an argument.
 
     The function is called once for each kind of arguments, with tensors that have no values, and
     must not depend on values nor have side effects. Where it cannot be one kernel, since it uses a
