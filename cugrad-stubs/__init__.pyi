@@ -667,6 +667,7 @@ from cugrad.linalg.distances import pca_lowrank as pca_lowrank
 from math import pi as pi
 from cugrad.functions.shapes.layouts import preserve_format as preserve_format
 from cugrad import profiler as profiler
+from cugrad import quasirandom as quasirandom
 from cugrad import random as random
 from cugrad.serialization import save as save
 from cugrad.serialization import save_file as save_file
@@ -678,6 +679,7 @@ from cugrad.amp.settings import set_autocast_dtype as set_autocast_dtype
 from cugrad.amp.settings import set_autocast_enabled as set_autocast_enabled
 from cugrad.device import set_default_device as set_default_device
 from cugrad.dtypes import set_default_dtype as set_default_dtype
+from cugrad.functions.interop.legacy import set_default_tensor_type as set_default_tensor_type
 from cugrad.functions.switches import set_deterministic_debug_mode as set_deterministic_debug_mode
 from cugrad.functions.switches import set_float32_matmul_precision as set_float32_matmul_precision
 from cugrad.autograd import set_grad_enabled as set_grad_enabled

@@ -90,6 +90,7 @@ from .functions.interop import legacy as legacy
 from .functions.interop.exchange import from_dlpack as from_dlpack
 from .functions.interop.exchange import frombuffer as frombuffer
 from .functions.interop.exchange import to_dlpack as to_dlpack
+from .functions.interop.legacy import set_default_tensor_type as set_default_tensor_type
 from .functions.interop.legacy import typename as typename
 from .functions.interop.printing import set_printoptions as set_printoptions
 from .functions.shapes import storages
@@ -125,6 +126,7 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import nn as nn
     from . import optim as optim
     from . import overrides as overrides
+    from . import quasirandom as quasirandom
     from . import signal as signal
     from . import special as special
     from . import testing as testing
@@ -179,7 +181,7 @@ __getattr__, __dir__ = _lazily(
         "signal.windows": """
             bartlett_window blackman_window hamming_window hann_window kaiser_window
         """,
-        "special": "special",
+        "quasirandom": "quasirandom", "special": "special",
         "alias": "as_torch", "compiler": "compiler compile", "jit": "jit",
         "distributed": "distributed", "func.fusing": "fuse", "multiprocessing": "multiprocessing",
         "distributions": "distributions",

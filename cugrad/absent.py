@@ -60,9 +60,8 @@ FILES = "checksums are always written, and checked unless the file is mapped, co
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            from_file get_device has_* lobpcg masked package
-            quasirandom return_types segment_reduce set_default_tensor_type set_flush_denormal
-            set_warn_always is_warn_always_enabled thread_safe_generator types
+            from_file get_device has_* lobpcg masked package return_types segment_reduce
+            set_flush_denormal set_warn_always is_warn_always_enabled thread_safe_generator types
         """,
         COMPILED: """
             _dynamo _inductor export ScriptModule ScriptFunction wait fork
@@ -240,7 +239,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         ALWAYS_FILLED: "deterministic",
         LATER: """
-            backcompat collect_env cpp_* flop_counter module_tracker weak
+            backcompat collect_env cpp_* flop_counter module_tracker
         """,
         INTERNAL: """
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend

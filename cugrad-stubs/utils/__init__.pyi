@@ -18,3 +18,4 @@ from cugrad.utils import data as data
 from cugrad.utils import dlpack as dlpack
 from cugrad.utils import hooks as hooks
 from cugrad.utils import tensorboard as tensorboard
+from cugrad.utils import weak as weak

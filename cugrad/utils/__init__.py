@@ -4,8 +4,9 @@ Most of it is `checkpoint.py`: begin there. `reentrant.py`, `selective.py` and `
 ways. `rerun.py` runs a function a second time, in the surroundings of the first run that
 `surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ.
 `benchmark.py` times statements. The room `data` has datasets and loaders, the room `tensorboard`
-writes what TensorBoard shows. `_pytree.py`, `dlpack.py` and `hooks.py` are PyTorch's import paths
-for what lives in lower rooms. No other room imports from here.
+writes what TensorBoard shows. `weak.py` has dictionaries that do not hold their keys. `_pytree.py`,
+`dlpack.py` and `hooks.py` are PyTorch's import paths for what lives in lower rooms. No other room
+imports from here.
 """
 
 import typing as _typing
@@ -20,10 +21,14 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import dlpack as dlpack
     from . import hooks as hooks
     from . import tensorboard as tensorboard
+    from . import weak as weak
 
 __all__ = ["checkpoint"]
 
 __getattr__, __dir__ = _lazily(
     __name__,
-    {name: name for name in ("_pytree", "benchmark", "data", "dlpack", "hooks", "tensorboard")},
+    {
+        name: name
+        for name in ("_pytree", "benchmark", "data", "dlpack", "hooks", "tensorboard", "weak")
+    },
 )

@@ -31,7 +31,8 @@ from ..func.trees import (
 __all__ = [
     "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "SUPPORTED_NODES",
     "TreeSpec", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_class",
-    "is_namedtuple_instance", "key_get", "keystr", "register_dataclass", "register_pytree_node",
+    "is_namedtuple_instance", "is_structseq", "is_structseq_class", "is_structseq_instance",
+    "key_get", "keystr", "register_dataclass", "register_pytree_node",
     "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten",
     "tree_flatten_with_path", "tree_is_leaf", "tree_iter", "tree_leaves",
     "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
@@ -39,7 +40,7 @@ __all__ = [
     "treespec_pprint",
 ]  # fmt: skip
 
-PyTree = Any
+PyTree = Context = DumpableContext = Any
 IsLeaf = Callable[[Any], bool] | None
 SUPPORTED_NODES = NODES
 treespec_pprint = spelled
@@ -283,6 +284,23 @@ def is_namedtuple_instance(obj: Any) -> bool:
 # Forms as text ------------------------------------------------------------------------------------
 
 
+def is_structseq_class(cls: type) -> bool:
+    """Whether a class is one of C's named tuples, such as `time.struct_time`."""
+    counts = ("n_fields", "n_sequence_fields", "n_unnamed_fields")
+    direct = isinstance(cls, type) and cls.__bases__ == (tuple,)
+    return direct and all(isinstance(getattr(cls, name, None), int) for name in counts)
+
+
+def is_structseq(obj: Any) -> bool:
+    """Whether it is an instance of such a class, or the class."""
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """Whether it is an instance of such a class."""
+    return is_structseq_class(type(obj))
+
+
 def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
     """A form as JSON, in PyTorch's protocol 1; NotImplementedError for a class without a name.
 
@@ -342,6 +360,14 @@ def _of_json(schema: dict[str, Any]) -> TreeSpec:
 _list_flatten, _list_unflatten = NODES[list].flatten, NODES[list].unflatten
 _tuple_flatten, _tuple_unflatten = NODES[tuple].flatten, NODES[tuple].unflatten
 _dict_flatten, _dict_unflatten = NODES[dict].flatten, NODES[dict].unflatten
+
+
+def _list_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    values, context = _list_flatten(d)
+    return [(SequenceKey(place), value) for place, value in enumerate(values)], context
+
+
+_tuple_flatten_with_keys = _list_flatten_with_keys
 
 
 def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], Any]:

@@ -114,3 +114,19 @@ def test_a_window_has_any_width_but_none_or_less(name: str, width: str, lib: Any
     for value in (0, 0.0, -1):
         with pytest.raises(ValueError, match="must be positive"):
             getattr(lib.signal.windows, name)(7, **{width: value})
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_a_default_type_is_a_dtype_and_a_device() -> None:
+    for lib in (cugrad, pytest.importorskip("torch")):
+        try:
+            lib.set_default_tensor_type("torch.DoubleTensor")
+            assert lib.ones(1).dtype is lib.float64 and lib.ones(1).device.type == "cpu"
+            for wrong in ("torch.LongTensor", lib.IntTensor, lib.float64):
+                with pytest.raises(TypeError, match="only floating-point types"):
+                    lib.set_default_tensor_type(wrong)
+            lib.set_default_tensor_type(lib.FloatTensor)
+            assert lib.ones(1).dtype is lib.float32
+        finally:
+            lib.set_default_dtype(lib.float32)
+            lib.set_default_device(None)

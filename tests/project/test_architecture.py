@@ -49,6 +49,7 @@ LAYERS = [
         "linalg",
         "fft",
         "random",
+        "quasirandom",
         "special",
         "signal",
         "sparse",

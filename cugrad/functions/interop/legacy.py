@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Union
 
 from ... import dtypes
+from ...device import set_default_device
 from ...tensor import Size, Tensor
 from ..creation import factories as creation
 
-__all__ = ["TYPES", "TensorType", "typename"]
+__all__ = ["TYPES", "TensorType", "set_default_tensor_type", "typename"]
 
 
 class TensorType:
@@ -62,6 +64,31 @@ def types_on(device: str) -> dict[str, TensorType]:
 
 
 TYPES = types_on("cpu")
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """The dtype and the device of such a type are the defaults of this thread, from now on.
+
+    Args:
+        t: a type of floating-point elements, such as `torch.cuda.FloatTensor`, or its name. It
+            names the host where it names no GPU.
+
+    TypeError for other types, and what `set_default_device` raises. PyTorch deprecates it.
+    """
+    warnings.warn(
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
+        "torch.set_default_dtype() and torch.set_default_device() as alternatives.", stacklevel=2,
+    )  # fmt: skip
+    named = t.name if isinstance(t, TensorType) else t
+    place, _, kind = str(named).removeprefix("torch.").rpartition(".")
+    is_type = isinstance(named, str) and kind in TYPES and place in ("", "cuda")
+    if not is_type or not TYPES[kind].dtype.is_floating_point:
+        raise TypeError(
+            f"invalid type object: only floating-point types are supported as the default type, "
+            f"got {t!r}"
+        )
+    set_default_device(place or "cpu")  # first: it may not be there
+    dtypes.set_default_dtype(TYPES[kind].dtype)
 
 
 def typename(obj: Any) -> str:
