@@ -34,6 +34,9 @@ class Refusing(ABCMeta):
     def __repr__(cls) -> str:
         return f"<{cls.path}: {cls.reason}>" if "path" in vars(cls) else super().__repr__()
 
+    def __str__(cls) -> str:  # packages make tables of dtypes by what `str` says of them
+        return cls.path if "path" in vars(cls) else super().__str__()
+
 
 @cache
 def refusal(path: str, reason: str) -> Any:

@@ -109,6 +109,10 @@ class Optimizer:
         if "step" in vars(cls):
             cls.step = observed(vars(cls)["step"])  # type: ignore[method-assign]
 
+    def _patch_step_function(self) -> None:
+        """What optimizers call that set themselves up: here classes have their `step` watched."""
+        self._make_hooks()
+
     def _make_hooks(self) -> None:
         for name in HOOKS:
             if name not in vars(self):

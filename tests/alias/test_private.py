@@ -54,6 +54,36 @@ assert Tensor is torch.Tensor and Distribution is torch.distributions.Distributi
 assert fans(torch.ones(2, 3, 4)) == (12, 8)
 assert issubclass(torch.jit.TracerWarning, Warning) and torch.__config__.show()
 assert not is_traceable_wrapper_subclass(torch.ones(1))
+assert str(torch.qint8) == "torch.qint8"
+from torch._C._functorch import is_batchedtensor
+from torch._functorch.vmap import _add_batch_dim, tree_flatten
+torch.vmap(lambda x: [x, print(end="" if is_batchedtensor(x) else "no")][0])(torch.ones(2))
+assert not is_batchedtensor(torch.ones(1)) and tree_flatten([1, (2,)])[0] == [1, 2]
+from torch.nn.utils._named_member_accessor import swap_tensor
+layer = torch.nn.BatchNorm1d(2)
+old = layer.running_mean
+assert swap_tensor(layer, "running_mean", old + 1) is old and (layer.running_mean == 1).all()
+swap_tensor(layer, "weight", old)  # no Parameter: programs compute with functions of it
+assert layer.weight is old and layer._parameters["weight"] is old
+for wrong in ((None, "weight", old), (layer, "nothing", old), (layer, "training", old),
+              (layer, "a.b", old), (layer, "weight", 3)):
+    try: swap_tensor(*wrong)
+    except (AttributeError, KeyError, TypeError): pass
+    else: raise AssertionError
+from torch.utils._contextlib import _NoParamDecoratorContextManager
+class doubled(_NoParamDecoratorContextManager):
+    def __enter__(self):
+        self.before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.double)
+    def __exit__(self, *error): torch.set_default_dtype(self.before)
+@doubled
+def made(): return torch.ones(1)
+assert made().dtype is torch.double and torch.ones(1).dtype is torch.float
+from torch.nn.modules.module import _global_parameter_registration_hooks as hooks
+from torch.nn.modules.module import register_module_parameter_registration_hook as register
+handle = register(lambda *args: None)
+assert len(hooks.values()) == 1 and callable(hooks.values()[0])
+handle.remove()
 try: torch.ops.load_library("nothing.so")
 except OSError as error: print(error)
 try: from torch.optim.optimizer import nothing

@@ -13,6 +13,7 @@ __all__ = ["NAMES", "PATHS", "find"]
 
 _SOME = "alias.private.internals"
 _TRANSFORMS = "distributions.transforms.transform"
+_ELEMENTWISE = "distributions.transforms.elementwise"
 
 # PyTorch's name -> this library's.
 NAMES = {
@@ -20,6 +21,9 @@ NAMES = {
     **{
         f"_C.{name}": f"{_SOME}.{name}"
         for name in (
+            "Graph",
+            "Node",
+            "Value",
             "DispatchKey",
             "DispatchKeySet",
             "_ExcludeDispatchKeyGuard",
@@ -28,8 +32,10 @@ NAMES = {
         )
     },
     "_softmax_backward_data": f"{_SOME}._softmax_backward_data",
+    "distributions.transforms._clipped_sigmoid": f"{_ELEMENTWISE}._clipped_sigmoid",
     "distributions.transforms._InverseTransform": f"{_TRANSFORMS}._InverseTransform",
     "jit.Error": f"{_SOME}.JitError",
+    "jit._get_trace_graph": f"{_SOME}._get_trace_graph",
     "jit.TracerWarning": f"{_SOME}.TracerWarning",
     "jit._overload": "alias.paths._jit_internal._overload",
     "jit._overload_method": "alias.paths._jit_internal._overload",
@@ -41,6 +47,10 @@ NAMES = {
     "nn.init._no_grad_trunc_normal_": "nn.init.trunc_normal_",
     "nn.init._no_grad_uniform_": "nn.init.uniform_",
     "nn.init._no_grad_zero_": "nn.init.zeros_",
+    **{
+        f"nn.modules.module.{name}": f"{_SOME}.{name}"
+        for name in ("_global_buffer_registration_hooks", "_global_parameter_registration_hooks")
+    },
     "nn.utils.stateless._reparametrize_module": f"{_SOME}._reparametrize_module",
     "utils.data.functional_datapipe": f"{_SOME}.functional_datapipe",
     "utils.data.dataloader._collate_fn_t": f"{_SOME}._collate_fn_t",
@@ -51,6 +61,9 @@ NAMES = {
 PATHS = {
     "__config__": "alias.paths.__config__",
     "_tensor": "tensor",
+    "_C._functorch": "alias.private._functorch",
+    "_functorch": "alias.private._functorch",
+    "_functorch.vmap": "alias.private._functorch",
     "_custom_ops": "alias.paths.library",
     "_tensor_str": "alias.private._tensor_str",
     "_utils": "alias.private._utils",
@@ -62,6 +75,8 @@ PATHS = {
     "jit.annotations": "alias.private.annotations",
     "onnx.symbolic_helper": "alias.paths.onnx",
     "nn._reduction": "alias.private._reduction",
+    "nn.utils._named_member_accessor": "alias.private._named_member_accessor",
+    "utils._contextlib": "alias.private._contextlib",
     "utils._foreach_utils": "alias.private._foreach_utils",
     "utils._python_dispatch": "alias.private._python_dispatch",
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...accelerator import get_device_module
 from ...cuda import current_device
+from ...cuda import is_available as cuda_is_available
 from ...device import device as device_of
 from ...functions import FUNCTIONS
 from ...nn.utils.convert_parameters import parameters_to_vector
@@ -13,8 +15,9 @@ from ...serialization.names import rebuild_parameter as _rebuild_parameter
 from ...serialization.names import rebuild_tensor_v2 as _rebuild_tensor_v2
 from ...tensor import Tensor
 
-__all__ = ["_element_size", "_flatten_dense_tensors", "_get_device_index", "_rebuild_parameter",
-           "_rebuild_tensor_v2", "_unflatten_dense_tensors"]  # fmt: skip
+__all__ = ["_element_size", "_flatten_dense_tensors", "_get_available_device_type",
+           "_get_device_index", "_get_device_module", "_rebuild_parameter", "_rebuild_tensor_v2",
+           "_unflatten_dense_tensors"]  # fmt: skip
 
 
 def _element_size(dtype: Any) -> int:
@@ -32,6 +35,16 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
     """Views of a row in the shapes of the tensors, one behind the other."""
     parts = FUNCTIONS["split"](flat, [t.numel() for t in tensors])
     return tuple(part.view(t.shape) for part, t in zip(parts, tensors))
+
+
+def _get_available_device_type() -> str | None:
+    """The kind of device beside the CPU that is here: "cuda", or None."""
+    return "cuda" if cuda_is_available() else None
+
+
+def _get_device_module(device_type: str) -> Any:
+    """The module of a kind of device, `torch.cuda` for one; RuntimeError where there is none."""
+    return get_device_module(device_type)
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:

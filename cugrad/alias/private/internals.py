@@ -7,9 +7,11 @@ from typing import Any
 
 from ...amp import autocast
 from ...autograd.mode import no_grad
+from ...nn.base.global_hooks import common
 from ...nn.modules.module import Module
 from ...nn.stateless import in_place_of
 from ...tensor import Tensor
+from ..refusals import refusal
 
 __all__ = ["JitError", "TracerWarning"]
 
@@ -19,6 +21,11 @@ _worker_init_fn_t = Callable[[int], None]
 
 class TracerWarning(Warning):
     """torch.jit's warning of what a trace does not hold; nothing is traced, so it never comes."""
+
+
+_JIT = "there are no graphs of jit: see torch.fx"
+_get_trace_graph = refusal("torch.jit._get_trace_graph", _JIT)
+Graph, Node, Value = (refusal(f"torch._C.{name}", _JIT) for name in ("Graph", "Node", "Value"))
 
 
 class JitError(RuntimeError):
@@ -87,3 +94,18 @@ def _get_privateuse1_backend_name() -> str:
 def functional_datapipe(name: str, enable_df_api_tracing: bool = False) -> Callable[[Any], Any]:
     """A decorator that gives the class back: there are no data pipes whose method it could be."""
     return lambda cls: cls
+
+
+class _HooksOfAll:
+    """The hooks of all modules that are told of what modules are given, as a table of them."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def values(self) -> list[Callable[..., Any]]:
+        """The hooks, in the order of registration."""
+        return [hook.call for hook in common(self.kind)]
+
+
+_global_parameter_registration_hooks = _HooksOfAll("parameter")
+_global_buffer_registration_hooks = _HooksOfAll("buffer")

@@ -69,14 +69,19 @@ class PowerTransform(Transform):
     inverse_shape = forward_shape
 
 
+def _clipped_sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)), kept inside of (0, 1); programs import it by PyTorch's name."""
+    limits = extremes(x)
+    return F.sigmoid(x).clamp(min=limits.tiny, max=1 - limits.eps)
+
+
 class SigmoidTransform(Fixed):
     """y = 1 / (1 + exp(-x)), kept inside of (0, 1)."""
 
     domain, codomain = constraints.real, constraints.unit_interval
 
     def _call(self, x: Any) -> Any:
-        limits = extremes(x)
-        return F.sigmoid(x).clamp(min=limits.tiny, max=1 - limits.eps)
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Any) -> Any:
         limits = extremes(y)
