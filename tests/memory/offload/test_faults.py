@@ -23,6 +23,9 @@ from cugrad.memory.disk import store
 from cugrad.memory.disk.span import DiskSpan
 from cugrad.memory.disk.transfers import Transfer
 from cugrad.memory.offloading import engine
+from cugrad.memory.offloading.options import OffloadOptions
+from cugrad.memory.states.lane import lane_of
+from cugrad.tensor import make
 from tests.memory.offload import cases_of_life as offload_cases_of_life
 from tests.memory.offload import cases_of_steps as offload_cases_of_steps
 from tests.memory.offload import cases_of_transforms as offload_cases_of_transforms
@@ -309,6 +312,21 @@ def another_stream_asks_for_what_has_left() -> None:
         found = y.grad_fn._saved_self + 1
     main.wait_event(side.record_event())
     assert found is not None and z is not None
+
+
+@program
+def memory_of_another_stream_is_used_while_it_is_left() -> None:
+    """As weights and optimizer states are, of `offload_states`."""
+    copies, options = engine.engine_of(DEVICE, 0), OffloadOptions()
+    lane = lane_of(copies, "states")
+    span = copies.host_state([0], 512, options)
+    flat = copies.bring_state(span, lane)
+    flat[...] = 1
+    tensor = make(flat)
+    sent = copies.send_state(tensor, options, lane)
+    copies.release_finished(0)  # the lane waits, whose memory it is
+    tensor.add_(1)
+    assert sent is not None
 
 
 @program

@@ -147,17 +147,6 @@ def a_lanes_memory_is_left() -> None:
 
 
 @program
-def a_lanes_memory_is_used_while_it_is_left() -> None:
-    copies, lane, span, flat = in_lane()
-    tensor = make(flat)
-    flat[...] = 1
-    span = copies.send_state(tensor, OffloadOptions(), lane)
-    copies.release_finished(0)
-    tensor.add_(1)
-    assert span is not None
-
-
-@program
 def someone_lets_go_of_a_lanes_memory() -> None:
     copies, lane, span, flat = in_lane()
     lane.escaped.append(weakref.ref(flat))
