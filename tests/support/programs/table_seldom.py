@@ -12,7 +12,6 @@ t.atleast_1d({x})  any
 t.nn.functional.channel_shuffle({x}[None], 1)  3d
 t.nn.functional.conv_transpose3d({x}[None, None, None], {x}[None, None, None, :1, :1])  real =2d
 t.nn.functional.conv_tbc({x}, {x}[:1].mT, {x}[0, 0], 0)  real =3d square
-t.nn.functional.ctc_loss({x}[:, None].log_softmax(-1), t.tensor([[1]]), [{n}], [1])  real =2d
 t.nn.functional.triplet_margin_with_distance_loss({x}, {x} * .5, {x} + 2)  real =2d | clear({x}, 0)
 t.nn.functional.lp_pool2d({x}[None].abs() + .1, 2., 2)  real =2d | clear({x}, 0)
 t.nn.functional.max_pool3d({x}[None], 1)  real =3d
