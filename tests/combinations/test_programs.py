@@ -65,7 +65,7 @@ def test_programs_that_agreed() -> None:
 def test_programs_of_a_new_seed() -> None:
     """CUGRAD_FUZZ_SEED draws those of a failure again; `bash ci/fuzz.sh` runs for longer.
 
-    About one program in two thousand finds what is still to be mended: that is told, with its seed,
+    About one program in a thousand finds what is still to be mended: that is told, with its seed,
     and no failure. A process that ends is a failure. What is found is mended, and its script goes
     into the corpus; or a row of the page says why it is there, and `judging.py`, or a line of
     `accepted_differences.txt`, by which rule it is known.
