@@ -42,10 +42,8 @@ _plans: dict[
 ] = {}  # by dtypes, shapes and, unless dense, strides: a Product, or None for the long way
 
 
-def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
-    """`a @ b` with NumPy's shapes, copied to `out` if that is given. ValueError where the shapes do
-    not fit.
-    """
+def matmul(a: Array, b: Array) -> Array:
+    """`a @ b` with NumPy's shapes. ValueError where the shapes do not fit."""
     try:
         if a._c_contiguous and b._c_contiguous:
             product = _plans[a.dtype.num, a.shape, b.dtype.num, b.shape]
@@ -53,11 +51,7 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
             product = _plans[a.dtype.num, a.shape, b.dtype.num, b.shape, a.strides, b.strides]
     except KeyError:
         product = _planned(a, b)
-    result = _matmul(a, b) if product is None else product.run(a, b)
-    if out is None:
-        return result
-    out[...] = result
-    return out
+    return _matmul(a, b) if product is None else product.run(a, b)
 
 
 def _planned(a: Array, b: Array) -> Product | None:

@@ -84,12 +84,12 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_the_same_to_the_bit(name: str, place: str) -> None:
-    assert_same(run(name, "cpu", PLACES[place]), name, f"{name} on disk", "cpu")
+    assert_same(run(name, "cpu", PLACES[place]), name, f"{name} on disk")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_of_a_device_are_the_same_to_the_bit(name: str) -> None:
-    assert_same(run(name, "simulated", PLACES["disk"]), name, f"{name} on disk", "simulated")
+    assert_same(run(name, "simulated", PLACES["disk"]), name, f"{name} on disk")
 
 
 def test_steps_that_repeat_use_the_same_space(device: str) -> None:

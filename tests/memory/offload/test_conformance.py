@@ -149,13 +149,13 @@ def run(name: str, device: str, place: Placement | None, lib: Any = cugrad) -> l
 
 
 @functools.cache
-def plain(name: str, device: str = "cpu") -> tuple[Host, ...]:
-    """What a case returns without hooks: the host adds some products in an order of its own."""
-    return tuple(run(name, device, None))
+def plain(name: str) -> tuple[Host, ...]:
+    """What a case returns without hooks, on the CPU."""
+    return tuple(run(name, "cpu", None))
 
 
-def assert_same(found: list[Host], name: str, what: str, device: str) -> None:
-    wanted = plain(name, device)
+def assert_same(found: list[Host], name: str, what: str) -> None:
+    wanted = plain(name)
     assert len(found) == len(wanted)
     for k, (a, b) in enumerate(zip(found, wanted, strict=True)):
         assert a.shape == b.shape and a.dtype == b.dtype, f"{what}: result {k}"
@@ -252,7 +252,7 @@ def on_the_device(name: str, place: str, seed: int) -> None:
     how = schedule(seed)
     with nothing_leaks(), simulated.configured(**how):
         found = run(name, "simulated", PLACEMENTS[place])
-        assert_same(found, name, f"{name} in {place!r}, {how}", "simulated")
+        assert_same(found, name, f"{name} in {place!r}, {how}")
 
 
 def test_there_are_sixty() -> None:
@@ -275,7 +275,7 @@ def test_pytorch_says_the_same(name: str) -> None:
 def test_on_the_host(place: str) -> None:
     for number, name in enumerate(CASES):
         if fits(name, place) and its_turn(number, place):
-            assert_same(run(name, "cpu", PLACEMENTS[place]), name, name, "cpu")
+            assert_same(run(name, "cpu", PLACEMENTS[place]), name, name)
 
 
 @pytest.mark.cuda

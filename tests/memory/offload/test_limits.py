@@ -283,7 +283,7 @@ def test_each_byte_leaves_once(name: str) -> None:
     forget()
     for step in range(3):
         del made[:]
-        assert_same(run(name, "simulated", Placement(make, moves=True)), name, name, "simulated")
+        assert_same(run(name, "simulated", Placement(make, moves=True)), name, name)
         if step or name != "parts_then_all_of_a_storage":
             assert [context.stats.copied_ratio for context in made] == [1.0] * len(made)
     for context in made:

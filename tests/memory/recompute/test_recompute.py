@@ -30,10 +30,10 @@ PLACEMENTS = {
 @pytest.mark.parametrize("place", PLACEMENTS)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_without(name: str, place: str) -> None:
-    conformance.assert_same(conformance.run(name, "cpu", PLACEMENTS[place]), name, name, "cpu")
+    conformance.assert_same(conformance.run(name, "cpu", PLACEMENTS[place]), name, name)
     with conformance.nothing_leaks(), simulated.configured(policy="random", seed=len(name)):
         found = conformance.run(name, "simulated", PLACEMENTS[place])
-        conformance.assert_same(found, name, name, "simulated")
+        conformance.assert_same(found, name, name)
     simulated.reset()
 
 
