@@ -21,7 +21,7 @@ from ...errors import FormulaError
 from ...ops.promotion import fit_scalar, result_dtype
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor
-from ..calls.arguments import array_of, cast, refused
+from ..calls.arguments import array_of, cast, refuse_complex, refused
 from ..calls.out import called
 from ..calls.signatures import Signature
 from ..creation.factories import tensor
@@ -251,12 +251,10 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
 @_public
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`input` limited to [min, max]; the bounds are numbers or tensors.
-
-    RuntimeError when neither bound is given.
-    """
+    """`input` limited to [min, max], numbers or tensors. RuntimeError when neither is given."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    refuse_complex("clamp", (input, min, max))
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         if min is not None:
             input = FUNCTIONS["clamp_min"](input, min)
