@@ -5,19 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from .absent import explain
 from .autograd.engine.backward_pass import task
 from .autograd.function import Function, once_differentiable
 from .autograd.mode import state
 from .autograd.recording.node import AccumulateGrad, Node
 from .autograd.transforms import running
 from .device import device as Device
-from .dispatching import DisableTorchFunction as DisableTorchFunction
-from .dispatching import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
-from .dispatching import here
-from .dispatching import plainly as _disabled_torch_function_impl  # noqa: F401
 from .dtypes import dtype as Dtype
 from .nn import functional
+from .runtime.absent import explain
+from .runtime.dispatching import DisableTorchFunction as DisableTorchFunction
+from .runtime.dispatching import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
+from .runtime.dispatching import here
+from .runtime.dispatching import plainly as _disabled_torch_function_impl  # noqa: F401
 from .tensor import Tensor
 
 __all__: list[str] = []

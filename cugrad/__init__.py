@@ -11,7 +11,7 @@ import sys as _sys
 import typing as _typing
 from math import e, inf, nan, pi
 
-from .lazy import Loading as _Loading
+from .runtime.lazy import Loading as _Loading
 
 with _Loading():
     from . import ops  # declares the rows that everything below looks up  # isort: skip
@@ -27,8 +27,6 @@ with _Loading():
     from . import sparse as sparse
     from . import version as version
 
-from .absent import listed as _listed
-from .absent import refuse as _refuse
 from .autograd import enable_grad as enable_grad
 from .autograd import inference_mode as inference_mode
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -42,7 +40,6 @@ from .autograd.inference import is_inference_mode_enabled as is_inference_mode_e
 from .device import device as device
 from .device import get_default_device as get_default_device
 from .device import set_default_device as set_default_device
-from .dispatching import when_switched_on as _when_switched_on
 from .dtypes import bfloat16 as bfloat16
 from .dtypes import bool_ as _bool
 from .dtypes import cdouble as cdouble
@@ -101,8 +98,11 @@ from .functions.shapes.layouts import preserve_format as preserve_format
 from .functions.shapes.storages import TypedStorage as TypedStorage
 from .functions.shapes.storages import UntypedStorage as UntypedStorage
 from .functions.switches import *
-from .lazy import lazily as _lazily
 from .profiler import of_autograd as _autograd_profiler
+from .runtime.absent import listed as _listed
+from .runtime.absent import refuse as _refuse
+from .runtime.dispatching import when_switched_on as _when_switched_on
+from .runtime.lazy import lazily as _lazily
 from .sparse import smm as smm
 from .sparse import sparse_coo_tensor as sparse_coo_tensor
 from .sparse import spmm as spmm

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .kept import Switch, of_thread
+from .runtime.kept import Switch, of_thread
 
 __all__ = ["device", "default_device", "set_default_device", "get_default_device"]
 

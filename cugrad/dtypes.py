@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .kept import LASTING, of_thread
+from .runtime.kept import LASTING, of_thread
 
 __all__ = [
     "check_fits", "dtype", "get_default_dtype", "is_differentiable", "is_floating", "is_half", "of",

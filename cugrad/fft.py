@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import dtypes
-from .absent import explain
 from .autograd.mode import state
 from .autograd.recording.record import recorded
 from .functions.calls.arguments import array_of, cast
@@ -21,6 +20,7 @@ from .functions.creation import factories as creation
 from .functions.shapes.copies import roll
 from .ops.dims import canonical_dim, canonical_dims, int_tuple
 from .ops.table import TABLE
+from .runtime.absent import explain
 from .tensor import Tensor
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .absent import explain
 from .functions.creation import random as _functions
 from .functions.creation.random import *  # noqa: F403  this is its face
+from .runtime.absent import explain
 
 __all__ = list(_functions.__all__)
 

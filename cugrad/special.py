@@ -7,7 +7,6 @@ from math import sqrt
 from typing import Any
 
 from . import dtypes
-from .absent import explain
 from .autograd.recording.record import recorded
 from .functions import FUNCTIONS
 from .functions.calls.arguments import cast, refused
@@ -15,6 +14,7 @@ from .functions.calls.out import accepting
 from .functions.maths.arithmetic import met
 from .ops.dims import canonical_dim
 from .ops.special_functions import POLYNOMIALS
+from .runtime.absent import explain
 from .tensor import Tensor
 
 # Functions of the rows `special_<name>`, whose arguments are PyTorch's as they stand.

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dispatching, dtypes
+from . import dtypes
 from .backends import backend_of, started
 from .device import device as Device
 from .dtypes import dtype as Dtype
 from .dtypes import is_differentiable
-from .kept import of_thread
+from .runtime import dispatching
+from .runtime.kept import of_thread
 
 if TYPE_CHECKING:
     from .autograd.recording.views import View

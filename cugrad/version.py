@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import backends
-from .absent import refuse
+from .runtime.absent import refuse
 
 __all__ = ["__version__", "debug", "git_version", "hip", "rocm", "xpu"]
 

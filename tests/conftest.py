@@ -215,7 +215,7 @@ def fields_of(state: object) -> dict[str, Any]:
 def _registries() -> tuple[list[list[Any]], list[Any]]:
     """The registries of `kept`, which grow as modules are imported; and what else lasts."""
     lasting = [getattr(importlib.import_module(module), name) for module, name in LASTING.items()]
-    kept = importlib.import_module("cugrad.kept")
+    kept = importlib.import_module("cugrad.runtime.kept")
     return [kept.LOCALS, kept.LASTING, kept.OPEN], lasting
 
 
@@ -252,7 +252,7 @@ def put_back(environment: dict[Any, Any], now: dict[Any, Any]) -> list[str]:
 
 def restore_functions() -> None:
     """Has public functions ask no class of their arguments, as before a subclass was defined."""
-    if importlib.import_module("cugrad.dispatching").TWINS:
+    if importlib.import_module("cugrad.runtime.dispatching").TWINS:
         importlib.import_module("tests.support.overriding").switch_off()
 
 

@@ -7,7 +7,7 @@ room imports from here.
 
 from __future__ import annotations
 
-from ..absent import explain as _explain
+from ..runtime.absent import explain as _explain
 from .devices import *
 
 _explain(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..absent import COMPILED, DISTRIBUTED, explain, missing, reason_for
+from ..runtime.absent import COMPILED, DISTRIBUTED, explain, missing, reason_for
 from . import private
 from .refusals import AbsentModule, refusal
 

@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn
 
-from ..absent import PAGE
+from ..runtime.absent import PAGE
 
 __all__ = ["AbsentModule", "operators", "refusal", "refuse_the_rest"]
 

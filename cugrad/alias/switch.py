@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .. import absent, version
+from .. import version
 from ..device import device
 from ..dtypes import dtype
 from ..random import Generator
+from ..runtime import absent
 from ..tensor import Size, Tensor
 from . import refusals
 from .finder import NAMES, Alias, InstalledTorch

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..absent import explain
 from ..autograd.autocast import (
     AutocastSetting,
     leave,
@@ -18,9 +17,10 @@ from ..autograd.autocast import (
     settings,
     switch_autocast,
 )
-from ..contexts import Context
 from ..cuda import is_available as cuda_is_available
-from ..kept import Switch
+from ..runtime.absent import explain
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 from ..tensor import Tensor
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]

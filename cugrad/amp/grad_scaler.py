@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
-from ..absent import explain
 from ..autograd.mode import no_grad
 from ..autograd.recording.recorded import recorded
 from ..cuda import is_available as cuda_is_available
@@ -15,6 +14,7 @@ from ..dtypes import float16, float32, int32
 from ..functions.creation.factories import full, full_like, zeros_like
 from ..functions.maths.arithmetic import where
 from ..functions.maths.lists import next_scale, unscale_together
+from ..runtime.absent import explain
 from ..tensor import Tensor
 
 __all__ = ["GradScaler"]

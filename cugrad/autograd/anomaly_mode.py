@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..backends.batched.arrays import plain
-from ..contexts import described
 from ..dtypes import is_differentiable
-from ..frames import LAYERS, users_frames, warn_user
-from ..kept import Switch
+from ..runtime.contexts import described
+from ..runtime.frames import LAYERS, users_frames, warn_user
+from ..runtime.kept import Switch
 from ..tensor import Tensor
 from .mode import State, anomaly, state
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from .. import dtypes
 from ..device import ELSEWHERE
 from ..dtypes import is_floating
-from ..kept import Switch, of_thread
 from ..ops.table import Op
+from ..runtime.kept import Switch, of_thread
 from ..tensor import Tensor
 from .mode import state
 from .recording.recorded import recorded

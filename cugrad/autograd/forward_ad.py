@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..contexts import Context
-from ..kept import Switch
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 from ..tensor import Tensor
 from .forward.dual import below, hide_tangent, laid_out, leave, set_tangent, tangent_of
 from .forward.dual_inplace import own

@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..absent import explain
 from ..backends import backend_of
 from ..backends.batched import arrays as batched
 from ..dtypes import is_differentiable
-from ..frames import warn_user
+from ..runtime.absent import explain
+from ..runtime.frames import warn_user
 from ..tensor import Tensor, make
 from .anomaly_mode import note
 from .custom.context import BackwardCFunction, FunctionCtx

@@ -1,6 +1,6 @@
 """PyTorch's import path for the grad modes and inference mode."""
 
-from ..absent import explain
+from ..runtime.absent import explain
 from .inference import inference_mode as inference_mode
 from .mode import enable_grad as enable_grad
 from .mode import no_grad as no_grad

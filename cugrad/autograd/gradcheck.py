@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..absent import explain
 from ..backends import backend_of
+from ..runtime.absent import explain
 from ..tensor import Tensor, make
 from . import check
 from .engine.differentiate import grad

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ..absent import explain
 from ..backends import backend_of
-from ..contexts import Context, described
-from ..kept import Switch
+from ..runtime.absent import explain
+from ..runtime.contexts import Context, described
+from ..runtime.kept import Switch
 from ..tensor import Tensor
 from .engine.backward_pass import task
 from .mode import pop_hooks, push_hooks, state

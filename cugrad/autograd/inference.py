@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
-from ..contexts import Context, F, decorated
-from ..kept import Switch
+from ..runtime.contexts import Context, F, decorated
+from ..runtime.kept import Switch
 from ..tensor import UNCOUNTED, Tensor, fresh
 from .mode import state
 

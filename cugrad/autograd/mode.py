@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, overload
 
-from ..contexts import Context, F, decorated
-from ..kept import Switch, kept, of_thread
+from ..runtime.contexts import Context, F, decorated
+from ..runtime.kept import Switch, kept, of_thread
 
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..kept import NOTHING
+from ..runtime.kept import NOTHING
 from .mode import RangeObserver, state
 
 __all__ = ["ranged"]

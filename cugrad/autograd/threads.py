@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..backends import started
-from ..contexts import Context
-from ..kept import LASTING, LOCALS, Switch, of_thread
+from ..runtime.contexts import Context
+from ..runtime.kept import LASTING, LOCALS, Switch, of_thread
 
 __all__ = [
     "is_deep", "is_multithreading_enabled", "modes_here", "run_in_thread",

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..backends.batched import random as batched_random
 from ..backends.batched.arrays import BatchLevel
-from ..kept import Switch, of_thread
+from ..runtime.kept import Switch, of_thread
 
 __all__ = ["GRAD", "active", "lowered", "noting", "opened_again", "opened_level", "running"]
 

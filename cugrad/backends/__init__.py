@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import device as _device
-from ..absent import explain
 from ..device import device
+from ..runtime.absent import explain
 from .batched.arrays import BatchedArray
 from .numpy.backend import NumpyBackend
 from .protocol import Backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ..kept import of_thread
+from ..runtime.kept import of_thread
 
 __all__ = ["RunningStatistics", "track_moment", "waiting"]
 

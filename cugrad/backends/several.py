@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..kept import NOTHING
+from ..runtime.kept import NOTHING
 from . import BY_ARRAY_TYPE
 
 __all__ = ["Several", "are_away", "at_home", "by_device", "several", "there"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kept import Guarded, whole
+from ..runtime.kept import Guarded, whole
 from .protocol import Backend
 
 __all__ = ["SlabBlock", "PinnedSlab"]

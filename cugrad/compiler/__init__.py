@@ -3,7 +3,7 @@
 `uncompiled.py` is all of it: begin there. `cugrad.compile` comes from here.
 """
 
-from ..absent import explain
+from ..runtime.absent import explain
 from .uncompiled import *
 from .uncompiled import __all__ as __all__
 

@@ -7,7 +7,7 @@ Begin with `host.py`.
 
 from __future__ import annotations
 
-from ..absent import explain as _explain
+from ..runtime.absent import explain as _explain
 from .host import *
 
 _explain(__name__)

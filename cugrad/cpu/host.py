@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kept import Switch
+from ..runtime.kept import Switch
 
 __all__ = [
     "Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count",

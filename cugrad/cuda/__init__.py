@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ..errors import OutOfMemoryError
-from ..lazy import lazily as _lazily
+from ..runtime.lazy import lazily as _lazily
 from . import devices, index_checks, memory, seeding, streams
 from .devices import *
 from .index_checks import *

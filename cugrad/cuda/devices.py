@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from .. import backends
 from ..backends.cupy import probe as cupy_probe
 from ..device import device as Place
-from ..kept import Switch
+from ..runtime.kept import Switch
 
 __all__ = [
     "current_device",

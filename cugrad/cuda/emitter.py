@@ -16,7 +16,7 @@ from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 from ..backends.cupy import nvtx as cupy_nvtx
-from ..frames import warn_user
+from ..runtime.frames import warn_user
 from .nvtx_events import Events
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from ..kept import Switch, of_thread
+from ..runtime.kept import Switch, of_thread
 
 __all__ = ["are_indices_checked", "check_indices"]
 

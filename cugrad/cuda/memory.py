@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..absent import explain
 from ..backends.pinned import pinned_memory
+from ..runtime.absent import explain
 from .devices import DeviceLike, backend_at, is_initialized, is_simulated_device
 
 __all__ = [

@@ -11,7 +11,7 @@ from copy import copy
 from itertools import count
 from typing import Any
 
-from ..kept import OPEN, Switch, of_thread
+from ..runtime.kept import OPEN, Switch, of_thread
 from .emitter import OpenRange, call_of, emitter, numbered_emitter
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]

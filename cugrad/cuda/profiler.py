@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..contexts import Context
-from ..kept import Switch
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 from .devices import cuda_backend
 
 __all__ = ["profile", "start", "stop"]

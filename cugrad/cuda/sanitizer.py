@@ -22,8 +22,8 @@ import numpy as np
 
 from ..backends.owners import root_of
 from ..backends.simulated.races import Access, Clock, Clocks, Shadow
-from ..contexts import Context
-from ..kept import Switch
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 from .devices import cuda_backend
 
 __all__ = ["check", "disable", "enable", "is_enabled", "reads", "touched_by_host", "writes"]

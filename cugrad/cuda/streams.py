@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..absent import explain
 from ..device import device as Place
-from ..kept import Switch
+from ..runtime.absent import explain
+from ..runtime.kept import Switch
 from .devices import DeviceLike, cuda_backend, device, index_of
 
 __all__ = [

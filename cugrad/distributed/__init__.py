@@ -8,8 +8,8 @@ than there are.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from ..absent import explain
-from ..lazy import lazily as _lazily
+from ..runtime.absent import explain
+from ..runtime.lazy import lazily as _lazily
 from . import algorithms as algorithms
 from . import nn as nn
 from .checks import DebugLevel as DebugLevel

@@ -8,7 +8,7 @@ they live, in `real_line.py`, `positive.py`, `unit_interval.py`, `discrete.py`, 
 
 import sys as _sys
 
-from ..absent import explain
+from ..runtime.absent import explain
 from . import (
     categorical,
     composite,

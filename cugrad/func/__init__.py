@@ -7,7 +7,7 @@ begin with `transforms.py`. `trees.py` takes nested arguments apart. `fusing.py`
 
 from typing import TYPE_CHECKING, Any
 
-from ..lazy import lazily
+from ..runtime.lazy import lazily
 from .batching import vmap
 from .jacobians import hessian, jacfwd, jacrev
 from .transforms import grad, grad_and_value, jvp, linearize, vjp

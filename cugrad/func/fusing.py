@@ -18,7 +18,7 @@ from ..backends import backend_of
 from ..backends.traced.arrays import Trace, Traced, Untraceable, reached_from
 from ..backends.wanted import wanted
 from ..dtypes import is_floating
-from ..kept import kept
+from ..runtime.kept import kept
 from ..tensor import Tensor, make
 
 __all__ = ["fuse"]

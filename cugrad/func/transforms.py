@@ -17,7 +17,7 @@ from ..autograd.recording.record import recorded
 from ..autograd.transforms import GRAD, active, running
 from ..backends.batched.arrays import levels_of
 from ..functions.creation.factories import zeros_like
-from ..kept import kept
+from ..runtime.kept import kept
 from ..tensor import Tensor
 from .trees import flatten, spelled, structure, tree_map, unflatten
 

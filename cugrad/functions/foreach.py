@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..absent import missing
+from ..runtime.absent import missing
 from ..tensor import Tensor
 
 __all__: list[str] = []

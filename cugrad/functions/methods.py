@@ -6,11 +6,12 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .. import autograd, dispatching
-from ..absent import ABSENT, Absent
+from .. import autograd
 from ..autograd.recording.node import HookDict, RemovableHandle, add_hook, leaf_rare
 from ..autograd.recording.record import recorded
 from ..autograd.recording.views import detached
+from ..runtime import dispatching
+from ..runtime.absent import ABSENT, Absent
 from ..tensor import Size, Tensor, make
 from . import FUNCTIONS, PROPERTIES, declared
 from . import METHODS as FUNCTION_METHODS

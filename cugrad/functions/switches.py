@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from .. import backends
-from ..absent import refuse
 from ..backends.numpy import threads as numpy_threads
 from ..backends.wanted import wanted
-from ..contexts import Context
-from ..kept import Switch
+from ..runtime.absent import refuse
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 from ..tensor import Tensor
 
 __all__ = [

@@ -8,7 +8,7 @@ Python, with the names of `naming.py`, and a `GraphModule` (`graph_module.py`) r
 `passes` has what is done with all of it. Other rooms import nothing from here.
 """
 
-from ..absent import explain as _explain
+from ..runtime.absent import explain as _explain
 from . import immutable_collections as immutable_collections
 from ._symbolic_trace import PH as PH
 from ._symbolic_trace import ProxyableClassMeta as ProxyableClassMeta

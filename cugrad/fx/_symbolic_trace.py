@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
-from ..dispatching import switch_on
 from ..functions.control import _assert
 from ..nn import Module, Parameter, Sequential
+from ..runtime.dispatching import switch_on
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from .graph import Graph, _PyTreeCodeGen, _PyTreeInfo

@@ -13,7 +13,7 @@ from typing import Any
 from ..cuda.devices import cuda_backend, synchronize
 from ..cuda.memory import empty_cache
 from ..cuda.streams import Stream, StreamContext
-from ..frames import is_ours
+from ..runtime.frames import is_ours
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing"]
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
-from ..absent import PAGE
 from ..nn import Module
+from ..runtime.absent import PAGE
 
 __all__ = [
     "Attribute", "Final", "RecursiveScriptModule", "ScriptFunction", "ScriptModule",

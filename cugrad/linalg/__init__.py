@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..absent import explain
 from ..autograd.autocast import POLICIES, autocasts
 from ..errors import LinAlgError
 from ..functions.calls.out import accepting
 from ..functions.maths.inplace import in_place
+from ..runtime.absent import explain
 from . import (
     decompositions,
     distances,

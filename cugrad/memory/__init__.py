@@ -8,7 +8,7 @@ Programs import from here; `sizes.py` and `geometry.py` serve the profiler too.
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazily
+from ..runtime.lazy import lazily
 
 if TYPE_CHECKING:
     from .budgeting.context import BudgetError, budget

@@ -9,7 +9,7 @@ outside one imports `nn.NAME` and PyTorch's paths. Begin with `modules.linear`, 
 
 import typing as _typing
 
-from ..lazy import lazily as _lazily
+from ..runtime.lazy import lazily as _lazily
 from . import functional as functional
 from . import init as init
 from . import modules as modules

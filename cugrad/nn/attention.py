@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from ..absent import explain
-from ..contexts import Context
 from ..functions import switches
-from ..kept import Switch
+from ..runtime.absent import explain
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 

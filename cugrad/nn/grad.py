@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..absent import explain
 from ..autograd.recording.record import recorded
 from ..backends.windows import Ints, numbers
+from ..runtime.absent import explain
 from ..tensor import Tensor
 
 

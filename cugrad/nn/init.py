@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..absent import explain
 from ..autograd.mode import no_grad
 from ..functions.creation.random import Generator, randperm
 from ..linalg import qr
+from ..runtime.absent import explain
 from ..tensor import Tensor
 
 _GAINS = {

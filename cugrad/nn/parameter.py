@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..absent import explain
-from ..dispatching import overrides, plainly
 from ..functions.creation.factories import empty
+from ..runtime.absent import explain
+from ..runtime.dispatching import overrides, plainly
 from ..tensor import UNCOUNTED, Tensor, make
 
 

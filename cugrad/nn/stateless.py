@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..functions import FUNCTIONS
-from ..kept import Switch
+from ..runtime.kept import Switch
 from ..tensor import Tensor
 from .modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from .modules.module import Module

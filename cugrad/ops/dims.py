@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
-from ..frames import called
+from ..runtime.frames import called
 
 __all__ = [
     "broadcast_shapes", "canonical_dim", "canonical_dims", "contiguous_strides", "inferred_shape",

@@ -12,7 +12,7 @@ from .. import backends
 from ..backends.batched import random as batched_random
 from ..backends.forks import kept_over_forks
 from ..device import device as Device
-from ..kept import Switch, of_thread
+from ..runtime.kept import Switch, of_thread
 
 __all__ = [
     "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "drawn_again",

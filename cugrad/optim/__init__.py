@@ -7,7 +7,7 @@ PyTorch has; `rules` turns a rule into steps. `lr_scheduler` changes settings fr
 given.
 """
 
-from ..absent import explain
+from ..runtime.absent import explain
 from . import lr_scheduler as lr_scheduler
 from . import swa_utils as swa_utils
 from ._adafactor import Adafactor

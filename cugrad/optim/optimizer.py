@@ -10,13 +10,13 @@ from functools import wraps
 from itertools import chain
 from typing import Any, TypeAlias
 
-from ..absent import explain
 from ..autograd.mode import enable_grad, in_grad_mode
 from ..autograd.ranges import ranged
 from ..autograd.recording.node import HookDict, RemovableHandle
 from ..backends.several import at_home, by_device
 from ..dtypes import float32
 from ..graphs.capture import is_current_stream_capturing
+from ..runtime.absent import explain
 from ..tensor import Tensor
 from .step_hooks import (
     HOOKS,

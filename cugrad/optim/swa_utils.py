@@ -8,12 +8,12 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-from ..absent import explain
 from ..autograd.mode import no_grad
 from ..dtypes import int64
 from ..functions.creation.factories import tensor
 from ..nn.modules.batchnorm import _BatchNorm
 from ..nn.modules.module import Module
+from ..runtime.absent import explain
 from ..tensor import Tensor
 from .lr_scheduler.scheduler import LRScheduler, Rates, one_for_each_group
 from .optimizer import Optimizer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar
 
-from ..dispatching import are_asked, asked, here, overloaded
+from ..runtime.dispatching import are_asked, asked, here, overloaded
 from ..tensor import Tensor
 
 __all__ = [

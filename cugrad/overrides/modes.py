@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..dispatching import here, switch_on
-from ..kept import Switch
+from ..runtime.dispatching import here, switch_on
+from ..runtime.kept import Switch
 
 __all__ = ["BaseTorchFunctionMode", "TorchFunctionMode"]
 

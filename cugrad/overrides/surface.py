@@ -10,11 +10,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from .. import autograd, fft, functions, linalg, special
-from ..absent import LIBRARY, Absent
-from ..dispatching import UNCONVERTED, overridable, when_switched_on
 from ..functions.creation import drawing, factories, random
 from ..nn import functional, init, of_torch
 from ..nn.recurrent import stacks
+from ..runtime.absent import LIBRARY, Absent
+from ..runtime.dispatching import UNCONVERTED, overridable, when_switched_on
 from ..signal import windows
 from ..tensor import Tensor
 

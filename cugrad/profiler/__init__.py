@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazily
+from ..runtime.lazy import lazily
 
 if TYPE_CHECKING:  # each is imported when it is first asked for
     from .activities import ProfilerActivity, kineto_available, supported_activities

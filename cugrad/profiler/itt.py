@@ -8,11 +8,11 @@ import threading
 from functools import partial
 from typing import Any
 
-from ..absent import explain
 from ..autograd import mode
-from ..contexts import described
 from ..cuda.emitter import Emitter
-from ..kept import OPEN, Switch, of_thread
+from ..runtime.absent import explain
+from ..runtime.contexts import described
+from ..runtime.kept import OPEN, Switch, of_thread
 from .nvidia.nvtx import Ranges, sizes_of
 
 __all__ = ["emit_itt"]

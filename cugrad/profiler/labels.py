@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..autograd.ranges import ranged
-from ..contexts import described
+from ..runtime.contexts import described
 
 __all__ = ["record_function"]
 

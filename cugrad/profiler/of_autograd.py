@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..lazy import lazily
+from ..runtime.lazy import lazily
 
 HOMES = {
     "autograd_profile": "profile",

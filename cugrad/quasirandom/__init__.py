@@ -6,7 +6,7 @@ room does.
 
 from __future__ import annotations
 
-from ..absent import explain as _explain
+from ..runtime.absent import explain as _explain
 from .sobol import SobolEngine as SobolEngine
 
 __all__ = ["SobolEngine"]

@@ -17,9 +17,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from ..absent import explain
-from ..contexts import Context
-from ..kept import Switch
+from ..runtime.absent import explain
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 from . import safetensors as safetensors
 from .archive import VERSION, Reader, Writer, written
 from .checked import shown, storage_name

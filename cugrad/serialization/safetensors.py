@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..absent import explain
 from ..backends import backend_of
 from ..ops.dims import contiguous_strides
 from ..ops.views.strided import address_of, storage_of
+from ..runtime.absent import explain
 from ..tensor import Tensor
 from .archive import written
 from .checked import shown

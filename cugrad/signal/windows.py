@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..absent import explain
 from ..functions import accepting
 from ..functions.calls.out import strided
 from ..functions.creation import factories as creation
+from ..runtime.absent import explain
 from ..tensor import Tensor
 
 __all__ = [

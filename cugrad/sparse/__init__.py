@@ -9,7 +9,7 @@ names. Users import the functions from `cugrad.sparse` and `cugrad`, other rooms
 
 from __future__ import annotations
 
-from ..absent import explain as _explain
+from ..runtime.absent import explain as _explain
 from .coo import SparseTensor as SparseTensor
 from .making import METHODS as METHODS
 from .making import sparse_coo_tensor as sparse_coo_tensor

@@ -8,13 +8,13 @@ from typing import Any
 
 from .. import dtypes
 from ..device import device as Device
-from ..dispatching import plainly
 from ..dtypes import dtype as DType
 from ..errors import NoArray
 from ..functions import FUNCTIONS
 from ..functions.calls.out import sparse_coo
 from ..functions.creation.factories import zeros
 from ..functions.shapes.copies import cat
+from ..runtime.dispatching import plainly
 from ..tensor import Size, Tensor, make
 from .gradients import add_hook, add_post_hook, once_a_place, retain, retains, values_at
 from .text import text_of

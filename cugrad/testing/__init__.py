@@ -4,7 +4,7 @@
 does not use this room.
 """
 
-from ..absent import explain
+from ..runtime.absent import explain
 from .comparison import assert_allclose, assert_close
 from .making import make_tensor
 

@@ -11,7 +11,7 @@ imports from here.
 
 import typing as _typing
 
-from ..lazy import lazily as _lazily
+from ..runtime.lazy import lazily as _lazily
 from . import checkpoint
 
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for

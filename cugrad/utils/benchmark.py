@@ -14,8 +14,8 @@ from time import perf_counter
 from typing import Any
 
 from .. import cuda
-from ..absent import LIBRARY, explain
 from ..functions.switches import get_num_threads, set_num_threads
+from ..runtime.absent import LIBRARY, explain
 
 __all__ = ["Compare", "Measurement", "TaskSpec", "Timer", "select_unit", "timer", "trim_sigfig"]
 

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..autograd.mode import state
-from ..contexts import Context
-from ..kept import Switch
+from ..runtime.contexts import Context
+from ..runtime.kept import Switch
 from .comparison import TRAITS, CheckpointError
 from .op_log import OpLogs
 from .reentrant import CheckpointFunction, check_backward_validity, detach_variable

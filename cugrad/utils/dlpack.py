@@ -2,8 +2,8 @@
 
 from enum import IntEnum
 
-from ..absent import explain
 from ..functions.interop.exchange import from_dlpack, to_dlpack
+from ..runtime.absent import explain
 
 __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
 

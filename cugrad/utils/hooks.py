@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ..absent import explain
 from ..autograd.recording.node import RemovableHandle
+from ..runtime.absent import explain
 
 __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 

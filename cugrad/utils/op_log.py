@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..autograd.mode import pop_observer, push_observer
-from ..frames import users_frames
-from ..kept import Switch
+from ..runtime.frames import users_frames
+from ..runtime.kept import Switch
 from .comparison import CheckpointError
 
 __all__ = ["OpLogs"]

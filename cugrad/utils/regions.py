@@ -17,7 +17,7 @@ from ..autograd.recording.node import edge_of
 from ..autograd.recording.saved import INFERENCE_TEXT, Packed, spelled
 from ..autograd.recording.views import linked
 from ..errors import InplaceError
-from ..kept import Switch
+from ..runtime.kept import Switch
 from ..tensor import Tensor
 from .comparison import TIP, CheckpointError, Traits, by, described, op_name
 from .rerun import Enough, Rerun, Values

@@ -10,8 +10,8 @@ from ..autograd.mode import state, watch_writes
 from ..autograd.recording.op_node import OpPlan
 from ..autograd.recording.operands import read_inputs
 from ..autograd.transforms import running
-from ..kept import Switch
 from ..ops.table import Op
+from ..runtime.kept import Switch
 from ..tensor import Tensor, make
 from .comparison import TIP, CheckpointError, Traits, by, op_name
 

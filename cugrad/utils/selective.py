@@ -10,8 +10,8 @@ from typing import Any
 
 from .. import memory
 from ..autograd.mode import pop_observer, push_observer, state
-from ..kept import Switch
 from ..ops.table import TABLE
+from ..runtime.kept import Switch
 from ..tensor import Tensor, make
 
 __all__ = [

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cugrad.absent import ABSENT, INTERNAL, Absent, reason_for
 from cugrad.functions import switches
+from cugrad.runtime.absent import ABSENT, INTERNAL, Absent, reason_for
 from tests.support import ROOT
 
 PAGE = ROOT / "docs" / "torch-compatibility.md"
@@ -385,7 +385,7 @@ def table() -> str:
 
 
 def absent_table() -> str:
-    """What cugrad.absent says of names that are for users, as a table."""
+    """What cugrad.runtime.absent says of names that are for users, as a table."""
     lines = ["| where | names | reason |", "|---|---|---|"]
     for space, reasons in ABSENT.items():
         for reason, names in reasons.items():

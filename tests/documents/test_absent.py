@@ -1,4 +1,4 @@
-"""Each public name of PyTorch is here, or cugrad.absent says why not, however it is asked for."""
+"""Each public name of PyTorch is here, or runtime/absent.py says why not, however asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cugrad
-from cugrad.absent import ABSENT, PAGE, Absent, reason_for
+from cugrad.runtime.absent import ABSENT, PAGE, Absent, reason_for
 
 MODULES = [
     "nn", "nn.functional", "nn.init", "nn.utils", "nn.parallel", "nn.parameter", "nn.attention",
@@ -79,7 +79,7 @@ def test_each_public_name_is_here_or_in_the_table(space: str) -> None:
     pytest.importorskip("torch")
     names = public_names(space)
     unknown = [n for n in sorted(names) if not is_here(space, n) and reason_for(space, n) is None]
-    assert not unknown, "neither here nor in cugrad.absent"
+    assert not unknown, "neither here nor in cugrad.runtime.absent"
     patterns = [p for group in ABSENT.get(space, {}).values() for p in group.split()]
     for pattern in patterns:
         matched = [n for n in names if fnmatchcase(n, pattern)]

@@ -735,7 +735,7 @@ def test_a_public_name_has_one_declaration() -> None:
     imports by name do not, so they are looked at here.
     """
     from cugrad.functions import FUNCTIONS, declared
-    from cugrad.lazy import lazily
+    from cugrad.runtime.lazy import lazily
 
     with pytest.raises(ValueError, match="'cat' is declared twice"):
         declared(FUNCTIONS, {"cat": cugrad.stack})

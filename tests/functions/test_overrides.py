@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import cugrad
-from cugrad import dispatching
-from cugrad.absent import Absent
+from cugrad.runtime import dispatching
+from cugrad.runtime.absent import Absent
 from tests.nn.test_modules import CASES
 
 ANSWER = object()

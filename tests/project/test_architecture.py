@@ -60,7 +60,7 @@ LAYERS = [
     ["ops"],
     ["cuda", "cpu"],
     ["backends"],
-    ["dtypes", "device", "errors", "absent", "contexts", "dispatching", "frames", "kept", "lazy"],
+    ["dtypes", "device", "errors", "runtime"],
 ]
 RANK = {room: len(LAYERS) - depth for depth, row in enumerate(LAYERS) for room in row}
 

@@ -99,7 +99,7 @@ def saving() -> list[Walk]:
 
 # These run what they are handed with the state of the thread around it: no reader turns back.
 HANDED = {
-    frozenset(("autograd/mode.py", "kept.py")),
+    frozenset(("autograd/mode.py", "runtime/kept.py")),
     frozenset(("autograd/mode.py", "autograd/engine/differentiate.py")),
 }
 

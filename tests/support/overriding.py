@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cugrad import dispatching
+from cugrad.runtime import dispatching
 
 __all__ = ["switch_off"]
 

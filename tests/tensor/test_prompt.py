@@ -14,8 +14,8 @@ import pytest
 
 import cugrad as torch
 from cugrad import memory, profiler
-from cugrad.absent import PUBLIC
 from cugrad.functions import FUNCTIONS, TAKES_OUT
+from cugrad.runtime.absent import PUBLIC
 from tests.documents.test_absent import home, public_names
 
 

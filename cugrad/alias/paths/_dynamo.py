@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...absent import COMPILED
 from ...compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -14,7 +13,8 @@ from ...compiler import (
     reset,
     substitute_in_graph,
 )
-from ...contexts import Context
+from ...runtime.absent import COMPILED
+from ...runtime.contexts import Context
 from ..refusals import refuse_the_rest
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...absent import COMPILED
+from ...runtime.absent import COMPILED
 from ..refusals import refusal, refuse_the_rest
 
 __all__ = ["FakeTensor", "FakeTensorMode", "is_fake"]

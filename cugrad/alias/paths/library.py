@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import autograd
-from ...absent import COMPILED
+from ...runtime.absent import COMPILED
 from ..refusals import operators, refuse_the_rest
 
 __all__ = ["CustomOpDef", "Library", "custom_op", "define", "impl", "register_autograd",

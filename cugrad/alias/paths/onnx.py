@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...absent import COMPILED
+from ...runtime.absent import COMPILED
 from ..refusals import refuse_the_rest
 
 __all__ = ["is_in_onnx_export", "parse_args", "register_custom_op_symbolic",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...absent import OTHER_DEVICE
+from ...runtime.absent import OTHER_DEVICE
 from ..refusals import refuse_the_rest
 
 __all__ = ["device_count", "empty_cache", "is_available", "is_initialized", "manual_seed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...contexts import Context as _DecoratorContextManager
+from ...runtime.contexts import Context as _DecoratorContextManager
 
 __all__ = ["_DecoratorContextManager", "_NoParamDecoratorContextManager"]
 

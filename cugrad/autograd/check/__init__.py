@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...lazy import lazily
+from ...runtime.lazy import lazily
 
 if TYPE_CHECKING:
     from .edge_cases import batches_in_backward as batches_in_backward

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...frames import warn_user
+from ...runtime.frames import warn_user
 from ...tensor import Tensor
 from ..engine.batches import over_batch
 from ..engine.differentiate import grad

@@ -14,7 +14,7 @@ from ...backends import backend_of
 from ...backends.owners import root_of
 from ...backends.several import several, there
 from ...errors import NoArray
-from ...kept import of_thread
+from ...runtime.kept import of_thread
 from ...tensor import Tensor, make
 from ..anomaly_mode import guarded
 from ..mode import anomaly, show_node, state, will_change

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ...backends import backend_of
-from ...frames import warn_user
+from ...runtime.frames import warn_user
 from ...tensor import Tensor, make
 from ..graph import GradientEdge, Origin
 from ..mode import passing, state, switch_grad

@@ -10,9 +10,9 @@ from typing import Any
 from ...backends import backend_of
 from ...dtypes import is_differentiable
 from ...errors import InplaceError
-from ...kept import Switch
 from ...ops.table import ELEMENTWISE, Op
 from ...ops.views.strided import storage_of
+from ...runtime.kept import Switch
 from ...tensor import Tensor, make
 from ..mode import Level, state
 from ..recording.recorded import recorded

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from ... import backends
-from ...dispatching import Unasked, give_code
 from ...dtypes import bfloat16, is_floating
 from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
+from ...runtime.dispatching import Unasked, give_code
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import INFERRING, PACKING, UNUSUAL, state
 from .node import Output, edge_of, next_seq
@@ -185,7 +185,7 @@ def compile_function(
     A `public` one calls its first argument `input`, as PyTorch's functions do. The function is
     compiled when it is first called: it then gets other code, and stays the same object.
     `called(function, values, more)` answers calls with more keywords than those of the row. What
-    users call `asks` the classes of operands that are no tensors, see `cugrad.dispatching`.
+    users call `asks` the classes of operands that are no tensors, see `cugrad.runtime.dispatching`.
     """
     more = called is not None
 

@@ -6,8 +6,8 @@ import weakref
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ...contexts import Context
-from ...kept import Switch
+from ...runtime.contexts import Context
+from ...runtime.kept import Switch
 from ...tensor import Tensor
 from ..mode import Hooks, no_grad, pop_hooks, push_hooks, state
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...backends import backend_of
-from ...dispatching import Unasked, newly_asked
 from ...dtypes import of as dtype_of
 from ...ops.promotion import SCALARS, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
+from ...runtime.dispatching import Unasked, newly_asked
 from ...tensor import Tensor
 from ..mode import state
 

@@ -14,7 +14,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from ...kept import of_thread
+from ...runtime.kept import of_thread
 from .fused.reductions import tickets_of_stream
 
 __all__ = ["CudaCapture", "capturing"]

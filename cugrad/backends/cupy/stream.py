@@ -6,7 +6,7 @@ from typing import Any
 
 import cupy
 
-from ...kept import Switch
+from ...runtime.kept import Switch
 
 __all__ = ["CudaEvent", "CudaStream", "Using", "current_stream", "new_stream"]
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...kept import NOTHING
+from ...runtime.kept import NOTHING
 from ..numpy.backend import HOST_STREAM, HostEvent, HostRng, HostStream
 from .arrays import NO_DATA, MetaArray, blank
 from .namespace import MetaNamespace

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ...kept import NOTHING
+from ...runtime.kept import NOTHING
 from ..forks import kept_over_forks, unforked
 from ..moments import track_moment
 from ..owners import root_of

@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from ...contexts import Context
-from ...kept import Switch
+from ...runtime.contexts import Context
+from ...runtime.kept import Switch
 from .array import SimulatedArray
 from .backend import MACHINE, SimulatedBackend
 from .cost import A100, GH200, H100, H200, PRESETS, Model, preset

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...kept import Switch
+from ...runtime.kept import Switch
 from ..copies import check_copy
 from ..numpy.backend import HostRng
 from .array import SimulatedArray, run

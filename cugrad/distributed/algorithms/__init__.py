@@ -4,6 +4,6 @@
 reduced: begin there.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 
 explain(__name__)

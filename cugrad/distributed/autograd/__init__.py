@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ...absent import explain
+from ...runtime.absent import explain
 
 __all__ = ["context", "is_available"]
 

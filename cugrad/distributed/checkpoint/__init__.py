@@ -4,7 +4,7 @@ The modules have PyTorch's names, and show what stands in `cugrad.serialization.
 `state_dict.py` brings models and optimizers into the form that is written.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from .api import CheckpointException as CheckpointException
 from .default_planner import DefaultLoadPlanner as DefaultLoadPlanner
 from .default_planner import DefaultSavePlanner as DefaultSavePlanner

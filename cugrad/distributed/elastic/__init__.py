@@ -3,6 +3,6 @@
 `multiprocessing/errors.py` has `record`: begin there. `distributed.run` starts scripts.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 
 explain(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...backends import backend_of
-from ...kept import NOTHING
+from ...runtime.kept import NOTHING
 from ..reduce_op import ReduceOp
 
 __all__ = ["Alone"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
-from ...kept import NOTHING
+from ...runtime.kept import NOTHING
 from ..reduce_op import ReduceOp
 
 __all__ = ["MpiEngine", "finalize", "is_started", "is_there", "mpi"]

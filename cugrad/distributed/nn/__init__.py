@@ -3,7 +3,7 @@
 `functional.py` is all of it: begin there. SyncBatchNorm imports from it.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from .functional import *
 from .functional import __all__ as __all__
 

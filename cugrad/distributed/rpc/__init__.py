@@ -4,7 +4,7 @@
 there.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from . import api as api
 from .api import *
 from .api import __all__ as __all__

@@ -4,7 +4,7 @@
 no change: each process has RANK, LOCAL_RANK, WORLD_SIZE and what else torchrun sets.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from .launch import main as main
 from .options import get_args_parser as get_args_parser
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...absent import Asked
+from ...runtime.absent import Asked
 from ..engines import mpi
 from ..starting import is_nccl_available
 from .options import PROG, Launch, job_of

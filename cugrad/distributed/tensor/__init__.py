@@ -5,7 +5,7 @@
 `distributed.fsdp` makes parameters of them, `distributed.checkpoint` writes and reads them.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from ..device_mesh import DeviceMesh as DeviceMesh
 from ..device_mesh import init_device_mesh as init_device_mesh
 from .dtensor import DTensor as DTensor

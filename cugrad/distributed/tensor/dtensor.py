@@ -7,11 +7,11 @@ from typing import Any
 
 from ...autograd.mode import is_grad_enabled, no_grad
 from ...backends import backend_of
-from ...dispatching import DisableTorchFunctionSubclass, meets
 from ...functions.creation.factories import empty, full
 from ...functions.shapes.copies import cat, stack
 from ...linalg import vector_norm
 from ...ops.table import ELEMENTWISE, TABLE
+from ...runtime.dispatching import DisableTorchFunctionSubclass, meets
 from ...tensor import Size, Tensor, make
 from .. import collectives
 from ..device_mesh import DeviceMesh

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dispatching import Unasked, newly_asked
+from ...runtime.dispatching import Unasked, newly_asked
 from ...tensor import Tensor
 
 __all__ = ["MISTAKES", "explained", "saying"]

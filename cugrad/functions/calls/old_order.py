@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ...frames import warn_user
+from ...runtime.frames import warn_user
 from ...tensor import Tensor
 
 __all__ = ["in_any_order", "reordered"]

@@ -11,9 +11,9 @@ from typing import Any
 from ...autograd.forward.dual import highest
 from ...autograd.mode import no_grad, state
 from ...backends import backend_of
-from ...dispatching import Unasked, newly_asked
 from ...dtypes import type_name
 from ...ops.table import TABLE
+from ...runtime.dispatching import Unasked, newly_asked
 from ...tensor import Tensor
 from ..shapes.strided import in_its_memory
 from .mistakes import MISTAKES, explained

@@ -17,9 +17,9 @@ from ...backends.pinned import pinned_memory
 from ...backends.wanted import known
 from ...device import default_device
 from ...device import device as Device
-from ...frames import called
 from ...ops.dims import broadcast_shapes, keeps_order
 from ...ops.promotion import fit_scalar
+from ...runtime.frames import called
 from ...tensor import Size, Tensor, check_differentiable_dtype, make
 from .host_data import cast, check_range, host_array
 

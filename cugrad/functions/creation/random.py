@@ -13,12 +13,12 @@ from ...autograd.recording.record import recorded
 from ...autograd.transforms import running
 from ...backends import backend_of, started
 from ...backends.batched.arrays import plain
-from ...contexts import Context
 from ...cuda import seeding
 from ...device import default_device
 from ...device import device as Device
-from ...kept import Switch
 from ...ops import random as draw
+from ...runtime.contexts import Context
+from ...runtime.kept import Switch
 from ...tensor import Tensor, make
 from .factories import _finish, _numpy_dtype, _shape
 

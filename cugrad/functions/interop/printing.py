@@ -13,7 +13,7 @@ from ...autograd.forward.dual import tangent_of
 from ...autograd.mode import state
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
-from ...dispatching import overrides
+from ...runtime.dispatching import overrides
 from ...tensor import Tensor, make
 
 __all__ = ["history", "implied_dtypes", "set_printoptions", "tensor_text", "with_suffixes"]

@@ -3,6 +3,6 @@
 Begin with `shape_prop.py`, which notes shapes; `utils` finds a pattern in a graph.
 """
 
-from ...absent import explain as _explain
+from ...runtime.absent import explain as _explain
 
 _explain(__name__)

@@ -13,8 +13,8 @@ from ...autograd.engine.backward_pass import task
 from ...autograd.graph import saved_tensors_hooks
 from ...device import default_device
 from ...device import device as Device
-from ...frames import warn_user
-from ...kept import of_thread
+from ...runtime.frames import warn_user
+from ...runtime.kept import of_thread
 from ...tensor import Tensor
 from ..geometry import root_of
 from ..recomputing.context import Recomputed

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...backends.protocol import Backend
 from ...device import device as Device
-from ...frames import warn_user
+from ...runtime.frames import warn_user
 from ..sizes import size
 from . import known_steps
 from .known_steps import SeenStep, StepBook, StepOutcome, Tuning

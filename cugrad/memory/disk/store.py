@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...backends import backend_of
-from ...kept import Guarded, whole
+from ...runtime.kept import Guarded, whole
 from .direct_storage import DeviceFile, handle_of
 from .files import (
     FULL,

@@ -10,7 +10,7 @@ from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
 from ...backends import Backend, backend_of
 from ...backends.batched.arrays import BatchedArray, hidden, plain
-from ...kept import whole
+from ...runtime.kept import whole
 from ...tensor import Tensor
 from ..geometry import array_at, is_alone, memory_of, root_of, span_of
 from .coalescing import Part

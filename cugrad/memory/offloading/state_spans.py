@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...kept import Guarded, whole
+from ...runtime.kept import Guarded, whole
 from ..geometry import root_of, span_of
 from .ledger import Ledger
 from .options import OffloadOptions

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...autograd.mode import pop_observer, push_observer, state
 from ...backends.batched import arrays as batched
-from ...kept import Switch
+from ...runtime.kept import Switch
 from ...tensor import Tensor
 from ..geometry import root_of
 from .recipes import Recipe

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...device import device as Device
-from ...dispatching import overrides, plainly
 from ...dtypes import of as dtype_of
+from ...runtime.dispatching import overrides, plainly
 from ...tensor import Size, Tensor, make
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from ...absent import because
+from ...runtime.absent import because
 from ...tensor import Tensor
 from ..parameter import Buffer, Parameter
 from .global_hooks import registered

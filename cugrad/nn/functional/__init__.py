@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import typing as _typing
 
-from ...absent import explain as _explain
 from ...functions.calls.mistakes import saying as _saying
 from ...functions.shapes.arranging import channel_shuffle as channel_shuffle
 from ...functions.shapes.arranging import pixel_shuffle as pixel_shuffle
@@ -18,6 +17,7 @@ from ...functions.shapes.arranging import pixel_unshuffle as pixel_unshuffle
 from ...functions.shapes.padding import pad as pad
 from ...linalg.distances import bilinear as bilinear
 from ...linalg.distances import pdist as pdist
+from ...runtime.absent import explain as _explain
 from ...tensor import Tensor as Tensor
 from .activation import *
 from .attention import *

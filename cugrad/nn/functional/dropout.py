@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
-from ...frames import warn_user
 from ...functions.calls.arguments import refuse_complex
 from ...ops import random as draw
 from ...ops.table import TABLE
+from ...runtime.frames import warn_user
 from ...tensor import Tensor, make
 
 __all__ = [

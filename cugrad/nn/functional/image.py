@@ -14,9 +14,9 @@ from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.windows import Ints, numbers
 from ...dtypes import float32, uint8
-from ...frames import warn_user
 from ...functions.calls.arguments import fresh, of_reals
 from ...functions.shapes.padding import pad
+from ...runtime.frames import warn_user
 from ...tensor import Tensor, make
 from .pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, along
 from .pooling.windows import avg_pool2d, avg_pool3d

@@ -8,8 +8,8 @@ from typing import Any
 from ... import dtypes
 from ...autograd.recording.record import recorded
 from ...dtypes import dtype as DType
-from ...frames import warn_user
 from ...functions.shapes.copies import cat
+from ...runtime.frames import warn_user
 from ...tensor import Tensor
 from .class_losses import cross_entropy
 from .loss import check_reduction

@@ -9,10 +9,10 @@ from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import plain
 from ...dtypes import promote_types
-from ...frames import warn_user
 from ...functions.calls.arguments import of_reals, refuse_complex
 from ...functions.creation.factories import full_like
 from ...functions.shapes.views import broadcast_tensors
+from ...runtime.frames import warn_user
 from ...tensor import Tensor
 
 __all__ = [

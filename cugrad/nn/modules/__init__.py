@@ -9,8 +9,8 @@ their files.
 import typing as _typing
 from types import ModuleType as _ModuleType
 
-from ...absent import explain as _explain
-from ...absent import listed as _listed
+from ...runtime.absent import explain as _explain
+from ...runtime.absent import listed as _listed
 from .activation import *
 from .adaptive import *
 from .batchnorm import *

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from ... import dtypes
-from ...dispatching import are_asked
 from ...functions.creation.factories import empty, ones, tensor, zeros
 from ...functions.shapes.copies import cat
+from ...runtime.dispatching import are_asked
 from ...tensor import Tensor
 from .. import init
 from ..functional.norm import batch_norm, counted_batch_norm

@@ -5,7 +5,7 @@ collects the outputs, `replicate` copies the module to each device, and `paralle
 copies in threads. Users import the names below; nn imports this room when it is asked for.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from .data_parallel import DataParallel, data_parallel
 from .distributed import DistributedDataParallel
 from .parallel_apply import parallel_apply

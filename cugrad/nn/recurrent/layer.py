@@ -12,7 +12,7 @@ from ...autograd.mode import state
 from ...autograd.transforms import running
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
-from ...kept import kept as kept_state
+from ...runtime.kept import kept as kept_state
 from ...tensor import Tensor, make
 from .scans import SCANS, Operands, Span
 from .steps import by_steps

@@ -8,7 +8,7 @@ in the older way, by hooks; so does `prune.py`.
 
 import typing as _typing
 
-from ...lazy import lazily as _lazily
+from ...runtime.lazy import lazily as _lazily
 from .. import stateless as stateless
 from .spectral_norm import remove_spectral_norm as remove_spectral_norm
 from .spectral_norm import spectral_norm as spectral_norm

@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 from ...autograd.mode import no_grad
-from ...kept import of_thread
+from ...runtime.kept import of_thread
 from ...tensor import Tensor
 from ..modules.container import ModuleDict, ModuleList
 from ..modules.module import Module

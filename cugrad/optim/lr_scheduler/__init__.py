@@ -4,7 +4,7 @@
 scheduler is one line, `get_lr`: the new rates from those of now. `combined.py` runs several.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from .combined import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts
 from .cyclic import CyclicLR

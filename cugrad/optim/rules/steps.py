@@ -13,7 +13,7 @@ import numpy as np
 from ...autograd.recording.views import will_be_changed
 from ...backends import backend_of
 from ...backends.wanted import wanted
-from ...kept import of_thread
+from ...runtime.kept import of_thread
 from ...tensor import Tensor, make
 from ..scaling import Scaled
 from .blocks import BLOCK, as_reals, computing_dtype, run

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from ...autograd.mode import state
-from ...frames import users_frames
+from ...runtime.frames import users_frames
 from ...tensor import Tensor, make
 from .event import RecordScope
 

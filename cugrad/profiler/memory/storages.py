@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from ...autograd.recording.saved import Packed
-from ...frames import users_frames
 from ...memory.geometry import root_of
 from ...memory.offloading.span import SavedView
+from ...runtime.frames import users_frames
 from ...tensor import Tensor
 
 Category = Literal["parameter", "input", "gradient", "activation", "saved"]

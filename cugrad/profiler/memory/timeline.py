@@ -16,10 +16,10 @@ from ...autograd import mode
 from ...autograd.recording.node import SEQ_LIMIT
 from ...device import default_device
 from ...device import device as Device
-from ...kept import Switch
 from ...memory.geometry import root_of
 from ...memory.sizes import size
 from ...memory.usage import bytes_elsewhere
+from ...runtime.kept import Switch
 from ...tensor import Tensor
 from .storages import Category, Site, StorageTracker, line_of_caller, parts_of
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ... import backends
 from ...autograd import mode
 from ...autograd.recording.node import SEQ_LIMIT
-from ...contexts import described
-from ...kept import Switch
+from ...runtime.contexts import described
+from ...runtime.kept import Switch
 from ..correlation.attribution import Activity, Said, TraceRange
 from ..correlation.joining import Correlation, Correlator
 from ..correlation.loaded import events_of

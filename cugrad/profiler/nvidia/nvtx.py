@@ -8,9 +8,9 @@ from typing import Any
 
 from ...autograd import mode
 from ...autograd.recording.node import SEQ_LIMIT
-from ...contexts import described
 from ...cuda.emitter import Emitter, OpenRange, emitter, numbered_emitter
-from ...kept import OPEN, Switch, of_thread
+from ...runtime.contexts import described
+from ...runtime.kept import OPEN, Switch, of_thread
 from ...tensor import Tensor
 
 

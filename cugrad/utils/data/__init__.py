@@ -5,7 +5,7 @@ over them; begin there. `iterators` are its iterators, and `_utils` what those a
 import names from `cugrad.utils.data`, or by PyTorch's paths.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from . import dataloader, dataset, distributed, sampler
 from ._utils.fetch import _DatasetKind
 from .dataloader import DataLoader, default_collate, default_convert, get_worker_info

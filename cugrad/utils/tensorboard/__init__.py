@@ -4,7 +4,7 @@
 tensorboard, which is imported when a writer is made.
 """
 
-from ...absent import explain
+from ...runtime.absent import explain
 from .writer import SummaryWriter
 
 __all__ = ["SummaryWriter"]

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...absent import PAGE
+from ...runtime.absent import PAGE
 from . import summaries
 
 __all__ = ["SummaryWriter"]

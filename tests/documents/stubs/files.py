@@ -15,8 +15,8 @@ from typing import Any
 import cugrad
 import cugrad.backends.simulated  # which `dir` shows from then on
 from cugrad import autograd, backends, cuda, func, memory, nn, profiler, special, utils
-from cugrad.absent import Absent
 from cugrad.functions.switches import BackendFlag, Matmul, Switches
+from cugrad.runtime.absent import Absent
 from tests.documents.stubs.names import home_of, is_public_module, public
 from tests.documents.stubs.overloads import overloads, recorded
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cugrad.absent import PUBLIC
+from cugrad.runtime.absent import PUBLIC
 
 
 @cache

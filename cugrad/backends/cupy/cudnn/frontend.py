@@ -9,7 +9,7 @@ from typing import Any
 
 import cupy
 
-from ....kept import of_thread
+from ....runtime.kept import of_thread
 
 __all__ = ["frontend", "handle_of", "not_supported", "version"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from ....kept import of_thread
+from ....runtime.kept import of_thread
 from ..arrays import by_value
 from ..fused.expressions import name_of
 from ..fused.reductions import tickets_of_stream

@@ -3,7 +3,7 @@
 `default_hooks.py` is all of it: begin there. Users import it.
 """
 
-from ....absent import explain
+from ....runtime.absent import explain
 from . import default_hooks as default_hooks
 
 explain(__name__)

@@ -3,6 +3,6 @@
 `errors.py` is all of it: begin there.
 """
 
-from ....absent import explain
+from ....runtime.absent import explain
 
 explain(__name__)

@@ -3,6 +3,6 @@
 Begin with `matcher_utils.py`, which finds one graph in another: it is all there is.
 """
 
-from ....absent import explain as _explain
+from ....runtime.absent import explain as _explain
 
 _explain(__name__)

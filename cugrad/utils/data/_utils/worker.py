@@ -18,7 +18,7 @@ from ....autograd.mode import is_grad_enabled, state
 from ....backends.numpy import threads
 from ....device import set_default_device
 from ....functions.creation.random import manual_seed
-from ....kept import LOCALS
+from ....runtime.kept import LOCALS
 from . import parcels
 from .failures import ExceptionWrapper
 from .fetch import _DatasetKind
