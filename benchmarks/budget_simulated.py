@@ -133,7 +133,9 @@ def by_hand(case: Case, task: Task, hands: str = "") -> dict[str, tuple[float, i
 
 
 def sweep(case: Case, preset: str, count: int, hands: str = "") -> Iterator[Row]:
-    """Rows for `count` limits, from most to least, and one for a tenth of what ResNet saves."""
+    """Rows for `count` limits, from most to least, one for the least that is reached by hand, and
+    one for a tenth of what ResNet saves.
+    """
     torch.manual_seed(0)
     budgeting._learned.clear()
     rates._rates.clear()  # of the link of another model
@@ -152,10 +154,14 @@ def sweep(case: Case, preset: str, count: int, hands: str = "") -> Iterator[Row]
         one_step(task, tight)
         assert tight.last is not None
         least = 1.03 * tight.last.first_peak  # the step that measures has to fit, too
-        for k in range(count):
-            share = 1 - k / max(1, count - 1)
-            row = under(case, task, int(least + share * (most - least)), share, plain)
-            yield compared(row, ways)
+        shares = [1 - k / max(1, count - 1) for k in range(count)]
+        limits = [int(least + share * (most - least)) for share in shares]
+        leanest = min([peak for _, peak in ways.values()])
+        if count > 1 and leanest > least:  # else none by hand fits where it is most wanted
+            shares.append((leanest - least) / (most - least))
+            limits.append(leanest)
+        for share, limit in zip(shares, limits, strict=True):
+            yield compared(under(case, task, limit, share, plain), ways)
         if case.name == "ResNet-152" and count > 1:
             yield compared(under(case, task, tenth, TENTH_SHARE, plain), ways)
         simulated.reset()

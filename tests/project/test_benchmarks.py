@@ -125,7 +125,9 @@ def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
 
 @pytest.fixture(scope="module")
 def budgets(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
-    """GPT-2 within two limits, in virtual time: the highest, and the least that is reached."""
+    """GPT-2 within three limits, in virtual time: the highest, the least that is reached, and the
+    least that is reached by hand.
+    """
     results = tmp_path_factory.mktemp("budgets") / "budget.json"
     words = ["--check", "--only", "GPT", "--budgets", "2", "--hands", "blocks, offload"]
     run = subprocess.run(
@@ -138,13 +140,15 @@ def budgets(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
 
 
 def test_budgets_fit(budgets: list[dict[str, float]]) -> None:
-    most, least = budgets
+    most, least, by_hand = budgets
+    assert least["limit"] < by_hand["limit"] < most["limit"]
     assert most["slowdown"] < 1.02 and least["slowdown"] < 1.06
     assert 0.95 * least["limit"] <= least["peak"] <= least["limit"] < 0.7 * most["limit"]
 
 
 def test_budgets_beat_what_people_choose_by_hand(budgets: list[dict[str, float]]) -> None:
-    assert budgets[1]["step"] <= budgets[1]["hand_step"]
+    by_hand = budgets[-1]
+    assert 0 < by_hand["step"] < 0.9 * by_hand["hand_step"]
 
 
 def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
