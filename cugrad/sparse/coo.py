@@ -373,9 +373,9 @@ class SparseTensor(Tensor):
     def op_sum(
         self, a: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     ) -> Tensor:
-        from .parts import sum
+        from .parts import summed
 
-        return sum(a if dtype is None else a.to(dtype), dim)
+        return summed(a if dtype is None else a.to(dtype), dim, keepdim)
 
     def op_transpose(self, a: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
         """Swaps two sparse dims."""
@@ -439,8 +439,8 @@ class SparseTensor(Tensor):
     def sub(self, other: Any, *, alpha: Any = 1) -> Any:
         return self.op_sub(self, other, alpha)
 
-    def sum(self, dim: Any = None, *, dtype: Any = None) -> Tensor:
-        return self.op_sum(self, dim, dtype=dtype)
+    def sum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        return self.op_sum(self, dim, keepdim, dtype=dtype)
 
     def transpose(self, dim0: int, dim1: int) -> SparseTensor:
         return self.op_transpose(self, dim0, dim1)

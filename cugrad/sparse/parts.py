@@ -6,13 +6,13 @@ from typing import Any
 
 from ..autograd.recording.record import recorded
 from ..dtypes import dtype as DType
-from ..functions.creation.factories import zeros
+from ..functions.creation.factories import tensor, zeros
 from ..ops.dims import canonical_dim
 from ..ops.table import ELEMENTWISE, TABLE
 from ..tensor import Tensor
 from .coo import SparseTensor
 
-__all__ = ["each_element", "part", "selected", "sum"]
+__all__ = ["each_element", "part", "selected", "sum", "summed"]
 
 
 def selected(input: SparseTensor, dim: int, index: int) -> Tensor:
@@ -81,16 +81,25 @@ def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Ten
     >>> torch.sparse.sum(a), torch.sparse.sum(a, 0).to_dense()
     (tensor(7.), tensor([4., 0., 3.]))
     """
-    values = input._values() if dtype is None else input._values().to(dtype)
-    if dim is None:
+    return summed(input if dtype is None else input.to(dtype), dim, False)
+
+
+def summed(input: SparseTensor, dim: Any, keepdim: bool) -> Tensor:
+    """The sum over all dims or some, which stay, of one element each, with `keepdim`."""
+    values, sparse = input._values(), input.sparse_dim()
+    if dim is None and not keepdim:
         return values.sum()
-    gone = {d % input.dim() for d in ((dim,) if isinstance(dim, int) else dim)}
-    sparse = input.sparse_dim()
+    dims = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
+    gone = {d % input.dim() for d in dims}
     dense = [1 + d - sparse for d in gone if d >= sparse]
-    values = values.sum(dense) if dense else values
+    values = values.sum(dense, keepdim) if dense else values
+    size = [1 if d in gone else extent for d, extent in enumerate(input.shape)
+            if keepdim or d not in gone]  # fmt: skip
     left = [d for d in range(sparse) if d not in gone]
     if not left:
-        return values.sum(0)
-    size = [extent for d, extent in enumerate(input.shape) if d not in gone]
+        return values.sum(0).reshape(size)
+    places = input._indices()
+    if keepdim:
+        places = places * tensor([[d in left] for d in range(sparse)], device=places.device)
     coalesced = input.is_coalesced() and len(left) == sparse
-    return SparseTensor(input._indices()[left], values, size, coalesced)
+    return SparseTensor(places if keepdim else places[left], values, size, coalesced)

@@ -157,7 +157,7 @@ class StatesOfBudget:
     def _of_host(self, places: dict[str, str]) -> int:
         return sum([self.bytes[k] for k in KINDS if places[k] in ("host", "stream")])
 
-    def _check_device(self, places: dict[str, str]) -> None:
+    def _check_device(self) -> None:
         """BudgetError if the limit is too small whatever the step computes."""
         limit, largest = self.owner.limit, self.largest
         least = self.fixed + sum(largest.values())
@@ -179,7 +179,7 @@ class StatesOfBudget:
         if self.chosen is None:
             self._count()
             places = self._frugal()
-            self._check_device(places)
+            self._check_device()
             self.chosen = Candidate(places, self.step, self._resident(places), 0.0, 0)
             self._recall()
         if self.masters is not None or set(self.chosen.places.values()) != {"device"}:
