@@ -6,6 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
 from typing import Any
 
 import cupy
@@ -49,6 +50,8 @@ class CupyBackend:
     xp: Any = CupyNamespace()
     attention: Any = staticmethod(written.attention)
     attention_backward: Any = staticmethod(written.attention_backward)
+    model: Any = None
+    host_seconds = staticmethod(perf_counter)
 
     def __init__(self) -> None:
         reason = why_uncompilable()

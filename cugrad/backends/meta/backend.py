@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from math import prod
+from time import perf_counter
 from typing import Any, NoReturn
 
 import numpy as np
@@ -49,6 +50,8 @@ class MetaBackend:
     name = device_type = "meta"
     readable, runs_rows, makes_kernels, stands_in = True, False, False, False
     array_types: tuple[type, ...] = (MetaArray,)
+    model: Any = None
+    host_seconds = staticmethod(perf_counter)
 
     def __init__(self) -> None:
         self.xp: Any = MetaNamespace()

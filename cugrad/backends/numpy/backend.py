@@ -9,6 +9,7 @@ from functools import partial
 from math import erf as _scalar_erf
 from math import erfc as _scalar_erfc
 from math import prod
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -356,6 +357,8 @@ class NumpyBackend:
     array_types: tuple[type, ...] = (np.ndarray, np.generic)
     xp = NumpyNamespace(cache_elements=2 * BLOCK)
     attention: Any = None  # by rows
+    model: Any = None
+    host_seconds = staticmethod(perf_counter)
 
     def __init__(self) -> None:
         # glibc gives freed memory back to the system at once, page by page, until it has seen a

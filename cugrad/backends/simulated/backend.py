@@ -12,6 +12,7 @@ from ...runtime.kept import Switch
 from ..copies import check_copy
 from ..numpy.backend import HostRng
 from .array import SimulatedArray, run
+from .cost import Model
 from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
 from .mirrors import MirroredRank
@@ -102,6 +103,13 @@ class SimulatedBackend:
         })  # fmt: skip
         self.array_types: tuple[type, ...] = (self._kind,)
         self.xp: Any = SimulatedNamespace(self._kind)
+
+    @property
+    def model(self) -> Model:
+        return self.machine.model
+
+    def host_seconds(self) -> float:
+        return self.machine.host_time
 
     # arrays
 

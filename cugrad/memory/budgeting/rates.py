@@ -41,8 +41,7 @@ def rates_of(backend: Backend, index: int | None, most: int, placements: frozens
     Small copies are slow ones; and what is simulated may become another device.
     """
     nbytes = 1 << max(2, min(TEST_BYTES, most).bit_length() - 1)
-    model = getattr(getattr(backend, "machine", None), "model", None)
-    key = backend.device_type, index, placements, nbytes, repr(model)
+    key = backend.device_type, index, placements, nbytes, repr(backend.model)
     if key not in _rates:
         with backend.use_device(index), backend.quiet():
             _rates[key] = Rates(backend, nbytes, placements)

@@ -320,10 +320,10 @@ class StatesOfBudget:
     def _host_seconds(self) -> float:
         """Of a step of all parameters on the host: measured with one of each optimizer."""
         if self._host is None:
-            model = getattr(getattr(self.owner._backend, "machine", None), "model", None)
+            model = self.owner._backend.model
             nbytes = 2 * self.bytes["weights"] + self.bytes["gradients"] + 2 * self.bytes["states"]
             rates = [_host_rate(each) for each in self.optimizers] if model is None else []
-            self._host = nbytes / min(rates or [model.host / model.scale])  # type: ignore[union-attr]
+            self._host = nbytes / min(rates or [model.host / model.scale])
         return self._host
 
     def told(self) -> dict[str, Any]:

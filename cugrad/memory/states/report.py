@@ -80,7 +80,7 @@ _rates: dict[Any, dict[str, float]] = {}
 
 def rates_of(backend: Any) -> dict[str, float]:
     """Bytes per second out, in and of the host's memory, and flop/s in float32; measured once."""
-    model = getattr(getattr(backend, "machine", None), "model", None)
+    model = backend.model
     key = backend.device_type, repr(model)
     if key not in _rates:
         from ..budgeting.rates import link, timed

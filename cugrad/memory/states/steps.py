@@ -14,7 +14,6 @@ from ..recomputing.recorder import RecipeRecorder
 from .home import Home
 from .masters import Masters
 from .placed import HOMES
-from .timeline import host_seconds
 from .undo import Before
 from .unfinished import OpenStep, tell
 from .window import Window
@@ -278,7 +277,7 @@ class StatesElsewhere:
                     home.begin_on_host()
                 for window in self.windows:
                     window.host_computes = True
-                began = host_seconds(homes[0].backend)
+                began = homes[0].backend.host_seconds()
                 run_to_its_end(
                     partial(_update_whole, homes, update)
                 )  # in a thread that no signal reaches
@@ -286,7 +285,7 @@ class StatesElsewhere:
                 self._end(homes, True)
                 raise
             self._end(homes, False)
-            self.computed.append((began, host_seconds(homes[0].backend)))
+            self.computed.append((began, homes[0].backend.host_seconds()))
         except BaseException:  # perhaps while that was done
             self._end(homes, True)
             raise

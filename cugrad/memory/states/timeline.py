@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from time import perf_counter
 from typing import Any, NamedTuple
 
-__all__ = ["Busy", "StepEnd", "drawn", "host_seconds", "lines_of", "timeline_of"]
+__all__ = ["Busy", "StepEnd", "drawn", "lines_of", "timeline_of"]
 
 WIDTH = 64  # letters of a line
 ROWS = ("device", "link, in", "link, out", "host")
@@ -38,12 +37,6 @@ class StepEnd(NamedTuple):
     computed: list[tuple[float, float]]
 
 
-def host_seconds(backend: Any) -> float:
-    """The time of the host's clock; of a simulated device it is virtual, too."""
-    machine = getattr(backend, "machine", None)
-    return perf_counter() if machine is None else float(machine.host_time)
-
-
 def timeline_of(backend: Any, before: StepEnd, now: StepEnd) -> dict[str, list[Busy]]:
     """The rows of the last step, from the end of the one before. Waits for the device."""
     now.ended.synchronize()
@@ -67,7 +60,7 @@ def timeline_of(backend: Any, before: StepEnd, now: StepEnd) -> dict[str, list[B
         stream = backend.stream()  # an idle one: it is there when the host is
         event = stream.record_event(backend.event(timing=True))
         event.synchronize()
-        ahead = host_seconds(backend) - at(event)
+        ahead = backend.host_seconds() - at(event)
         rows["host"] = [Busy(a - ahead, b - ahead, "computes") for a, b in now.computed]
     return {name: _within(row, end) for name, row in rows.items()}
 
