@@ -15,6 +15,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
 from cugrad.backends import get  # noqa: E402
+from cugrad.backends.wanted import wanted  # noqa: E402
 from cugrad.ops.table import TABLE, raw  # noqa: E402
 from tests.backends import cuda_toolchain as toolchain  # noqa: E402
 from tests.backends.written_cases import CASES, Case  # noqa: E402
@@ -150,7 +151,7 @@ if fake_cuda.REAL is None:
 
 
 else:
-    from cugrad.backends.cupy.written import convolution, direct, launch, registry
+    from cugrad.backends.cupy.written import convolution, direct, launch, ordering, registry
     from cugrad.backends.moments import RunningStatistics, track_moment, waiting
 
     def run_forward(run: Run, args: list[Any]) -> Any:
@@ -280,3 +281,13 @@ else:
             np.testing.assert_allclose(got._host, expected, 1e-4, 1e-5)
         host = np.ones((3, 11), np.float32)
         assert function(host, host, 1) is None  # what is no array of the device is declined
+
+    def test_sums_in_any_order_are_not_kept_for_those_in_one(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        grad = on_device(np.ones(2 * ordering.MOST, np.float32))
+        index = on_device(np.zeros(grad.shape, np.int64))
+        run = registry.forward_of(TABLE["gather_backward"], lambda *args, **params: None)
+        assert run(grad, index, (2,), 0)._host.tolist() == [2 * ordering.MOST, 0]
+        monkeypatch.setattr(wanted, "deterministic", True)
+        assert run(grad, index, (2,), 0) is None

@@ -85,7 +85,8 @@ def gather(self: Array, index: Array, dim: int) -> Array | None:
     return result
 
 
-@forward("gather_backward", keeps=True)
+# No launches are kept of what `_added` computes: it asks whether results are to be deterministic.
+@forward("gather_backward")
 def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int) -> Array | None:
     """In one kernel, in an order that is always the same, where there are few indices; by zeros and
     a kernel of atomic sums, where there are many.
