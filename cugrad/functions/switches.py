@@ -15,6 +15,7 @@ from typing import Any
 from .. import backends
 from ..backends.numpy import threads as numpy_threads
 from ..backends.wanted import wanted
+from ..dtypes import bfloat16, float16, float32, float64
 from ..runtime.absent import refuse
 from ..runtime.contexts import Context
 from ..runtime.kept import Switch
@@ -364,8 +365,7 @@ class cudnn(Switches):
     @staticmethod
     def is_acceptable(tensor: Tensor) -> bool:
         """Whether cuDNN computes convolutions of a tensor."""
-        halves = "float16", "bfloat16"
-        takes = str(tensor.dtype).rpartition(".")[2] in ("float32", "float64", *halves)
+        takes = tensor.dtype in (float16, bfloat16, float32, float64)
         return wanted.cudnn.used and tensor.device.type == "cuda" and takes
 
     def flags(

@@ -173,12 +173,21 @@ def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", **kwa
         sys.path.remove(str(repo_or_dir))
 
 
-def list(github: str, *how: Any, source: str = "github", **more: Any) -> Any:
-    """The functions of a folder's hubconf.py."""
+def list(
+    github: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None,
+    verbose: bool = True, *, source: str = "github",
+) -> Any:  # fmt: skip
+    """The functions of a folder's hubconf.py; RuntimeError without source="local".
+
+    The other arguments are PyTorch's for downloads, of which there are none.
+    """
     names = vars(_entries(github, source, "list"))
     return sorted([name for name, value in names.items() if callable(value) and name[:1] != "_"])
 
 
-def help(github: str, model: str, *how: Any, source: str = "github", **more: Any) -> Any:
-    """The docstring of a function of a folder's hubconf.py."""
+def help(
+    github: str, model: str, force_reload: bool = False, skip_validation: bool = False,
+    trust_repo: Any = None, *, source: str = "github",
+) -> Any:  # fmt: skip
+    """The docstring of a function of a folder's hubconf.py; other arguments as of `list`."""
     return _entry(_entries(github, source, "help"), model).__doc__

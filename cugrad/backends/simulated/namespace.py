@@ -20,7 +20,6 @@ class Host(NumpyNamespace):
 
 
 HOST = Host()
-FROM_HOST = frozenset(["asarray", "array", "asanyarray", "ascontiguousarray"])
 SUBSPACES = frozenset(["lib", "stride_tricks", "special"])
 EMPTY = frozenset(["empty", "empty_like"])
 METADATA = frozenset(["may_share_memory", "shares_memory", "result_type", "promote_types",
