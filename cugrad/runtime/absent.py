@@ -321,8 +321,8 @@ def reason_for(space: str, name: str) -> str | None:
 def missing(module: str, name: str) -> AttributeError:
     """The error for `name`, asked of the module of this name: why it is not here, if that is known.
 
-    >>> missing("cugrad", "hub").args[0]
-    "module 'cugrad' has no attribute 'hub': not here yet (docs/torch-compatibility.md)"
+    >>> missing("cugrad.nn.attention", "varlen").args[0]
+    "module 'cugrad.nn.attention' has no attribute 'varlen': not here yet (docs/torch-compa...md)"
     """
     return AttributeError(f"module {module!r} has no attribute {name!r}{because(module, name)}")
 
@@ -372,15 +372,15 @@ PUBLIC = frozenset(
     distributed.autograd distributed.checkpoint distributed.checkpoint.state_dict
     distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
     distributed.optim distributed.rpc distributed.run distributed.tensor distributions errors
-    fft func functional fx fx.immutable_collections jit linalg memory models multiprocessing nn
+    fft func functional fx fx.immutable_collections hub jit linalg memory models multiprocessing nn
     nn.attention nn.functional nn.grad nn.init
     nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
-    optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt random serialization
-    serialization.safetensors signal signal.windows sparse special testing utils utils.benchmark
-    utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
-    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard version
+    optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt quasirandom random
+    serialization serialization.safetensors signal signal.windows sparse special testing utils
+    utils.benchmark utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
+    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard utils.weak version
     """.split()  # noqa: SIM905
 )
 

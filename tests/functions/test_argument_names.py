@@ -162,8 +162,6 @@ def test_arguments_that_are_refused() -> None:
          lambda: cugrad.tril_indices(2, 2, requires_grad=True)),
         (TypeError, "twice", lambda: x.view(4, size=(4,))),
         (NotImplementedError, "pickle_module", lambda: cugrad.save(x, io.BytesIO(), io)),
-        (NotImplementedError, "before 1.6",
-         lambda: cugrad.save(x, io.BytesIO(), _use_new_zipfile_serialization=False)),
         (RuntimeError, "weights_only=False", lambda: cugrad.load(io.BytesIO(), None, pickle)),
         (TypeError, "LazyLinear: argument 'input' must be Tensor, not int",
          lambda: cugrad.nn.LazyLinear(2)(3)),
