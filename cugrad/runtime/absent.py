@@ -379,8 +379,8 @@ PUBLIC = frozenset(
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
     optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt quasirandom random
     serialization serialization.safetensors signal signal.windows sparse special testing utils
-    utils.benchmark utils.checkpoint utils.data utils.data.dataloader utils.data.dataset utils.data.distributed
-    utils.data.sampler utils.dlpack utils.hooks utils.tensorboard utils.weak version
+    utils.benchmark utils.checkpoint utils.data utils.data.dataloader utils.data.dataset
+    utils.data.distributed utils.data.sampler utils.dlpack utils.hooks utils.tensorboard utils.weak version
     """.split()  # noqa: SIM905
 )
 
