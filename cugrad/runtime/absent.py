@@ -371,16 +371,16 @@ PUBLIC = frozenset(
     distributed.algorithms.ddp_comm_hooks.default_hooks distributed.algorithms.join
     distributed.autograd distributed.checkpoint distributed.checkpoint.state_dict
     distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
-    distributed.optim distributed.rpc distributed.run distributed.tensor distributions errors
-    fft func functional fx fx.immutable_collections hub jit linalg memory models multiprocessing nn
-    nn.attention nn.functional nn.grad nn.init
-    nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
-    nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
-    nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
-    optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt quasirandom random
-    serialization serialization.safetensors signal signal.windows sparse special testing utils
-    utils.benchmark utils.checkpoint utils.data utils.data.dataloader utils.data.dataset
-    utils.data.distributed utils.data.sampler utils.dlpack utils.hooks utils.tensorboard utils.weak version
+    distributed.optim distributed.rpc distributed.run distributed.tensor distributions errors fft
+    func functional fx fx.immutable_collections hub jit linalg memory models multiprocessing nn
+    nn.attention nn.functional nn.grad nn.init nn.modules nn.parallel nn.parameter nn.stateless
+    nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.fusion nn.utils.init
+    nn.utils.memory_format nn.utils.parametrizations nn.utils.parametrize nn.utils.prune
+    nn.utils.rnn ops optim optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt
+    quasirandom random serialization serialization.safetensors signal signal.windows sparse
+    special testing utils utils.benchmark utils.checkpoint utils.data utils.data.dataloader
+    utils.data.dataset utils.data.distributed utils.data.sampler utils.dlpack utils.hooks
+    utils.tensorboard utils.weak version
     """.split()  # noqa: SIM905
 )
 
