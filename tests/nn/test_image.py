@@ -60,6 +60,23 @@ def test_transposed_layers(n: int, settings: dict[str, Any], device: str) -> Non
          (2, 4, *SIZES[n]), device)  # fmt: skip
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("images", [2, 0])
+@pytest.mark.parametrize("groups, kernel, padding", [(4, 1, 1), (4, 1, 0), (4, 3, 1), (2, 3, 0)])
+def test_transposed_layers_with_outputs_to_spare(
+    groups: int, kernel: int, padding: int, images: int, n: int, device: str
+) -> None:
+    """An output padding as large as the stride, which a dilation allows: nothing reads the last."""
+    how = {"groups": groups, "padding": padding, "dilation": 3, "output_padding": 2}
+    both(lambda lib: getattr(lib, f"ConvTranspose{n}d")(4, 4, kernel, **how),
+         (images, 4, *SIZES[n]), device)  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_no_images(n: int, device: str) -> None:
+    both(lambda lib: getattr(lib, f"Conv{n}d")(4, 4, 3, groups=4), (0, 4, *SIZES[n]), device)
+
+
 LAYERS = [
     ("MaxPool", (1, 2, 3), (3, 2, 1), {}), ("MaxPool", (1, 2, 3), (2,), {"ceil_mode": True}),
     ("AvgPool", (1, 2, 3), (3, 2, 1), {}), ("AvgPool", (1, 2, 3), (2,), {"ceil_mode": True}),

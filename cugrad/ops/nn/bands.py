@@ -45,7 +45,7 @@ class Bands:
         """Some images, and some channels of them, whose lines fit a cache."""
         room, image = xp.cache_elements, self.lines * max(self.width, self.outputs)
         images = max(1, room // image)
-        channels = max(1, room // (image * min(images, self.images)))
+        channels = max(1, room // (image * max(1, min(images, self.images))))
         for first in range(0, self.channels, channels):
             for start in range(0, self.images, images):
                 yield slice(start, start + images), slice(first, first + channels)

@@ -31,11 +31,12 @@ def _unfold(xp: Any, x: Array, outputs: tuple[int, ...], geometry: Geometry) -> 
     """
     for axis in reversed(range(len(outputs))):
         kernel, stride, padding, dilation = (numbers[axis] for numbers in geometry)
-        if kernel == 1 and stride == 1 and padding == 0:
+        at = x.ndim - len(outputs) + axis
+        if kernel == 1 and stride == 1 and not padding and outputs[axis] == x.shape[at]:
             x = x[:, None]
             continue
-        at = x.ndim - len(outputs) + axis
-        make = xp.zeros if padding else xp.empty
+        reach = stride * (outputs[axis] - 1) + dilation * (kernel - 1) - padding
+        make = xp.zeros if padding or reach >= x.shape[at] else xp.empty  # an output may be spare
         shape = (x.shape[0], kernel, *x.shape[1:at], outputs[axis], *x.shape[at + 1 :])
         columns = make(shape, x.dtype)
         skip = (slice(None),) * at
@@ -51,7 +52,7 @@ def _fold(xp: Any, columns: Array, size: tuple[int, ...], geometry: Geometry) ->
         kernel, stride, padding, dilation = (numbers[axis] for numbers in geometry)
         at = columns.ndim - len(size) + axis - 1
         outputs = columns.shape[at + 1]
-        if kernel == 1 and stride == 1 and outputs == size[axis]:
+        if kernel == 1 and stride == 1 and not padding and outputs == size[axis]:
             columns = columns[:, 0]
             continue
         shape = (columns.shape[0], *columns.shape[2 : at + 1], size[axis], *columns.shape[at + 2 :])
@@ -136,9 +137,13 @@ def _convolution(
     return result
 
 
+def _sizes(size: tuple[int, ...], geometry: Geometry) -> tuple[int, ...]:
+    return tuple(map(output_size, size, *geometry))
+
+
 def _outputs(size: tuple[int, ...], geometry: Geometry) -> tuple[int, ...]:
-    kernel, stride, padding, dilation = geometry
-    outputs = tuple(map(output_size, size, kernel, stride, padding, dilation))
+    kernel, _, padding, dilation = geometry
+    outputs = _sizes(size, geometry)
     if any(extent <= 0 for extent in outputs):
         padded = " x ".join(str(s + 2 * p) for s, p in zip(size, padding))
         reach = " x ".join(str(d * (k - 1) + 1) for k, d in zip(kernel, dilation))
@@ -153,7 +158,7 @@ def _turns(size: tuple[int, ...], outputs: tuple[int, ...], geometry: Geometry) 
     """Whether the adjoint is a convolution, too: with the kernels turned round."""
     kernel, stride, padding, dilation = geometry
     small = all(p <= d * (k - 1) for k, p, d in zip(kernel, padding, dilation))
-    return small and set(stride) == {1} and _outputs(size, geometry) == outputs
+    return small and set(stride) == {1} and _sizes(size, geometry) == outputs
 
 
 def _convolution_input(
@@ -195,9 +200,10 @@ def _convolution_weight(
     images, out_channels, *rest = grad_output.shape
     outputs, channels = tuple(rest), input.shape[1]
     geometry = _geometry(len(outputs), kernel_size, stride, padding, dilation)
-    if is_depthwise(xp, channels, out_channels, groups, geometry):
+    whole = _sizes(input.shape[2:], geometry) == outputs  # none to spare, as of an output padding
+    if whole and is_depthwise(xp, channels, out_channels, groups, geometry):
         return depthwise_weight(xp, grad_output, input, *geometry[:1], *geometry[2:])
-    if goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
+    if whole and goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
         return by_lines_weight(xp, grad_output, input, geometry, groups)
     rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input)
     result = xp.zeros((groups, out_channels // groups, rows), wide)
