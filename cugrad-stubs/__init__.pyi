@@ -429,6 +429,7 @@ from ._functions import (
     select_scatter as select_scatter,
     selu as selu,
     selu_ as selu_,
+    set_flush_denormal as set_flush_denormal,
     set_num_interop_threads as set_num_interop_threads,
     set_num_threads as set_num_threads,
     sgn as sgn,
@@ -642,6 +643,8 @@ from cugrad.autograd.autocast import is_autocast_cache_enabled as is_autocast_ca
 from cugrad.amp.settings import is_autocast_enabled as is_autocast_enabled
 from cugrad.functions.switches import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from cugrad.functions.queries import is_tensor as is_tensor
+from cugrad.functions.switches import is_warn_always_enabled as is_warn_always_enabled
+from cugrad.functions.calls.out import jagged as jagged
 from cugrad import jit as jit
 from cugrad.functions.calls.out import layout as layout
 from cugrad import linalg as linalg
@@ -685,10 +688,15 @@ from cugrad.functions.switches import set_float32_matmul_precision as set_float3
 from cugrad.autograd import set_grad_enabled as set_grad_enabled
 from cugrad.functions.interop.printing import set_printoptions as set_printoptions
 from cugrad.functions.creation.random import set_rng_state as set_rng_state
+from cugrad.functions.switches import set_warn_always as set_warn_always
 from cugrad.dtypes import short as short
 from cugrad import signal as signal
 from cugrad import sparse as sparse
+from cugrad.functions.calls.out import sparse_bsc as sparse_bsc
+from cugrad.functions.calls.out import sparse_bsr as sparse_bsr
 from cugrad.functions.calls.out import sparse_coo as sparse_coo
+from cugrad.functions.calls.out import sparse_csc as sparse_csc
+from cugrad.functions.calls.out import sparse_csr as sparse_csr
 from cugrad import special as special
 from cugrad.functions.shapes.splitting import split as split
 from cugrad.functions.maths.spectral import stft as stft

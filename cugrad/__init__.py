@@ -73,9 +73,16 @@ from .dtypes import uint16 as uint16
 from .dtypes import uint32 as uint32
 from .dtypes import uint64 as uint64
 from .errors import OutOfMemoryError as OutOfMemoryError
+from .functions import engines as _engines
 from .functions import methods
+from .functions.calls.out import _mkldnn as _mkldnn
+from .functions.calls.out import jagged as jagged
 from .functions.calls.out import layout as layout
+from .functions.calls.out import sparse_bsc as sparse_bsc
+from .functions.calls.out import sparse_bsr as sparse_bsr
 from .functions.calls.out import sparse_coo as sparse_coo
+from .functions.calls.out import sparse_csc as sparse_csc
+from .functions.calls.out import sparse_csr as sparse_csr
 from .functions.calls.out import strided as strided
 from .functions.creation import drawing
 from .functions.creation import factories as creation
@@ -174,7 +181,8 @@ globals().update(legacy.TYPES | storages.TYPES)
 __getattr__, __dir__ = _lazily(
     __name__,
     {
-        "_C": "_C", "accelerator": "accelerator Event Stream get_device_module",
+        "_C": "_C", "__future__": "__future__",
+        "accelerator": "accelerator Event Stream get_device_module",
         "array_api": "array_api", "cpu": "cpu", "fft": "fft", "func": "func vmap",
         "functional": "functional", "fx": "fx", "hub": "hub",
         "signal": "signal",

@@ -15,15 +15,19 @@ from cugrad.tensor import Tensor
 BY_ARRAY_TYPE: Any
 from cugrad.backends.protocol import Backend as Backend
 def backend_of(array: Any) -> Any: ...
+from cugrad.backends import cpu as cpu
 from cugrad.backends import cuda as cuda
 from cugrad.backends import cudnn as cudnn
 def get(device_type: str) -> Any: ...
 def is_simulated(device_type: str) -> _bool: ...
 def is_usable(device_type: str) -> _bool: ...
+from cugrad.backends import mha as mha
 from cugrad.backends import mkl as mkl
 from cugrad.backends import mkldnn as mkldnn
 from cugrad.backends import mps as mps
+from cugrad.backends import nnpack as nnpack
 from cugrad.backends import openmp as openmp
+from cugrad.backends import opt_einsum as opt_einsum
 from cugrad.backends import simulated as simulated
 def started() -> Any: ...
 def why_unusable(device_type: str) -> str | None: ...

@@ -13,4 +13,10 @@ from cugrad._types import (
 )
 from ..tensor import Tensor
 
+allow_tf32: _bool
+deterministic: _bool
+enabled: _bool
+def flags(enabled: _bool = False, deterministic: _bool = False, allow_tf32: _bool = True, fp32_precision: str = 'none') -> Any: ...
+fp32_precision: str
+def is_acl_available() -> _bool: ...
 def is_available() -> _bool: ...

@@ -17,5 +17,6 @@ from cugrad.utils import checkpoint as checkpoint
 from cugrad.utils import data as data
 from cugrad.utils import dlpack as dlpack
 from cugrad.utils import hooks as hooks
+from cugrad.utils.swapping import swap_tensors as swap_tensors
 from cugrad.utils import tensorboard as tensorboard
 from cugrad.utils import weak as weak

@@ -117,6 +117,21 @@ class Alias(MetaPathFinder, Loader):
         spec = module.__spec__
         if spec is not None and spec.loader is self:
             module.__spec__ = self.specs[spec.name]
+            self.keep_names(spec.name.partition(".")[2])
+
+    def keep_names(self, space: str) -> None:
+        """Counts as imported the modules around which a package has something else of their name.
+
+        An import would set the module there, and `torch.autograd.gradcheck` be no function any
+        more. One that is in `sys.modules` sets nothing.
+        """
+        for name, value in [*vars(self.module_of(space) or sys.modules[LIBRARY]).items()]:
+            path = f"{space}.{name}".lstrip(".")
+            has_module = path in PATHS or f"{LIBRARY}.{path}" in sys.modules
+            if has_module and not isinstance(value, ModuleType):
+                module = self.module_of(path)
+                if module is not None:
+                    sys.modules.setdefault(f"torch.{path}", module)
 
     def stand_in(self, module: str, name: str) -> Any:
         """What stands for an absent name of a module; AttributeError where PyTorch has none."""

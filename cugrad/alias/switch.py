@@ -75,6 +75,7 @@ def install() -> None:
         _changes.put(owner, name, value)
     sys.meta_path.insert(0, alias)
     sys.modules["torch"] = library
+    alias.keep_names("")
 
 
 def uninstall() -> None:

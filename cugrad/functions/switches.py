@@ -24,9 +24,9 @@ from ..tensor import Tensor
 __all__ = [
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode",
     "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads",
-    "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode",
-    "set_float32_matmul_precision", "set_num_interop_threads", "set_num_threads",
-    "use_deterministic_algorithms",
+    "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
+    "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal",
+    "set_num_interop_threads", "set_num_threads", "set_warn_always", "use_deterministic_algorithms",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------------- precision
@@ -35,7 +35,9 @@ __all__ = [
 class _Chosen:
     precision = "high" if wanted.tf32 else "highest"
     warn_only = False
+    warn_always = False
     interop_threads = 1
+    frozen = False
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -125,6 +127,29 @@ def get_deterministic_debug_mode() -> int:
     return 0 if not wanted.deterministic else 1 if _Chosen.warn_only else 2
 
 
+# ---------------------------------------------------------------------- numbers, warnings
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: it is not supported. Numbers too small for full precision are never taken for 0."""
+    _want_bool("set_flush_denormal(): argument 'mode' (position 1)", mode)
+    return False
+
+
+def set_warn_always(b: bool) -> None:
+    """Remembered, and changes nothing: no warning is held back after its first time.
+
+    `warnings.filterwarnings` of Python says which are shown.
+    """
+    _want_bool("set_warn_always(): argument 'b' (position 1)", b)
+    _Chosen.warn_always = b
+
+
+def is_warn_always_enabled() -> bool:
+    """What `set_warn_always` set, at first False."""
+    return _Chosen.warn_always
+
+
 # ---------------------------------------------------------------------- threads
 
 
@@ -184,6 +209,15 @@ class BackendFlag:
         return self if holder is None else self.ask()
 
     def __set__(self, holder: Any, value: Any) -> None:
+        if _Chosen.frozen:
+            raise RuntimeError(
+                f"not allowed to set {getattr(holder, '__name__', 'matmul')} flags after "
+                "disable_global_flags; please use flags() context manager instead"
+            )
+        self.put(value)
+
+    def put(self, value: Any) -> None:
+        """Sets it, frozen or not."""
         if not isinstance(value, self.kind):
             want = getattr(self.kind, "__name__", "bool")
             raise RuntimeError(f"{self.name}: expects a {want}, but got {type(value).__name__}")
@@ -210,6 +244,22 @@ class Switches(ModuleType):
         if not name.startswith("__") and not isinstance(flag, BackendFlag):
             raise AttributeError(f"{self.__name__} has no switch {name!r}")
         super().__setattr__(name, value)
+
+
+class Flagged(Switches):
+    """A module of `torch.backends` whose switches are called flags, and are set together, too."""
+
+    def set_flags(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Sets the flags that are not None, in their order or by `_name=`; all as they were."""
+        flags = {n: flag for n, flag in vars(type(self)).items() if isinstance(flag, BackendFlag)}
+        values = dict(zip(flags, args)) | {n.removeprefix("_"): v for n, v in kwargs.items()}
+        if len(args) > len(flags) or not values.keys() <= flags.keys():
+            raise TypeError(f"set_flags(): got {args} and {kwargs}, want some of {list(flags)}")
+        before = tuple([flag.ask() for flag in flags.values()])
+        for name, value in values.items():
+            if value is not None:
+                flags[name].put(value)
+        return before
 
 
 class Matmul:
@@ -330,7 +380,7 @@ def _of_cudnn(name: str, text: str, kind: Any = bool) -> BackendFlag:
     )  # fmt: skip
 
 
-class cudnn(Switches):
+class cudnn(Flagged):
     """torch.backends.cudnn: convolutions on CUDA by cuDNN, where CUGRAD_CUDNN=1 asks for it.
 
     It needs the packages `cugrad[cudnn]` and nvidia-cudnn-cu12 or -cu13, and is imported by the
@@ -372,15 +422,15 @@ class cudnn(Switches):
     def flags(
         self, enabled: bool = False, benchmark: bool = False, benchmark_limit: int | None = 10,
         deterministic: bool = False, allow_tf32: bool = True,
-    ) -> _Flags:  # fmt: skip
+    ) -> Flags:  # fmt: skip
         """Sets the switches within a `with`."""
-        return _Flags(self, {
+        return Flags(self, {
             "enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
             "deterministic": deterministic, "allow_tf32": allow_tf32,
         })  # fmt: skip
 
 
-class _Flags(Switch, Context):
+class Flags(Switch, Context):
     """Switches of a module that have other values for a while."""
 
     def __init__(self, module: Switches, values: dict[str, Any]) -> None:
@@ -394,33 +444,32 @@ class _Flags(Switch, Context):
 
     def put_back(self, before: dict[str, Any]) -> None:
         for name, value in before.items():
-            setattr(self.module, name, value)
+            vars(type(self.module))[name].put(value)
 
-    def clone(self) -> _Flags:
+    def clone(self) -> Flags:
         """Another context with the same settings."""
         return type(self)(self.module, self.values)
 
 
-def _unused(name: str, what: str) -> type[Switches]:
-    """The module of a library or device that is not used here: it says that it is not available."""
-
-    def no() -> bool:
-        """False."""
-        return False
-
-    functions: dict[str, Any] = {
-        "__doc__": f"torch.backends.{name}: {what}", "is_available": staticmethod(no)
-    }  # fmt: skip
-    if name == "mps":
-        functions["is_built"] = staticmethod(no)
-    return type(name, (Switches,), functions)
-
-
-mps = _unused("mps", "Apple's GPUs are no devices here.")
-mkl = _unused("mkl", "NumPy's BLAS is used, whichever it is: see numpy.show_config().")
-mkldnn = _unused("mkldnn", "oneDNN is not used.")
-openmp = _unused("openmp", "threads are those of NumPy's BLAS: see set_num_threads.")
-
-for _kind in (cuda, cudnn, mps, mkl, mkldnn, openmp):
+for _kind in (cuda, cudnn):
     _module = _kind()
     vars(backends)[_kind.__name__] = sys.modules[_module.__name__] = _module
+
+
+# ---------------------------------------------------------------------- switches that are frozen
+
+
+def disable_global_flags() -> None:
+    """From here on a flag of `torch.backends` is set by a context `flags()` alone.
+
+    Setting one by itself is a RuntimeError then, for the rest of the process.
+    """
+    _Chosen.frozen = True
+
+
+def flags_frozen() -> bool:
+    """Whether `disable_global_flags` was called."""
+    return _Chosen.frozen
+
+
+vars(backends).update(disable_global_flags=disable_global_flags, flags_frozen=flags_frozen)

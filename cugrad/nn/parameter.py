@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..functions.calls.out import strided
 from ..functions.creation.factories import empty
 from ..runtime.absent import explain
 from ..runtime.dispatching import overrides, plainly
@@ -34,7 +35,7 @@ class Parameter(Tensor, metaclass=_Parameters):
     __torch_function__ = staticmethod(plainly)  # results are Tensors
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
-        if data is not None and overrides(type(data)) and isinstance(data, Tensor):
+        if isinstance(data, Tensor) and (overrides(type(data)) or data.layout is not strided):
             marked: Any = data.detach().requires_grad_(requires_grad)
             marked._is_param = True
             return marked

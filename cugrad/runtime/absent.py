@@ -61,7 +61,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
             from_file get_device has_* lobpcg masked package return_types segment_reduce
-            set_flush_denormal set_warn_always is_warn_always_enabled thread_safe_generator types
+            thread_safe_generator types
         """,
         COMPILED: """
             _dynamo _inductor export ScriptModule ScriptFunction wait fork
@@ -97,8 +97,8 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         SPARSE: """
             ccol_indices_copy col_indices_copy crow_indices_copy indices_copy row_indices_copy
-            values_copy dsmm hsmm hspmm resize_as_sparse_ saddmm sspaddmm sparse_bs* sparse_cs*
-            sparse_compressed_tensor
+            values_copy dsmm hsmm hspmm resize_as_sparse_ saddmm sspaddmm sparse_bs?_tensor
+            sparse_cs?_tensor sparse_compressed_tensor
         """,
         NESTED: "nested",
         STORAGE: "storage",
@@ -106,7 +106,7 @@ ABSENT: dict[str, dict[str, str]] = {
         COMPLEX32: "chalf complex32",
     },
     "Tensor": {  # no patterns: each name is attached to the class
-        LATER: "const_data_ptr module_load grad_dtype record_stream",
+        LATER: "const_data_ptr grad_dtype record_stream",
         DISTRIBUTED: "is_distributed",
         INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
         OTHER_DEVICE: "ipu mtia xpu to_mkldnn",
@@ -232,8 +232,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "dtype": {INTERNAL: "abbr"},
     "backends": {
         ENGINE: """
-            cpu cusparselt kleidiai mha miopen nnpack opt_einsum python_native quantized xeon
-            xnnpack
+            cusparselt kleidiai miopen python_native quantized xeon xnnpack
         """,
     },
     "utils": {
@@ -245,7 +244,7 @@ ABSENT: dict[str, dict[str, str]] = {
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend
             get_cpp_backtrace bundled_inputs debug_log file_baton hipify jit mkldnn mobile_optimizer
             model_dump model_zoo serialization show_pickle viz rename_privateuse1_backend set_module
-            swap_tensors throughput_benchmark
+            throughput_benchmark
         """,
     },
     "utils.data": {
@@ -365,7 +364,8 @@ PUBLIC = frozenset(
     accelerator amp array_api as_torch autograd autograd.anomaly_mode autograd.forward_ad
     autograd.function autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph
     autograd.profiler backends backends.cuda backends.cudnn backends.mkl backends.mkldnn
-    backends.mps backends.openmp backends.simulated compiler cpu cuda cuda.amp cuda.graphs
+    backends.cpu backends.mha backends.mps backends.nnpack backends.openmp
+    backends.opt_einsum backends.simulated compiler cpu cuda cuda.amp cuda.graphs
     cuda.memory cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams distributed
     distributed.algorithms distributed.algorithms.ddp_comm_hooks
     distributed.algorithms.ddp_comm_hooks.default_hooks distributed.algorithms.join

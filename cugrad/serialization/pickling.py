@@ -14,7 +14,6 @@ from .. import dtypes
 from ..device import device
 from ..functions.calls.out import layout
 from ..functions.shapes.layouts import memory_format
-from ..nn.base.state import StateDict
 from ..nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
 from ..tensor import Size, Tensor
 from .names import TorchName
@@ -95,8 +94,6 @@ class _Pickler(pickle._Pickler):
             return entry.name
         if isinstance(obj, Tensor) and not is_lazy(obj):
             return self._tensor(obj)
-        if kind is StateDict:
-            return OrderedDict, (), dict(obj.__dict__) or None, None, iter(obj.items())
         if kind is Size:
             return self._torch("torch", "Size"), (tuple(obj),)
         if kind is device:

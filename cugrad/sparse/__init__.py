@@ -2,9 +2,10 @@
 
 `coo.py` has the SparseTensor: places, and the values there, which are tensors themselves. All that
 is computed with one is computed with these by recorded ops, so gradients of any order are there,
-and no row knows of it: begin there. `making.py` makes them, `products.py` multiplies, `parts.py`
-takes parts and computes element by element, `types.py` has PyTorch's old
-names. Users import the functions from `cugrad.sparse` and `cugrad`, other rooms `SparseTensor`.
+and no row knows of it: begin there. `described.py` has what needs no computation. `making.py` makes
+them, `products.py` multiplies, `parts.py` takes parts and computes element by element, `types.py`
+has PyTorch's old names. Users import the functions from `cugrad.sparse` and `cugrad`, other rooms
+`SparseTensor`.
 """
 
 from __future__ import annotations

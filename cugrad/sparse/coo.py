@@ -7,33 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes
+from ..autograd.mode import state
 from ..device import device as Device
 from ..dtypes import dtype as DType
-from ..errors import NoArray
 from ..functions import FUNCTIONS
 from ..functions.calls.out import sparse_coo
 from ..functions.creation.factories import zeros
 from ..functions.shapes.copies import cat
 from ..runtime.dispatching import plainly
 from ..tensor import Size, Tensor, make
+from .described import Described
 from .gradients import add_hook, add_post_hook, once_a_place, retain, retains, values_at
 from .text import text_of
 
 __all__ = ["SparseTensor", "check_layout", "places_of"]
 
 
-class Outline:
-    """What functions may read of a sparse tensor's array; for anything else there has to be one."""
-
-    def __init__(self, tensor: SparseTensor) -> None:
-        self.shape, self.ndim = tuple(tensor._size), tensor.ndim
-        self.size, self.dtype, self._tensor = tensor.numel(), tensor.dtype.numpy, tensor
-
-    def __getattr__(self, name: str) -> Any:
-        raise NoArray(self._tensor)
-
-
-class SparseTensor(Tensor):
+class SparseTensor(Described):
     """A tensor with `sparse_dim` sparse dims and dense ones behind them, in coordinate format.
 
     `indices`, (sparse_dim, nnz) of int64, says where the elements lie, `values`,
@@ -62,55 +52,6 @@ class SparseTensor(Tensor):
     # ------------------------------------------------------------------ what it is
 
     @property
-    def _array(self) -> Any:
-        raise NoArray(self)
-
-    @_array.setter
-    def _array(self, value: Any) -> None:
-        raise NoArray(self)
-
-    @property
-    def outline(self) -> Any:
-        """What functions read of an array before they call an op."""
-        return Outline(self)
-
-    def parts(self) -> tuple[Tensor, ...]:
-        """The tensors that have the memory of this one."""
-        return self._elements, self._places
-
-    @property
-    def shape(self) -> Size:
-        return self._size
-
-    @property
-    def ndim(self) -> int:
-        return len(self._size)
-
-    @property
-    def dtype(self) -> DType:
-        return self._elements.dtype
-
-    @property
-    def device(self) -> Device:
-        return self._elements.device
-
-    @property
-    def requires_grad(self) -> bool:
-        return self._elements.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        self._elements.requires_grad_(value)
-
-    @property
-    def is_leaf(self) -> bool:
-        return self._elements.is_leaf
-
-    @property
-    def grad_fn(self) -> Any:
-        return self._elements.grad_fn
-
-    @property
     def grad(self) -> Tensor | None:
         """The gradient, at the same places, each once; None before the first backward."""
         g = self._elements.grad
@@ -123,47 +64,6 @@ class SparseTensor(Tensor):
     gradient, register_hook = once_a_place, add_hook
     register_post_accumulate_grad_hook, retain_grad = add_post_hook, retain
     retains_grad = property(retains)
-
-    @property
-    def is_cuda(self) -> bool:
-        return self._elements.is_cuda
-
-    @property
-    def is_cpu(self) -> bool:
-        return self._elements.is_cpu
-
-    @property
-    def nbytes(self) -> int:
-        return self._places.nbytes + self._elements.nbytes
-
-    def dim(self) -> int:
-        return len(self._size)
-
-    ndimension = dim
-
-    def numel(self) -> int:
-        return self._size.numel()
-
-    nelement = numel
-
-    def sparse_dim(self) -> int:
-        return self._places.shape[0]
-
-    def dense_dim(self) -> int:
-        return len(self._size) - self._places.shape[0]
-
-    def is_coalesced(self) -> bool:
-        """Whether no place is listed twice, and they are in order."""
-        return self._coalesced
-
-    def _nnz(self) -> int:
-        return self._places.shape[1]
-
-    def _indices(self) -> Tensor:
-        return self._places
-
-    def _values(self) -> Tensor:
-        return self._elements
 
     def indices(self) -> Tensor:
         """The places, (sparse_dim, nnz); RuntimeError unless coalesced."""
@@ -273,6 +173,22 @@ class SparseTensor(Tensor):
     def zero_(self) -> SparseTensor:
         """Forgets all elements, in place."""
         self._places, self._elements = self._places[:, :0], self._elements[:0].detach()
+        return self
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> SparseTensor:
+        """Takes the places and values of another sparse tensor of this size, in place."""
+        if not isinstance(src, SparseTensor) or src._size != self._size:
+            raise RuntimeError(
+                "copy_() between dense and sparse Tensors is not implemented! Found self type = "
+                f"{self.layout} of {list(self._size)} and src type = {src.layout} of "
+                f"{list(src.shape)}"
+            )
+        if state.grad_enabled and (self.requires_grad or src.requires_grad):
+            raise NotImplementedError(
+                "copy_: a sparse tensor has no gradient for it; use no_grad()"
+            )
+        self.data = src.detach().clone().to(self.device, self.dtype)
+        self.counter[0] += 1
         return self
 
     def detach_(self) -> SparseTensor:

@@ -4,9 +4,9 @@ Most of it is `checkpoint.py`: begin there. `reentrant.py`, `selective.py` and `
 ways. `rerun.py` runs a function a second time, in the surroundings of the first run that
 `surroundings.py` has noted; `comparison.py` and `op_log.py` say how the two runs differ.
 `benchmark.py` times statements. The room `data` has datasets and loaders, the room `tensorboard`
-writes what TensorBoard shows. `weak.py` has dictionaries that do not hold their keys. `_pytree.py`,
-`dlpack.py` and `hooks.py` are PyTorch's import paths for what lives in lower rooms. No other room
-imports from here.
+writes what TensorBoard shows. `weak.py` has dictionaries that do not hold their keys, `swapping.py`
+makes two tensors each other. `_pytree.py`, `dlpack.py` and `hooks.py` are PyTorch's import paths
+for what lives in lower rooms.
 """
 
 import typing as _typing
@@ -22,13 +22,14 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import hooks as hooks
     from . import tensorboard as tensorboard
     from . import weak as weak
+    from .swapping import swap_tensors as swap_tensors
 
 __all__ = ["checkpoint"]
 
 __getattr__, __dir__ = _lazily(
     __name__,
     {
-        name: name
-        for name in ("_pytree", "benchmark", "data", "dlpack", "hooks", "tensorboard", "weak")
+        **{n: n for n in "_pytree benchmark data dlpack hooks tensorboard weak".split()},  # noqa: SIM905
+        "swapping": "swap_tensors",
     },
 )

@@ -44,6 +44,10 @@ try: torch.ops.torchvision.nms(1)
 except NotImplementedError as error: assert "torch.ops.torchvision.nms: " in str(error)
 else: raise AssertionError
 
+import torch.autograd.gradcheck, torch.multiprocessing.spawn  # the packages have functions so named
+assert torch.autograd.gradcheck is cugrad.autograd.gradcheck.__globals__["gradcheck"]
+assert callable(torch.multiprocessing.spawn) and torch.tensor([1.0]).device.type == "cpu"
+
 named = b"ctorch.nn.modules.linear\\nLinear\\n(I2\\nI3\\ntR."  # names a class
 layer = pickle.loads(named)
 for inputs, targets in DataLoader(TensorDataset(torch.ones(4, 2), torch.ones(4, 3)), batch_size=2):

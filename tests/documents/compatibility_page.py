@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cugrad.functions import switches
+from cugrad.functions import engines, switches
 from cugrad.runtime.absent import ABSENT, INTERNAL, Absent, reason_for
 from tests.support import ROOT
 
@@ -399,7 +399,8 @@ def absent_table() -> str:
 def switches_table() -> str:
     """Each switch, what it is at first, and what it does."""
     lines = ["| switch | at first | what it does |", "|---|---|---|"]
-    holders = [("backends.cuda.matmul", switches.Matmul), ("backends.cudnn", switches.cudnn)]
+    holders: list[tuple[str, type]] = [("backends.cuda.matmul", switches.Matmul)]
+    holders += [(f"backends.{kind.__name__}", kind) for kind in (switches.cudnn, *engines.ENGINES)]
     for home, holder in holders:
         for name, switch in vars(holder).items():
             if isinstance(switch, switches.BackendFlag):

@@ -54,7 +54,7 @@ LAYERS = [
         "signal",
         "sparse",
     ],  # PyTorch's namespaces over the functions
-    ["functions", "version", "accelerator"],
+    ["functions", "version", "accelerator", "__future__"],
     ["autograd"],
     ["tensor"],
     ["ops"],

@@ -499,3 +499,24 @@ def test_a_function_may_save_a_sparse_matrix(context: str) -> None:
     with STEPS[context]():
         KeepsItsMatrix.apply(x, matrix).square().sum().backward()
     assert x.grad.tolist() == [[0, 32], [0, 0], [72, 90]]
+
+
+def test_a_sparse_parameter_is_converted_and_loaded(lib: Any) -> None:
+    """It is a Parameter, whose data is replaced as that of any other."""
+    module = lib.nn.Module()
+    module.weight = lib.nn.Parameter(lib.eye(3).to_sparse())
+    weight, other = module.weight, lib.ones(3, 3).to_sparse()
+    assert (
+        isinstance(weight, lib.nn.Parameter) and dict(module.named_parameters())["weight"] is weight
+    )
+    assert (weight.is_meta, weight.element_size(), weight.itemsize) == (False, 4, 4)
+    (weight.to_dense() * 3).sum().backward()
+    module.double()
+    assert weight.dtype is lib.float64 and weight.grad.dtype is lib.float64 and weight.requires_grad
+    assert weight.grad.to_dense().tolist() == (3 * lib.eye(3)).tolist()
+    module.load_state_dict({"weight": other})
+    assert weight._nnz() == 9 and weight.to_dense().dtype is lib.float64
+    weight.data = 2 * weight.data
+    assert float(weight.detach().to_dense().sum()) == 18 and other._nnz() == 9
+    with pytest.raises(RuntimeError, match="copy_.. between dense and sparse"), lib.no_grad():
+        weight.copy_(lib.ones(3, 3))

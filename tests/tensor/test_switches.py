@@ -13,7 +13,9 @@ import cugrad as torch
 from cugrad.backends.wanted import wanted
 from cugrad.functions import switches
 
-SWITCHES = [(holder, name) for holder in (torch.backends.cuda.matmul, torch.backends.cudnn)
+FLAGGED = ("cudnn", "mkldnn", "nnpack", "opt_einsum")
+HOLDERS = [torch.backends.cuda.matmul, *(getattr(torch.backends, name) for name in FLAGGED)]
+SWITCHES = [(holder, name) for holder in HOLDERS
             for name, switch in vars(type(holder)).items()
             if isinstance(switch, switches.BackendFlag)]  # fmt: skip
 
@@ -34,7 +36,7 @@ def as_before() -> Iterator[None]:
 @pytest.mark.parametrize(("holder", "name"), SWITCHES, ids=[name for _, name in SWITCHES])
 def test_a_switch_is_remembered_and_has_a_type(holder: Any, name: str) -> None:
     before = getattr(holder, name)
-    new = {bool: not before, str: "tf32"}.get(type(before), 3)
+    new = {bool: not before, str: "tf32", type(None): None}.get(type(before), 3)
     setattr(holder, name, new)
     assert getattr(holder, name) == new
     with pytest.raises(RuntimeError, match=f"{name}: expects a .*, but got float"):
@@ -56,7 +58,7 @@ def test_switches_answer_as_pytorch_s() -> None:
     theirs = pytest.importorskip("torch")
     for name in ("enabled", "benchmark", "deterministic", "allow_tf32", "benchmark_limit"):
         assert getattr(torch.backends.cudnn, name) == getattr(theirs.backends.cudnn, name)
-    for module in ("cuda", "mps", "mkl", "mkldnn", "openmp", "cudnn"):
+    for module in ("cuda", "mps", "mkl", "mkldnn", "openmp", "cudnn", "nnpack", "opt_einsum"):
         imported = importlib.import_module(f"cugrad.backends.{module}")
         assert imported is getattr(torch.backends, module) and imported.__doc__
         if module != "cuda":
@@ -229,3 +231,40 @@ def test_sdpa_kernel_enables_what_it_names(way: torch.nn.attention.SDPBackend) -
     assert all(switches.attention_ways().values())
     with pytest.raises(TypeError, match="must be an SDPBackend"):
         torch.nn.attention.sdpa_kernel("math")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_flags_are_set_together_and_within_a_block(name: str) -> None:
+    module = getattr(torch.backends, name)
+    before = module.set_flags()
+    with module.flags(enabled=not module.enabled):
+        assert module.enabled is not before[0]
+    assert module.set_flags(_enabled=not before[0]) == before and module.enabled is not before[0]
+    module.set_flags(*before)
+    assert module.set_flags() == before
+    with pytest.raises(TypeError):
+        module.set_flags(_misspelt=True)
+
+
+def test_frozen_flags_are_set_by_blocks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switches._Chosen, "frozen", False)
+    torch.backends.disable_global_flags()
+    assert torch.backends.flags_frozen()
+    for holder, name in ((torch.backends.cudnn, "enabled"), (torch.backends.mkldnn, "enabled")):
+        with pytest.raises(RuntimeError, match="use flags.. context manager"):
+            setattr(holder, name, False)
+        with holder.flags(enabled=False):
+            assert holder.enabled is False
+
+
+def test_what_is_remembered_or_not_supported() -> None:
+    for value in (True, False):
+        torch.set_warn_always(value)
+        torch.backends.mha.set_fastpath_enabled(value)
+        assert torch.is_warn_always_enabled() is value
+        assert torch.backends.mha.get_fastpath_enabled() is value
+        assert torch.set_flush_denormal(value) is False
+    torch.backends.mha.set_fastpath_enabled(True)
+    for setter in (torch.set_warn_always, torch.set_flush_denormal):
+        with pytest.raises(TypeError, match="must be bool, not int"):
+            setter(1)  # type: ignore[arg-type]

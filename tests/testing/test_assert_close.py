@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 from functools import partial
@@ -49,6 +50,12 @@ CASES = {
     "array": lambda t: (np.ones(2), np.zeros(2)),
     "array and tensor": lambda t: (t.ones(2), np.ones(2)),
     "a class": lambda t: (float, 3),
+    "sparse": lambda t: (t.eye(2).to_sparse(), 2 * t.eye(2).to_sparse()),
+    "sparse places": lambda t: (t.eye(2).to_sparse(), t.eye(2).flip(0).to_sparse().coalesce()),
+    "sparse numbers": lambda t: (t.eye(2).to_sparse(), t.ones(2, 2).to_sparse()),
+    "layouts": lambda t: (t.eye(2).to_sparse(), t.eye(2)),
+    "no values": lambda t: (t.ones(2, device="meta"), t.zeros(2, device="meta")),
+    "unsigned": lambda t: (t.tensor([1], dtype=t.uint16), t.tensor([2])),
 }
 OPTIONS: list[dict[str, Any]] = [
     {}, {"rtol": 0, "atol": 0}, {"rtol": 1.0, "atol": 2.0}, {"equal_nan": True},
@@ -139,3 +146,31 @@ def test_a_made_tensor_may_require_gradients() -> None:
     assert made.is_leaf
     assert made.requires_grad
     assert_close(made, made.clone())
+
+
+def test_what_pytorch_s_tests_derive_from() -> None:
+    """Pairs of their own, and what differs as a list."""
+    comparison = importlib.import_module("cugrad.testing._comparison")
+
+    class Lengths(comparison.Pair):  # type: ignore[misc, name-defined]
+        def __init__(self, actual: Any, expected: Any, **options: Any) -> None:
+            self._check_inputs_isinstance(actual, expected, cls=str)
+            super().__init__(actual, expected, **options)
+
+        def compare(self) -> None:
+            if len(self.actual) != len(self.expected):
+                self._fail(AssertionError, "lengths")
+
+    def differ(actual: Any, expected: Any) -> list[Any]:
+        kinds = (comparison.NumberPair, Lengths, comparison.ObjectPair)
+        return [(e.id, e.msg) for e in comparison.not_close_error_metas(
+            actual, expected, pair_types=kinds, rtol=0.1, atol=0.0)]  # fmt: skip
+
+    assert differ(["ab", 1.0, {2: {3}}], ["cd", 1.05, {2: {3}}]) == []
+    assert [d[0] for d in differ(["a", 1.0, {2: {3}}], ["cd", 2.0, {2: {4}}])] == [
+        (0,),
+        (1,),
+        (2, 2),
+    ]
+    kinds = (cugrad.float32, cugrad.ones(1, dtype=cugrad.float16))
+    assert comparison.default_tolerances(*kinds) == (1e-3, 1e-5)

@@ -71,7 +71,6 @@ PATHS = {
     "distributed._tensor": "distributed.tensor",
     "distributed.distributed_c10d": "alias.private.distributed_c10d",
     "distributed.tensor.placement_types": "distributed.tensor.placements",
-    "backends.cpu": "alias.private.capability",
     "jit.annotations": "alias.private.annotations",
     "onnx.symbolic_helper": "alias.paths.onnx",
     "nn._reduction": "alias.private._reduction",

@@ -188,7 +188,10 @@ def _call(
 
 
 class layout:
-    """How elements lie in memory: `cugrad.strided`, or `cugrad.sparse_coo`."""
+    """How elements lie in memory: `cugrad.strided`, or `cugrad.sparse_coo`.
+
+    No tensor has another one; programs compare with them.
+    """
 
     __slots__ = ("_name",)
 
@@ -202,7 +205,9 @@ class layout:
         return self._name
 
 
-sparse_coo = layout("sparse_coo")
+_mkldnn, jagged, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr = map(layout, (
+    "_mkldnn", "jagged", "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr"
+))  # fmt: skip
 strided = layout()
 
 

@@ -354,10 +354,20 @@ def _new(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What becomes of this parameter, or buffer, where `load_state_dict` finds `other` for it.
+
+    It is asked for under `torch.__future__.set_swap_module_params_on_conversion(True)`; a subclass
+    may say otherwise, with a tensor that is none of the two. Here it is a copy into this one, or
+    `other` as it is with `assign`, without history.
+    """
+    return other.detach() if assign else self.copy_(other).detach()
+
+
 VOLATILE = property(_volatile, _set_volatile)
 METHODS: dict[str, Any] = {
     f.__name__: f
-    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new)
+    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new, module_load)
 }
 METHODS.update({
     "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),

@@ -2,5 +2,5 @@
 
 `modules.module.Module` is a `calling.Called`, which is a `tree.Tree`; `state` collects and loads,
 `global_hooks` and `backward_hooks` are of the call, and `dims` is for layers over one to three
-dims. Begin with `tree`. Only nn imports from here, and serialization, which knows `StateDict`.
+dims. Begin with `tree`. Only nn imports from here.
 """

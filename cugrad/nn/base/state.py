@@ -7,9 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ... import __future__ as chosen
 from ...autograd.mode import no_grad
 from ...tensor import Tensor
 from ..parameter import Parameter, is_lazy
+from .conversion import load_by_swap
 
 if TYPE_CHECKING:
     from ..modules.module import Module
@@ -29,12 +31,6 @@ class IncompatibleKeys(NamedTuple):
             return "<All keys matched successfully>"
         names = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
         return f"{type(self).__name__}({names})"
-
-
-class StateDict(OrderedDict[str, Any]):
-    """Tensors by dotted name, with the layout version of every module as `_metadata`."""
-
-    _metadata: dict[str, dict[str, Any]]
 
 
 def by_position(args: tuple[Any, ...], *named: Any) -> tuple[Any, Any, Any]:
@@ -79,9 +75,9 @@ def collect(
     module: Module, destination: OrderedDict[str, Any] | None, prefix: str, keep_vars: bool
 ) -> OrderedDict[str, Any]:
     """Write the state of `module` and all below it into `destination`."""
-    if destination is None:
-        destination = StateDict()
-        destination._metadata = {}
+    if destination is None:  # tensors by dotted name, and the layout version of every module
+        destination = OrderedDict()
+        destination._metadata = OrderedDict()  # type: ignore[attr-defined]
     metadata = getattr(destination, "_metadata", None)
     local = {"version": module._version}
     if metadata is not None:
@@ -215,19 +211,32 @@ def _load_entry(
     """Load one tensor; returns the error message, if any."""
     if not isinstance(value, Tensor):
         return (
-            f'While copying the parameter named "{key}", expected cugrad.Tensor or Tensor-like '
+            f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like '
             f"object from checkpoint but received {type(value)}"
         )
     if is_lazy(tensor) and is_lazy(value):
         return None  # neither has elements
+    if not is_lazy(tensor) and tensor.shape == () and value.shape == (1,):
+        value = value[0]  # files of PyTorch 0.3 have no tensors without dims
     if value.shape != tensor.shape:
         return (
             f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
             f"the shape in current model is {tensor.shape}."
         )
+    if tensor.is_meta and not value.is_meta and not assign:
+        warnings.warn(
+            f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter "
+            "in the current model, which is a no-op. (Did you mean to pass `assign=True` to assign "
+            "items in the state dictionary to their corresponding key in the module instead of "
+            "copying them in place?)",
+            stacklevel=2,
+        )
+    swaps = chosen.get_swap_module_params_on_conversion()
     try:
         with no_grad():
-            if not assign:
+            if swaps:
+                load_by_swap(tensor, value, assign)
+            elif not assign:
                 tensor.copy_(value)
             elif isinstance(tensor, Parameter):
                 if not isinstance(value, Parameter):
@@ -236,8 +245,9 @@ def _load_entry(
             else:
                 setattr(module, name, value)
     except Exception as error:
+        action = "swapping" if swaps else "copying"
         return (
-            f'While copying the parameter named "{key}", whose dimensions in the model are '
+            f'While {action} the parameter named "{key}", whose dimensions in the model are '
             f"{tensor.size()} and whose dimensions in the checkpoint are {value.size()}, "
             f"an exception occurred : {error.args}."
         )

@@ -58,7 +58,7 @@ class Tree:
             self._modules[name] = registered("module", self, name, None)
         elif name in own.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
-                self._reject(value, "buffer", name, "Tensor")
+                self._reject(value, "buffer", name, "Tensor, torch.nn.Buffer")
             self._buffers[name] = registered("buffer", self, name, value)
         elif isinstance(value, Tensor) and isinstance(value, Buffer):
             if "_buffers" not in own:
@@ -72,7 +72,7 @@ class Tree:
     def _reject(value: object, kind: str, name: str, type_name: str) -> None:
         raise TypeError(
             f"cannot assign '{typename(value)}' as {kind} '{name}' "
-            f"(cugrad.{type_name} or None expected)"
+            f"(torch.{type_name} or None expected)"
         )
 
     def _forget(self, name: str, keep: str) -> None:
@@ -126,7 +126,7 @@ class Tree:
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
                 f"cannot assign '{typename(param)}' object to parameter '{name}' "
-                "(cugrad.nn.Parameter or None required)"
+                "(torch.nn.Parameter or None required)"
             )
         if param is not None and param.grad_fn is not None:
             raise ValueError(
@@ -144,7 +144,7 @@ class Tree:
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
                 f"cannot assign '{typename(tensor)}' object to buffer '{name}' "
-                "(cugrad.Tensor or None required)"
+                "(torch Tensor or None required)"
             )
         self._buffers[name] = registered("buffer", self, name, tensor)
         if persistent:

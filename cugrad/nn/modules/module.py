@@ -14,6 +14,7 @@ from ...functions.creation.factories import empty_like
 from ...tensor import Tensor
 from ..base import state
 from ..base.calling import Called
+from ..base.conversion import convert
 from ..base.global_hooks import (
     register_module_backward_hook,
     register_module_buffer_registration_hook,
@@ -122,14 +123,9 @@ class Module(Called):
             for module in self.children():
                 module._apply(fn)
         with no_grad():
-            for parameter in self._parameters.values():
-                if parameter is None:
-                    continue
-                gradient = parameter.grad
-                parameter.grad = None  # it must not disagree with the data in between
-                parameter.data = fn(parameter.data)
-                if gradient is not None:
-                    parameter.grad = fn(gradient)
+            for name, parameter in self._parameters.items():
+                if parameter is not None:
+                    convert(self, name, parameter, fn)
             for name, buffer in self._buffers.items():
                 if buffer is not None and is_lazy(buffer):
                     buffer.data = fn(buffer.data)
