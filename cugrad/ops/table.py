@@ -307,7 +307,7 @@ def _densely(forward: Callable[..., Any], last: bool) -> Callable[..., Any]:
         value = forward(xp, *args, **params)
         if type(value) is tuple:
             return tuple([in_order(xp, x, last) for x in value])
-        return value if value.flags.c_contiguous else in_order(xp, value, last)
+        return in_order(xp, value, last)
 
     return run
 
@@ -347,7 +347,9 @@ def lying_as(xp: Any, operands: tuple[Any, ...], value: Any) -> Any:
 def in_order(xp: Any, array: Any, last: bool = False) -> Any:
     """An array that lies in the order of its dims, or with its channels last."""
     if array.flags.c_contiguous:
-        return array
+        if 1 not in array.shape:
+            return array
+        return array.reshape(-1).reshape(array.shape)  # a dim of 1 may have had any stride
     if last and array.ndim in (4, 5):
         if array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous:
             return array

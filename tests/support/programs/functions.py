@@ -52,9 +52,13 @@ def body_of(
     unguarded: bool,
     sorts: list[Sort],
     result: str = "tensor",
+    constant: bool = False,
 ) -> tuple[Statement, ...] | None:
-    """The lines of a function, drawn on arguments, up to its return."""
+    """The lines of a function, drawn on arguments, up to its return; `constant`: what it closes
+    over requires no gradients.
+    """
     outer = [n for n in d.names() if d.env[n].is_floating_point()] if d.chance(0.25) else []
+    outer = [n for n in outer if not (constant and d.env[n].requires_grad)]
     before, d.captured = dict(d.env), [d.env[n] for n in outer[:2]]
     lines: list[Statement] = []
     for parameter, argument in zip(parameters, arguments):
@@ -214,7 +218,8 @@ TRANSFORMS = [
     ),
     ("t.func.jvp({f}, ({a},), ({a},))[1]!", "tensor", "whole"),
     ("t.func.vjp({f}, {a})[1](t.ones_like({f}({a})))[0]!", "tensor", "whole"),
-    # at a constant point, which PyTorch's derivative has as numbers
+    # docs/torch-compatibility.md: PyTorch's derivative has the point, and what f closes over, as
+    # numbers: both are constant
     ("t.func.linearize({f}, *[x.detach() for x in ({a},)])[1]({a})!", "tensor", "whole"),
     # several gradients at once, forward mode over a backward pass, and a backward pass over it
     (
@@ -355,7 +360,8 @@ def transform(d: Draw) -> Statement | None:
     if "jvp" in form or "jacfwd" in form or "hessian" in form:
         if any(overlaps(x) for x in (whole if "t.func.jvp(t.func.vmap" in form else samples)):
             return None  # docs/torch-compatibility.md, a tangent for an expanded tensor
-    made = body_of(d, parameters, samples, True, WITHIN_TRANSFORMS, result)
+    constant = "linearize" in form
+    made = body_of(d, parameters, samples, True, WITHIN_TRANSFORMS, result, constant)
     if made is None:
         return None
     statement = called(d, parameters, made, form, arguments, first)

@@ -100,7 +100,7 @@ t.scatter_add({x}, {d}, {J}, {x} * {c})  1d
 t.index_reduce({x}, 0, t.zeros({n}, dtype=t.int64), {x}, 'amax')  real 1d | apart({x})
 t.index_reduce({x}, 0, t.zeros({n}, dtype=t.int64), {x}, 'prod', include_self={b})  real 1d | clear({x}, 0)
 {x}.scatter_reduce({d}, {J}, {y}, 'prod')  real 1d | clear({x}, 0); clear({y}, 0)
-{x}.scatter_reduce({d}, {J}, {y}, 'amin', include_self={b})  real 1d | apart({x}); apart({y})
+{x}.scatter_reduce({d}, {J}, {y}, 'amin', include_self={b})  real 1d | apart(t.cat([{x}.reshape(-1), {y}.reshape(-1)]))
 t.nn.functional.embedding({j}, {x}, max_norm=.5)  real own =2d | own({x})
 t.nn.functional.embedding_bag({j}, {x}, t.tensor([0]), mode='max')  real =2d | apart({x})
 t.nn.functional.embedding_bag({j}, {x}, t.tensor([0]), mode='sum', per_sample_weights={x}.reshape(-1)[:1].expand({j}.shape))  real =2d

@@ -236,8 +236,10 @@ def twice(grads):
 def laid(x):
     if not isinstance(x, t.Tensor) or x.is_sparse or x._is_view() or not x.numel():
         return x
-    strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
-    return x if x.is_contiguous() else x.clone(memory_format=t.contiguous_format)
+    strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1) + x.stride()[-1:])
+    if x.is_contiguous() and x.stride()[-1:] in ((), (1,)):  # which view(dtype) asks for
+        return x
+    return x.clone(memory_format=t.contiguous_format)
 """,
     "owned": """
 def owned(x):
@@ -256,7 +258,7 @@ def owned(x):
     "lies": """
 def lies(x):
     if isinstance(x, t.Tensor) and not (x.is_sparse or x._is_view()) and x.numel():
-        strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1))
+        strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1) + x.stride()[-1:])
     return x
 """,
     "led": """
