@@ -22,7 +22,7 @@ t.func.vmap(lambda w, layer=t.nn.Linear(2, 2, bias=False): t.func.functional_cal
 t.utils.checkpoint.checkpoint_sequential([t.sin, t.tanh, t.square], 2, {x}, use_reentrant={b}) | tame({x})
 t.nn.utils.parameters_to_vector([{x}, {x}.sin()])
 sum(t._foreach_mul([{x}, {x}.sin()], {c}))
-t._foreach_add([{x}, {y}], {c})[1]
+t._foreach_add([{x}, {x} + {y}], {c})[1]
 t._foreach_mul([{x}, {y}], [{y}, {x}])[1]
 t._foreach_div([{x}], [{y} * {y}.conj() + 1])[0]
 t._foreach_addcmul([{x}, {y}], [{y}, {y}], [{z}, {y}], value={c})[0]

@@ -56,7 +56,7 @@ t.unfold_copy({x}, {d}, 1, 1)  1d
 t.split_copy({x}, 1, {d})[{i}]  1d
 t.view_as_real_copy({x})  complex
 t.view_as_complex_copy({x}.detach().reshape(-1, 2))  real own 1d | own({x})
-t.detach_copy({x})
+t.detach_copy({x}.detach())
 t.constant_pad_nd({x}, (1, -1), {c})  1d
 {x}.dsplit({k})[0]  any 3d
 {x}.unsafe_split_with_sizes([{n}])[0] * 1  1d
