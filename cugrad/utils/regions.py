@@ -9,7 +9,7 @@ from typing import Any
 from weakref import ref
 
 from ..autograd.engine.backward_pass import task
-from ..autograd.forward.dual import reopened, tangent_of
+from ..autograd.forward.dual import carried, reopened
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.mode import enable_grad, no_grad, state
 from ..autograd.ranges import ranged
@@ -104,9 +104,8 @@ class CheckpointedRegion:
         self._args = tuple([_Input(arg) if isinstance(arg, Tensor) else arg for arg in args])
         self._levels = state.levels  # of forward mode; below, tangents of the arguments
         self._tangents = [
-            (k, nr, tangent) for k, arg in enumerate(args) if isinstance(arg, Tensor)
-            for nr, level in enumerate(self._levels) if (tangent := tangent_of(arg, level))
-            is not None
+            (k, carried(arg, self._levels))
+            for k, arg in enumerate(args) if self._levels and isinstance(arg, Tensor)
         ]  # fmt: skip
         self._slots: list[weakref.ref[Slot]] = []
         self._seen: list[tuple[str, Any]] = []  # of each slot: the op that saved, and the traits
@@ -166,7 +165,7 @@ class CheckpointedRegion:
                 hooks = saved_tensors_hooks(run.pack, _as_it_is)
                 with ranged("checkpoint: recompute", "recompute"), hooks, enable_grad(), run:
                     if self._levels or state.levels:
-                        tangents = [(args[k], nr, tangent) for k, nr, tangent in self._tangents]
+                        tangents = [(args[k], entries) for k, entries in self._tangents]
                         with reopened(self._levels, tangents):
                             self._again(*args)
                     else:

@@ -222,15 +222,39 @@ class Tangents:
                 _keep(tensor, tensor.rare, level, tangent)
 
 
+# Whose a tangent is, None for the tensor itself; the number of its level; the tangent, its version.
+Carried = tuple[Tensor | None, int, Tensor, int]
+
+
+def carried(tensor: Tensor, levels: tuple[Level, ...]) -> list[Carried]:
+    """The tangents of a tensor at some levels, those that these have at lower ones, and so on."""
+    entries: list[Carried] = []
+    pending: list[tuple[Tensor | None, int]] = [(None, len(levels))]
+    while pending:
+        holder, count = pending.pop()
+        for nr in range(count):
+            tangent = tangent_of(tensor if holder is None else holder, levels[nr])
+            if tangent is not None:
+                entries.append((holder, nr, tangent, tangent.counter[0]))
+                pending.append((tangent, nr))
+    return entries
+
+
 class reopened(Switch):
-    """Makes these levels visible inside. A level that has been closed is replaced by a new one with
-    the given tangents, which are triples: tensor, number of the level, tangent.
+    """Makes these levels visible inside. A level that has been closed is replaced by a new one, at
+    which tensors have what they carried: pairs of a tensor and of that. InplaceError where a
+    tangent has changed since.
     """
 
     def __init__(
-        self, levels: tuple[Level, ...], tangents: list[tuple[Tensor, int, Tensor]]
+        self, levels: tuple[Level, ...], tensors: list[tuple[Tensor, list[Carried]]]
     ) -> None:
-        self._levels, self._tangents = levels, tangents
+        self._levels = levels
+        self._tangents = [
+            (tensor if holder is None else holder, nr, _unchanged(tangent, version))
+            for tensor, entries in tensors
+            for holder, nr, tangent, version in entries
+        ]
 
     def as_is(self) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
         open_ = state.levels

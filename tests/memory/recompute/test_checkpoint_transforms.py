@@ -67,6 +67,13 @@ def after_a_level(f: Function) -> Any:
     return cugrad.autograd.grad(tangent.sum(), x)
 
 
+def after_two_levels(f: Function) -> Any:
+    """The inner tangent has one of the outer level, which is over as well."""
+    x = X.clone().requires_grad_()
+    tangent = func.jvp(lambda a: func.jvp(f, (a,), (a.sin(),))[1], (x,), (V,))[1]
+    return cugrad.autograd.grad(tangent.sum(), x)
+
+
 def batched_gradients(f: Function) -> Any:
     x = X.clone().requires_grad_()
     rows = cugrad.eye(3, dtype=cugrad.float64, device="cpu")
@@ -99,7 +106,8 @@ TRANSFORMS: dict[str, Callable[[Function], Any]] = {
     "linearize": lambda f: func.linearize(f, X)[1](V),
     "hvp": lambda f: cugrad.autograd.functional.hvp(total(f), X, V),
     "jacobian": lambda f: cugrad.autograd.functional.jacobian(f, X, vectorize=True),
-} | {f.__name__: f for f in (within_a_level, after_a_level, batched_gradients, of_a_batch)}
+} | {f.__name__: f for f in (within_a_level, after_a_level, after_two_levels,
+                                    batched_gradients, of_a_batch)}  # fmt: skip
 
 
 def flat(found: Any) -> list[Any]:
