@@ -10,7 +10,7 @@ import torch
 from . import table
 from .drawing import Draw, Ended, Spoiled
 from .running import overlaps
-from .statements import Sort, change, copy_and_change, op
+from .statements import Sort, change, copy_and_change, op, region
 from .table_layers import LAYERS
 from .table_rare import RARE
 from .table_recurrent import RECURRENT
@@ -419,3 +419,8 @@ def names_of(body: tuple[Statement, ...]) -> set[str]:
         for s in body
         if " = " in s.head and s.head[0] == "v" and s.head.partition(" = ")[0][1:].isdigit()
     }
+
+
+def around(d: Draw) -> Statement | None:
+    """Transforms, checkpoints and custom Functions within a region."""
+    return region(d, [transform, checkpointed, dual, op(CUSTOM)])

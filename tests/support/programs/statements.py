@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -164,11 +164,13 @@ REGIONS = {
 }  # fmt: skip
 
 
-def region(d: Draw) -> Statement | None:
-    """A few statements within a context of PyTorch's."""
+def region(d: Draw, more: Sequence[Sort] = ()) -> Statement | None:
+    """A few statements within a context of PyTorch's; `more`: of these sorts, too."""
     if d.scope is not None:
         return None
     header = d.random.choices(list(REGIONS), list(REGIONS.values()))[0]
+    if more and header == "t.inference_mode()":
+        return None  # docs/torch-compatibility.md, `func.grad` and its like in inference mode
     body: list[Statement] = []
     sorts = [
         op(table.POINTWISE),
@@ -177,6 +179,8 @@ def region(d: Draw) -> Statement | None:
         op(table.REDUCING),
         change,
         change,
+        *more,
+        *more,
     ]
     if header == AUTOCAST:
         sorts += [op(table.MATRICES), op(LAYERS)] * 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import table
 from .drawing import Draw, Ended, Spoiled
-from .functions import CUSTOM, checkpointed, dual, fusible, trained, transform
+from .functions import CUSTOM, around, checkpointed, dual, fusible, trained, transform
 from .passes import accumulate, backward, batched, clear_gradient, first, gradient, loss, second
 from .statements import Sort, change, constant, copy_and_change, flag, hook, leaf, op, region
 from .table_layers import LAYERS
@@ -32,6 +32,7 @@ SORTS: dict[str, tuple[Sort, float]] = {
     "custom": (op(CUSTOM), 4),
     "flag": (flag, 1.5),
     "region": (region, 3),
+    "around": (around, 1),
     "hook": (hook, 2),
     "checkpoint": (checkpointed, 2),
     "fusible": (fusible, 1.5),
