@@ -124,8 +124,9 @@ COPYING = {name for name in CONTEXTS if name.startswith(("offload", "save_on", "
     "clone", "copies", "numpy", "recompute", "recompute all", "recompute chain", "mutation",
 }  # fmt: skip
 
-# Those in which sums may be added up in another order: a number may be rounded otherwise.
-ROUNDING = {"fused"}
+# Those in which sums may be added up in another order: a number may be rounded otherwise. An array
+# copied by NumPy lies in the order of its dims.
+ROUNDING = {"fused", "numpy"}
 
 # Those that must do then what "copies" does; from the host only one of them moves anything.
 MOVING = {
