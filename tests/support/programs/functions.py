@@ -143,6 +143,9 @@ TRAINED = [
     "trained('Adadelta', {f}, {a}, eps=.1)",
     "trained('RMSprop', {f}, {a}, eps=.1, momentum=.9, centered=True)",
     "trained('ASGD', {f}, {a})",
+    "trained('SGD', {f}, {a}, momentum=.9, dampening=.2, foreach=True)",
+    "trained('Adam', {f}, {a}, eps=.1, weight_decay=.1, foreach=True)",
+    "trained('AdamW', {f}, {a}, eps=.1, amsgrad=True, foreach=True)",
 ]
 
 
