@@ -124,9 +124,9 @@ COPYING = {name for name in CONTEXTS if name.startswith(("offload", "save_on", "
     "clone", "copies", "numpy", "recompute", "recompute all", "recompute chain", "mutation",
 }  # fmt: skip
 
-# Those in which sums may be added up in another order: a number may be rounded otherwise. An array
-# copied by NumPy lies in the order of its dims.
-ROUNDING = {"fused", "numpy"}
+# Those in which sums may be added up in another order: a number may be rounded otherwise. A hook's
+# copy of what has gaps or is expanded has none, and NumPy's lies in the order of its dims.
+ROUNDING = {"fused", "numpy", "clone", "copies"}
 
 # Those that must do then what "copies" does; from the host only one of them moves anything.
 MOVING = {
