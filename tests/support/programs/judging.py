@@ -195,7 +195,8 @@ def is_more(program: Program, want: Seen, got: Seen) -> bool:
     # derivatives that PyTorch does not have; and, on the page, backward for a second time
     words = ("is not implemented", "does not support automatic differentiation",
              "backward through the graph a second", "that has been detached in-place",
-             "have different metadata than during the forward", "yet support saved tensor hooks")  # fmt: skip
+             "have different metadata than during the forward",
+             "yet support saved tensor hooks")  # fmt: skip
     return any(word in want.failure.text for word in words)
 
 
