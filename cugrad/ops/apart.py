@@ -10,7 +10,7 @@ __all__ = ["by_rows", "dots", "product_sums", "summed_by_rows"]
 
 Array = Any
 LONG = 1 << 16  # elements of a row, which BLAS adds up one after another
-MANY = 64  # times as many elements as are taken at a time: from there on it pays
+MANY = 4  # times as many elements as are taken at a time: from there on it pays
 
 
 def dots(xp: Any, a: Array, b: Array) -> Array:
@@ -40,13 +40,14 @@ def summed_by_rows(
     rows = flat[0].shape[0]
     step = max(1, room * rows // x.size)
     total = None
-    for start in range(0, rows, step):
-        part = slice(start, start + step)
-        value = function(*[None if a is None else a[part] for a in flat])
-        if total is None:
-            total = value
-        else:
-            total += value
+    with xp.along_rows(x.shape[-1]):
+        for start in range(0, rows, step):
+            part = slice(start, start + step)
+            value = function(*[None if a is None else a[part] for a in flat])
+            if total is None:
+                total = value
+            else:
+                total += value
     return total
 
 
@@ -82,13 +83,14 @@ def by_rows(xp: Any, function: Callable[..., Any], dims: int, *arrays: Array | N
     step = max(1, room * lead[0] // x.size)
     results: list[Array] = []
     single = False
-    for start in range(0, lead[0], step):
-        part = slice(start, start + step)
-        values = function(*[None if a is None else a[part] for a in arrays])
-        if not results:
-            single = type(values) is not tuple
-            results = [xp.empty((lead[0], *value.shape[1:]), value.dtype)
-                       for value in ((values,) if single else values)]  # fmt: skip
-        for result, value in zip(results, (values,) if single else values):
-            result[part] = value
+    with xp.along_rows(x.shape[-1]):
+        for start in range(0, lead[0], step):
+            part = slice(start, start + step)
+            values = function(*[None if a is None else a[part] for a in arrays])
+            if not results:
+                single = type(values) is not tuple
+                results = [xp.empty((lead[0], *value.shape[1:]), value.dtype)
+                           for value in ((values,) if single else values)]  # fmt: skip
+            for result, value in zip(results, (values,) if single else values):
+                result[part] = value
     return results[0] if single else tuple(results)

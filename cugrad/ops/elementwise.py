@@ -171,7 +171,7 @@ row("atanh", "self", "arctanh", ELEMENTWISE, promote="float",
 
 
 def _sigmoid(xp: Any, self: Any) -> Any:
-    below = xp.exp(-self)
+    below = xp.quick_exp(self, -1)
     below += 1
     return 1 / below
 

@@ -395,4 +395,13 @@ samples.NO_TORCH["nll_loss_backward"] = "aten's wants the input too; nll_loss's 
 
 sample("gate", (3, 4), (3, 4), integer=False, reference=lambda np, x, y: x / (1 + np.exp(-y)),
        torch=lambda torch, x, y: x * torch.sigmoid(y))  # fmt: skip
-samples.REAL_ONLY |= {"gate"}
+sample(
+    "normal_cdf",
+    (3, 4),
+    torch=lambda torch, x: torch.special.ndtr(x),
+    reference=lambda np, x: np.vectorize(lambda x: math.erfc(-x / math.sqrt(2)) / 2, "d")(x),
+)
+sample("normal_density", (3, 4), integer=False,
+       reference=lambda np, x: np.exp(-x * x / 2) / math.sqrt(2 * math.pi),
+       torch=lambda torch, x: torch.exp(torch.distributions.Normal(0, 1).log_prob(x)))  # fmt: skip
+samples.REAL_ONLY |= {"gate", "normal_cdf", "normal_density"}

@@ -4,6 +4,8 @@ otherwise.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from math import sqrt
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +90,7 @@ class CupyNamespace:
 
     workspace_bytes = 256 << 20  # what an op may borrow to launch fewer, larger kernels
     cache_elements = None  # a kernel reads all rows
+    along_rows = nullcontext
 
     codecs = CodecKernels()
     matmul = staticmethod(matmul)
@@ -293,6 +296,16 @@ class CupyNamespace:
         from cupyx.scipy.special import erfc
 
         return erfc(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erfc(x)
+
+    @staticmethod
+    def normal_cdf(x: Array) -> Array:
+        """The probability of a number below x, of those from the standard normal distribution."""
+        return (CupyNamespace.erf(x * sqrt(0.5)) + 1) * 0.5
+
+    @staticmethod
+    def quick_exp(x: Array, factor: float = 1.0, out: Array | None = None) -> Array:
+        """e^(x * factor)."""
+        return cupy.exp(x if factor == 1 else x * factor, out=out)
 
     @staticmethod
     def sliding_window_view(x: Array, window_shape: Any, axis: Any = None) -> Array:

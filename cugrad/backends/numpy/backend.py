@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import erf as _scalar_erf
 from math import erfc as _scalar_erfc
-from math import prod
+from math import prod, sqrt
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -20,8 +20,9 @@ from ...runtime.kept import NOTHING
 from ..forks import kept_over_forks, unforked
 from ..moments import track_moment
 from ..owners import root_of
-from .blocks import BLOCK, LEAST, forward_by_blocks, gradients_by_blocks
-from .erf import erf_float32
+from .blocks import BLOCK, LEAST, along_rows, forward_by_blocks, gradients_by_blocks
+from .erf import erf_float32, normal_cdf_float32
+from .exponential import quick_exp
 from .half import SINGLE, cast, is_half
 from .index import index_add, index_reduce
 from .integers import divider
@@ -85,6 +86,8 @@ class NumpyNamespace:
     cast = staticmethod(cast)
     index_add = staticmethod(index_add)
     index_reduce = staticmethod(index_reduce)
+    quick_exp = staticmethod(quick_exp)
+    along_rows = staticmethod(along_rows)
 
     @staticmethod
     def broadcast_to(array: Array, shape: Any) -> Array:
@@ -105,6 +108,12 @@ class NumpyNamespace:
     @staticmethod
     def erfc(x: Array) -> Array:
         return np.asarray(_vector_erfc(x)).astype(x.dtype)
+
+    @staticmethod
+    def normal_cdf(x: Array) -> Array:
+        if x.dtype == np.float32 or is_half(x.dtype):
+            return normal_cdf_float32(x.astype(np.float32, copy=False)).astype(x.dtype, copy=False)
+        return NumpyNamespace.erfc(x * -sqrt(0.5)) * 0.5
 
     @staticmethod
     def matmul(a: Array, b: Array) -> Array:

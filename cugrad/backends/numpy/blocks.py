@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from itertools import product
 from math import prod
@@ -17,13 +18,16 @@ import numpy as np
 
 from .half import HALF, SINGLE, is_half, narrowed_into, widened
 
-__all__ = ["LEAST", "by_blocks", "forward_by_blocks", "gradients_by_blocks", "rounded_once"]
+__all__ = [
+    "LEAST", "along_rows", "by_blocks", "forward_by_blocks", "gradients_by_blocks", "rounded_once",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 Values = Sequence[Any]  # arrays, numbers, None
 
 BLOCK = 1 << 15  # elements: 128 kilobytes of float32
-LEAST = 1 << 22  # elements from which on blocks pay: fewer stay in the last cache as they are
+LEAST = 1 << 18  # elements from which on blocks pay: of fewer a call costs as much as is saved
+LONG, LEAST_BUFFER = 512, 16  # elements of a row, and of NumPy's smallest buffer
 # What NumPy computes of float16 by vectors, in float32 as well, where the processor has them.
 QUICK = frozenset(["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "tan", "sinh",
                    "cosh", "tanh", "arcsin", "arctan", "arcsinh"])  # fmt: skip
@@ -64,6 +68,23 @@ def by_blocks(function: Callable[..., Any], operands: Values, dense: bool = Fals
     back = np.argsort(order)
     shaped = [x if x is None else x.reshape(laid).transpose(back) for x in results]
     return shaped[0] if type(results) is list else tuple(shaped)
+
+
+@contextmanager
+def along_rows(length: int) -> Iterator[None]:
+    """Has NumPy read an operand that is repeated, a number a row or one row for all, where it lies.
+
+    NumPy copies it into a buffer, to compute several rows at a time, which takes as long as the
+    computation, where rows are not short. It does not where the buffer is smaller than a row.
+    """
+    if length < LONG:
+        yield
+        return
+    before = np.setbufsize(LEAST_BUFFER)  # of this thread
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
 
 
 def rounded_once(function: Callable[..., Any], operands: Values, half: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,15 @@ class TracedNamespace:
         if low is not None:
             x = x.trace.apply("maximum", x, low)
         return x if high is None else x.trace.apply("minimum", x, high)
+
+    @staticmethod
+    def normal_cdf(x: Any) -> Any:
+        return (x.trace.apply("erf", x * sqrt(0.5)) + 1) * 0.5
+
+    @staticmethod
+    def quick_exp(x: Any, factor: float = 1.0) -> Any:
+        power = -x if factor == -1 else x * factor
+        return x.trace.apply("exp", power)
 
     @staticmethod
     def full(shape: Any, value: Any, dtype: Any) -> Any:

@@ -19,19 +19,18 @@ _GELU_SLOPE, _GELU_CUBE = sqrt(2 / pi), 0.044715
 def _gelu(xp: Any, self: Array, approximate: str = "none") -> Array:
     x = wide(xp, self)
     if approximate == "tanh":
-        inner = xp.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SLOPE)
+        below = xp.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SLOPE)
+        below += 1
+        below *= 0.5
     else:
-        inner = xp.erf(x * sqrt(0.5))
-    inner += 1
-    inner *= x
-    inner *= 0.5
-    return narrow(inner, self)
+        below = xp.normal_cdf(x)
+    below *= x
+    return narrow(below, self)
 
 
 def _gelu_gradient(m: Any, g: Any, self: Any, approximate: str) -> Any:
     if approximate != "tanh":  # d x Φ(x) = Φ(x) + x φ(x)
-        density = m.exp(self * self * -0.5) * (1 / sqrt(2 * pi))
-        return g * ((m.erf(self * sqrt(0.5)) + 1) * 0.5 + self * density)
+        return g * (m.normal_cdf(self) + self * m.normal_density(self))
     square = self * self
     inner = m.tanh((self + self * square * _GELU_CUBE) * _GELU_SLOPE)
     bend = (square * (3 * _GELU_CUBE) + 1) * (0.5 * _GELU_SLOPE)
@@ -50,9 +49,24 @@ row(
 )
 
 
+def _normal_density(xp: Any, self: Array) -> Array:
+    x = wide(xp, self)
+    density = xp.quick_exp(x * x, -0.5)
+    density *= 1 / sqrt(2 * pi)
+    return narrow(density, self)
+
+
+row("normal_cdf", "self", "normal_cdf", ELEMENTWISE, promote=FLOAT, public=False, refuses="c",
+    self=lambda m, g, self: g * m.normal_density(self),
+    doc="Φ, the probability of a number below, in the standard normal distribution")  # fmt: skip
+row("normal_density", "self", _normal_density, ELEMENTWISE, promote=FLOAT, public=False,
+    self=lambda g, self, result: -g * (self * result), refuses="c",
+    doc="φ, the density of the standard normal distribution")  # fmt: skip
+
+
 def _silu(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    below = xp.exp(-x)
+    below = xp.quick_exp(x, -1)
     below += 1
     return narrow(x / below, self)
 
@@ -66,7 +80,7 @@ row("silu", "self", _silu, ELEMENTWISE, promote=FLOAT, self=_silu_gradient, publ
 
 
 def _gate(xp: Any, self: Array, other: Array) -> Array:
-    return narrow(wide(xp, self) / (xp.exp(-wide(xp, other)) + 1), self)
+    return narrow(wide(xp, self) / (xp.quick_exp(wide(xp, other), -1) + 1), self)
 
 
 def _gate_gradient(m: Any, g: Any, self: Any, other: Any) -> Any:

@@ -47,7 +47,7 @@ def _by_rows(xp: Any, function: Callable[..., Any], dim: int, *arrays: Array) ->
 def _softmax(xp: Any, self: Array, dim: int) -> Array:
     def of_rows(dims: Dims, self: Array) -> Array:
         x = _shifted(xp, self, dims)
-        x = xp.exp(x, out=x if x.ndim else None)  # the number of no dims is no array
+        x = xp.quick_exp(x, out=x if x.ndim else None)  # the number of no dims is no array
         x /= xp.sum(x, axis=dims, keepdims=True)
         return narrow(x, self)
 
@@ -57,7 +57,7 @@ def _softmax(xp: Any, self: Array, dim: int) -> Array:
 def _log_softmax(xp: Any, self: Array, dim: int) -> Array:
     def of_rows(dims: Dims, self: Array) -> Array:
         x = _shifted(xp, self, dims)
-        x -= xp.log(xp.sum(xp.exp(x), axis=dims, keepdims=True))
+        x -= xp.log(xp.sum(xp.quick_exp(x), axis=dims, keepdims=True))
         return narrow(x, self)
 
     return _by_rows(xp, of_rows, dim, self)
@@ -77,7 +77,7 @@ def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> A
 def _log_softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> Array:
     def of_rows(dims: Dims, grad_output: Array, output: Array) -> Array:
         g = wide(xp, grad_output)
-        slope = xp.exp(wide(xp, output))
+        slope = xp.quick_exp(wide(xp, output))
         slope *= -xp.sum(g, axis=dims, keepdims=True)
         slope += g
         return narrow(slope, grad_output)
@@ -232,7 +232,7 @@ def _normaliser(xp: Any, x: Array) -> tuple[Array, Array]:
     def of_rows(x: Array) -> tuple[Array, Array]:
         top = xp.max(x, axis=-2, keepdims=True)
         below = x - top
-        below = xp.exp(below, out=below)
+        below = xp.quick_exp(below, out=below)
         return top, xp.log(xp.sum(below, axis=-2, keepdims=True))
 
     results: tuple[Array, Array] = by_rows(xp, of_rows, 2, x)
@@ -294,9 +294,8 @@ def _cross_entropy_backward(
 
     def of_rows(x: Array, top: Array, log_sum: Array, factor: Array) -> Array:
         result = x - top
-        result -= log_sum
-        result = xp.exp(result, out=result)
-        result *= factor
+        result = xp.quick_exp(result, out=result)
+        result *= factor * xp.exp(-log_sum)
         return result
 
     result = by_rows(xp, of_rows, 2, x, top, log_sum, factor[:, None])
