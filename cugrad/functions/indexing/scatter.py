@@ -75,7 +75,7 @@ def _along(
             f"{src.dtype}"
         )
     if not index._array.size:
-        return recorded.clone(input)
+        return _of_nothing(input, src)
     if max(len(shape), 1) != max(len(extents), 1):
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as src tensor "
@@ -87,6 +87,15 @@ def _along(
         )
     out = getattr(recorded, name)(*map(_tall, (input, index, src)), dim, *rest)
     return _restored(out, input)
+
+
+def _of_nothing(input: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input`, made of `src` as well, of which no element is placed."""
+    tall, parts = _tall(input), _tall(src)
+    if len(tall._array.shape) != len(parts._array.shape):
+        return recorded.clone(input)
+    nowhere = make(backend_of(tall._array).xp.zeros((0,) * len(tall._array.shape), "int64"))
+    return _restored(recorded.scatter_add(tall, nowhere, parts, 0), input)
 
 
 def _tall(x: Tensor) -> Tensor:

@@ -52,8 +52,10 @@ def einsum(equation: str | Tensor, *operands: Any) -> Tensor:
     terms = [_diagonals(x, labels) for x, labels in zip(operands, inputs)]
     result, have = terms[0]
     for i, (operand, labels) in enumerate(terms[1:], 1):
-        later = {label for _, names in terms[i + 1 :] for label in names} | set(output)
-        result, have = _contract(result, have, operand, labels, later, sizes)
+        later = {
+            label: None for names in (output, *[n for _, n in terms[i + 1 :]]) for label in names
+        }
+        result, have = _contract(result, have, operand, labels, list(later), sizes)
     result, have = _sum_out(result, have, set(output))
     if have == output and all(result is not x for x in operands):
         return result
@@ -175,17 +177,28 @@ def _sum_out(operand: Tensor, labels: Labels, kept: set[str]) -> tuple[Tensor, L
 
 
 def _contract(
-    a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, later: set[str], sizes: dict[str, int]
+    a: Tensor,
+    a_labels: Labels,
+    b: Tensor,
+    b_labels: Labels,
+    later: list[str],
+    sizes: dict[str, int],
 ) -> tuple[Tensor, Labels]:
-    """The product of two operands, summed over the labels that nothing later asks for."""
+    """The product of two operands, summed over the labels that nothing later asks for.
+
+    `later` has the others in their order, in which the product lies where nothing is summed over.
+    """
     extents = [dict(zip(labels, x._array.shape)) for x, labels in ((a, a_labels), (b, b_labels))]
     uneven = {n for n in extents[0] if extents[0][n] != extents[1].get(n)}  # 1, and more
     both = (set(a_labels) & set(b_labels)) - uneven
-    a, a_labels = _sum_out(a, a_labels, later | both)
-    b, b_labels = _sum_out(b, b_labels, later | both)
+    a, a_labels = _sum_out(a, a_labels, both.union(later))
+    b, b_labels = _sum_out(b, b_labels, both.union(later))
     shared = [n for n in a_labels if n in b_labels]
     batch = [n for n in shared if n in later]
     summed = [n for n in shared if n not in later]
+    if not summed:
+        order = tuple([n for n in later if n in a_labels or n in b_labels])
+        return recorded.mul(_along(a, a_labels, order), _along(b, b_labels, order)), order
     a_only = [n for n in a_labels if n not in b_labels]
     b_only = [n for n in b_labels if n not in a_labels]
     left = _matrices(a, a_labels, (batch, a_only, summed), sizes)
@@ -195,9 +208,20 @@ def _contract(
     return reshape(product, tuple([sizes[n] for n in labels])), labels
 
 
+def _along(x: Tensor, labels: Labels, order: Labels) -> Tensor:
+    """A view of `x` whose dims are those of `order`: of extent 1 where it has none of the name."""
+    own = tuple([labels.index(n) for n in order if n in labels])
+    if own != tuple(range(len(own))):
+        x = recorded.permute(x, own)
+    for d, label in enumerate(order):
+        if label not in labels:
+            x = recorded.unsqueeze(x, d)
+    return x
+
+
 def _multiply(left: Tensor, right: Tensor, batched: bool) -> Tensor:
     if left._array.shape[2] == 1 == right._array.shape[1]:
-        return recorded.mul(left, right)  # nothing is summed: an outer or elementwise product
+        return recorded.mul(left, right)  # sums of one element
     if batched:
         return recorded.bmm(left, right)
     return recorded.mm(recorded.select(left, 0, 0), recorded.select(right, 0, 0))
