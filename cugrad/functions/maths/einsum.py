@@ -52,9 +52,7 @@ def einsum(equation: str | Tensor, *operands: Any) -> Tensor:
     terms = [_diagonals(x, labels) for x, labels in zip(operands, inputs)]
     result, have = terms[0]
     for i, (operand, labels) in enumerate(terms[1:], 1):
-        later = {
-            label: None for names in (output, *[n for _, n in terms[i + 1 :]]) for label in names
-        }
+        later = dict.fromkeys([*output, *[n for _, names in terms[i + 1 :] for n in names]])
         result, have = _contract(result, have, operand, labels, list(later), sizes)
     result, have = _sum_out(result, have, set(output))
     if have == output and all(result is not x for x in operands):
