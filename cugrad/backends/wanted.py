@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Wanted", "known", "wanted"]
+__all__ = ["Settings", "Wanted", "known", "wanted"]
 
 
-class ByCudnn:
+class Settings:
+    """Fields whose changes give `wanted.number` another value."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        _number_anew()
+
+
+class ByCudnn(Settings):
     """Whether convolutions on CUDA are cuDNN's, and how: the switches of `torch.backends.cudnn`.
 
     `asked` is CUGRAD_CUDNN=1 in the environment; cuDNN's package is imported only then.
@@ -30,8 +42,11 @@ class ByCudnn:
         return self.asked and self.enabled
 
 
-class Wanted:
+class Wanted(Settings):
     """Settings of the process; a kernel reads them when it is launched.
+
+    `number` is the same for the same settings, and for no others: who keeps what was decided of
+    settings keeps it under that, and need not know which they were.
 
     `tf32`: products of float32 on CUDA may round their operands to TF32; off, as in PyTorch, unless
     the environment variable CUPY_TF32 says so. `deterministic`: sums come out alike in every run,
@@ -40,21 +55,47 @@ class Wanted:
     maps on CUDA are products of cuBLASLt, which add the bias; with TORCH_BLAS_PREFER_CUBLASLT=1.
     `cudnn`: see ByCudnn. `attention`: PyTorch's ways to compute it on CUDA, and whether each is
     enabled: "flash" are kernels on tensor cores, "mem_efficient" are those of float32 products;
-    tensor functions, "math", serve what no kernel takes, and "cudnn" means nothing here.
+    tensor functions, "math", serve what no kernel takes, and "cudnn" means nothing here. It is
+    changed by another mapping in its place.
     """
 
-    __slots__ = ("tf32", "deterministic", "fused", "cublaslt", "cudnn", "attention")
+    __slots__ = ("tf32", "deterministic", "fused", "cublaslt", "cudnn", "attention", "number")
+    attention: Mapping[str, bool]
+    number: int
 
     def __init__(self) -> None:
         self.tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
         self.deterministic = False
         self.fused = os.environ.get("CUGRAD_FUSED", "1") not in ("", "0")
         self.cudnn = ByCudnn()
-        self.attention = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
+        ways = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
+        self.attention = MappingProxyType(ways)  # which nobody changes unseen
         self.cublaslt = os.environ.get("TORCH_BLAS_PREFER_CUBLASLT", "0") not in ("", "0")
 
 
+_numbers: dict[Any, int] = {}  # of all settings that there have been
+
+
+def _number_anew() -> None:
+    settings = globals().get("wanted")
+    if settings is not None:  # else they are being made
+        key = _values(settings)
+        object.__setattr__(settings, "number", _numbers.setdefault(key, len(_numbers)))
+
+
+def _values(settings: Settings) -> tuple[Any, ...]:
+    """All settings in a key, those of settings within them too."""
+    values: list[Any] = []
+    for name in settings.__slots__:
+        value = None if name == "number" else getattr(settings, name)
+        if isinstance(value, Settings):
+            value = _values(value)
+        values.append(tuple(value.items()) if isinstance(value, Mapping) else value)
+    return tuple(values)
+
+
 wanted = Wanted()
+_number_anew()
 
 
 def known(array: Any) -> Any:

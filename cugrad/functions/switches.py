@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from .. import backends
@@ -287,14 +287,14 @@ class Matmul:
         super().__setattr__(name, value)
 
 
-def attention_ways() -> dict[str, bool]:
+def attention_ways() -> Mapping[str, bool]:
     """PyTorch's ways to compute attention, and whether each is enabled."""
     return wanted.attention
 
 
-def set_attention_ways(ways: dict[str, bool]) -> None:
+def set_attention_ways(ways: Mapping[str, bool]) -> None:
     """Enables and disables all of them at once."""
-    wanted.attention = ways
+    wanted.attention = MappingProxyType(dict(ways))
 
 
 def _attention_switch(way: str) -> tuple[Callable[[bool], None], Callable[[], bool]]:

@@ -1,8 +1,8 @@
 """Launches of written kernels that are done again for operands of the same form.
 
-What a row's function starts, and what it makes, depends on dtypes, shapes, alignment and numbers
-alone. So its first run is noted down, with the places of operands and of new arrays among the
-arguments; then those places are filled, and nothing is decided again.
+What a row's function starts, and what it makes, depends on dtypes, shapes, alignment, numbers and
+the settings in `wanted` alone. So its first run is noted down, with the places of operands and of
+new arrays among the arguments; then those places are filled, and nothing is decided again.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def planned(function: Function) -> Function:
 
 def _form(args: Sequence[Any]) -> Any:
     """What a plan depends on; None where there is none."""
-    key: list[Any] = []
+    key: list[Any] = [wanted.number]
     for x in args:
         if type(x) is ndarray and x._c_contiguous:
             key += (x.dtype.num, x.shape, x.data.ptr % ALIGNMENT)
@@ -167,7 +167,7 @@ def in_a_straight_line(op: Any, function: Function, plain: Function) -> Function
     }  # fmt: skip
     scope.update((f"default_{n}", op.defaults.get(n)) for n in names)
     text = STRAIGHT.format(
-        names=", ".join(names), key=", ".join([*parts, *op.params]),
+        names=", ".join(names), key=", ".join(["wanted.number", *parts, *op.params]),
         signature=", ".join([names[0], *[f"{n}=default_{n}" for n in names[1:]]]),
     )  # fmt: skip
     exec(text, scope)
