@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ["CUGRAD_DEVICE"] = "cuda"
@@ -40,7 +41,6 @@ from cugrad.models import Block, resnet18  # noqa: E402
 from cugrad.ops.table import ELEMENTWISE, TABLE  # noqa: E402
 
 F: Any = torch.nn.functional
-FEW = direct.FEW
 BFLOAT16 = torch.bfloat16
 
 # What has no kernel of its own for a reason: copies, and functions that CUDA's library lacks.
@@ -88,17 +88,17 @@ def tensor(*shape: int, dtype: Any = None) -> Any:
 
 def measured(case: Case) -> Counts:
     """Counts of the second call: the first makes what is kept."""
-    direct.FEW = 0 if case.large else FEW
-    for _ in range(2):
-        args = case.make()
-        with fake_launches.counted() as forward:
-            y = case.call(*args)
-        y = y[0] if isinstance(y, tuple) else y
-        g = None if y.dim() == 0 else torch.ones_like(y)
-        leaves = [x for x in args if isinstance(x, torch.Tensor) and x.requires_grad]
-        leaves += case.call.parameters() if isinstance(case.call, torch.nn.Module) else []
-        with fake_launches.counted() as backward:  # without the copies that make `.grad`
-            torch.autograd.grad(y, leaves, g)
+    with patch.object(direct, "FEW", 0 if case.large else direct.FEW):
+        for _ in range(2):
+            args = case.make()
+            with fake_launches.counted() as forward:
+                y = case.call(*args)
+            y = y[0] if isinstance(y, tuple) else y
+            g = None if y.dim() == 0 else torch.ones_like(y)
+            leaves = [x for x in args if isinstance(x, torch.Tensor) and x.requires_grad]
+            leaves += case.call.parameters() if isinstance(case.call, torch.nn.Module) else []
+            with fake_launches.counted() as backward:  # without the copies that make `.grad`
+                torch.autograd.grad(y, leaves, g)
     size = max([x.numel() for x in args if isinstance(x, torch.Tensor)], default=1)
     ways = forward, backward
     return Counts(

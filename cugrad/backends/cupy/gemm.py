@@ -19,6 +19,7 @@ import numpy as np
 from ..wanted import wanted
 from .arrays import form_of, new_array
 from .gemm_plan import Copy, Gemm, plan
+from .library_dtypes import LIBRARY_DTYPES
 from .memory import made_room
 
 __all__ = ["Product", "gemm_of", "handle_of_thread", "matmul", "product_of"]
@@ -34,8 +35,6 @@ _SCALARS: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {
     "float32": (np.ones(1, np.float32), np.zeros(1, np.float32)),
     "float64": (np.ones(1, np.float64), np.zeros(1, np.float64)),
 }
-_KINDS = {"float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF", "float32": "CUDA_R_32F",
-          "float64": "CUDA_R_64F"}  # fmt: skip
 
 _plans: dict[
     Any, Any
@@ -79,7 +78,7 @@ def gemm_of(
     dtype: Any, a_shape: Ints, a_strides: Ints, b_shape: Ints, b_strides: Ints
 ) -> tuple[Gemm, Ints] | None:
     """What `product_of` calls, and the shape of the result."""
-    if dtype.name not in _KINDS or min(len(a_shape), len(b_shape)) < 2:
+    if dtype.name not in LIBRARY_DTYPES or min(len(a_shape), len(b_shape)) < 2:
         return None
     if a_shape[-1] != b_shape[-2]:
         return None
@@ -118,7 +117,7 @@ def _matmul(a: Array, b: Array) -> Array:
 
 
 def _long_way(a: Array, b: Array) -> Array:
-    if a.dtype != b.dtype or a.dtype.name not in _KINDS:
+    if a.dtype != b.dtype or a.dtype.name not in LIBRARY_DTYPES:
         return cupy.matmul(a, b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
@@ -171,7 +170,7 @@ def _called(gemm: Gemm, dtype: Any) -> Callable[[Array, Array, Array], None]:
     first_way, second_way = ways[first_transposed], ways[second_transposed]
     wide = dtype.name == "float64"
     one, zero = [x.ctypes.data for x in _SCALARS["float64" if wide else "float32"]]
-    kind = getattr(cupy.cuda.runtime, _KINDS[dtype.name])
+    kind = getattr(cupy.cuda.runtime, LIBRARY_DTYPES[dtype.name].cuda)
     exact = cublas.CUBLAS_COMPUTE_64F if wide else cublas.CUBLAS_COMPUTE_32F
     rounded = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if dtype.name == "float32" else exact
     algorithm, size = cublas.CUBLAS_GEMM_DEFAULT, m * n

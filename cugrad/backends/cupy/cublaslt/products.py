@@ -13,6 +13,7 @@ from ...wanted import wanted
 from ..arrays import form_of, new_array
 from ..gemm import handle_of_thread
 from ..gemm_plan import Gemm
+from ..library_dtypes import LIBRARY_DTYPES
 from . import library as lt
 from .library import CublasLt, LtObject, library
 
@@ -21,10 +22,6 @@ __all__ = ["BIAS", "BIAS_GRADIENT", "EpilogueProduct"]
 Array = Any  # cupy.ndarray
 BIAS, BIAS_GRADIENT = lt.CUBLASLT_EPILOGUE_BIAS, lt.CUBLASLT_EPILOGUE_BGRADB
 
-KINDS = {
-    "float16": lt.CUDA_R_16F, "bfloat16": lt.CUDA_R_16BF, "float32": lt.CUDA_R_32F,
-    "float64": lt.CUDA_R_64F,
-}  # fmt: skip
 ALIGNED = 256  # bytes: that no algorithm asks for more
 # Bytes that an algorithm may use besides: what cuBLAS recommends, 32 MiB for Hopper and later.
 WORKSPACE = {True: 32 << 20, False: 4 << 20}
@@ -44,7 +41,7 @@ class Way:
     def __init__(self, library: CublasLt, product: EpilogueProduct, compute: int) -> None:
         self.library, self.product, self.compute = library, product, compute
         self.scale = lt.CUDA_R_64F if product.wide else lt.CUDA_R_32F
-        gemm, kind = product.gemm, KINDS[product.dtype.name]
+        gemm, kind = product.gemm, getattr(lt, LIBRARY_DTYPES[product.dtype.name].cuda)
         m, n, k, batch = gemm.m, gemm.n, gemm.k, gemm.batch
         first = (k, m) if gemm.first_transposed else (m, k)
         second = (n, k) if gemm.second_transposed else (k, n)
