@@ -43,6 +43,9 @@ class RaceError(RuntimeError):
         self.missing = missing
 
 
+FULL_WORDS = "CUDA out of memory. "  # by which programs know the error of a full device
+
+
 class OutOfMemoryError(MemoryError, RuntimeError):
     """A device is full; PyTorch's `torch.OutOfMemoryError`, and Python's MemoryError too.
 

@@ -62,10 +62,13 @@ from cugrad.cuda.memory import mem_get_info as mem_get_info
 from cugrad.cuda import memory as memory
 from cugrad.cuda.memory import memory_allocated as memory_allocated
 from cugrad.cuda.memory import memory_reserved as memory_reserved
+from cugrad.cuda.snapshots import memory_snapshot as memory_snapshot
 from cugrad.cuda.memory import memory_stats as memory_stats
+from cugrad.cuda.memory import memory_stats_as_nested_dict as memory_stats_as_nested_dict
 from cugrad.cuda.memory import memory_summary as memory_summary
 from cugrad.cuda import nvtx as nvtx
 from cugrad.cuda import profiler as profiler
+from cugrad.cuda.memory import reset_accumulated_memory_stats as reset_accumulated_memory_stats
 from cugrad.cuda.memory import reset_peak_memory_stats as reset_peak_memory_stats
 from cugrad.cuda import sanitizer as sanitizer
 from cugrad.cuda.seeding import seed as seed

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Any
+
 from ..backends.pinned import pinned_memory
 from ..runtime.absent import explain
 from .devices import DeviceLike, backend_at, is_initialized, is_simulated_device
+from .snapshots import _allocation_traceback as _allocation_traceback
+from .snapshots import _dump_snapshot as _dump_snapshot
+from .snapshots import _record_memory_history as _record_memory_history
+from .snapshots import _snapshot as _snapshot
+from .snapshots import memory_snapshot
 
 __all__ = [
     "empty_cache",
@@ -14,8 +22,11 @@ __all__ = [
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
+    "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
@@ -35,12 +46,12 @@ def max_memory_allocated(device: DeviceLike = None) -> int:
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Bytes that the memory pool holds of a device, in use or not."""
+    """Bytes that the memory pools hold of a device, in use or not."""
     return _statistic("memory_reserved", device)
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """The largest memory_reserved() that was seen, at a request or before the cache was emptied."""
+    """The most memory_reserved() has been since reset_peak_memory_stats()."""
     return _statistic("max_memory_reserved", device)
 
 
@@ -52,30 +63,88 @@ def _statistic(name: str, device: DeviceLike) -> int:
         return int(getattr(backend, name)())
 
 
-def memory_stats(device: DeviceLike = None) -> dict[str, int]:
-    """The numbers above under PyTorch's names; of all that its allocator counts these are known.
+def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
+    """PyTorch's statistics of a device's memory, by names such as "allocated_bytes.all.current".
 
-    >>> sorted(memory_stats("simulated"))[:2]
-    ['active_bytes.all.current', 'active_bytes.all.peak']
+    Each of `allocation`, `segment`, `active`, `inactive_split` (numbers), and of `allocated_bytes`,
+    `reserved_bytes`, `active_bytes`, `inactive_split_bytes` and `requested_bytes`, has `all`,
+    `small_pool` (blocks up to 1 MiB) and `large_pool`, and each of these `current`, `peak`,
+    `allocated` and `freed`. What blocks were at most, and what came and went, is watched from the
+    first call on; segments always are. It is empty before CUDA is first used.
+
+    >>> stats = memory_stats("simulated")
+    >>> stats["allocation.small_pool.current"] <= stats["allocation.all.current"]
+    True
     """
-    current, peak = memory_allocated(device), max_memory_allocated(device)
-    reserved, most = memory_reserved(device), max_memory_reserved(device)
-    return {
-        "active_bytes.all.current": current, "active_bytes.all.peak": peak,
-        "allocated_bytes.all.current": current, "allocated_bytes.all.peak": peak,
-        "reserved_bytes.all.current": reserved, "reserved_bytes.all.peak": most,
-    }  # fmt: skip
+    found: list[tuple[str, Any]] = []
+    todo: list[tuple[str, Any]] = [("", memory_stats_as_nested_dict(device))]
+    while todo:
+        path, value = todo.pop()
+        if isinstance(value, dict):
+            todo += [(f"{path}.{name}" if path else name, part) for name, part in value.items()]
+        else:
+            found.append((path, value))
+    return OrderedDict(sorted(found))
+
+
+def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
+    """What `memory_stats` says, as dicts of dicts."""
+    if not is_initialized() and not is_simulated_device(device):
+        return {}
+    backend, index = backend_at(device)
+    with backend.use_device(index):
+        nested: dict[str, Any] = backend.memory_statistics()
+    most = backend_peak(backend, index)
+    for name in ("allocated_bytes", "active_bytes"):  # which was watched before, perhaps
+        every = dict(nested[name]["all"])
+        every["peak"] = max(every["peak"], most)
+        nested[name] = {**nested[name], "all": every}
+    return nested
+
+
+def backend_peak(backend: Any, index: int) -> int:
+    with backend.use_device(index):
+        return int(backend.max_memory_allocated())
+
+
+def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
+    """Counts what is `allocated` and `freed` in memory_stats(), retries and errors from now."""
+    backend, index = backend_at(device)
+    with backend.use_device(index):
+        backend.reset_statistics()
+
+
+LINES = [
+    ("allocated_bytes", "Allocated memory"), ("active_bytes", "Active memory"),
+    ("requested_bytes", "Requested memory"), ("reserved_bytes", "GPU reserved memory"),
+    ("inactive_split_bytes", "Non-releasable memory"), ("allocation", "Allocations"),
+    ("active", "Active allocs"), ("segment", "GPU reserved segments"),
+    ("inactive_split", "Non-releasable allocs"),
+]  # fmt: skip
+COLUMNS = ("current", "peak", "allocated", "freed")
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """A table of memory_stats(), to print; `abbreviated` leaves out what its heading says."""
+    """A table of memory_stats(), to print; `abbreviated` leaves out the pools of small and of large
+    blocks.
+    """
     stats = memory_stats(device)
-    lines = [] if abbreviated else ["Memory of tensors, and of the pool that it comes from"]
-    lines.append(f"{'':<10} {'current':>20} {'peak':>20}")
-    for what in ("allocated", "reserved"):
-        now, most = (stats[f"{what}_bytes.all.{when}"] for when in ("current", "peak"))
-        lines.append(f"{what:<10} {_spelled(now):>20} {_spelled(most):>20}")
-    return "\n".join(lines)
+    rule = "|" + "=" * 75 + "|"
+    refusals, retries = stats.get("num_ooms", 0), stats.get("num_alloc_retries", 0)
+    heads = ("Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed")
+    lines = [
+        rule, f"|{'cugrad CUDA memory summary':^75}|", rule,
+        f"|{f'CUDA OOMs: {refusals}':^37}|{f'cudaMalloc retries: {retries}':^37}|", rule,
+        f"|{'Metric':^23}|" + "|".join(f"{head:^12}" for head in heads) + "|", rule,
+    ]  # fmt: skip
+    pools = [("all", ""), ("large_pool", "from large pool"), ("small_pool", "from small pool")]
+    for key, title in LINES:
+        for pool, name in pools[: 1 if abbreviated else 3]:
+            numbers = [stats.get(f"{key}.{pool}.{column}", 0) for column in COLUMNS]
+            spelled = [_spelled(n) if key.endswith("bytes") else f"{n:,}" for n in numbers]
+            lines.append(f"| {name.rjust(21) if name else title:<22}|"
+                         + "|".join(f"{text:>11} " for text in spelled) + "|")  # fmt: skip
+    return "\n".join([*lines, rule, ""])
 
 
 def _spelled(nbytes: int) -> str:
@@ -108,9 +177,9 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Limits the pool to a part of a device's memory, from 0 to 1; beyond it OutOfMemoryError.
+    """Limits the pools to a part of a device's memory, from 0 to 1; beyond it OutOfMemoryError.
 
-    Memory that the pool holds already stays. TypeError for what is no float, ValueError for one
+    Memory that they hold already stays. TypeError for what is no float, ValueError for one
     that is no fraction.
 
     >>> set_per_process_memory_fraction(0.5, "simulated")
@@ -128,7 +197,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
-    """The part of a device's memory that the pool may hold: 1.0 unless it was limited."""
+    """The part of a device's memory that the pools may hold: 1.0 unless it was limited."""
     backend, index = backend_at(device)
     with backend.use_device(index):
         return float(min(1.0, backend.memory_limit() / backend.memory_info()[1]))

@@ -42,11 +42,9 @@ COMPLEX32 = "neither NumPy nor CuPy has a complex number of two halves: use comp
 WITH_INDICES = "use the function with return_indices=True"
 ALLOCATOR = "memory is CuPy's pool: see torch.cuda.memory_allocated, torch.cuda.empty_cache " \
     "and cupy.cuda.set_allocator"  # fmt: skip
-HISTORY = "use profiler.MemoryTimeline, which writes a page of what held memory, and when"
 MONITOR = "ask nvidia-smi, or the package nvidia-ml-py"
 CUPY_STREAM = "torch.cuda.stream takes another library's stream as it is"
 CUPY_RUNTIME = "CuPy has it: cupy.cuda.runtime, cupy.cuda.nccl, cupy.RawKernel"
-STATISTICS = "see torch.cuda.memory_stats, which has what is counted"
 ALWAYS_FILLED = "new memory is filled while use_deterministic_algorithms(True) is in force"
 ITT = "use the package ittapi, whose tasks emit_itt emits"
 BUDGET = "use memory.budget, which plans for a limit in bytes"
@@ -195,11 +193,8 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         ALLOCATOR: """
             CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
-            get_allocator_backend memory_snapshot use_mem_pool host_memory_stats*
+            get_allocator_backend use_mem_pool host_memory_stats*
             reset_*_host_memory_stats
-        """,
-        STATISTICS: """
-            memory_stats_as_nested_dict reset_accumulated_memory_stats
         """,
         CUPY_STREAM: "ExternalStream get_stream_from_external",
         CUPY_RUNTIME: """
@@ -217,15 +212,11 @@ ABSENT: dict[str, dict[str, str]] = {
     "cuda.memory": {
         ALLOCATOR: """
             CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
-            get_allocator_backend memory_snapshot use_mem_pool host_memory_stats*
+            get_allocator_backend use_mem_pool host_memory_stats*
             reset_*_host_memory_stats
-        """,
-        STATISTICS: """
-            memory_stats_as_nested_dict reset_accumulated_memory_stats
         """,
         MONITOR: "list_gpu_processes",
         OLD: "max_memory_cached memory_cached reset_max_memory_*",
-        HISTORY: "_record_memory_history _dump_snapshot _snapshot",
     },
     "cuda.Event": {DISTRIBUTED: "*ipc_handle"},
     "Generator": {LATER: "*_offset graphsafe_*"},

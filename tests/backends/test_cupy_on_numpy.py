@@ -436,12 +436,9 @@ def test_copies_that_would_scramble_are_refused(copies: Copies) -> None:
 def test_the_peak_is_the_most_in_use_since_the_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"used": 0, "device": 0, "allocator": None}
 
-    class Pool:
-        def used_bytes(self) -> int:
-            return int(state["used"] or 0)
-
-        def total_bytes(self) -> int:
-            return 1000
+    pools = SimpleNamespace(
+        bytes_allocated=lambda: int(state["used"] or 0), bytes_reserved=lambda device: 1000
+    )
 
     def allocate(size: int) -> str:
         state["used"] = int(state["used"] or 0) + size
@@ -453,8 +450,8 @@ def test_the_peak_is_the_most_in_use_since_the_reset(monkeypatch: pytest.MonkeyP
         get_allocator=lambda: state["allocator"],
         set_allocator=lambda function: state.update(allocator=function),
     )
-    fake = SimpleNamespace(get_default_memory_pool=Pool, cuda=fake_cuda)
-    monkeypatch.setattr(cupy_memory, "cupy", fake)
+    monkeypatch.setattr(cupy_memory, "cupy", SimpleNamespace(cuda=fake_cuda))
+    monkeypatch.setattr(cupy_memory, "pools", pools)
     meter = cupy_memory.PeakMeter()
     assert state["allocator"] is allocate and meter.peak() == 1000  # nothing is watched yet
     meter.reset()

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import ROOT, fake_loops, fake_streams
+from tests.support import ROOT, fake_loops, fake_pools, fake_streams
 from tests.support.cuda_on_cpu import Program
 from tests.support.fake_streams import HERE, captured, current, device_is_used, host_waits
 
@@ -108,7 +108,7 @@ def owner_of(made: ndarray) -> Any:
     return None
 
 
-LIVE: dict[int, tuple[weakref.ref[Host], int]] = {}  # id -> an array that owns memory, bytes
+LIVE: dict[int, tuple[weakref.ref[Host], Any]] = {}  # id -> an array that owns memory, its block
 
 
 def count(host: Host, own: bool = True) -> None:
@@ -117,8 +117,9 @@ def count(host: Host, own: bool = True) -> None:
         host = host.base
     key = id(host)
     if key not in LIVE:
-        blocks = -(-host.nbytes // 512) * 512 if own else 0
-        LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), blocks
+        allocate = HERE.allocator or STATE.allocator
+        block = allocate(host.nbytes) if own and allocate is not None else None
+        LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), block
 
 
 def memory_at(address: int) -> Host | None:
@@ -728,38 +729,6 @@ class Device:
         HERE.device = self.id
 
 
-class Pool:
-    """The pool, which gives memory back at once."""
-
-    __slots__ = ("limit",)
-
-    def __init__(self) -> None:
-        self.limit = 0
-
-    def used_bytes(self) -> int:
-        return sum(blocks for _, blocks in list(LIVE.values()))
-
-    total_bytes = used_bytes
-
-    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        self.limit = size or 0
-
-    def get_limit(self) -> int:
-        return self.limit
-
-    def free_all_blocks(self, stream: Any = None) -> None:
-        fake_streams.synchronize()
-
-
-class MemoryPool(Pool):
-    """Another pool, as graphs have; as CuPy's, it knows no weak references."""
-
-    __slots__ = ()
-
-    def malloc(self, size: int) -> Any:
-        raise NotImplementedError("the fake's arrays have NumPy's memory")
-
-
 def get_cublas_handle() -> int:
     """cuBLAS's handle; what STATE has says how often there is no memory for it."""
     if STATE.without_handle:
@@ -834,13 +803,13 @@ class RawModule:
     """Kernels that run on the host from their source, watched for faults if CHECKS is set."""
 
     def __init__(self, code: str, options: tuple[str, ...] = (), **rest: Any) -> None:
-        self._program = Program(code, checks=CHECKS)
+        self._program, self._checks = Program(code, checks=CHECKS), CHECKS
 
     def get_function(self, name: str) -> Any:
         def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
             device_is_used()
             taken_by_cupy(grid, block, args, shared_mem)
-            owners = [found() for found, _ in list(LIVE.values())] if CHECKS else []
+            owners = [found() for found, _ in list(LIVE.values())] if self._checks else []
             values = [bare_argument(a) for a in args]
             kernel(grid, block, values, shared_mem, arrays=owners, seed=SEED)
 
@@ -926,7 +895,7 @@ def install() -> None:
         is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
         getDeviceCount=lambda: COUNT, getDevice=lambda: HERE.device,
         deviceSynchronize=fake_streams.synchronize,
-        memGetInfo=lambda: (2**33, 2**34), profilerStart=lambda: None, profilerStop=lambda: None,
+        memGetInfo=fake_pools.memory_info, profilerStart=lambda: None, profilerStop=lambda: None,
     )  # fmt: skip
     cuda = Module(
         "cupy.cuda", SimpleNamespace(), runtime=runtime, alloc=lambda size: NEW,
@@ -937,7 +906,8 @@ def install() -> None:
         get_current_stream=fake_streams.current,
         get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=get_cublas_handle,
         get_allocator=lambda: fake_streams.HERE.allocator or STATE.allocator,
-        set_allocator=set_allocator, using_allocator=using_allocator, MemoryPool=MemoryPool,
+        set_allocator=set_allocator, using_allocator=using_allocator,
+        MemoryPool=fake_pools.MemoryPool, Memory=fake_pools.Memory, memory=fake_pools,
         nvtx=SimpleNamespace(available=False),
     )  # fmt: skip
     lib = Module("cupy.lib", real.lib)
@@ -946,7 +916,8 @@ def install() -> None:
         "cupy.linalg._decomposition", SimpleNamespace(), _lu_factor=lu_factor
     )
     lib.stride_tricks = SimpleNamespace(as_strided=as_strided)
-    pool = Pool()
+    pool = fake_pools.MemoryPool()
+    STATE.allocator = pool.malloc
     cupy = Module(
         "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, linalg=linalg,
         RawModule=RawModule, RawKernel=RawKernel,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...backends import BY_ARRAY_TYPE
 from ...backends.owners import root_of
-from ...errors import OutOfMemoryError
+from ...errors import FULL_WORDS, OutOfMemoryError
 from ...tensor import Tensor
 from .op_node import OpNode
 
@@ -22,7 +22,8 @@ def out_of_memory(op: str, backend: Any, error: MemoryError) -> OutOfMemoryError
     """The error for an op that found a device full: what it wanted, and who holds the memory."""
     if isinstance(error, OutOfMemoryError) and error.is_told:
         return error
-    told = OutOfMemoryError(f"CUDA out of memory. {op}: {error}\n{holders(backend)}")
+    what = str(error).removeprefix(FULL_WORDS)
+    told = OutOfMemoryError(f"{FULL_WORDS}{op}: {what}\n{holders(backend)}")
     told.is_told = True
     return told
 

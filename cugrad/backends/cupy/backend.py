@@ -13,12 +13,13 @@ import cupy
 import numpy as np
 
 from .. import pinned
+from ..allocations import Segment
 from ..allocator_settings import settings_of_environment
 from ..copies import check_copy
 from ..several import several
 from ..traced.lists import MakeListGraph, NumbersGraph
 from . import memory as memory
-from . import written
+from . import pools, written
 from .capture import CudaCapture
 from .fused import rows as fused
 from .fused.lists import ListKernels, NumberKernels
@@ -59,7 +60,7 @@ class CupyBackend:
             raise RuntimeError(f"device 'cuda' cannot be used: {reason}")
         self._rows: dict[Any, Callable[..., Any]] = {}  # by op
         self._peaks = memory.PeakMeter()
-        self._reserved: dict[int | None, int] = {}  # by device, the most that was seen
+        pools.install()
         settings = settings_of_environment()
         pinned.reserved[self.device_type] = settings.reserved
         if settings.fraction is not None:
@@ -152,7 +153,7 @@ class CupyBackend:
     def device_count(self) -> int:
         return cupy.cuda.runtime.getDeviceCount()
 
-    def current_device(self) -> int | None:
+    def current_device(self) -> int:
         return cupy.cuda.runtime.getDevice()
 
     def set_device(self, index: int) -> None:
@@ -233,7 +234,7 @@ class CupyBackend:
 
     def memory_allocated(self) -> int:
         """Bytes of arrays alive on the current device, rounded up to CuPy's blocks of 512."""
-        return cupy.get_default_memory_pool().used_bytes()
+        return pools.bytes_allocated()
 
     def max_memory_allocated(self) -> int:
         """The most memory_allocated() has been since reset_peak_memory_stats(); see
@@ -244,36 +245,54 @@ class CupyBackend:
     def reset_peak_memory_stats(self) -> None:
         """Begins to watch the peak of the current device, from now."""
         self._peaks.reset()
-        self._reserved.clear()
+        pools.forget_peaks(self.current_device())
 
     def raise_peak_memory_stats(self, nbytes: int) -> None:
         """The peak was that, at least: for who has reset it and is no user."""
         self._peaks.raise_to(nbytes)
 
     def memory_reserved(self) -> int:
-        """Bytes that the pool holds of the current device, in use or not."""
-        return cupy.get_default_memory_pool().total_bytes()
+        """Bytes that the pools hold of the current device, in use or not."""
+        return pools.bytes_reserved(self.current_device())
 
     def max_memory_reserved(self) -> int:
-        """The largest memory_reserved() that was seen: at requests, and before the cache was
-        emptied.
-        """
-        device = self.current_device()
-        most = self._reserved[device] = max(self._reserved.get(device, 0), self.memory_reserved())
-        return most
+        """The most memory_reserved() has been since reset_peak_memory_stats()."""
+        return pools.most_reserved(self.current_device())
 
     def limit_memory(self, nbytes: int) -> None:
-        """Bytes that the pool may hold of the current device; the next ones are an error."""
-        cupy.get_default_memory_pool().set_limit(size=max(1, nbytes))
+        """Bytes that the pools may hold of the current device; the next ones are an error."""
+        pools.set_limit(self.current_device(), max(1, nbytes))
 
     def memory_limit(self) -> int:
         """What `limit_memory` was told; all that the device has without."""
-        return cupy.get_default_memory_pool().get_limit() or self.memory_info()[1]
+        return pools.limit_of(self.current_device()) or self.memory_info()[1]
 
     def empty_cache(self) -> None:
         """Gives unused blocks back to the driver; waits for the device."""
-        self.max_memory_reserved()
-        cupy.get_default_memory_pool().free_all_blocks()
+        pools.give_up_free_blocks()
+
+    def memory_statistics(self) -> dict[str, Any]:
+        """PyTorch's nested statistics of the current device; what came and went, and was at most,
+        is watched from the first call on.
+        """
+        memory.watch()
+        return pools.statistics(self.current_device())
+
+    def reset_statistics(self) -> None:
+        """Forgets what came and went."""
+        memory.watch()
+        pools.forget_sums(self.current_device())
+
+    def memory_segments(self) -> list[Segment]:
+        """What the pools hold of the current device."""
+        return pools.segments(self.current_device())
+
+    def watch_memory(self) -> None:
+        """Has blocks that are given from now on noted: whose they are, for the history."""
+        memory.watch()
+        for index in range(self.device_count()):
+            with self.use_device(index):
+                pools.watch(index)
 
     def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
         """Calls `reclaim` when an allocation fails, which is tried again if that answers true."""

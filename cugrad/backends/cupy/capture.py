@@ -7,6 +7,7 @@ the graph is replayed: kernels read that from the device, and a replay writes it
 
 from __future__ import annotations
 
+import itertools
 import threading
 from contextlib import ExitStack
 from typing import Any
@@ -16,8 +17,11 @@ import numpy as np
 
 from ...runtime.kept import of_thread
 from .fused.reductions import tickets_of_stream
+from .pools import SizedPools
 
 __all__ = ["CudaCapture", "capturing"]
+
+numbers = itertools.count(1)  # of the pools of graphs
 
 Array = Any  # cupy.ndarray
 
@@ -39,18 +43,11 @@ class Draws:
         self.blocks = 0
 
 
-class GraphMemory:
-    """A pool that graphs share, for as long as one of them has it."""
-
-    def __init__(self) -> None:
-        self.malloc = cupy.cuda.MemoryPool().malloc  # CuPy's pool knows no weak references
-
-
 class CudaCapture:
     """One graph: begun, ended, and then replayed."""
 
     def __init__(self, pool: Any = None) -> None:
-        self.pool: GraphMemory = GraphMemory() if pool is None else pool
+        self.pool = SizedPools((0, next(numbers))) if pool is None else pool
         self._graph: Any = None
         self._stream: Any = None
         self._memory = ExitStack()

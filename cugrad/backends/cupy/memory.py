@@ -1,6 +1,4 @@
-"""Memory on CUDA: peak statistics of CuPy's device pool, and page-locked host arrays of exact
-size.
-"""
+"""Memory on CUDA: the peak of what is allocated, and page-locked host arrays of exact size."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ import numpy as np
 
 from ..pinned import Held
 from ..reclaimers import Reclaimers
+from . import pools
 
 __all__ = ["PeakMeter", "empty_pinned", "is_pinned", "pointer_of"]
 
@@ -25,15 +24,14 @@ OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, of the host's memory too
 class PeakMeter:
     """Keeps the highest number of bytes in use, per device.
 
-    Costs nothing until the first reset(). From then on every allocation reads the pool's counter
-    (about 0.2 us), through CuPy's process-wide allocator and not a MemoryHook: hooks are
+    Costs nothing until the first reset(). From then on every allocation reads the pools' counters
+    (about 0.3 us), through CuPy's process-wide allocator and not a MemoryHook: hooks are
     thread-local, and backward threads allocate too. The maximum of a quantity that only
-    allocations raise is attained right after one, so frees need no watching. Arrays from another
-    allocator (`cupy.cuda.using_allocator`, as CUDA graphs use) are not counted.
+    allocations raise is attained right after one, so frees need no watching. What other allocators
+    give (`cupy.cuda.using_allocator`, as CUDA graphs use) is seen by the next one.
     """
 
     def __init__(self) -> None:
-        self._pool = cupy.get_default_memory_pool()
         self._peaks: dict[int, int] = {}
         self._lock = threading.Lock()
         self._watching = False
@@ -44,7 +42,7 @@ class PeakMeter:
             if not self._watching:
                 wrap_allocator(self._metered)
                 self._watching = True
-        self._peaks[cupy.cuda.runtime.getDevice()] = self._pool.used_bytes()
+        self._peaks[cupy.cuda.runtime.getDevice()] = pools.bytes_allocated()
 
     def raise_to(self, nbytes: int) -> None:
         """The current device's peak was that, at least."""
@@ -57,11 +55,12 @@ class PeakMeter:
         Before the first reset() nothing is watched, and the bytes that the pool holds stand in: an
         upper bound, and the peak itself but for fragments, unless empty_cache() was called.
         """
-        peak = self._peaks.get(cupy.cuda.runtime.getDevice())
-        return self._pool.total_bytes() if peak is None else peak
+        device = cupy.cuda.runtime.getDevice()
+        peak = self._peaks.get(device)
+        return pools.bytes_reserved(device) if peak is None else peak
 
     def _metered(self, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
-        used_bytes, get_device = self._pool.used_bytes, cupy.cuda.runtime.getDevice
+        used_bytes, get_device = pools.bytes_allocated, cupy.cuda.runtime.getDevice
         peaks = self._peaks
 
         def metered(size: int) -> Any:
@@ -88,6 +87,12 @@ def retry_after(reclaim: Callable[[], bool]) -> None:
 @cache
 def _retry_when_full() -> None:
     wrap_allocator(_retrying)
+
+
+@cache
+def watch() -> None:
+    """Has the allocations of watched devices noted from now on: see pools.watch."""
+    wrap_allocator(pools.watching)
 
 
 def wrap_allocator(wrapped: Callable[[Any], Any]) -> None:
@@ -124,7 +129,7 @@ def made_room(error: Exception) -> bool:
     if getattr(error, "status", None) != FULL.get(type(error).__name__, -1):
         return False
     _reclaimers.ask()
-    cupy.get_default_memory_pool().free_all_blocks()
+    pools.give_up_free_blocks()
     return True
 
 

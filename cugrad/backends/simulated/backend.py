@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...runtime.kept import Switch
+from ..allocations import Segment, statistics_of
 from ..copies import check_copy
 from ..numpy.backend import HostRng
 from .array import SimulatedArray, run
@@ -213,11 +214,14 @@ class SimulatedBackend:
         return self.machine.pool.held
 
     def max_memory_reserved(self) -> int:
-        return self.machine.pool.held_peak
+        return self.machine.pool.reserved.bytes.of["all"].peak
 
     def reset_peak_memory_stats(self) -> None:
         pool = self.machine.pool
-        pool.peak, pool.held_peak = self.memory_allocated(), pool.held
+        pool.peak = self.memory_allocated()
+        pool.reserved.forget_peaks()
+        if pool.ledger is not None:
+            pool.ledger.forget_peaks()
 
     def raise_peak_memory_stats(self, nbytes: int) -> None:
         self.machine.pool.peak = max(nbytes, self.machine.pool.peak)
@@ -225,6 +229,29 @@ class SimulatedBackend:
     def empty_cache(self) -> None:
         with self.machine.lock:
             self.machine.pool.release()
+
+    def memory_statistics(self) -> dict[str, Any]:
+        """PyTorch's nested statistics; see CupyBackend."""
+        with self.machine.lock:
+            pool = self.machine.pool
+            return statistics_of(pool.watch(), pool.segments(), pool.reserved)
+
+    def reset_statistics(self) -> None:
+        """Forgets what came and went."""
+        with self.machine.lock:
+            pool = self.machine.pool
+            pool.watch().forget_sums()
+            pool.reserved.forget_sums()
+
+    def memory_segments(self) -> list[Segment]:
+        """What its pool holds."""
+        with self.machine.lock:
+            return self.machine.pool.segments()
+
+    def watch_memory(self) -> None:
+        """Has blocks that are given from now on noted."""
+        with self.machine.lock:
+            self.machine.pool.watch()
 
     def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
         """Calls `reclaim` when the device is full; the allocation is tried again if that answers

@@ -7,10 +7,12 @@ import sys
 from collections import defaultdict, deque
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from ...errors import OutOfMemoryError
+from ..allocations import SMALL_BLOCK, Block, Held, Ledger, Reserved, Segment, history
 from .races import HOST, Shadow
 
 __all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinned", "pinned_of"]
@@ -23,21 +25,27 @@ ROUND = 512  # CuPy's blocks
 class Chunk:
     """A piece of memory, which the pool keeps when its tenant has gone."""
 
-    __slots__ = ("memory", "shadow", "size", "arena", "pending")
+    __slots__ = ("memory", "shadow", "size", "arena", "pending", "is_used", "__weakref__")
 
     def __init__(self, memory: Host, shadow: Shadow, size: int, arena: Any) -> None:
         self.memory, self.shadow, self.size, self.arena = memory, shadow, size, arena
         self.pending = 0  # queued operations on it that have not run
+        self.is_used = False
+
+    @property
+    def address(self) -> int:
+        return int(self.memory.ctypes.data)
 
 
 class Allocation:
     """A tenancy of a chunk. With its last reference the chunk goes back, at once, with no event."""
 
-    __slots__ = ("chunk", "memory", "shadow", "returned")
+    __slots__ = ("chunk", "memory", "shadow", "returned", "ticket")
 
     def __init__(self, chunk: Chunk, returned: deque[Chunk] | None) -> None:
         self.chunk, self.returned = chunk, returned
         self.memory, self.shadow = chunk.memory, chunk.shadow
+        self.ticket: Any = None
 
     def __del__(self) -> None:
         # the garbage collector may call this inside any lock; an interrupt may have kept __init__
@@ -60,7 +68,16 @@ class Pool:
         )
         self._returned: deque[Chunk] = deque()
         self._numbers = itertools.count(1)
-        self.used = self.held = self.peak = self.held_peak = 0
+        self._chunks: WeakSet[Chunk] = WeakSet()
+        self.used = self.peak = 0
+        self._blocks, self._bytes = [0, 0], [0, 0]  # of those, of small chunks and of large ones
+        self.reserved = Reserved()
+        self.ledger: Ledger | None = None  # once someone has asked
+
+    @property
+    def held(self) -> int:
+        """Bytes that the pool has of the device."""
+        return self.reserved.bytes.of["all"].current
 
     def allocate(self, nbytes: int, arena: int) -> Allocation:
         """Memory of the arena of a stream; OutOfMemoryError when the device is full."""
@@ -75,10 +92,13 @@ class Pool:
         else:
             capacity = min(self._machine.limit, self._machine.capacity)
             if self.held + size > capacity:
+                self.reserved.retries += 1
                 self.release()
                 if self.held + size > capacity:
                     if self._machine.reclaimers.ask():
                         return self.allocate(nbytes, arena)
+                    self.reserved.refusals += 1
+                    history.note("oom", 0, capacity - self.held, nbytes, arena)
                     raise OutOfMemoryError(
                         f"Out of memory allocating {size:,} bytes (allocated so far: "
                         f"{self.used:,} bytes of {capacity:,} of the simulated device)"
@@ -86,17 +106,21 @@ class Pool:
             memory = np.full(size, POISON, np.uint8)
             shadow = Shadow(f"device block {next(self._numbers)} of {size} bytes", size)
             chunk = Chunk(memory, shadow, size, arena)
-            self.held += size
-            self.held_peak = max(self.held_peak, self.held)
-        self.used += size
+            self._chunks.add(chunk)
+            self.reserved.gave(size > SMALL_BLOCK, size)
+            history.note("segment_alloc", 0, chunk.address, size, arena)
+        self._change(chunk, 1)
         self.peak = max(self.peak, self.used)
-        return Allocation(chunk, self._returned)
+        allocation = Allocation(chunk, self._returned)
+        if self.ledger is not None:
+            allocation.ticket = self.ledger.took(chunk.address, size, nbytes, arena)
+        return allocation
 
     def collect(self) -> None:
         """Puts what was freed back into its arena, poisoned unless a queued copy still needs it."""
         while self._returned:
             chunk = self._returned.popleft()
-            self.used -= chunk.size
+            self._change(chunk, -1)
             if not chunk.pending:
                 chunk.memory.fill(POISON)
             self._arenas[chunk.arena][chunk.size].append(chunk)
@@ -107,8 +131,44 @@ class Pool:
         self.collect()
         for arena in self._arenas.values():
             for size, free in arena.items():
-                self.held -= size * len(free)
+                for chunk in free:
+                    self.reserved.took_back(size > SMALL_BLOCK, size)
+                    history.note("segment_free", 0, chunk.address, size, chunk.arena)
+                    self._chunks.discard(chunk)
                 free.clear()
+
+    def watch(self) -> Ledger:
+        """What comes and goes, watched from the first call on."""
+        self.collect()
+        if self.ledger is None:
+            self.ledger = Ledger(0, self._in_use)
+        return self.ledger
+
+    def _in_use(self) -> Held:
+        return Held(*self._blocks, *self._bytes)
+
+    def _change(self, chunk: Chunk, by: int) -> None:
+        """A chunk is used from now on, or, -1, no more."""
+        is_large = chunk.size > SMALL_BLOCK
+        self._blocks[is_large] += by
+        self._bytes[is_large] += by * chunk.size
+        self.used += by * chunk.size
+        chunk.is_used = by > 0
+
+    def segments(self) -> list[Segment]:
+        """Each chunk: blocks are never parts of larger ones here."""
+        self.collect()
+        live = {} if self.ledger is None else self.ledger.live()
+        found = []
+        for chunk in sorted(self._chunks, key=lambda chunk: chunk.address):
+            taken = live.get(chunk.address) if chunk.is_used else None
+            requested = chunk.size if taken is None else taken.requested
+            stack = [] if taken is None else taken.stack
+            block = Block(chunk.address, chunk.size, requested * chunk.is_used, chunk.is_used,
+                          stack)  # fmt: skip
+            found.append(Segment(0, chunk.address, chunk.size, chunk.arena,
+                                 chunk.size > SMALL_BLOCK, (0, 0), [block]))  # fmt: skip
+        return found
 
 
 # Page-locked host memory --------------------------------------------------------------------------
