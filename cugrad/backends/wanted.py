@@ -15,7 +15,7 @@ __all__ = ["Settings", "Wanted", "known", "wanted"]
 class Settings:
     """Fields whose changes give `wanted.number` another value."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -5,7 +5,7 @@ Attention is `nn.functional.scaled_dot_product_attention` and `nn.MultiheadAtten
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from ..functions import switches
@@ -63,14 +63,14 @@ class sdpa_kernel(Switch, Context):
                 )
         self.backends, self.set_priority = chosen, set_priority
 
-    def as_is(self) -> dict[str, bool]:
+    def as_is(self) -> Mapping[str, bool]:
         return switches.attention_ways()
 
-    def change(self, before: dict[str, bool]) -> None:
+    def change(self, before: Mapping[str, bool]) -> None:
         chosen = {WAYS[backend] for backend in self.backends if backend in WAYS}
         switches.set_attention_ways({way: way in chosen for way in before})
 
-    def put_back(self, before: dict[str, bool]) -> None:
+    def put_back(self, before: Mapping[str, bool]) -> None:
         switches.set_attention_ways(before)
 
     def clone(self) -> sdpa_kernel:
