@@ -18,8 +18,7 @@ import numpy as np
 
 from ..wanted import wanted
 from .arrays import form_of, new_array
-from .gemm_plan import Copy, Gemm, plan
-from .library_dtypes import LIBRARY_DTYPES
+from .gemm_plan import LIBRARY_DTYPES, Copy, Gemm, plan
 from .memory import made_room
 
 __all__ = ["Product", "gemm_of", "handle_of_thread", "matmul", "product_of"]

@@ -12,9 +12,24 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-__all__ = ["Copy", "Gemm", "plan"]
+__all__ = ["LIBRARY_DTYPES", "Copy", "Gemm", "plan"]
 
 Ints = tuple[int, ...]
+
+
+class LibraryDtype(NamedTuple):
+    """`cuda` is the name in library_types.h, which cuBLAS takes; `cudnn` is cuDNN's."""
+
+    cuda: str
+    cudnn: str
+
+
+LIBRARY_DTYPES = {
+    "float16": LibraryDtype("CUDA_R_16F", "HALF"),
+    "bfloat16": LibraryDtype("CUDA_R_16BF", "BFLOAT16"),
+    "float32": LibraryDtype("CUDA_R_32F", "FLOAT"),
+    "float64": LibraryDtype("CUDA_R_64F", "DOUBLE"),
+}
 
 
 class Gemm(NamedTuple):

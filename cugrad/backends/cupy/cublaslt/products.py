@@ -12,8 +12,7 @@ from ...several import several
 from ...wanted import wanted
 from ..arrays import form_of, new_array
 from ..gemm import handle_of_thread
-from ..gemm_plan import Gemm
-from ..library_dtypes import LIBRARY_DTYPES
+from ..gemm_plan import LIBRARY_DTYPES, Gemm
 from . import library as lt
 from .library import CublasLt, LtObject, library
 

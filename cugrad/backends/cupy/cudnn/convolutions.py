@@ -17,7 +17,7 @@ from ...wanted import wanted
 from ..capture import capturing
 from ..fused.launch import KernelPlan, New
 from ..fused.rows import plan_of
-from ..library_dtypes import LIBRARY_DTYPES
+from ..gemm_plan import LIBRARY_DTYPES
 from ..written.windows import Windows
 from .frontend import frontend, handle_of, not_supported
 
