@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
-__all__ = ["Block", "History", "Ledger", "Segment", "Tally", "history", "statistics_of"]
+__all__ = [
+    "MemoryBlock",
+    "History",
+    "AllocationLedger",
+    "MemorySegment",
+    "Tally",
+    "history",
+    "statistics_of",
+]
 
 SMALL, LARGE = "small_pool", "large_pool"
 POOLS = ("all", LARGE, SMALL)
@@ -18,7 +26,7 @@ SMALL_BLOCK = 1 << 20  # bytes: requests up to here are small, as PyTorch's are
 Stack = list[tuple[CodeType, int]]  # what runs and at which line, from the inside
 
 
-class Block(NamedTuple):
+class MemoryBlock(NamedTuple):
     """A part of a segment: `requested` are the bytes that were asked for, 0 of a free one."""
 
     address: int
@@ -28,7 +36,7 @@ class Block(NamedTuple):
     stack: Stack
 
 
-class Segment(NamedTuple):
+class MemorySegment(NamedTuple):
     """Memory as the driver gave it, whose blocks lie one after another."""
 
     device: int
@@ -37,7 +45,7 @@ class Segment(NamedTuple):
     stream: int
     is_large: bool
     pool: tuple[int, int]  # (0, 0), or that of a CUDA graph's memory
-    blocks: list[Block]
+    blocks: list[MemoryBlock]
 
 
 class Tally:
@@ -91,7 +99,7 @@ class Tallies:
         return {pool: tally.told() for pool, tally in self.of.items()}
 
 
-class Taken(NamedTuple):
+class TakenBlock(NamedTuple):
     """A block that someone has."""
 
     address: int
@@ -103,12 +111,12 @@ class Taken(NamedTuple):
     stack: Stack
 
 
-class Ticket:
+class BlockTicket:
     """Lives as long as a block is held: whose memory it is refers to it, and nothing else."""
 
     __slots__ = ("ledger", "taken")
 
-    def __init__(self, ledger: Ledger, taken: Taken) -> None:
+    def __init__(self, ledger: AllocationLedger, taken: TakenBlock) -> None:
         self.ledger, self.taken = ledger, taken
 
     def __del__(self) -> None:
@@ -119,7 +127,7 @@ class Ticket:
             ledger.is_gone(self.taken)
 
 
-class Held(NamedTuple):
+class InUse(NamedTuple):
     """Blocks in use and their bytes, as a pool knows them without watching."""
 
     small: int
@@ -128,18 +136,18 @@ class Held(NamedTuple):
     large_bytes: int
 
 
-class Ledger:
+class AllocationLedger:
     """One device's allocations from when someone first asked: before, nobody pays for it.
 
     `held` says what is in use now. What had been allocated before counts as allocated then, and as
     asked for in full blocks.
     """
 
-    def __init__(self, device: int, held: Callable[[], Held]) -> None:
+    def __init__(self, device: int, held: Callable[[], InUse]) -> None:
         self.device, self._held = device, held
         self._lock = threading.RLock()  # a destructor that allocates may run within
-        self._gone: deque[Taken] = deque()  # a destructor may append here at any time
-        self._live: dict[int, Taken] = {}
+        self._gone: deque[TakenBlock] = deque()  # a destructor may append here at any time
+        self._live: dict[int, TakenBlock] = {}
         self.blocks, self.bytes, self.requested = Tallies(), Tallies(), Tallies()
         self.idle, self.idle_bytes = Tallies(), Tallies()  # free parts of segments in use
         now = held()
@@ -148,9 +156,9 @@ class Ledger:
 
     def took(
         self, address: int, size: int, requested: int, stream: int, pool: tuple[int, int] = (0, 0)
-    ) -> Ticket:
+    ) -> BlockTicket:
         """Notes a block that was given; it is taken for as long as the answer lives."""
-        taken = Taken(address, size, requested, stream, requested > SMALL_BLOCK, pool,
+        taken = TakenBlock(address, size, requested, stream, requested > SMALL_BLOCK, pool,
                       history.stack_for("state"))  # fmt: skip
         with self._lock:
             self._collect()
@@ -158,16 +166,16 @@ class Ledger:
             small, large = (0, 1) if taken.is_large else (1, 0)
             sizes = small * size, large * size
             # what was there before it, so that what came and went since counts
-            before = Held(now.small - small, now.large - large, now.small_bytes - sizes[0],
+            before = InUse(now.small - small, now.large - large, now.small_bytes - sizes[0],
                           now.large_bytes - sizes[1])  # fmt: skip
             self._follow(before)
             self._follow(now)
             self.requested.change(taken.is_large, requested)
             self._live[address] = taken
         history.note("alloc", self.device, address, size, stream, pool)
-        return Ticket(self, taken)
+        return BlockTicket(self, taken)
 
-    def is_gone(self, taken: Taken) -> None:
+    def is_gone(self, taken: TakenBlock) -> None:
         """A block was given back; a destructor says so, and must not wait."""
         self._gone.append(taken)
         for action in ("free_requested", "free_completed"):
@@ -180,17 +188,17 @@ class Ledger:
             if self._live.get(taken.address) is taken:
                 del self._live[taken.address]
 
-    def _follow(self, now: Held) -> None:
+    def _follow(self, now: InUse) -> None:
         self.blocks.become(now.small, now.large)
         self.bytes.become(now.small_bytes, now.large_bytes)
 
-    def live(self) -> dict[int, Taken]:
+    def live(self) -> dict[int, TakenBlock]:
         """The blocks in use that were seen to be taken, by address."""
         with self._lock:
             self._collect()
             return dict(self._live)
 
-    def read(self, segments: Sequence[Segment]) -> dict[str, Any]:
+    def read(self, segments: Sequence[MemorySegment]) -> dict[str, Any]:
         """The statistics of blocks, by PyTorch's names; of free parts of segments that are in use
         peaks and sums are those of the moments at which they are read.
         """
@@ -235,7 +243,7 @@ class Ledger:
 
 
 def statistics_of(
-    ledger: Ledger, segments: Sequence[Segment], reserved: Reserved
+    ledger: AllocationLedger, segments: Sequence[MemorySegment], reserved: Reserved
 ) -> dict[str, Any]:
     """PyTorch's nested dict of a device's memory."""
     never = Tally().told()
@@ -281,7 +289,7 @@ class Reserved:
 # History ------------------------------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """Something that a pool did."""
 
     action: str
@@ -307,7 +315,7 @@ class History:
         self.enabled: str | None = None  # "state" for stacks of what is held alone, or "all"
         self.context: str | None = None
         self.skipped: frozenset[str] = frozenset()
-        self.entries: deque[Entry] = deque()
+        self.entries: deque[HistoryEntry] = deque()
 
     def record(
         self, enabled: str | None, context: str | None, most: int, skipped: Sequence[str]
@@ -338,7 +346,7 @@ class History:
             return
         stack = self.stack_for("all" if action in WITH_FREES else "alloc")
         now = time.time_ns() // 1000
-        self.entries.append(Entry(action, device, address, size, stream, pool, now, stack))
+        self.entries.append(HistoryEntry(action, device, address, size, stream, pool, now, stack))
 
 
 history = History()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import backends
-from ..backends.allocations import ACTIONS, CONTEXTS, Segment, Stack, history
+from ..backends.allocations import ACTIONS, CONTEXTS, MemorySegment, Stack, history
 from ..backends.allocator_settings import VARIABLES
 from .devices import DeviceLike, backend_at, device_count, is_initialized, is_simulated_device
 
@@ -43,9 +43,9 @@ def memory_snapshot(
     return found
 
 
-def _segments(device: DeviceLike) -> list[Segment]:
+def _segments(device: DeviceLike) -> list[MemorySegment]:
     """Of all devices that have been used, or of the simulated one if it is named."""
-    found: list[Segment] = []
+    found: list[MemorySegment] = []
     if is_simulated_device(device):
         return list(backend_at(device)[0].memory_segments())
     if not is_initialized():
@@ -57,7 +57,7 @@ def _segments(device: DeviceLike) -> list[Segment]:
     return found
 
 
-def _as_dict(segment: Segment) -> dict[str, Any]:
+def _as_dict(segment: MemorySegment) -> dict[str, Any]:
     used = sum(block.size for block in segment.blocks if block.is_used)
     return {
         "device": segment.device, "address": segment.address, "total_size": segment.size,

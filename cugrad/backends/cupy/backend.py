@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from .. import pinned
-from ..allocations import Segment
+from ..allocations import MemorySegment
 from ..allocator_settings import settings_of_environment
 from ..copies import check_copy
 from ..several import several
@@ -283,7 +283,7 @@ class CupyBackend:
         memory.watch()
         pools.forget_sums(self.current_device())
 
-    def memory_segments(self) -> list[Segment]:
+    def memory_segments(self) -> list[MemorySegment]:
         """What the pools hold of the current device."""
         return pools.segments(self.current_device())
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...runtime.kept import Switch
-from ..allocations import Segment, statistics_of
+from ..allocations import MemorySegment, statistics_of
 from ..copies import check_copy
 from ..numpy.backend import HostRng
 from .array import SimulatedArray, run
@@ -243,7 +243,7 @@ class SimulatedBackend:
             pool.watch().forget_sums()
             pool.reserved.forget_sums()
 
-    def memory_segments(self) -> list[Segment]:
+    def memory_segments(self) -> list[MemorySegment]:
         """What its pool holds."""
         with self.machine.lock:
             return self.machine.pool.segments()

@@ -12,7 +12,15 @@ from weakref import WeakSet
 import numpy as np
 
 from ...errors import OutOfMemoryError
-from ..allocations import SMALL_BLOCK, Block, Held, Ledger, Reserved, Segment, history
+from ..allocations import (
+    SMALL_BLOCK,
+    AllocationLedger,
+    InUse,
+    MemoryBlock,
+    MemorySegment,
+    Reserved,
+    history,
+)
 from .races import HOST, Shadow
 
 __all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinned", "pinned_of"]
@@ -72,7 +80,7 @@ class Pool:
         self.used = self.peak = 0
         self._blocks, self._bytes = [0, 0], [0, 0]  # of those, of small chunks and of large ones
         self.reserved = Reserved()
-        self.ledger: Ledger | None = None  # once someone has asked
+        self.ledger: AllocationLedger | None = None  # once someone has asked
 
     @property
     def held(self) -> int:
@@ -137,15 +145,15 @@ class Pool:
                     self._chunks.discard(chunk)
                 free.clear()
 
-    def watch(self) -> Ledger:
+    def watch(self) -> AllocationLedger:
         """What comes and goes, watched from the first call on."""
         self.collect()
         if self.ledger is None:
-            self.ledger = Ledger(0, self._in_use)
+            self.ledger = AllocationLedger(0, self._in_use)
         return self.ledger
 
-    def _in_use(self) -> Held:
-        return Held(*self._blocks, *self._bytes)
+    def _in_use(self) -> InUse:
+        return InUse(*self._blocks, *self._bytes)
 
     def _change(self, chunk: Chunk, by: int) -> None:
         """A chunk is used from now on, or, -1, no more."""
@@ -155,7 +163,7 @@ class Pool:
         self.used += by * chunk.size
         chunk.is_used = by > 0
 
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[MemorySegment]:
         """Each chunk: blocks are never parts of larger ones here."""
         self.collect()
         live = {} if self.ledger is None else self.ledger.live()
@@ -164,9 +172,9 @@ class Pool:
             taken = live.get(chunk.address) if chunk.is_used else None
             requested = chunk.size if taken is None else taken.requested
             stack = [] if taken is None else taken.stack
-            block = Block(chunk.address, chunk.size, requested * chunk.is_used, chunk.is_used,
+            block = MemoryBlock(chunk.address, chunk.size, requested * chunk.is_used, chunk.is_used,
                           stack)  # fmt: skip
-            found.append(Segment(0, chunk.address, chunk.size, chunk.arena,
+            found.append(MemorySegment(0, chunk.address, chunk.size, chunk.arena,
                                  chunk.size > SMALL_BLOCK, (0, 0), [block]))  # fmt: skip
         return found
 

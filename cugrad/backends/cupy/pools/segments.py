@@ -21,7 +21,7 @@ from .registry import (
     returned,
 )
 
-__all__ = ["DeviceFull", "DriverMemory", "Missing", "Source", "asking"]
+__all__ = ["DeviceFull", "DriverMemory", "Missing", "SegmentSource", "asking"]
 
 FULL = 2  # cudaErrorMemoryAllocation
 Address = int
@@ -52,10 +52,10 @@ asking = of_thread(_Asking())
 class DriverMemory(cupy.cuda.Memory):
     """A segment; cudaMalloc's memory, which is given back with the last reference to it."""
 
-    def __init__(self, size: int, source: Source) -> None:
+    def __init__(self, size: int, source: SegmentSource) -> None:
         super().__init__(size)
         self.stream = cupy.cuda.get_current_stream().ptr
-        self.source: Source | None = source  # which keeps no reference to it
+        self.source: SegmentSource | None = source  # which keeps no reference to it
         source.gave(self)
 
     def __del__(self) -> None:
@@ -64,7 +64,7 @@ class DriverMemory(cupy.cuda.Memory):
             source.took_back(self.device_id, self.ptr, self.size, self.stream)
 
 
-class Source:
+class SegmentSource:
     """Where the blocks of one pool come from."""
 
     def __init__(self, is_large: bool, identity: tuple[int, int]) -> None:
@@ -140,13 +140,13 @@ def references_to(reference: Any) -> int:
 
 
 def _by_itself() -> int:
-    """What `references_to` answers of one that a pool and a Source have."""
+    """What `references_to` answers of one that a pool and a SegmentSource have."""
 
-    class Pool:
+    class Referred:
         def __init__(self) -> None:
             self.reference = weakref.ref(self)
 
-    pool = Pool()
+    pool = Referred()
     source = {0: pool.reference}
     reference = source.get(0)
     return references_to(reference)

@@ -9,7 +9,7 @@ import cupy
 
 from ...allocations import SMALL_BLOCK, history
 from .registry import bytes_reserved, default_pool, enter, limit_of, reserved_of
-from .segments import DeviceFull, Missing, Source, asking
+from .segments import DeviceFull, Missing, SegmentSource, asking
 
 __all__ = ["SizedPools", "install"]
 
@@ -23,13 +23,13 @@ class SizedPools:
 
     def __init__(self, identity: tuple[int, int] = (0, 0)) -> None:
         self.identity = identity
-        self.sources = Source(False, identity), Source(True, identity)
+        self.sources = SegmentSource(False, identity), SegmentSource(True, identity)
         self.pools = tuple([cupy.cuda.MemoryPool(source) for source in self.sources])
         self.malloc = _allocator(self.pools, self.sources)
         enter(self)
 
 
-def _allocator(pools: tuple[Any, ...], sources: tuple[Source, ...]) -> Callable[[int], Any]:
+def _allocator(pools: tuple[Any, ...], sources: tuple[SegmentSource, ...]) -> Callable[[int], Any]:
     (small_pool, large_pool), (of_small, of_large) = pools, sources
     small, large = small_pool.malloc, large_pool.malloc
 
@@ -56,7 +56,7 @@ def segment_size(size: int) -> int:
     return LARGE_SEGMENT if size < OF_ITS_OWN else -(-size // GRAIN) * GRAIN
 
 
-def _from_segment(pool: Any, source: Source, size: int) -> Any:
+def _from_segment(pool: Any, source: SegmentSource, size: int) -> Any:
     """A block of a new segment."""
     while True:
         try:
@@ -69,7 +69,7 @@ def _from_segment(pool: Any, source: Source, size: int) -> Any:
             continue  # another thread has taken it
 
 
-def _put_segment(pool: Any, source: Source, size: int) -> None:
+def _put_segment(pool: Any, source: SegmentSource, size: int) -> None:
     """Has a pool get a segment, all of which is free then."""
     asking.segment, asking.refused = True, False
     try:
@@ -79,7 +79,7 @@ def _put_segment(pool: Any, source: Source, size: int) -> None:
     source.pools.setdefault(whole.device_id, whole.mem.pool)
 
 
-def _put_last(pool: Any, source: Source, size: int) -> None:
+def _put_last(pool: Any, source: SegmentSource, size: int) -> None:
     try:
         _put_segment(pool, source, -(-size // ROUND) * ROUND)
     except MemoryError:

@@ -7,7 +7,14 @@ from typing import Any
 
 import cupy
 
-from ...allocations import Block, Held, Ledger, Segment, Taken, statistics_of
+from ...allocations import (
+    AllocationLedger,
+    InUse,
+    MemoryBlock,
+    MemorySegment,
+    TakenBlock,
+    statistics_of,
+)
 from .registry import all_pools, collect, default_pool, reserved_of
 from .segments import DriverMemory
 
@@ -15,24 +22,24 @@ __all__ = [
     "forget_peaks", "forget_sums", "segments", "statistics", "watch", "watching",
 ]  # fmt: skip
 
-ledgers: dict[int, Ledger] = {}  # by device, where someone has asked
+ledgers: dict[int, AllocationLedger] = {}  # by device, where someone has asked
 
 
-def held_on(device: int) -> Held:
+def held_on(device: int) -> InUse:
     """What is in use on the current device, which that is."""
     numbers, nbytes = [0, 0], [0, int(default_pool().used_bytes())]
     for pools in all_pools():
         for source, pool in zip(pools.sources, pools.pools, strict=True):
             numbers[source.is_large] += source.blocks_in_use(device)
             nbytes[source.is_large] += int(pool.used_bytes())
-    return Held(*numbers, *nbytes)
+    return InUse(*numbers, *nbytes)
 
 
-def watch(device: int) -> Ledger:
+def watch(device: int) -> AllocationLedger:
     """The ledger of the current device, from now on kept."""
     ledger = ledgers.get(device)
     if ledger is None:
-        ledger = ledgers[device] = Ledger(device, lambda: held_on(device))
+        ledger = ledgers[device] = AllocationLedger(device, lambda: held_on(device))
     return ledger
 
 
@@ -76,7 +83,7 @@ def forget_sums(device: int) -> None:
     watch(device).forget_sums()
 
 
-def segments(device: int) -> list[Segment]:
+def segments(device: int) -> list[MemorySegment]:
     """All that pools hold of a device, with what is in it.
 
     Where a segment is in use from end to end, and its blocks were given before someone watched,
@@ -89,7 +96,7 @@ def segments(device: int) -> list[Segment]:
         for source in pools.sources:
             free = source.free_parts(device)
             for memory in source.of_device(device):
-                found.append(Segment(
+                found.append(MemorySegment(
                     device, memory.ptr, memory.size, memory.stream, source.is_large,
                     pools.identity, _blocks(memory, free.get(memory.ptr, []), live),
                 ))  # fmt: skip
@@ -97,8 +104,8 @@ def segments(device: int) -> list[Segment]:
 
 
 def _blocks(
-    memory: DriverMemory, free: list[tuple[int, int, list[int]]], live: dict[int, Taken]
-) -> list[Block]:
+    memory: DriverMemory, free: list[tuple[int, int, list[int]]], live: dict[int, TakenBlock]
+) -> list[MemoryBlock]:
     """The blocks of a segment, of where free ones lie and which others were seen."""
     ends = {begin: end for begin, end, _ in free}
     begins = {0} | {begin for *_, all_begins in free for begin in all_begins}
@@ -115,5 +122,5 @@ def _blocks(
         taken = live.get(address) if is_used else None
         requested = 0 if not is_used else end - begin if taken is None else taken.requested
         stack = [] if taken is None else taken.stack
-        blocks.append(Block(address, end - begin, requested, is_used, stack))
+        blocks.append(MemoryBlock(address, end - begin, requested, is_used, stack))
     return blocks
