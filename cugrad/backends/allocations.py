@@ -137,7 +137,7 @@ class InUse(NamedTuple):
 
 
 class AllocationLedger:
-    """One device's allocations from when someone first asked: before, nobody pays for it.
+    """One device's allocations from when someone first asked: before, they cost nothing.
 
     `held` says what is in use now. What had been allocated before counts as allocated then, and as
     asked for in full blocks.

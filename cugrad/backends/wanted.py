@@ -69,7 +69,7 @@ class Wanted(Settings):
         self.fused = os.environ.get("CUGRAD_FUSED", "1") not in ("", "0")
         self.cudnn = ByCudnn()
         ways = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
-        self.attention = MappingProxyType(ways)  # which nobody changes unseen
+        self.attention = MappingProxyType(ways)  # which no program changes unseen
         self.cublaslt = os.environ.get("TORCH_BLAS_PREFER_CUBLASLT", "0") not in ("", "0")
 
 

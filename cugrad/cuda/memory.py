@@ -76,15 +76,15 @@ def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
     >>> stats["allocation.small_pool.current"] <= stats["allocation.all.current"]
     True
     """
-    found: list[tuple[str, Any]] = []
+    numbers: list[tuple[str, Any]] = []
     todo: list[tuple[str, Any]] = [("", memory_stats_as_nested_dict(device))]
     while todo:
         path, value = todo.pop()
         if isinstance(value, dict):
             todo += [(f"{path}.{name}" if path else name, part) for name, part in value.items()]
         else:
-            found.append((path, value))
-    return OrderedDict(sorted(found))
+            numbers.append((path, value))
+    return OrderedDict(sorted(numbers))
 
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:

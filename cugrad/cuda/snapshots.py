@@ -37,24 +37,24 @@ def memory_snapshot(
     >>> torch.cuda.memory_snapshot() if not torch.cuda.is_available() else []
     []
     """
-    found = [_as_dict(segment) for segment in _segments(None)]
+    segments = [_as_dict(segment) for segment in _segments(None)]
     if mempool_id is not None:
-        found = [each for each in found if each["segment_pool_id"] == tuple(mempool_id)]
-    return found
+        segments = [each for each in segments if each["segment_pool_id"] == tuple(mempool_id)]
+    return segments
 
 
 def _segments(device: DeviceLike) -> list[MemorySegment]:
     """Of all devices that have been used, or of the simulated one if it is named."""
-    found: list[MemorySegment] = []
+    segments: list[MemorySegment] = []
     if is_simulated_device(device):
         return list(backend_at(device)[0].memory_segments())
     if not is_initialized():
-        return found
+        return segments
     for index in range(device_count()):
         backend, _ = backend_at(index)
         with backend.use_device(index):
-            found += backend.memory_segments()
-    return found
+            segments += backend.memory_segments()
+    return segments
 
 
 def _as_dict(segment: MemorySegment) -> dict[str, Any]:
@@ -125,10 +125,10 @@ def _record_memory_history(
     history.record(enabled, context, max_entries, skip_actions or ())  # type: ignore[arg-type]
 
 
-def _check(name: str, value: Any, known: Sequence[Any]) -> None:
-    if value not in known:
+def _check(name: str, value: Any, choices: Sequence[Any]) -> None:
+    if value not in choices:
         raise RuntimeError(
-            f"_record_memory_history: got {name}={value!r}, want one of {list(known)}"
+            f"_record_memory_history: got {name}={value!r}, want one of {list(choices)}"
         )
 
 

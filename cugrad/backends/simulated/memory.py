@@ -167,16 +167,16 @@ class Pool:
         """Each chunk: blocks are never parts of larger ones here."""
         self.collect()
         live = {} if self.ledger is None else self.ledger.live()
-        found = []
+        parts = []
         for chunk in sorted(self._chunks, key=lambda chunk: chunk.address):
             taken = live.get(chunk.address) if chunk.is_used else None
             requested = chunk.size if taken is None else taken.requested
             stack = [] if taken is None else taken.stack
             block = MemoryBlock(chunk.address, chunk.size, requested * chunk.is_used, chunk.is_used,
                           stack)  # fmt: skip
-            found.append(MemorySegment(0, chunk.address, chunk.size, chunk.arena,
+            parts.append(MemorySegment(0, chunk.address, chunk.size, chunk.arena,
                                  chunk.size > SMALL_BLOCK, (0, 0), [block]))  # fmt: skip
-        return found
+        return parts
 
 
 # Page-locked host memory --------------------------------------------------------------------------

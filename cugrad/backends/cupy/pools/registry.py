@@ -46,8 +46,8 @@ def _count_anew() -> None:
 
 def all_pools() -> list[Any]:
     """Those that there are: the process's, and those of CUDA graphs."""
-    found = [reference() for reference in list(_all_pools.values())]
-    return [pools for pools in found if pools is not None]
+    present = [reference() for reference in list(_all_pools.values())]
+    return [pools for pools in present if pools is not None]
 
 
 def reserved_of(device: int) -> Reserved:

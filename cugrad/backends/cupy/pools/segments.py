@@ -121,7 +121,7 @@ class SegmentSource:
         """
         reference = self.pools.get(device)
         pool = None if reference is None else reference()
-        found: dict[int, list[tuple[int, int, list[int]]]] = {}
+        places: dict[int, list[tuple[int, int, list[int]]]] = {}
         for stream in {memory.stream for memory in self.of_device(device)} if pool else ():
             for size, chunk in pool._debug_arena_get_index(stream):  # type: ignore[union-attr]
                 begins, part = [chunk.offset], chunk
@@ -131,8 +131,8 @@ class SegmentSource:
                 while (part := part.next) is not None:
                     begins.append(part.offset)
                 place = chunk.offset, chunk.offset + size, begins
-                found.setdefault(chunk.mem.ptr, []).append(place)
-        return found
+                places.setdefault(chunk.mem.ptr, []).append(place)
+        return places
 
 
 def references_to(reference: Any) -> int:

@@ -63,9 +63,9 @@ def watching(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
 
 def statistics(device: int) -> dict[str, Any]:
     """PyTorch's nested dict, of the current device."""
-    ledger, found = watch(device), segments(device)
+    ledger, parts = watch(device), segments(device)
     collect()
-    return statistics_of(ledger, found, reserved_of(device))
+    return statistics_of(ledger, parts, reserved_of(device))
 
 
 def forget_peaks(device: int) -> None:
@@ -91,16 +91,16 @@ def segments(device: int) -> list[MemorySegment]:
     """
     ledger = ledgers.get(device)
     live = {} if ledger is None else ledger.live()
-    found = []
+    parts = []
     for pools in all_pools():
         for source in pools.sources:
             free = source.free_parts(device)
             for memory in source.of_device(device):
-                found.append(MemorySegment(
+                parts.append(MemorySegment(
                     device, memory.ptr, memory.size, memory.stream, source.is_large,
                     pools.identity, _blocks(memory, free.get(memory.ptr, []), live),
                 ))  # fmt: skip
-    return sorted(found, key=lambda segment: segment.address)
+    return sorted(parts, key=lambda segment: segment.address)
 
 
 def _blocks(
