@@ -86,11 +86,12 @@ class Backend(Protocol):
 
     `xp` has NumPy's names, plus `index_add(array, index, values)` (in place; duplicates add up),
     `index_reduce(array, index, values, how)` (the same with the ufunc of the name `how`),
-    `track_moment` (in place, see moments.py), `erf`, `erfc`, `normal_cdf`, `sliding_window_view`,
-    `quick_exp` (e to the power x * factor, of float32 to six digits where that is no large power);
-    its sums and products of half precision accumulate in float32. It may have kernels for the steps
-    of recurrent layers, `lstm_step` and its like, see nn/recurrent/scans.py. One with
-    `cache_elements` computes rows some at a time, see ops/apart.py, and has `along_rows`.
+    `track_moment` (in place, see moments.py), `erf`, `erfc`, `normal_cdf`, `positive_part`,
+    `sliding_window_view`, `quick_exp` (e to the power x * factor, of float32 to six digits where
+    that is no large power); its sums and products of half precision accumulate in float32. It may
+    have kernels for the steps of recurrent layers, `lstm_step` and its like, see
+    nn/recurrent/scans.py. One with `cache_elements` computes rows some at a time, see ops/apart.py,
+    and has `along_rows`.
     """
 
     name: str

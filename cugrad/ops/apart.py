@@ -10,7 +10,7 @@ __all__ = ["by_rows", "dots", "product_sums", "summed_by_rows"]
 
 Array = Any
 LONG = 1 << 16  # elements of a row, which BLAS adds up one after another
-MANY = 4  # times as many elements as are taken at a time: from there on it pays
+MANY = 64  # times as many elements as are taken at a time: from there on it pays
 
 
 def dots(xp: Any, a: Array, b: Array) -> Array:
@@ -32,8 +32,11 @@ def summed_by_rows(
 ) -> Array:
     """As `by_rows`, of a function that answers with a sum over rows, in an array of its own."""
     room, x = getattr(xp, "cache_elements", None), arrays[0]
-    if room is None or x is None or x.size < MANY * room or x.ndim <= dims:
+    if room is None or x is None or x.size < room or x.ndim <= dims:
         return function(*arrays)
+    if x.size < MANY * room:
+        with xp.along_rows(x.shape[-1]):
+            return function(*arrays)
     flat = _flat(dims, arrays)
     if flat is None:
         return function(*arrays)
@@ -69,8 +72,11 @@ def by_rows(xp: Any, function: Callable[..., Any], dims: int, *arrays: Array | N
     array or a tuple, of as many rows. It counts dims from the last.
     """
     room, x = getattr(xp, "cache_elements", None), arrays[0]
-    if room is None or x is None or x.size < MANY * room or x.ndim <= dims:
+    if room is None or x is None or x.size < room or x.ndim <= dims:
         return function(*arrays)
+    if x.size < MANY * room:
+        with xp.along_rows(x.shape[-1]):
+            return function(*arrays)
     lead = x.shape[: x.ndim - dims]
     if len(lead) > 1:
         flat = _flat(dims, arrays)

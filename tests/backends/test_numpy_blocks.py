@@ -10,7 +10,7 @@ import pytest
 
 import cugrad as torch
 from cugrad.backends import get
-from cugrad.backends.numpy import blocks, half
+from cugrad.backends.numpy import blocks, half, tables
 from cugrad.backends.numpy.half import cast, narrowed_into, widened
 from cugrad.dtypes import bfloat16
 from cugrad.nn import functional as F
@@ -80,6 +80,39 @@ def test_half_precision_is_rounded_once(op: Any, kind: Any) -> None:
         exact = op.forward(xp, *[x.astype(np.float32) for x in arrays])
         assert result.dtype == kind
         np.testing.assert_array_equal(result, np.asarray(exact).astype(kind))
+
+
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+def test_values_in_tables_are_those_that_are_computed(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xp = get("cpu").xp
+    monkeypatch.setattr(blocks, "BLOCK", 1 << 15)  # tables are made quickly
+    asked = [(op, ()) for op in COMPOSITE if len(op.inputs) == 1] + [(TABLE["gelu"], ("tanh",))]
+    asked += [(TABLE["elu"], (1,)), (TABLE["elu"], (2.0,)), (TABLE["sqrt"], ())]
+    for op, args in asked:
+        forward = blocks.forward_by_blocks(op, lambda *args, op=op: op.forward(xp, *args))
+        for layout in LAYOUTS:
+            (x,) = operands(op, layout, kind)
+            for sign in (x, np.asarray(-x)):
+                monkeypatch.setattr(tables, "MANY", 1 << 30)
+                with np.errstate(all="ignore"):
+                    want = forward(sign, *args)
+                monkeypatch.setattr(tables, "MANY", 0)
+                got = forward(sign, *args)
+                np.testing.assert_array_equal(got.astype(float), want.astype(float))
+                assert got.dtype == want.dtype
+                assert got.strides == want.strides or layout == "repeated"
+
+
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+def test_positive_parts_of_all_numbers_are_those_of_numpy(kind: Any) -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    single = every.astype(np.float32)
+    for some in (every, every[single == single], every[:0], every[::2]):
+        with np.errstate(invalid="ignore"):
+            want = np.maximum(some.astype(np.float32), 0)
+        np.testing.assert_array_equal(get("cpu").xp.positive_part(some).astype(np.float32), want)
 
 
 def test_all_numbers_of_float16_widen_exactly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ ELEMENTWISE = {
     "around", "isposinf", "isneginf", "erf", "erfc", "conj", "fix", "lgamma", "digamma",
     "polygamma", "zeta", "erfinv", "erfcx", "log_ndtr", "ndtri", "i0e", "i1", "i1e", "gammainc",
     "gammaincc", "gammaincinv", "gammaln", "psi", "expit", "logit", "ndtr", "entr", "xlogy",
-    "xlog1py", "normal_cdf", "quick_exp",
+    "xlog1py", "normal_cdf", "positive_part", "quick_exp",
 }  # fmt: skip
 # Functions of one array along `axis`, all of it where there is none.
 REDUCTIONS = {

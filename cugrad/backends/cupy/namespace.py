@@ -298,6 +298,11 @@ class CupyNamespace:
         return erfc(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erfc(x)
 
     @staticmethod
+    def positive_part(x: Array) -> Array:
+        """The numbers above 0, and 0 for others."""
+        return cupy.maximum(x, 0)
+
+    @staticmethod
     def normal_cdf(x: Array) -> Array:
         """The probability of a number below x, of those from the standard normal distribution."""
         return (CupyNamespace.erf(x * sqrt(0.5)) + 1) * 0.5

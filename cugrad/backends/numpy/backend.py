@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import erf as _scalar_erf
 from math import erfc as _scalar_erfc
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -23,7 +23,7 @@ from ..owners import root_of
 from .blocks import BLOCK, LEAST, along_rows, forward_by_blocks, gradients_by_blocks
 from .erf import erf_float32, normal_cdf_float32
 from .exponential import quick_exp
-from .half import SINGLE, cast, is_half
+from .half import SINGLE, cast, is_half, positive_part
 from .index import index_add, index_reduce
 from .integers import divider
 from .special import ScipySpecial
@@ -108,6 +108,12 @@ class NumpyNamespace:
     @staticmethod
     def erfc(x: Array) -> Array:
         return np.asarray(_vector_erfc(x)).astype(x.dtype)
+
+    @staticmethod
+    def positive_part(x: Array) -> Array:
+        if x.dtype.kind == "f" and x.dtype.itemsize > 2:
+            return np.clip(x, 0, inf)  # half the time of NumPy's maximum
+        return positive_part(x) if is_half(x.dtype) else np.maximum(x, 0)
 
     @staticmethod
     def normal_cdf(x: Array) -> Array:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from . import tables
 from .half import HALF, SINGLE, is_half, narrowed_into, widened
 
 __all__ = [
@@ -26,11 +27,12 @@ Array = np.ndarray[Any, Any]
 Values = Sequence[Any]  # arrays, numbers, None
 
 BLOCK = 1 << 15  # elements: 128 kilobytes of float32
-LEAST = 1 << 18  # elements from which on blocks pay: of fewer a call costs as much as is saved
+LEAST = 1 << 22  # elements from which on blocks pay: fewer stay in the last cache as they are
 LONG, LEAST_BUFFER = 512, 16  # elements of a row, and of NumPy's smallest buffer
 # What NumPy computes of float16 by vectors, in float32 as well, where the processor has them.
 QUICK = frozenset(["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "tan", "sinh",
                    "cosh", "tanh", "arcsin", "arctan", "arcsinh"])  # fmt: skip
+AS_INTEGERS = frozenset(["positive_part"])  # what is computed of half precision as it is
 WORKING = frozenset(["BINARY_OP", "CALL", "CALL_KW", "COMPARE_OP", "UNARY_NEGATIVE"])
 
 
@@ -180,26 +182,36 @@ def forward_by_blocks(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     Its `wide` is the one for operands of which none is in half precision.
     """
     several = op.ufunc is None and op.passes != 1 and is_composite(op.forward)
+    widens, alone = op.widens and op.ufunc not in AS_INTEGERS, len(op.inputs) == 1
+    quick = op.ufunc in QUICK
 
-    widens, quick = op.widens, op.ufunc in QUICK
+    def blocked(*args: Any, **params: Any) -> Any:
+        return by_blocks(partial(plain, **params) if params else plain, args, op.dense)
 
     def forward(*args: Any, **params: Any) -> Any:
         x = args[0] if isinstance(args[0], np.ndarray) else args[1]
-        if (
-            widens
-            and is_half(x.dtype)
-            and not (quick and x.dtype is HALF)
-            or several
-            and x.size >= LEAST
-            and x.dtype.kind == "f"
-        ):
-            value = by_blocks(partial(plain, **params) if params else plain, args, op.dense)
-            if value is not None:
-                return value
-        return plain(*args, **params)
+        value = None
+        if widens and is_half(x.dtype) and not (quick and x.dtype is HALF):
+            if alone and x.size >= tables.MANY:
+                value = _by_table(blocked, op.dense, *args, **params)
+            if value is None:
+                value = blocked(*args, **params)
+        elif several and x.size >= LEAST and x.dtype.kind == "f":
+            value = blocked(*args, **params)
+        return plain(*args, **params) if value is None else value
 
     forward.wide = forward if several else plain  # type: ignore[attr-defined]
     return forward
+
+
+def _by_table(
+    function: Callable[..., Any], dense: bool, x: Array, *args: Any, **params: Any
+) -> Any:
+    """A function of one operand in half precision, whose other arguments are plain; or None."""
+    table = tables.table_of(function, x.dtype, args, params)
+    if table is None:
+        return None
+    return by_blocks(partial(tables.looked_up, table), (x.view(np.uint16),), dense)
 
 
 def gradients_by_blocks(op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:

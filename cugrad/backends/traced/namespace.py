@@ -75,6 +75,10 @@ class TracedNamespace:
         return x if high is None else x.trace.apply("minimum", x, high)
 
     @staticmethod
+    def positive_part(x: Any) -> Any:
+        return x.trace.apply("maximum", x, 0)
+
+    @staticmethod
     def normal_cdf(x: Any) -> Any:
         return (x.trace.apply("erf", x * sqrt(0.5)) + 1) * 0.5
 
