@@ -230,3 +230,25 @@ def test_what_is_missing_is_named() -> None:
         data.IterDataPipe  # noqa: B018
     with pytest.raises(ModuleNotFoundError, match=r"datapipes.*: .*write an IterableDataset"):
         import cugrad.utils.data.datapipes  # noqa: F401
+
+
+class Doubled(data.TensorDataset):
+    def __getitem__(self, index: Any) -> Any:
+        return tuple([x * 2 for x in super().__getitem__(index)])
+
+
+def test_a_batch_at_once_is_that_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = cugrad.arange(12.0).view(4, 3), cugrad.arange(4)
+    whole, leaf = data.TensorDataset(x, y), data.TensorDataset(x.clone().requires_grad_())
+    several = [whole, leaf, Doubled(x, y), data.Subset(whole, [2, 0, 1]),
+               data.Subset(data.Subset(Doubled(x), [3, 1, 0]), [2, 1, 0])]  # fmt: skip
+    keys = [2, 0, -1]
+    for table in ({}, {cugrad.Tensor: lambda batch, *, collate_fn_map: len(batch)}):
+        for kind, function in table.items():
+            monkeypatch.setitem(data._utils.collate.default_collate_fn_map, kind, function)
+        for dataset in several:
+            (batch,) = data.DataLoader(dataset, batch_sampler=[keys])
+            want = data.default_collate([dataset[key] for key in keys])
+            assert plain(batch) == plain(want), (dataset, table)
+            for got, other in zip(batch, want, strict=True):
+                assert getattr(got, "requires_grad", None) == getattr(other, "requires_grad", None)

@@ -6,8 +6,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from math import erf as _scalar_erf
-from math import erfc as _scalar_erfc
 from math import inf, prod, sqrt
 from time import perf_counter
 from types import SimpleNamespace
@@ -26,7 +24,7 @@ from .exponential import quick_exp
 from .half import SINGLE, cast, is_half, positive_part
 from .index import index_add, index_reduce
 from .integers import divider
-from .special import ScipySpecial
+from .special import ScipySpecial, by_number
 
 Array = np.ndarray[Any, Any]
 
@@ -103,11 +101,11 @@ class NumpyNamespace:
     def erf(x: Array) -> Array:
         if x.dtype == np.float32 or is_half(x.dtype):
             return erf_float32(x.astype(np.float32, copy=False)).astype(x.dtype, copy=False)
-        return np.asarray(_vector_erf(x)).astype(x.dtype)
+        return by_number("erf", x)
 
     @staticmethod
     def erfc(x: Array) -> Array:
-        return np.asarray(_vector_erfc(x)).astype(x.dtype)
+        return by_number("erfc", x)
 
     @staticmethod
     def positive_part(x: Array) -> Array:
@@ -207,10 +205,6 @@ def _reduce(reduce: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Arr
     if is_half(a.dtype) and dtype is None:
         return np.asarray(reduce(cast(a, SINGLE), axis, keepdims=keepdims)).astype(a.dtype)
     return reduce(a, axis, dtype, keepdims=keepdims)
-
-
-_vector_erf = np.frompyfunc(_scalar_erf, 1, 1)
-_vector_erfc = np.frompyfunc(_scalar_erfc, 1, 1)
 
 
 class HostStream:

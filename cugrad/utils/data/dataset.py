@@ -92,6 +92,20 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     def _rows(self, keys: list[Any]) -> list[Any]:
         return list(zip(*[_elements(tensor[keys]) for tensor in self.tensors], strict=True))
 
+    def _batch(self, keys: list[Any]) -> list[Tensor] | None:
+        """What `default_collate` makes of the samples, which need not be taken apart for it; None
+        where they have a history, or a subclass makes samples otherwise.
+        """
+        own = type(self)
+        if (
+            own.__getitem__ is not TensorDataset.__getitem__
+            or own.__getitems__ is not TensorDataset.__getitems__
+            or not keys
+            or any(type(x) is not Tensor or x.requires_grad for x in self.tensors)
+        ):
+            return None
+        return [tensor[keys] for tensor in self.tensors]
+
     def __len__(self) -> int:
         return cast(int, self.tensors[0].size(0))
 
@@ -277,6 +291,13 @@ class Subset(Dataset[T_co]):
 
     def __getitems__(self, indices: list[int]) -> list[T_co]:
         return _items(self.dataset, [self.indices[i] for i in indices])
+
+    def _batch(self, keys: list[Any]) -> list[Tensor] | None:
+        """As that of the dataset, if it has one, and a subclass takes no samples otherwise."""
+        batch = getattr(self.dataset, "_batch", None)
+        if batch is None or type(self).__getitems__ is not Subset.__getitems__:
+            return None
+        return cast("list[Tensor] | None", batch([self.indices[i] for i in keys]))
 
     def __len__(self) -> int:
         return len(self.indices)

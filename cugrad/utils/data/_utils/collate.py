@@ -180,3 +180,9 @@ def default_collate(batch: Any) -> Any:
     {'A': tensor([  0, 100]), 'B': ['x', 'y']}
     """
     return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def stacks_tensors(collate_fn: Any) -> bool:
+    """Whether it is `default_collate`, and programs have not said how to collate tensors."""
+    plain = default_collate_fn_map.get(Tensor) is collate_tensor_fn
+    return plain and collate_fn is default_collate and tuple not in default_collate_fn_map

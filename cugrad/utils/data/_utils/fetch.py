@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..dataset import Subset, TensorDataset
+from .collate import stacks_tensors
+
 __all__: list[str] = []
 
 
@@ -49,12 +52,17 @@ class _IterableDatasetFetcher(_BaseDatasetFetcher):
 
 
 class _MapDatasetFetcher(_BaseDatasetFetcher):
-    """Asks for the samples of the indices, at once if the dataset can."""
+    """Asks for the samples of the indices, at once if the dataset can, or for the batch itself."""
 
     def fetch(self, possibly_batched_index: Any) -> Any:
         if not self.auto_collation:
             samples = self.dataset[possibly_batched_index]
-        elif hasattr(self.dataset, "__getitems__") and self.dataset.__getitems__:
+            return self.collate_fn(samples)
+        if isinstance(self.dataset, (TensorDataset, Subset)) and stacks_tensors(self.collate_fn):
+            batch = self.dataset._batch(possibly_batched_index)
+            if batch is not None:
+                return batch
+        if hasattr(self.dataset, "__getitems__") and self.dataset.__getitems__:
             samples = self.dataset.__getitems__(possibly_batched_index)
         else:
             samples = [self.dataset[index] for index in possibly_batched_index]
