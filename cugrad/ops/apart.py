@@ -65,31 +65,36 @@ def _flat(dims: int, arrays: tuple[Array | None, ...]) -> list[Any] | None:
     return [None if a is None else a.reshape(rows, *a.shape[len(lead) :]) for a in arrays]
 
 
-def by_rows(xp: Any, function: Callable[..., Any], dims: int, *arrays: Array | None) -> Any:
+def by_rows(
+    xp: Any, function: Callable[..., Any], dims: int, *arrays: Array | None, run: int | None = None
+) -> Any:
     """`function(*arrays)`, where the last `dims` dims of arrays are a row, and rows do not meet.
 
     The function is called with some of the rows at a time, or with all of them, and answers an
-    array or a tuple, of as many rows. It counts dims from the last.
+    array or a tuple, of as many rows. It counts dims from the last. `run` is for how many elements,
+    one beside the other, it reads a number that it computes of each row; or else for a line.
     """
     room, x = getattr(xp, "cache_elements", None), arrays[0]
     if room is None or x is None or x.size < room or x.ndim <= dims:
         return function(*arrays)
+    if run is None:
+        run = next((n for n in reversed(x.shape) if n != 1), 1)
     if x.size < MANY * room:
-        with xp.along_rows(x.shape[-1]):
+        with xp.along_rows(run):
             return function(*arrays)
     lead = x.shape[: x.ndim - dims]
     if len(lead) > 1:
         flat = _flat(dims, arrays)
         if flat is None:
             return function(*arrays)
-        values = by_rows(xp, function, dims, *flat)
+        values = by_rows(xp, function, dims, *flat, run=run)
         if type(values) is tuple:
             return tuple([value.reshape(*lead, *value.shape[1:]) for value in values])
         return values.reshape(*lead, *values.shape[1:])
     step = max(1, room * lead[0] // x.size)
     results: list[Array] = []
     single = False
-    with xp.along_rows(x.shape[-1]):
+    with xp.along_rows(run):
         for start in range(0, lead[0], step):
             part = slice(start, start + step)
             values = function(*[None if a is None else a[part] for a in arrays])

@@ -17,7 +17,8 @@ TOO_LARGE = int(np.float32(65520).view(np.int32))  # inf when it is rounded
 LEAST_NORMAL = int(np.float32(2.0**-14).view(np.int32))
 MANY = 1 << 15  # elements that are converted at a time
 LEAST_POWERS = np.full(MANY, LEAST_NORMAL, np.int32)
-NEGATIVE_INFINITY = {"float16": 0xFC00, "bfloat16": 0xFF80}  # the bits, beyond which are nan
+INFINITY = 0x7C00  # the bits of float16, beyond which are nan
+NEGATIVE_INFINITY = {"float16": 0xFC00, "bfloat16": 0xFF80}  # and of either
 SIGNED = np.int32(-0x70000001)  # all bits but three, that a shifted sign has spilt into
 
 
@@ -37,15 +38,22 @@ def widened(x: Array) -> Array:
     """
     if x.dtype is not HALF or x.size < FEW:
         return x.astype(SINGLE)
-    short = x.view(np.int16)
-    if (short & 0x7FFF).max() >= 0x7C00:  # inf or nan
-        return x.astype(SINGLE)
-    bits = short.astype(np.int32)
+    wide = np.empty_like(x, SINGLE)
+    widened_into(wide, x)
+    return wide
+
+
+def widened_into(wide: Array, x: Array) -> None:
+    """Writes float16 to an array of float32."""
+    short, unsigned = x.view(np.int16), x.view(np.uint16)
+    if short.max() >= INFINITY or unsigned.max() >= NEGATIVE_INFINITY["float16"]:  # or nan
+        wide[...] = x
+        return
+    bits = wide.view(np.int32)
+    bits[...] = short
     bits <<= 13
     bits &= SIGNED
-    wide: Array = bits.view(SINGLE)
     wide *= UP
-    return wide
 
 
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
@@ -58,7 +66,7 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
     for start in range(0, x.size, MANY):
         part = slice(start, start + MANY)
         if dtype == SINGLE:
-            target[part] = widened(source[part])
+            widened_into(target[part], source[part])
         else:
             narrowed_into(target[part], source[part])
     return result

@@ -397,7 +397,8 @@ def _group_norm(
         result = _affine(xp, result, None, bias, (-1,) + (1,) * (input.ndim - 2))
         return narrow(result, input), mean[..., 0], rstd[..., 0]
 
-    results: tuple[Array, Array, Array] = by_rows(xp, of_images, input.ndim - 1, input)
+    run = prod(input.shape[1:]) // num_groups
+    results: tuple[Array, Array, Array] = by_rows(xp, of_images, input.ndim - 1, input, run=run)
     return results
 
 
