@@ -269,6 +269,7 @@ def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: 
     node.needs_input_grad = tuple([isinstance(a, Tensor) and a._requires_grad for a in args])
     recording = state.grad_enabled and any(node.needs_input_grad)
     before = [edge_of(a) if isinstance(a, Tensor) and a._requires_grad else None for a in args]
+    seq = seq or next_seq()  # as where observers are told: before those of the ops in forward
 
     def run() -> Any:
         if cls.setup_context is Function.setup_context:
@@ -375,8 +376,7 @@ def _connect(
         [edge for a, edge in zip(args, before, strict=True) if isinstance(a, Tensor)]
     )
     node.seq = next_seq()
-    if seq:
-        take_seq(node, seq)
+    take_seq(node, seq)
     if anomaly.enabled:
         note(node)
     differentiable: dict[int, Tensor] = {}
