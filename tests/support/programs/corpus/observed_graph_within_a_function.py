@@ -1,4 +1,4 @@
-"""A Function's node was younger than those of its forward where nobody observed, else older."""
+"""A Function's node was younger than those of its forward without an observer, and older with one."""
 
 import cugrad as t  # or torch
 
