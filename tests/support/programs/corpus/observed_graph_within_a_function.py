@@ -1,4 +1,4 @@
-"""A Function's node was younger than those of its forward without an observer, and older with one."""
+"""A Function's node was younger than those of its forward; older where an observer was told."""
 
 import cugrad as t  # or torch
 
