@@ -85,7 +85,7 @@ class Backend(Protocol):
     """One kind of device.
 
     `xp` has NumPy's names, plus `index_add(array, index, values)` (in place; duplicates add up),
-    `index_reduce(array, index, values, how)` (the same with the ufunc of the name `how`),
+    `index_reduce(array, index, values, how)` (the same with the ufunc `how`, or "last"),
     `track_moment` (in place, see moments.py), `erf`, `erfc`, `normal_cdf`, `positive_part`,
     `sliding_window_view`, `quick_exp` (e to the power x * factor, of float32 to six digits where
     that is no large power); its sums and products of half precision accumulate in float32. It may

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.wanted import wanted
 from .dims import keeps_order
 from .precision import of_dtype_of
 from .table import ELEMENTWISE, LINEAR, NONE, row
@@ -30,6 +31,16 @@ def _index_backward(xp: Any, grad: Any, shape: Shape, indices: Index) -> Any:
 def names_once(indices: Index) -> bool:
     """Whether no element can be named twice: slices and masks only."""
     return all(i is None or isinstance(i, slice) or is_mask(i) for i in indices)
+
+
+def assign(xp: Any, array: Any, index: Index, values: Any) -> None:
+    """`array[index] = values`, in place. Of several values for one place the last stays; on CUDA,
+    where threads write in any order, only if results are to be deterministic.
+    """
+    if wanted.deterministic and not names_once(index):
+        xp.index_reduce(array, index, values, "last")
+    else:
+        array[index] = values
 
 
 def is_mask(index: Any) -> bool:
@@ -59,7 +70,7 @@ def _index_put(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool
 
 def _put_in(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = False) -> None:
     if not accumulate:
-        self[indices] = values
+        assign(xp, self, indices, values)
     elif names_once(indices):
         self[indices] += values
     else:
@@ -146,7 +157,7 @@ row(
 
 def _scatter(xp: Any, self: Any, index: Any, src: Any, dim: int) -> Any:
     out = self.copy()
-    out[_grid(xp, index, dim)] = src[_corner(index.shape)]
+    assign(xp, out, _grid(xp, index, dim), src[_corner(index.shape)])
     return out
 
 

@@ -128,7 +128,9 @@ class CupyNamespace:
 
     @staticmethod
     def index_reduce(array: Array, index: Any, values: Any, how: str) -> None:
-        """`array[index] = how(array[index], values)` in place, for every duplicate in `index`."""
+        """`array[index] = how(array[index], values)` in place, for every duplicate in `index`; the
+        last of them with `how` "last".
+        """
         if how == "add":
             CupyNamespace.index_add(array, index, values)
         else:
@@ -139,19 +141,20 @@ class CupyNamespace:
         """index_reduce by pairs, in an order that is the same in each run.
 
         Sorted by where they go, values meet their neighbours at a distance of 1, 2, 4, ...; the
-        last of each run then holds the run's total. Nothing waits, and every dtype is served.
+        last of each run then holds the run's total; with "last" it is what it was. CuPy's sort is
+        stable. Nothing waits, and every dtype is served.
         """
         if not array.size:
             return
         places = cupy.arange(array.size).reshape(array.shape)[index]
-        ufunc = getattr(cupy, how)
+        ufunc = None if how == "last" else getattr(cupy, how)
         kind = np.dtype(np.float32) if is_half(array.dtype) else array.dtype
         wide = cupy.broadcast_to(cupy.asarray(values), places.shape).astype(kind).reshape(-1)
         places = places.reshape(-1)
         order = cupy.argsort(places)
         places, wide = places[order], wide[order]
         distance = 1
-        while distance < places.size:
+        while ufunc is not None and distance < places.size:
             alike = places[distance:] == places[:-distance]
             met = ufunc(wide[distance:], wide[:-distance])
             wide[distance:] = cupy.where(alike, met, wide[distance:])
@@ -160,7 +163,7 @@ class CupyNamespace:
         end = cupy.ones(int(places.size > 0), "?")
         is_last = cupy.concatenate([places[1:] != places[:-1], end])
         places = cupy.where(is_last, places, array.size)  # all others go to a place beyond
-        flat[places] = ufunc(flat[places], wide)
+        flat[places] = wide if ufunc is None else ufunc(flat[places], wide)
         array[...] = flat[:-1].reshape(array.shape)
 
     @staticmethod

@@ -21,9 +21,13 @@ def index_add(array: Array, index: Any, values: Any) -> None:
 def index_reduce(array: Array, index: Any, values: Any, how: str) -> None:
     """`array[index] = how(array[index], values)` in place, for every duplicate in `index`.
 
-    `how` names a ufunc of two operands. NumPy's `at` is several times quicker on one dim, so
-    indices become positions in the flat array. Half precision accumulates in float32.
+    `how` names a ufunc of two operands, or is "last" for the last of several values. NumPy's `at`
+    is several times quicker on one dim, so indices become positions in the flat array. Half
+    precision accumulates in float32.
     """
+    if how == "last":
+        array[index] = values
+        return
     if array.itemsize == 2 and array.dtype.kind not in "iu":
         wide = array.astype(np.float32)
         index_reduce(wide, index, values, how)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
+from ..index import assign
 from ..table import AS_INPUT, CAST, LINEAR, row
 
 Array = Any
@@ -137,7 +138,7 @@ def _max_pool_backward(
     flat = _everywhere(xp, indices, n, prod(input_size))
     if not overlap:
         result = xp.zeros(prod(shape), self.dtype)
-        result[flat] = xp.reshape(self, -1)
+        assign(xp, result, (flat,), xp.reshape(self, -1))
         return xp.reshape(result, shape)
     wide = xp.zeros(prod(shape), xp.float32 if is_half(self.dtype) else self.dtype)
     xp.index_add(wide, flat, xp.reshape(self, -1).astype(wide.dtype, copy=False))

@@ -85,8 +85,7 @@ def gather(self: Array, index: Array, dim: int) -> Array | None:
     return result
 
 
-# No launches are kept of what `_added` computes: it asks whether results are to be deterministic.
-@forward("gather_backward")
+@forward("gather_backward", keeps=True)
 def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int) -> Array | None:
     """In one kernel, in an order that is always the same, where there are few indices; by zeros and
     a kernel of atomic sums, where there are many.
@@ -106,7 +105,7 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
     return result
 
 
-@forward("scatter_add")
+@forward("scatter_add", keeps=True)
 def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     """As `gather_backward`, to what is there."""
     if self.dtype.name not in FLOATS or src.dtype != self.dtype or src.shape != index.shape:
@@ -136,8 +135,8 @@ def _put(self: Array, index: Array, src: Array | None, dim: int) -> Array | None
 
 @forward("scatter", keeps=True)
 def scatter(self: Array, index: Array, src: Array, dim: int) -> Array | None:
-    """A copy, and one kernel; of two values for a place one stays."""
-    if src.dtype != self.dtype or src.shape != index.shape:
+    """A copy, and one kernel; of two values for a place one stays, unless it has to be the last."""
+    if src.dtype != self.dtype or src.shape != index.shape or wanted.deterministic:
         return None
     return _put(self, index, src, dim)
 
