@@ -209,6 +209,55 @@ else:
             (c.sum() + 3 * d.sum()).backward()
             assert torch.allclose(a.cpu(), c) and torch.allclose(z.grad.cpu(), w.grad)
 
+    def test_what_counts_blocks_is_a_graphs_own() -> None:
+        """A graph may be replayed on any stream, beside other graphs, and beside what the stream
+        that it was captured on does by then; and it may fork.
+        """
+        from cugrad.backends.cupy.fused.reductions import tickets_of_stream
+
+        stream, other = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            tickets = [tickets_of_stream()]
+        for _ in range(2):
+            g = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(g, stream=stream):
+                tickets.append(tickets_of_stream())
+                assert tickets_of_stream() is tickets[-1]
+                other.wait_stream(stream)
+                with torch.cuda.stream(other):
+                    tickets.append(tickets_of_stream())
+                stream.wait_stream(other)
+            tickets.append(g)  # which keeps them
+        with torch.cuda.stream(stream):
+            assert tickets_of_stream() is tickets[0]
+        places = [x.data.ptr for x in tickets if not isinstance(x, torch.cuda.CUDAGraph)]
+        assert len(set(places)) == len(places) == 5
+
+    def test_each_thread_counts_blocks_on_its_own_default_stream() -> None:
+        """cudaStreamPerThread is one number, and a stream in each thread."""
+        import threading
+
+        import cupy
+
+        from cugrad.backends.cupy.fused import reductions
+
+        seen: list[int] = []
+
+        def look() -> None:
+            here = cupy.cuda.get_current_stream()
+            before, here.ptr = here.ptr, reductions.PER_THREAD
+            try:
+                seen.append(reductions.tickets_of_stream().data.ptr)
+            finally:
+                here.ptr = before
+
+        for _ in range(2):
+            look()
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        assert seen[0] == seen[1] != seen[2]
+
     def test_a_step_is_captured_again_for_other_shapes() -> None:
         run = torch.cuda.capture_step(lambda x, power: (x**power).sum(), warmup=1)
         for n, power in ((3, 2), (3, 2), (3, 2), (4, 2), (4, 2), (4, 3), (4, 3)):

@@ -16,7 +16,7 @@ import cupy
 import numpy as np
 
 from ...runtime.kept import of_thread
-from .fused.reductions import tickets_of_stream
+from .fused.reductions import of_capture, tickets_of_stream
 from .pools import SizedPools
 
 __all__ = ["CudaCapture", "capturing"]
@@ -52,6 +52,7 @@ class CudaCapture:
         self._stream: Any = None
         self._memory = ExitStack()
         self._draws: dict[Any, Draws] = {}  # by random stream
+        self._tickets: dict[Any, Array] = {}  # by stream: what counts the blocks of its kernels
 
     def begin(self) -> None:
         """From now on what the current stream is told is written down and not done."""
@@ -64,8 +65,11 @@ class CudaCapture:
             )
         if stream.is_capturing():
             raise RuntimeError("cuda graph: the stream is capturing another graph; end that first")
-        tickets_of_stream()  # what is made once a stream, and once a device, is not the graph's
-        cupy.cuda.get_cublas_handle()
+        cupy.cuda.get_cublas_handle()  # what is made once a device is not the graph's
+        of_capture.tickets = self._tickets
+        tickets_of_stream()
+        stream.synchronize()  # until they are zeros: another stream may replay
+        self._memory.callback(setattr, of_capture, "tickets", None)
         self._memory.enter_context(cupy.cuda.using_allocator(self.pool.malloc))
         try:
             stream.begin_capture()

@@ -7,6 +7,7 @@ block that comes last adds up their sums, in their order: the same bits in every
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from math import prod
 from textwrap import indent
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from ....runtime.kept import of_thread
 from ...traced.arrays import Traced
 from .expressions import STORED, device_functions, signature, statements
 from .launch import OPTIONS, Argument, Graph, New, values_of
@@ -30,13 +32,14 @@ from .source import (
     stored,
 )
 
-__all__ = ["Reduction", "ReductionPlan", "reduction_to", "tickets_of_stream"]
+__all__ = ["Reduction", "ReductionPlan", "of_capture", "reduction_to", "tickets_of_stream"]
 
 Array = Any  # cupy.ndarray
 
 BLOCKS = 1024  # that are enough for a GPU
 STEPS = 8  # that a thread should have to do at least
 LANES = 32
+PER_THREAD = 2  # cudaStreamPerThread
 
 _kernels: dict[Any, Any] = {}
 _tickets: dict[Any, Array] = {}
@@ -122,12 +125,31 @@ class ReductionPlan:
         return results
 
 
+class _OfCapture(threading.local):
+    """Tickets of the graph that this thread captures, by stream."""
+
+    tickets: dict[Any, Array] | None = None
+
+
+of_capture = of_thread(_OfCapture())
+
+
 def tickets_of_stream() -> Array:
-    """Zeros, to which every kernel puts them back; those of a stream run one after another."""
-    key = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
-    tickets = _tickets.get(key)
+    """Zeros, to which every kernel puts them back; those of a stream run one after another.
+
+    A graph has its own, and another for each stream that is captured: it may be replayed on any
+    stream, beside what its own does by then, and what was forked runs side by side.
+    """
+    stream = cupy.cuda.get_current_stream().ptr
+    if stream == PER_THREAD:  # another stream in each thread
+        stream = -threading.get_ident()
+    key = cupy.cuda.runtime.getDevice(), stream
+    kept = of_capture.tickets
+    if kept is None:
+        kept = _tickets
+    tickets = kept.get(key)
     if tickets is None:
-        tickets = _tickets[key] = cupy.zeros(BLOCKS, np.uint32)
+        tickets = kept[key] = cupy.zeros(BLOCKS, np.uint32)
     return tickets
 
 
